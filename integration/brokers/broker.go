@@ -1,0 +1,202 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// system is one way to run one broker. A Broker calls it one method at a time, except kill, which may come at any
+// moment from the end of a context.
+type system interface {
+	// start starts the broker on the data and addresses it had before; it does not wait for readiness.
+	start(ctx context.Context) error
+	// stop ends it in order and keeps its data. Bounded: what does not end in time is killed.
+	stop() error
+	// kill ends it with SIGKILL and keeps its data.
+	kill() error
+	// ended says why the broker is not running although nobody stopped it; nil while all is well.
+	ended() error
+	// remove deletes data and log, and with keepLog leaves a copy of the log and says where.
+	remove(keepLog bool) (log string, err error)
+	// logTail returns the last lines of the broker's log.
+	logTail() string
+}
+
+// Broker is one broker that was started for a test, or was there already. Its methods may be called concurrently.
+type Broker struct {
+	name     string // for people: "Apache Kafka 4.3.0 (native)"
+	addrs    []string
+	ready    func(ctx context.Context, addrs []string) error
+	patience time.Duration // how long a start may take
+	logf     func(format string, args ...any)
+
+	over    atomic.Bool // the context it lives in has ended
+	release func() bool // unties it from that context
+
+	mu      sync.Mutex // one start, stop or restart at a time
+	sys     system
+	stopped bool
+	keepLog bool
+}
+
+// ErrStopped is returned by the methods of a Broker after Stop.
+var ErrStopped = errors.New("broker is stopped for good")
+
+// open starts the broker for the first time, waits until it answers and ties its life to ctx.
+func open(ctx context.Context, b *Broker) (*Broker, error) {
+	b.release = context.AfterFunc(ctx, func() {
+		b.over.Store(true)
+		_ = b.sys.kill()
+	})
+	if err := b.Start(ctx); err != nil {
+		b.stopped = true
+		b.release()
+		return nil, errors.Join(err, b.sys.stop(), b.remove(true))
+	}
+	return b, nil
+}
+
+// Addrs returns the addresses to give to a client; for Kafka host:port of each node.
+func (b *Broker) Addrs() []string { return slices.Clone(b.addrs) }
+
+// String says what runs, how and where.
+func (b *Broker) String() string { return fmt.Sprintf("%s at %v", b.name, b.addrs) }
+
+// Start starts the broker again after Kill or Shutdown, on the same data and port, and waits until it answers.
+func (b *Broker) Start(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.start(ctx)
+}
+
+func (b *Broker) start(ctx context.Context) error {
+	if b.stopped {
+		return fmt.Errorf("starting %s: %w", b, ErrStopped)
+	}
+	if err := b.sys.start(ctx); err != nil {
+		return fmt.Errorf("starting %s: %w", b, err)
+	}
+	if b.over.Load() { // its end may have come just before the start
+		return errors.Join(fmt.Errorf("starting %s: the context it lives in has ended", b), b.sys.kill())
+	}
+	return b.WaitReady(ctx)
+}
+
+// Shutdown ends the broker in order and keeps its data for Start.
+func (b *Broker) Shutdown() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.shutdown()
+}
+
+func (b *Broker) shutdown() error {
+	if b.stopped {
+		return fmt.Errorf("shutting down %s: %w", b, ErrStopped)
+	}
+	if err := b.sys.stop(); err != nil {
+		return fmt.Errorf("shutting down %s: %w", b, err)
+	}
+	return nil
+}
+
+// Kill ends the broker with SIGKILL, without a clean shutdown, and keeps its data for Start.
+func (b *Broker) Kill() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return fmt.Errorf("killing %s: %w", b, ErrStopped)
+	}
+	if err := b.sys.kill(); err != nil {
+		return fmt.Errorf("killing %s: %w", b, err)
+	}
+	return nil
+}
+
+// Restart is Shutdown and Start.
+func (b *Broker) Restart(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g, ok := b.sys.(*given); ok { // only whoever runs it can restart it
+		if err := g.restart(ctx); err != nil {
+			return err
+		}
+		return b.WaitReady(ctx)
+	}
+	if err := b.shutdown(); err != nil {
+		return err
+	}
+	return b.start(ctx)
+}
+
+// Stop ends the broker for good and removes its data. It reports a broker that had ended by itself before: then the
+// test did not meet what it thinks it met. A second Stop does nothing.
+func (b *Broker) Stop() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return nil
+	}
+	b.stopped = true
+	b.release()
+	early := b.sys.ended()
+	if early != nil {
+		early = fmt.Errorf("%s ended before it was stopped: %w; the end of its log:\n%s", b, early, b.sys.logTail())
+	}
+	return errors.Join(early, b.sys.stop(), b.remove(b.keepLog || early != nil))
+}
+
+func (b *Broker) remove(keepLog bool) error {
+	log, err := b.sys.remove(keepLog)
+	if log != "" {
+		b.logf("the whole log of %s is kept in %s", b, log)
+	}
+	return err
+}
+
+// KeepLog lets Stop leave the broker's log behind. Call it when a test fails.
+func (b *Broker) KeepLog() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.keepLog = true
+}
+
+// LogTail returns the last lines of the broker's log.
+func (b *Broker) LogTail() string { return b.sys.logTail() }
+
+// WaitReady waits until the broker answers a client, until it ends by itself, or until the deadline: that of ctx, or
+// KafkaOptions.StartTimeout from now, whichever is earlier.
+func (b *Broker) WaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	defer cancel()
+	began := time.Now()
+	var last error
+	for {
+		if b.over.Load() {
+			return fmt.Errorf("waiting for %s: the context it lives in has ended", b)
+		}
+		if err := b.sys.ended(); err != nil {
+			return fmt.Errorf("%s ended while it started: %w; the end of its log:\n%s", b, err, b.sys.logTail())
+		}
+		if last = b.try(ctx); last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not answer within %s: %w; the end of its log:\n%s",
+				b, time.Since(began).Round(time.Millisecond), last, b.sys.logTail())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// try asks the broker once; a broker that took the connection and says nothing must not use up the whole patience.
+func (b *Broker) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	return b.ready(ctx, b.addrs)
+}

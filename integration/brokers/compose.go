@@ -1,0 +1,194 @@
+package brokers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/compose"
+)
+
+// findCompose returns the command that stands for compose, if a docker daemon answers. Both the plugin and the older
+// program of its own will do.
+func findCompose(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("no docker daemon answers: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	for _, command := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
+		if exec.CommandContext(ctx, command[0], append(command[1:], "version")...).Run() == nil {
+			return command, nil
+		}
+	}
+	return nil, errors.New("docker runs, but neither docker compose nor docker-compose is installed")
+}
+
+// composed is one compose project with one service, started for one Broker.
+type composed struct {
+	command []string // docker compose
+	files   []string
+	project string
+	service string
+	env     []string
+	dir     string
+
+	mu   sync.Mutex // kill may come from a context's end
+	made bool       // the container exists
+	down bool       // stopped or killed by us
+}
+
+func composeKafka(ctx context.Context, o KafkaOptions, command []string) (*Broker, error) {
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "redeliver-compose-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory for the compose files: %w", err)
+	}
+	c := &composed{
+		command: command,
+		project: strings.ToLower(filepath.Base(dir)), // as unique as the directory
+		service: "kafka",
+		dir:     dir,
+		env: append(os.Environ(),
+			fmt.Sprintf("REDELIVER_KAFKA_PORT=%d", ports[0]),
+			"REDELIVER_KAFKA_HEAP="+o.Heap),
+	}
+	if err := c.writeFiles(compose.Kafka, o.Properties); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return open(ctx, &Broker{
+		name:     "Apache Kafka " + kafkaVersion + " (docker)",
+		addrs:    []string{fmt.Sprintf("127.0.0.1:%d", ports[0])},
+		sys:      c,
+		ready:    kafkaIsWhole,
+		patience: o.StartTimeout,
+		logf:     o.Logf,
+	})
+}
+
+// writeFiles writes the compose file and, where a test wants other properties, a second one that compose merges over
+// it. JSON is YAML.
+func (c *composed) writeFiles(base []byte, properties map[string]string) error {
+	env := map[string]string{}
+	for k, v := range properties {
+		env[imageVariable(k)] = strings.ReplaceAll(v, "$", "$$") // compose would fill in a variable
+	}
+	over, err := json.Marshal(map[string]any{"services": map[string]any{c.service: map[string]any{"environment": env}}})
+	if err != nil {
+		return fmt.Errorf("writing the properties for compose: %w", err)
+	}
+	for name, text := range map[string][]byte{"compose.yml": base, "properties.yml": over} {
+		if err := os.WriteFile(filepath.Join(c.dir, name), text, 0o600); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	c.files = []string{filepath.Join(c.dir, "compose.yml"), filepath.Join(c.dir, "properties.yml")}
+	return nil
+}
+
+// run runs one compose command; a hanging daemon must not hang the tests.
+func (c *composed) run(ctx context.Context, limit time.Duration, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	argv := append([]string{}, c.command...)
+	argv = append(argv, "-p", c.project)
+	for _, f := range c.files {
+		argv = append(argv, "-f", f)
+	}
+	argv = append(argv, args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = c.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w; it said:\n%s", strings.Join(argv, " "), err, lastLines(string(out), 20))
+	}
+	return string(out), nil
+}
+
+func (c *composed) start(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// The first time "up" may pull the image; after it "start" takes the same container with its data.
+	args := []string{"start", c.service}
+	if !c.made {
+		args = []string{"up", "-d", c.service}
+	}
+	c.made = true // also when up fails half-way: there may be something to take down
+	if _, err := c.run(ctx, 5*time.Minute, args...); err != nil {
+		return err
+	}
+	c.down = false
+	return nil
+}
+
+func (c *composed) stop() error {
+	return c.end("stop", "-t", "30", c.service)
+}
+
+func (c *composed) kill() error {
+	return c.end("kill", "-s", "SIGKILL", c.service)
+}
+
+// end runs detached from the caller's context: it is what ends the broker when that context is over.
+func (c *composed) end(args ...string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down || !c.made {
+		return nil
+	}
+	c.down = true
+	_, err := c.run(context.Background(), time.Minute, args...)
+	return err
+}
+
+// ended asks for running containers of ours; when docker does not answer, nothing is known.
+func (c *composed) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down || !c.made {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	// Not compose ps: its two generations disagree on whether that lists stopped containers.
+	out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=com.docker.compose.project="+c.project).Output()
+	if err == nil && strings.TrimSpace(string(out)) == "" {
+		return errors.New("its container is not running")
+	}
+	return nil
+}
+
+func (c *composed) logTail() string {
+	out, err := c.run(context.Background(), 20*time.Second, "logs", "--no-color", "--tail", "40", c.service)
+	if err != nil {
+		return fmt.Sprintf("(no log: %v)", err)
+	}
+	return out
+}
+
+func (c *composed) remove(keepLog bool) (string, error) {
+	kept := ""
+	var logErr error
+	if keepLog {
+		kept = c.dir + ".log"
+		out, err := c.run(context.Background(), time.Minute, "logs", "--no-color", c.service)
+		if err == nil {
+			err = os.WriteFile(kept, []byte(out), 0o600)
+		}
+		if err != nil {
+			kept, logErr = "", fmt.Errorf("keeping the broker's log: %w", err)
+		}
+	}
+	_, err := c.run(context.Background(), time.Minute, "down", "-v", "-t", "5")
+	return kept, errors.Join(logErr, err, os.RemoveAll(c.dir))
+}

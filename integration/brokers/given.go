@@ -1,0 +1,59 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// maxGivenPatience bounds the wait for a broker that should be running already.
+const maxGivenPatience = 30 * time.Second
+
+// given is a broker that somebody else runs: it is used and left alone.
+type given struct {
+	name       string
+	addrsEnv   string // the variable that named it
+	restartEnv string // the variable that may hold a command to restart it
+}
+
+func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, error) {
+	if len(o.Properties) > 0 {
+		return nil, fmt.Errorf("kafka at %v comes from %s and its settings cannot be changed; "+
+			"set KafkaOptions.Own for a broker with settings of its own", addrs, EnvKafka)
+	}
+	return open(ctx, &Broker{
+		name:     "kafka given by " + EnvKafka,
+		addrs:    addrs,
+		sys:      &given{name: "kafka", addrsEnv: EnvKafka, restartEnv: EnvKafkaRestart},
+		ready:    kafkaAnswers,
+		patience: min(o.StartTimeout, maxGivenPatience),
+		logf:     o.Logf,
+	})
+}
+
+func (g *given) start(context.Context) error { return nil }
+func (g *given) stop() error                 { return nil }
+func (g *given) ended() error                { return nil }
+func (g *given) remove(bool) (string, error) { return "", nil }
+func (g *given) logTail() string             { return "(the log is with whoever runs it)" }
+
+// kill does nothing when a context ends, so it is Kill that must say it cannot.
+func (g *given) kill() error {
+	return fmt.Errorf("%s was given by %s and is not ours to kill; set KafkaOptions.Own for a broker that is", g.name, g.addrsEnv)
+}
+
+func (g *given) restart(ctx context.Context) error {
+	command := os.Getenv(g.restartEnv)
+	if command == "" {
+		return fmt.Errorf("%s was given by %s and is not ours to restart: "+
+			"put a shell command that restarts it into %s, or set KafkaOptions.Own", g.name, g.addrsEnv, g.restartEnv)
+	}
+	out, err := exec.CommandContext(ctx, "sh", "-c", command).CombinedOutput()
+	if err != nil {
+		return errors.Join(fmt.Errorf("restarting %s with %s=%q: %w", g.name, g.restartEnv, command, err), errors.New(string(out)))
+	}
+	return nil
+}

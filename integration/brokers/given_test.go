@@ -1,0 +1,62 @@
+package brokers_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// A given broker that is not there is a failure that names the variable, not a silent change to another one.
+func TestGivenKafkaThatDoesNotAnswerFails(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	t.Setenv(brokers.EnvKafka, addr)
+	_, err = brokers.Kafka(t.Context(), brokers.KafkaOptions{StartTimeout: 500 * time.Millisecond, Logf: t.Logf})
+	if err == nil || !strings.Contains(err.Error(), brokers.EnvKafka) || !strings.Contains(err.Error(), addr) {
+		t.Errorf("error = %v, want one that names %s and %s", err, brokers.EnvKafka, addr)
+	}
+}
+
+func TestGivenKafkaIsLeftAlone(t *testing.T) {
+	own := brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m"})
+	t.Setenv(brokers.EnvKafka, " "+own.Addrs()[0]+" ,")
+	b, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Logf: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Properties: map[string]string{"a": "b"}}); err == nil {
+		t.Error("properties for a given broker were taken without a word")
+	}
+	if err := b.Kill(); err == nil {
+		t.Error("a given broker was killed")
+	}
+	if err := b.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), brokers.EnvKafkaRestart) {
+		t.Errorf("restart = %v, want an error that names %s", err, brokers.EnvKafkaRestart)
+	}
+
+	ran := filepath.Join(t.TempDir(), "ran")
+	t.Setenv(brokers.EnvKafkaRestart, "touch "+ran)
+	if err := b.Restart(t.Context()); err != nil {
+		t.Errorf("restart by command: %v", err)
+	}
+	if _, err := os.Stat(ran); err != nil {
+		t.Errorf("the restart command did not run: %v", err)
+	}
+
+	if err := b.Stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if !answers(t.Context(), own.Addrs()) {
+		t.Error("stopping a given broker ended it")
+	}
+}

@@ -1,0 +1,107 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"time"
+)
+
+// The environment that decides where a Kafka comes from; see the package comment.
+const (
+	EnvKafka        = "REDELIVER_TEST_KAFKA"         // host:port[,host:port] of a Kafka that runs already
+	EnvKafkaRestart = "REDELIVER_TEST_KAFKA_RESTART" // a shell command that restarts that Kafka
+	EnvWay          = "REDELIVER_TEST_WAY"           // "docker" or "native"
+)
+
+// kafkaVersion is what the native way fetches and the compose file names.
+const kafkaVersion = "4.3.0"
+
+// KafkaOptions says what kind of Kafka is wanted. The zero value is one node with the settings of kafka_settings.go.
+type KafkaOptions struct {
+	// Own asks for a broker that nobody else uses, even when the environment gives one. Default false.
+	Own bool
+	// Properties are server.properties on top of the defaults, or in place of them. Default none.
+	// A Kafka that the environment gives cannot take them: that is an error.
+	Properties map[string]string
+	// Heap is the JVM's -Xmx. Default "1g".
+	Heap string
+	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
+	StartTimeout time.Duration
+	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	Logf func(format string, args ...any)
+}
+
+func (o KafkaOptions) withDefaults() KafkaOptions {
+	if o.Heap == "" {
+		o.Heap = "1g"
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = 90 * time.Second
+	}
+	if o.Logf == nil {
+		o.Logf = log.Printf
+	}
+	return o
+}
+
+// Kafka starts a Kafka, or takes the one that the environment gives, and returns when it answers. When ctx ends the
+// broker is killed; Stop ends it in order and removes its data.
+func Kafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
+	o = o.withDefaults()
+	if addrs := splitAddrs(os.Getenv(EnvKafka)); len(addrs) > 0 && !o.Own {
+		return givenKafka(ctx, o, addrs)
+	}
+	began := time.Now()
+	b, err := startKafka(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("starting a kafka for the tests: %w", err)
+	}
+	o.Logf("%s, up in %.1fs", b, time.Since(began).Seconds())
+	return b, nil
+}
+
+// startKafka chooses between docker and native.
+func startKafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
+	switch way := os.Getenv(EnvWay); way {
+	case "native":
+		return nativeKafka(ctx, o)
+	case "docker":
+		dc, err := findCompose(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s=docker: %w", EnvWay, err)
+		}
+		return composeKafka(ctx, o, dc)
+	case "":
+	default:
+		return nil, fmt.Errorf("%s=%q is no way to start a broker; use docker or native", EnvWay, way)
+	}
+
+	dc, err := findCompose(ctx)
+	if err != nil {
+		return nativeKafka(ctx, o) // no daemon is the normal case, and needs no word
+	}
+	b, err := composeKafka(ctx, o, dc)
+	if err == nil || ctx.Err() != nil {
+		return b, err
+	}
+	o.Logf("docker compose could not start kafka, starting it natively instead (%s=docker insists): %v", EnvWay, err)
+	b, nativeErr := nativeKafka(ctx, o)
+	if nativeErr != nil {
+		return nil, errors.Join(err, nativeErr)
+	}
+	return b, nil
+}
+
+func splitAddrs(list string) []string {
+	var addrs []string
+	for a := range strings.SplitSeq(list, ",") {
+		if a = strings.TrimSpace(a); a != "" {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}

@@ -1,0 +1,63 @@
+package brokers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// kafkaSettings are what every Kafka of ours is started with, whatever the way. compose/kafka.yml repeats them for
+// people who start it by hand; TestComposeFileHasOurSettings compares the two.
+func kafkaSettings() map[string]string {
+	return map[string]string{
+		// A topic that appears by itself would hide that a client forgot to create it, or created it wrongly.
+		"auto.create.topics.enable": "false",
+		"num.partitions":            "4",
+		// Groups form at once, and a killed member may be missed within seconds.
+		"group.initial.rebalance.delay.ms": "0",
+		"group.min.session.timeout.ms":     "1000",
+		// One node.
+		"offsets.topic.replication.factor":                 "1",
+		"transaction.state.log.replication.factor":         "1",
+		"transaction.state.log.min.isr":                    "1",
+		"share.coordinator.state.topic.replication.factor": "1",
+		"share.coordinator.state.topic.min.isr":            "1",
+		// After a SIGKILL the node may not register again before its former session is over: with the default of 9 s
+		// a restart takes 12 s.
+		"broker.heartbeat.interval.ms": "500",
+		"broker.session.timeout.ms":    "3000",
+	}
+}
+
+// kafkaNative adds what a single KRaft node on loopback ports needs.
+func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort int) map[string]string {
+	p := kafkaSettings()
+	maps.Copy(p, map[string]string{
+		"process.roles":              "broker,controller",
+		"node.id":                    "1",
+		"controller.quorum.voters":   fmt.Sprintf("1@127.0.0.1:%d", controllerPort),
+		"listeners":                  fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, controllerPort),
+		"advertised.listeners":       fmt.Sprintf("PLAINTEXT://127.0.0.1:%d", port),
+		"controller.listener.names":  "CONTROLLER",
+		"inter.broker.listener.name": "PLAINTEXT",
+		"log.dirs":                   dataDir,
+	})
+	maps.Copy(p, o.Properties)
+	return p
+}
+
+// properties writes p in the form of server.properties.
+func properties(p map[string]string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(p)) {
+		// A backslash escapes in this format, also in values.
+		fmt.Fprintf(&b, "%s=%s\n", k, strings.ReplaceAll(p[k], `\`, `\\`))
+	}
+	return b.String()
+}
+
+// imageVariable is the name under which the image of Apache Kafka takes a property.
+func imageVariable(property string) string {
+	return "KAFKA_" + strings.ToUpper(strings.NewReplacer("_", "__", "-", "___", ".", "_").Replace(property))
+}

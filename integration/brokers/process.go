@@ -1,0 +1,98 @@
+//go:build unix
+
+package brokers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// process is a child that does not outlive us.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // why; valid after done
+}
+
+// startProcess starts cmd in a process group of its own, so that a Ctrl-C at the terminal reaches the tests but not
+// the broker under them, which is stopped afterwards in order.
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(cmd.SysProcAttr)
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The kernel sends the parent-death signal when the *thread* that made the child ends, so that thread is
+		// held until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		p.err = cmd.Wait()
+		if p.err == nil {
+			p.err = errors.New("exit status 0")
+		}
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
+	}
+	return p, nil
+}
+
+// running reports whether the process is there; a nil process never was.
+func (p *process) running() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// terminate asks with SIGTERM, and kills what has not ended after grace.
+func (p *process) terminate(grace time.Duration) error {
+	if !p.running() {
+		return nil
+	}
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(grace):
+		return errors.Join(fmt.Errorf("%s did not end within %s of SIGTERM and was killed", p.cmd.Path, grace), p.kill())
+	}
+}
+
+// kill sends SIGKILL and waits for the end: after it the ports are free.
+func (p *process) kill() error {
+	if !p.running() {
+		return nil
+	}
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+func (p *process) signal(s syscall.Signal) error {
+	err := p.cmd.Process.Signal(s)
+	if err == nil || errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return fmt.Errorf("sending %s to %s (pid %d): %w", s, p.cmd.Path, p.cmd.Process.Pid, err)
+}

@@ -1,0 +1,99 @@
+package brokers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// workDir is the temporary directory of one native broker: its settings, its log and its data.
+type workDir struct {
+	dir    string
+	unlock func() // held while we live; see sweep
+}
+
+const ownerLock = "owner.lock"
+
+func newWorkDir(name string) (*workDir, error) {
+	prefix := "redeliver-" + name + "-"
+	sweep(prefix)
+	for {
+		dir, err := os.MkdirTemp("", prefix)
+		if err != nil {
+			return nil, fmt.Errorf("making a directory for the broker's data: %w", err)
+		}
+		unlock, err := tryLock(filepath.Join(dir, ownerLock))
+		switch {
+		case errors.Is(err, errLocked): // another process's sweep was faster and removes it
+		case err != nil:
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		default:
+			return &workDir{dir: dir, unlock: unlock}, nil
+		}
+	}
+}
+
+// sweep removes what test processes left behind that were killed: a benchmark's data is gigabytes. The kernel gave
+// back their locks, so whatever can be locked has no owner. Errors are left to the next sweep.
+func sweep(prefix string) {
+	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerLock))
+	for _, path := range locks {
+		if unlock, err := tryLock(path); err == nil {
+			_ = os.RemoveAll(filepath.Dir(path))
+			unlock()
+		}
+	}
+}
+
+func (w *workDir) path(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *workDir) log() string { return w.path("broker.log") }
+
+func (w *workDir) openLog() (*os.File, error) {
+	f, err := os.OpenFile(w.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the broker's log: %w", err)
+	}
+	return f, nil
+}
+
+// logTail returns the last 40 lines of the log.
+func (w *workDir) logTail() string {
+	f, err := os.Open(w.log())
+	if err != nil {
+		return fmt.Sprintf("(no log: %v)", err)
+	}
+	defer f.Close()
+	const window = 16 << 10
+	if info, err := f.Stat(); err == nil && info.Size() > window {
+		_, _ = f.Seek(-window, io.SeekEnd)
+	}
+	tail, err := io.ReadAll(f)
+	if err != nil {
+		return fmt.Sprintf("(log unreadable: %v)", err)
+	}
+	return lastLines(string(tail), 40)
+}
+
+// remove deletes the directory. A log that is to be kept moves out of it first.
+func (w *workDir) remove(keepLog bool) (string, error) {
+	defer w.unlock()
+	kept := ""
+	var err error
+	if keepLog {
+		kept = w.dir + ".log"
+		if err = os.Rename(w.log(), kept); err != nil {
+			kept, err = "", fmt.Errorf("keeping the broker's log: %w", err)
+		}
+	}
+	return kept, errors.Join(err, os.RemoveAll(w.dir))
+}
+
+// lastLines returns the last n lines of s.
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,126 @@
+// Command suites runs the tests and tells how they went: the output of go test, then a table with the seconds and
+// verdict of every package.
+//
+//	suites [-race] [-run REGEXP] [-timeout D] unit|integration...
+//
+// unit is the root module, which needs no broker; integration is every package of integration/, beside the brokers
+// that withbrokers starts. It is run from the repository's root. It fails when a test fails, when a suite has no tests
+// at all, and when a test is skipped without saying why.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	race    bool
+	run     string
+	timeout time.Duration
+	names   []string
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("suites", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.race, "race", false, "run the integration tests with the race detector, too")
+	flags.StringVar(&o.run, "run", "", "only tests that match `regexp`")
+	flags.DurationVar(&o.timeout, "timeout", 9*time.Minute, "the longest that one package may take")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	o.names = flags.Args()
+	if len(o.names) == 0 {
+		fmt.Fprintln(stderr, "suites: name at least one suite: unit, integration")
+		return 2
+	}
+
+	// The first signal ends the suite that runs (it got the signal, too); then the table is still printed.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	began := time.Now()
+	var t table
+	for _, name := range o.names {
+		argv, err := o.command(name)
+		if err != nil {
+			fmt.Fprintf(stderr, "suites: %v\n", err)
+			return 2
+		}
+		t.suites = append(t.suites, runSuite(ctx, name, argv, stdout, stderr))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	t.took = time.Since(began)
+	t.print(stdout)
+	if !t.ok() {
+		return 1
+	}
+	return 0
+}
+
+// command returns what runs a suite.
+func (o options) command(name string) ([]string, error) {
+	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-timeout=" + o.timeout.String()}
+	if o.race || name == "unit" {
+		argv = append(argv, "-race")
+	}
+	if o.run != "" {
+		argv = append(argv, "-run", o.run)
+	}
+	switch name {
+	case "unit":
+		return append(argv, "./..."), nil
+	case "integration":
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("finding withbrokers, which make builds beside this program: %w", err)
+		}
+		with := []string{filepath.Join(filepath.Dir(self), "withbrokers"), "--kafka", "--"}
+		// One package at a time: several of them measure time or kill processes.
+		return append(append(with, argv...), "-p=1", "./integration/..."), nil
+	default:
+		return nil, fmt.Errorf("there is no suite %q; there are unit and integration", name)
+	}
+}
+
+// runSuite runs argv, shows its output in go test's normal form and returns what it counted.
+func runSuite(ctx context.Context, name string, argv []string, stdout, stderr io.Writer) *suite {
+	fmt.Fprintf(stdout, "=== %s\n", name)
+	s := newSuite(name, stdout)
+	began := time.Now()
+	defer func() { s.took = time.Since(began) }()
+
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	// The suite's own signal handling and its brokers' end take a while; only then is it killed.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		s.err = fmt.Errorf("running %s: %w", name, err)
+		return s
+	}
+	if err := cmd.Start(); err != nil {
+		s.err = fmt.Errorf("running %s: %w", name, err)
+		return s
+	}
+	s.read(out)
+	if err := cmd.Wait(); err != nil {
+		s.err = fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
+	}
+	return s
+}

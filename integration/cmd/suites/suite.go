@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is one line of go test -json; see go doc test2json.
+type event struct {
+	Action  string  `json:"Action"`
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Elapsed float64 `json:"Elapsed"`
+	Output  string  `json:"Output"`
+}
+
+// pkg is what became of one package's tests.
+type pkg struct {
+	name    string
+	verdict string // ok, FAIL
+	shuffle string // the seed of its order, as go test prints it
+	seconds float64
+	passed  int
+	failed  int
+	skipped []string // why, one line each
+	silent  []string // names of tests skipped without a reason
+}
+
+// suite collects the events of one go test. Like go test without -v it shows the output of a test only when the test
+// fails, with one addition: a line that a test logs with "report: " in it is always shown, such as a seed, or how many
+// processes were killed.
+type suite struct {
+	name string
+	out  io.Writer
+	took time.Duration
+	err  error // how the command ended
+
+	packages []*pkg
+	output   map[string][]string // of tests that have not ended yet, by package and test
+}
+
+func newSuite(name string, out io.Writer) *suite {
+	return &suite{name: name, out: out, output: map[string][]string{}}
+}
+
+// reportMark marks a logged line that is shown also when its test passes.
+const reportMark = "report: "
+
+// read takes the whole output of go test -json.
+func (s *suite) read(r io.Reader) {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			s.line(line)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				fmt.Fprintf(s.out, "suites: reading the tests' output: %v\n", err)
+			}
+			return
+		}
+	}
+}
+
+func (s *suite) line(line string) {
+	var e event
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		fmt.Fprint(s.out, line) // what a program writes past go test
+		return
+	}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(s.out, e.Output)
+	case "output":
+		s.outputOf(e)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			s.packageEnded(e)
+		} else {
+			s.testEnded(e)
+		}
+	}
+}
+
+func (s *suite) outputOf(e event) {
+	if e.Test == "" {
+		// A package's own lines: "ok ...", "FAIL ...", a panic. PASS is for -v, and the seed matters after a failure.
+		switch {
+		case e.Output == "PASS\n":
+		case strings.HasPrefix(e.Output, "-test.shuffle "):
+			s.pkg(e.Package).shuffle = e.Output
+		default:
+			fmt.Fprint(s.out, e.Output)
+		}
+		return
+	}
+	if strings.Contains(e.Output, reportMark) {
+		fmt.Fprintf(s.out, "%s: %s\n", e.Test, strings.TrimSpace(e.Output))
+	}
+	for _, noise := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME"} {
+		if strings.HasPrefix(e.Output, noise) {
+			return
+		}
+	}
+	key := e.Package + " " + e.Test
+	s.output[key] = append(s.output[key], e.Output)
+}
+
+func (s *suite) testEnded(e event) {
+	p := s.pkg(e.Package)
+	key := e.Package + " " + e.Test
+	output := s.output[key]
+	delete(s.output, key)
+	switch e.Action {
+	case "pass":
+		p.passed++
+	case "fail":
+		p.failed++
+		fmt.Fprint(s.out, strings.Join(output, ""))
+	case "skip":
+		why := reason(output)
+		if why == "" {
+			p.silent = append(p.silent, e.Test)
+		} else {
+			p.skipped = append(p.skipped, e.Test+": "+why)
+		}
+	}
+}
+
+// reason returns what a skipped test logged.
+func reason(output []string) string {
+	var lines []string
+	for _, l := range output {
+		if l = strings.TrimSpace(l); l == "" || strings.HasPrefix(l, "--- SKIP") {
+			continue
+		}
+		// "file_test.go:12: why", and testing's T.Skip() without words leaves nothing behind the colon.
+		if at, why, ok := strings.Cut(l, ": "); ok && strings.Contains(at, ".go:") {
+			l = why
+		} else if strings.Contains(l, ".go:") {
+			l = ""
+		}
+		if l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
+func (s *suite) packageEnded(e event) {
+	p := s.pkg(e.Package)
+	p.seconds = e.Elapsed
+	p.verdict = "ok"
+	if e.Action == "fail" {
+		p.verdict = "FAIL"
+		fmt.Fprint(s.out, p.shuffle)
+		// Tests that never ended: a panic or a timeout took the process away under them.
+		var open []string
+		for key := range s.output {
+			if strings.HasPrefix(key, e.Package+" ") {
+				open = append(open, key)
+			}
+		}
+		slices.Sort(open)
+		for _, key := range open {
+			fmt.Fprint(s.out, strings.Join(s.output[key], ""))
+			delete(s.output, key)
+		}
+	}
+	if len(p.silent) > 0 {
+		p.verdict = "FAIL"
+	}
+}
+
+func (s *suite) pkg(name string) *pkg {
+	for _, p := range s.packages {
+		if p.name == name {
+			return p
+		}
+	}
+	p := &pkg{name: name, verdict: "FAIL"} // until it says otherwise
+	s.packages = append(s.packages, p)
+	return p
+}
+
+func (s *suite) tests() int {
+	n := 0
+	for _, p := range s.packages {
+		n += p.passed + p.failed
+	}
+	return n
+}
+
+func (s *suite) ok() bool {
+	return s.err == nil && s.tests() > 0 &&
+		!slices.ContainsFunc(s.packages, func(p *pkg) bool { return p.verdict == "FAIL" })
+}

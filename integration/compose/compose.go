@@ -1,0 +1,9 @@
+// Package compose holds the compose files of the brokers, so that a test finds them from any directory.
+package compose
+
+import _ "embed" // for the files below
+
+// Kafka is kafka.yml, one Kafka node.
+//
+//go:embed kafka.yml
+var Kafka []byte
