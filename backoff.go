@@ -1,0 +1,229 @@
+package redeliver
+
+import (
+	"hash/fnv"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// Backoff says how long the delayed retries of a message wait. Implementations
+// must be safe for concurrent use and should answer the same for the same
+// arguments.
+type Backoff interface {
+	// Delay is the wait before delayed retry n, counted from 0. draw, in [0, 1),
+	// is the message's own share of the jitter. ok is false when there is no
+	// such retry: the message is exhausted.
+	Delay(n int, draw float64) (d time.Duration, ok bool)
+}
+
+// Listed is a [Backoff] that can tell its delays beforehand. The delay topics
+// are then made of these delays, so that a planned retry waits on one of them;
+// without it they are 1s 5s 30s 2m 10m 1h.
+type Listed interface {
+	Backoff
+	// Delays returns the waits of the first n retries without jitter, fewer
+	// when the backoff ends before, and the most that jitter adds to one.
+	Delays(n int) (delays []time.Duration, jitter time.Duration)
+}
+
+// retryCounter is a Backoff that was drawn up for a number of retries.
+type retryCounter interface{ retries() int }
+
+// Defaults of [ExponentialBackoff].
+const (
+	DefaultExponentialBase = time.Second
+	DefaultExponentialMax  = time.Minute
+)
+
+// ExponentialBackoff waits min(Max, Base * 2^n) plus a jitter drawn from
+// [0, Base) for each message and attempt; n is 0 for the first delayed retry.
+type ExponentialBackoff struct {
+	// Base is the first delay and the width of the jitter. Default 1 s.
+	Base time.Duration
+	// Max bounds the delay before the jitter is added. Default 60 s, or Base
+	// where that is longer.
+	Max time.Duration
+}
+
+// Exponential is [ExponentialBackoff] with its defaults: 1s 2s 4s ... 60s, each
+// plus up to 1 s of jitter.
+func Exponential() ExponentialBackoff { return ExponentialBackoff{} }
+
+func (b ExponentialBackoff) bounds() (base, most time.Duration) {
+	base, most = b.Base, b.Max
+	if base == 0 {
+		base = DefaultExponentialBase
+	}
+	if most == 0 {
+		most = max(DefaultExponentialMax, base)
+	}
+	return base, most
+}
+
+func (b ExponentialBackoff) step(n int) time.Duration {
+	base, most := b.bounds()
+	for range n {
+		if base > most/2 { // the next doubling passes the bound, or would overflow
+			return most
+		}
+		base *= 2
+	}
+	return min(base, most)
+}
+
+// Delay implements [Backoff].
+func (b ExponentialBackoff) Delay(n int, draw float64) (time.Duration, bool) {
+	base, _ := b.bounds()
+	d, jitter := b.step(n), time.Duration(draw*float64(base))
+	if d > math.MaxInt64-jitter {
+		return math.MaxInt64, true
+	}
+	return d + jitter, true
+}
+
+// Delays implements [Listed].
+func (b ExponentialBackoff) Delays(n int) ([]time.Duration, time.Duration) {
+	base, _ := b.bounds()
+	delays := make([]time.Duration, max(0, n))
+	for i := range delays {
+		delays[i] = b.step(i)
+	}
+	return delays, base
+}
+
+func (b ExponentialBackoff) check(ps *Problems, field string) {
+	base, most := b.bounds()
+	checkDelay(ps, field+".Base", base)
+	checkDelay(ps, field+".Max", most)
+	if most < base {
+		ps.Add(field+".Max", b.Max, "must not be shorter than Base, "+base.String())
+	}
+	if base > 0 && most <= MaxWait && most > MaxWait-base {
+		ps.Add(field+".Max", most, "must with the jitter, up to Base, "+base.String()+", not be longer than "+MaxWait.String())
+	}
+}
+
+// StepsBackoff waits a listed delay before each retry, and the last one again
+// when the list is over. See [Steps], [Fixed], [RocketMQ].
+type StepsBackoff struct {
+	steps   []time.Duration
+	planned int
+}
+
+// Fixed waits d before every retry.
+func Fixed(d time.Duration) StepsBackoff { return StepsBackoff{steps: []time.Duration{d}} }
+
+// Steps waits the given delays, one after another, then the last one again and
+// again. MaxRetries bounds the retries, not the number of steps.
+func Steps(delays ...time.Duration) StepsBackoff {
+	return StepsBackoff{steps: append([]time.Duration(nil), delays...)}
+}
+
+// RocketMQ is the ladder of Apache RocketMQ's consumers:
+// 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h, then 2h. A policy that
+// does not say otherwise gets RocketMQ's 16 retries with it, 4h46m in all.
+// Source: RocketMQ's messageDelayLevel from level 3 on, and retryMaxTimes.
+func RocketMQ() StepsBackoff {
+	s, m := time.Second, time.Minute
+	return StepsBackoff{planned: 16, steps: []time.Duration{
+		10 * s, 30 * s, m, 2 * m, 3 * m, 4 * m, 5 * m, 6 * m, 7 * m, 8 * m, 9 * m, 10 * m, 20 * m, 30 * m, 60 * m, 120 * m,
+	}}
+}
+
+// RocketMQHTTP is the rule of RocketMQ's HTTP consumers: every 5 minutes, and
+// 288 retries (a day) for a policy that does not say otherwise.
+func RocketMQHTTP() StepsBackoff {
+	return StepsBackoff{planned: 288, steps: []time.Duration{5 * time.Minute}}
+}
+
+// RocketMQHTTPOrdered is [RocketMQHTTP] for ordered messages: every minute, 288 times.
+func RocketMQHTTPOrdered() StepsBackoff {
+	return StepsBackoff{planned: 288, steps: []time.Duration{time.Minute}}
+}
+
+// Delay implements [Backoff].
+func (b StepsBackoff) Delay(n int, _ float64) (time.Duration, bool) {
+	if len(b.steps) == 0 {
+		return 0, false
+	}
+	return b.steps[min(max(0, n), len(b.steps)-1)], true
+}
+
+// Delays implements [Listed].
+func (b StepsBackoff) Delays(n int) ([]time.Duration, time.Duration) {
+	var delays []time.Duration
+	for i := range n {
+		if d, ok := b.Delay(i, 0); ok {
+			delays = append(delays, d)
+		}
+	}
+	return delays, 0
+}
+
+func (b StepsBackoff) retries() int { return b.planned }
+
+func (b StepsBackoff) check(ps *Problems, field string) {
+	if len(b.steps) == 0 {
+		ps.Add(field, "without steps", "must have at least one delay")
+	}
+	for _, d := range b.steps {
+		checkDelay(ps, field, d)
+	}
+}
+
+// checkDelay refuses a planned delay that no level can be made of.
+func checkDelay(ps *Problems, field string, d time.Duration) {
+	switch {
+	case d < time.Millisecond:
+		ps.Add(field, d, "must be at least 1ms; for retries without a wait use Immediate")
+	case d > MaxWait:
+		ps.Add(field, d, "must not be longer than "+MaxWait.String())
+	}
+}
+
+// fromBackOff is cenkalti/backoff/v4 as a Backoff.
+type fromBackOff struct{ fresh func() backoff.BackOff }
+
+// FromBackOff uses a policy of cenkalti/backoff/v4: fresh makes a new one for
+// every decision, and the n-th delay is its n-th NextBackOff; backoff.Stop means
+// that the message is exhausted. A BackOff with a randomisation of its own draws
+// anew at every decision, so that duplicates of a message may wait differently.
+// MaxElapsedTime counts from fresh, which is now, and so ends nothing but a
+// single delay that is longer: set it to 0 and use Policy.MaxAge.
+func FromBackOff(fresh func() backoff.BackOff) Backoff { return fromBackOff{fresh} }
+
+// Delay implements [Backoff].
+func (b fromBackOff) Delay(n int, _ float64) (time.Duration, bool) {
+	inner := b.fresh()
+	for ; n > 0; n-- {
+		if inner.NextBackOff() == backoff.Stop {
+			return 0, false
+		}
+	}
+	d := inner.NextBackOff()
+	return max(0, d), d != backoff.Stop
+}
+
+func (b fromBackOff) check(ps *Problems, field string) {
+	if b.fresh == nil || b.fresh() == nil {
+		ps.Add(field, "FromBackOff(nil)", "needs a function that returns a new BackOff")
+	}
+}
+
+// draw is the message's own random number in [0, 1) for an attempt: a hash, so
+// that every copy of the message draws the same.
+func draw(id string, attempt int) float64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write(strconv.AppendInt(nil, int64(attempt), 10))
+	// FNV's low bits are good and its high bits are not: mix them (splitmix64).
+	x := h.Sum64()
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	x ^= x >> 31
+	return float64(x>>11) / math.Exp2(53)
+}

@@ -1,0 +1,239 @@
+package redeliver
+
+import (
+	"fmt"
+	"time"
+)
+
+// Action is what is to be done with a message.
+type Action uint8
+
+// The actions.
+const (
+	Commit     Action = iota // the handler succeeded: ack
+	RetryNow                 // run it again at once, in this process
+	RetryLater               // schedule it for State.Due, then ack
+	Postponed                // as RetryLater, without an attempt counted
+	DeadLetter               // write it to the DLQ with State.Reason, then ack
+)
+
+func (a Action) String() string {
+	names := [...]string{"commit", "retry now", "retry later", "postpone", "dead-letter"}
+	if int(a) >= len(names) {
+		return fmt.Sprintf("action %d", uint8(a))
+	}
+	return names[a]
+}
+
+// Decision is what a policy says about one answer of a handler.
+type Decision struct {
+	Action Action
+	// Delay is the wait until State.Due.
+	Delay time.Duration
+	// State is the message's state after the answer, as it is to be written
+	// into its headers.
+	State State
+}
+
+// Decide says what becomes of a message after an attempt. s is the state under
+// which the attempt ran, err the handler's answer, now the time of the answer.
+// It is a pure function of its arguments and the policy's own functions. It does
+// not panic: where Classify does, the failure is an ordinary one, and where the
+// backoff does, the wait is DefaultExponentialMax; State.Error tells.
+//
+// The rules, first match wins:
+//
+//  1. no error: Commit.
+//  2. InvalidError, UndecodableError: DeadLetter, and no attempt is counted.
+//  3. Permanent: DeadLetter (permanent).
+//  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
+//  5. KindPermanent: DeadLetter (permanent).
+//  6. KindPostpone, or an open circuit breaker: as 7.
+//  7. postponing: Postponed, uncounted, at most MaxPostponed in all, then
+//     DeadLetter (expired).
+//  8. no retries left, or the backoff has ended: DeadLetter (exhausted; timeout
+//     or panic when that was the last attempt's failure).
+//  9. an immediate try is left and the error does not name a time: RetryNow;
+//     past MaxAge: DeadLetter (expired).
+//  10. the wait is RetryAfter's, else the backoff's; longer than MaxWait:
+//     DeadLetter (unschedulable); past MaxAge: DeadLetter (expired);
+//     else RetryLater.
+func (p Policy) Decide(s State, err error, now time.Time) Decision {
+	if err == nil {
+		return Decision{Action: Commit, State: s}
+	}
+	p = p.WithDefaults()
+	now = now.UTC()
+	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
+	s.Due, s.Reason = time.Time{}, ""
+	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
+
+	if is(err, ErrInvalid) {
+		s.PostponedSince = time.Time{}
+		return s.bury(ReasonInvalidated)
+	}
+	if is(err, ErrUndecodable) {
+		s.PostponedSince = time.Time{}
+		return s.bury(ReasonUndecodable)
+	}
+	class := p.classify(&s, err)
+	if class.Kind == KindPostpone {
+		return p.postpone(s, class, now)
+	}
+
+	s.Attempts++
+	s.PostponedSince = time.Time{}
+	if s.FirstFailed.IsZero() {
+		s.FirstFailed = now
+	}
+	if class.Kind == KindPermanent {
+		return s.bury(ReasonPermanent)
+	}
+	if s.Attempts > retries(class.MaxRetries) {
+		return s.bury(exhausted(err))
+	}
+	wait, named := retryAfter(err)
+	if !named {
+		if s.Attempts <= p.Immediate {
+			if p.expired(s, now) {
+				return s.bury(ReasonExpired)
+			}
+			return Decision{Action: RetryNow, State: s}
+		}
+		var ok bool
+		if wait, ok = class.delay(&s, s.Attempts-1-p.Immediate); !ok {
+			return s.bury(exhausted(err))
+		}
+	}
+	return p.wait(s, RetryLater, wait, now)
+}
+
+// classify says what kind of failure err is, with the policy's own backoff and
+// retries where the error has none of its own.
+func (p Policy) classify(s *State, err error) Class {
+	var c Class
+	if p.Classify != nil {
+		c = p.askClassify(s, err)
+	}
+	switch {
+	case is(err, ErrPermanent):
+		c.Kind = KindPermanent
+	case is(err, ErrPostponed):
+		c.Kind = KindPostpone
+	case is(err, ErrRetryAfter):
+		c.Kind = KindRetry
+	case c.Kind == KindRetry && openBreaker(err):
+		c.Kind = KindPostpone
+	}
+	if c.Backoff == nil {
+		c.Backoff = p.Backoff
+	}
+	if c.MaxRetries == 0 {
+		c.MaxRetries = p.MaxRetries
+	}
+	c.MaxRetries = min(c.MaxRetries, MaxAttempts) // no count above it is believed
+	return c
+}
+
+func (p Policy) askClassify(s *State, err error) (c Class) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.note("Classify", r)
+			c = Class{}
+		}
+	}()
+	return p.Classify(err)
+}
+
+// delay asks the backoff for delayed retry n of a message.
+func (c Class) delay(s *State, n int) (d time.Duration, ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.note("Backoff", r)
+			d, ok = DefaultExponentialMax, true
+		}
+	}()
+	return c.Backoff.Delay(n, draw(s.ID, s.Attempts))
+}
+
+// note says in the state's error that a function of the policy panicked: the
+// message goes on, and whoever looks at it sees why it went on like this.
+func (s *State) note(what string, r any) {
+	s.Error = safeText(func() string { return fmt.Sprintf("Policy.%s panicked: %v; %s", what, r, s.Error) })
+}
+
+// postpone puts a message aside for as long as its next delayed retry would wait.
+func (p Policy) postpone(s State, class Class, now time.Time) Decision {
+	if s.PostponedSince.IsZero() {
+		s.PostponedSince = now
+	}
+	wait, ok := class.delay(&s, max(0, s.Attempts-p.Immediate))
+	if !ok || wait <= 0 {
+		wait = DefaultExponentialBase
+	}
+	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
+	if left <= 0 {
+		return s.bury(ReasonExpired)
+	}
+	// The last wait ends with the bound: a backoff of days must not bury a
+	// message whose breaker opens once.
+	return p.wait(s, Postponed, min(wait, left), now)
+}
+
+// wait plans the next attempt after d, if the message may still live then.
+func (p Policy) wait(s State, action Action, d time.Duration, now time.Time) Decision {
+	d = max(0, d)
+	if d > MaxWait {
+		return s.bury(ReasonUnschedulable)
+	}
+	s.Due = CeilMilli(now.Add(d))
+	if p.expired(s, s.Due) {
+		s.Due = time.Time{}
+		return s.bury(ReasonExpired)
+	}
+	return Decision{Action: action, Delay: d, State: s}
+}
+
+// expired tells whether an attempt at t would pass MaxAge.
+func (p Policy) expired(s State, t time.Time) bool {
+	born := s.Source.Timestamp
+	if born.IsZero() {
+		born = s.FirstFailed
+	}
+	return p.MaxAge > 0 && !born.IsZero() && t.After(born.Add(p.MaxAge))
+}
+
+func (s State) bury(r Reason) Decision {
+	s.Reason = r
+	if s.FirstFailed.IsZero() {
+		s.FirstFailed = s.LastFailed
+	}
+	return Decision{Action: DeadLetter, State: s}
+}
+
+// exhausted is the reason of a message whose retries ran out with err.
+func exhausted(err error) Reason {
+	switch {
+	case is(err, ErrTimeout):
+		return ReasonTimeout
+	case is(err, ErrPanic):
+		return ReasonPanic
+	default:
+		return ReasonExhausted
+	}
+}
+
+func retryAfter(err error) (time.Duration, bool) {
+	after, ok := as[*RetryAfterError](err)
+	if !ok || after == nil {
+		return 0, false
+	}
+	return after.After, true
+}
+
+// Unschedulable is the decision for a message whose planned wait turned out to
+// be longer than the broker can hold.
+func (p Policy) Unschedulable(s State, err error) Decision {
+	s.Error, s.ErrorType, s.Due = p.errorText(err), errorType(err), time.Time{}
+	return s.bury(ReasonUnschedulable)
+}

@@ -1,0 +1,260 @@
+package redeliver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sony/gobreaker"
+	gobreaker2 "github.com/sony/gobreaker/v2"
+)
+
+// Sentinels for errors.Is. Where a typed error stands beside one, errors.As
+// gives the details.
+var (
+	// ErrPermanent marks an error that no retry can mend. See [PermanentError].
+	ErrPermanent = errors.New("permanent error")
+	// ErrRetryAfter marks an error that says when to try again. See [RetryAfterError].
+	ErrRetryAfter = errors.New("retry after a given time")
+	// ErrPostponed marks an answer that is no attempt. See [PostponeError].
+	ErrPostponed = errors.New("postponed")
+	// ErrPanic marks a handler that panicked. See [PanicError].
+	ErrPanic = errors.New("handler panicked")
+	// ErrTimeout marks a handler that outlived its Timeout. See [TimeoutError].
+	ErrTimeout = errors.New("handler timed out")
+	// ErrNacked is the failure of a message that was nacked without an error.
+	ErrNacked = errors.New("nacked without an error")
+	// ErrInvalid marks a message that Policy.Invalid refused. See [InvalidError].
+	ErrInvalid = errors.New("message must no longer run")
+	// ErrUndecodable marks a message whose bytes are no message. See [UndecodableError].
+	ErrUndecodable = errors.New("undecodable message")
+	// ErrUnschedulable marks a delay that the broker cannot hold. See [UnschedulableError].
+	ErrUnschedulable = errors.New("delay cannot be scheduled")
+	// ErrConfig marks a configuration that was refused. See [ConfigError].
+	ErrConfig = errors.New("configuration refused")
+)
+
+// PermanentError wraps the error of a handler for which a retry is useless.
+type PermanentError struct{ Err error }
+
+// Permanent says that no retry can mend err: the message goes to the DLQ now.
+// Permanent(nil) is nil. It may be wrapped with %w or joined.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &PermanentError{err}
+}
+
+func (e *PermanentError) Error() string        { return textOf(e.Unwrap(), ErrPermanent) }
+func (e *PermanentError) Is(target error) bool { return target == ErrPermanent }
+
+// Unwrap returns the error that is wrapped.
+func (e *PermanentError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// RetryAfterError wraps an error whose cause said when to try again.
+type RetryAfterError struct {
+	Err   error
+	After time.Duration
+}
+
+// RetryAfter says that err is worth a retry after d, whatever the backoff says:
+// the dependency named the time. It is an attempt like any other and counts
+// towards MaxRetries. A negative d is 0. RetryAfter(nil, d) is nil.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &RetryAfterError{err, max(0, d)}
+}
+
+func (e *RetryAfterError) Error() string        { return textOf(e.Unwrap(), ErrRetryAfter) }
+func (e *RetryAfterError) Is(target error) bool { return target == ErrRetryAfter }
+
+// Unwrap returns the error that is wrapped.
+func (e *RetryAfterError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// PostponeError wraps an error that is no fault of the message.
+type PostponeError struct{ Err error }
+
+// Postpone puts the message aside for the policy's delay without counting an
+// attempt, for at most [MaxPostponed] in all. An open circuit breaker of
+// sony/gobreaker (v1 and v2) does the same by itself. Postpone(nil) is nil.
+func Postpone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &PostponeError{err}
+}
+
+func (e *PostponeError) Error() string        { return textOf(e.Unwrap(), ErrPostponed) }
+func (e *PostponeError) Is(target error) bool { return target == ErrPostponed }
+
+// Unwrap returns the error that is wrapped.
+func (e *PostponeError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// PanicError is the failure of an attempt whose handler panicked.
+type PanicError struct {
+	Value any
+	Stack []byte // of the panicking goroutine
+}
+
+func (e *PanicError) Error() string {
+	if e == nil {
+		return ErrPanic.Error()
+	}
+	return fmt.Sprintf("panic: %v", e.Value)
+}
+func (e *PanicError) Is(target error) bool { return target == ErrPanic }
+
+// Unwrap returns the value that was panicked with, if it was an error.
+func (e *PanicError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	err, _ := e.Value.(error)
+	return err
+}
+
+// TimeoutError is the failure of an attempt whose handler was still running
+// when its Timeout was over. The handler's goroutine goes on; what it answers
+// later is ignored.
+type TimeoutError struct{ After time.Duration }
+
+func (e *TimeoutError) Error() string {
+	if e == nil {
+		return ErrTimeout.Error()
+	}
+	return fmt.Sprintf("handler still running after its timeout of %s", e.After)
+}
+func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
+
+// InvalidError is why Policy.Invalid refused a message.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string        { return textOf(e.Unwrap(), ErrInvalid) }
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// Unwrap returns the error that is wrapped.
+func (e *InvalidError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// UndecodableError is why the bytes of a record are no message.
+type UndecodableError struct{ Err error }
+
+func (e *UndecodableError) Error() string        { return textOf(e.Unwrap(), ErrUndecodable) }
+func (e *UndecodableError) Is(target error) bool { return target == ErrUndecodable }
+
+// Unwrap returns the error that is wrapped.
+func (e *UndecodableError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// UnschedulableError is a wait that cannot be kept.
+type UnschedulableError struct {
+	Wait, Max time.Duration
+}
+
+func (e *UnschedulableError) Error() string {
+	if e == nil {
+		return ErrUnschedulable.Error()
+	}
+	return fmt.Sprintf("a wait of %s is longer than the %s that can be held", e.Wait, e.Max)
+}
+func (e *UnschedulableError) Is(target error) bool { return target == ErrUnschedulable }
+
+// Problem is one thing wrong with a configuration.
+type Problem struct {
+	Field string // the field, topic setting or name that is wrong
+	Value any    // what it says
+	Rule  string // what it must say, or what to do
+}
+
+func (p Problem) String() string { return fmt.Sprintf("%s is %v: %s", p.Field, p.Value, p.Rule) }
+
+// ConfigError lists all problems of a configuration at once.
+type ConfigError struct{ Problems []Problem }
+
+func (e *ConfigError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return "configuration refused: " + strings.Join(lines, "; ")
+}
+func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+
+// Problems collects what is wrong with a configuration.
+type Problems []Problem
+
+// Add notes a problem: field, its value, and the rule it breaks.
+func (ps *Problems) Add(field string, value any, rule string) {
+	*ps = append(*ps, Problem{field, value, rule})
+}
+
+// Err returns nil when there are no problems, else one [ConfigError] with all.
+func (ps Problems) Err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	return &ConfigError{ps}
+}
+
+// textOf is the text of a wrapped error, or its sentinel's where none was given:
+// the types are exported, and a literal of one may be empty.
+func textOf(err, sentinel error) string {
+	if err == nil {
+		return sentinel.Error()
+	}
+	return err.Error()
+}
+
+// is and as are errors.Is and errors.As for errors of the user's, whose methods
+// may panic: most often a nil pointer of their own type as an error.
+func is(err, target error) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	return errors.Is(err, target)
+}
+
+func as[T error](err error) (found T, yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	yes = errors.As(err, &found)
+	return found, yes
+}
+
+// openBreaker tells whether err comes from a circuit breaker that let nothing through.
+func openBreaker(err error) bool {
+	return is(err, gobreaker.ErrOpenState) || is(err, gobreaker.ErrTooManyRequests) ||
+		is(err, gobreaker2.ErrOpenState) || is(err, gobreaker2.ErrTooManyRequests)
+}

@@ -1,0 +1,143 @@
+package redeliver
+
+import "time"
+
+// Sink is told what happened. Event is called from many goroutines at once, on
+// the way of the messages, so it must be quick and must not block. What the
+// library does is the same with and without a sink.
+type Sink interface{ Event(Event) }
+
+// SinkFunc is a function as a [Sink].
+type SinkFunc func(Event)
+
+// Event implements [Sink].
+func (f SinkFunc) Event(e Event) { f(e) }
+
+// Sinks tells several sinks of every event, in order. A nil sink is passed over.
+func Sinks(sinks ...Sink) Sink {
+	return SinkFunc(func(e Event) {
+		for _, s := range sinks {
+			if s != nil {
+				s.Event(e)
+			}
+		}
+	})
+}
+
+// Event is one of the structs of this file. The set is closed; new structs may
+// be added in a minor version.
+type Event interface{ event() }
+
+// Attempted: an attempt ended. Before anything is done about its outcome.
+type Attempted struct {
+	State State         // before the attempt: State.Attempt() is its number
+	Err   error         // nil when the handler succeeded
+	Start time.Time     // when the handler was entered
+	Took  time.Duration // how long it ran
+}
+
+// Committed: the message was handled and acked to the broker's client.
+type Committed struct{ State State }
+
+// RetryScheduled: the message waits for its next attempt. After the broker has
+// confirmed the write, before the source is acked.
+type RetryScheduled struct {
+	State State         // State.Due is when it may run
+	Delay time.Duration // as decided
+	Where string        // the topic or queue it waits on
+	Err   error         // what failed
+}
+
+// MessagePostponed: the message was put aside without an attempt being counted.
+// After the broker has confirmed the write.
+type MessagePostponed struct {
+	State State
+	Delay time.Duration
+	Where string
+	Err   error
+}
+
+// DeadLettered: the message rests in the DLQ. After the broker has confirmed
+// the write, before the source is acked.
+type DeadLettered struct {
+	State State // State.Reason says why
+	Where string
+	Err   error
+}
+
+// Hopped: a waiting message moved on from one level to a shorter one. After the
+// broker has confirmed the write.
+type Hopped struct {
+	State    State
+	From, To string
+}
+
+// Published: a delayed publish reached its topic. After the broker has confirmed
+// the write.
+type Published struct {
+	State State
+	Topic string
+}
+
+// PublishFailed: the broker did not take a message that must go on. Its source
+// stays unacked, the intake is paused, and the publish is tried again after Retry.
+type PublishFailed struct {
+	State State
+	Where string
+	Err   error
+	Try   int           // how often it was tried, from 1
+	Retry time.Duration // the pause before the next try
+}
+
+// HandlerStuck: a handler still runs although its Timeout is over and its
+// message has moved on: it ignores its context.
+type HandlerStuck struct {
+	State   State
+	Timeout time.Duration
+	Stuck   int64 // handlers of this subscription that are stuck now
+}
+
+// LateAnswer: a stuck handler returned at last. Its answer was ignored.
+type LateAnswer struct {
+	State State
+	Err   error
+	Stuck int64 // handlers of this subscription that are still stuck
+}
+
+// HeadersIgnored: a message carried redeliver headers that are not believed:
+// on a topic that redeliver does not write, of another group, or garbage.
+type HeadersIgnored struct {
+	Topic    string
+	ID       string
+	Findings []Finding
+}
+
+// Abandoned: an attempt was cut short by the end of the session or of the
+// process. It is not counted; the message stays unacked and comes back.
+type Abandoned struct {
+	State State
+	Err   error
+}
+
+// SubscriptionChanged: a subscription's connection, partitions or intake
+// changed. One event for a change of state, not one for a try.
+type SubscriptionChanged struct {
+	Origin, Group string
+	Change        string // a few words: "assigned", "revoked", "intake paused", "disconnected", ...
+	Detail        string
+	Err           error // nil when the change is for the better
+}
+
+func (Attempted) event()           {}
+func (Committed) event()           {}
+func (RetryScheduled) event()      {}
+func (MessagePostponed) event()    {}
+func (DeadLettered) event()        {}
+func (Hopped) event()              {}
+func (Published) event()           {}
+func (PublishFailed) event()       {}
+func (HandlerStuck) event()        {}
+func (LateAnswer) event()          {}
+func (HeadersIgnored) event()      {}
+func (Abandoned) event()           {}
+func (SubscriptionChanged) event() {}

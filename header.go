@@ -1,0 +1,275 @@
+package redeliver
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// HeaderPrefix begins the name of every header that redeliver writes.
+const HeaderPrefix = "redeliver-"
+
+// The headers, in the order in which they are written. HeaderAttempt is always
+// written, and always first: on a broker whose headers may repeat, the last
+// HeaderAttempt begins redeliver's own block, and all before it is the user's.
+const (
+	HeaderAttempt         = "redeliver-attempt"
+	HeaderGroup           = "redeliver-group"
+	HeaderOrigin          = "redeliver-origin"
+	HeaderID              = "redeliver-id"
+	HeaderDue             = "redeliver-due"
+	HeaderFirstFailed     = "redeliver-first-failed"
+	HeaderLastFailed      = "redeliver-last-failed"
+	HeaderPostponed       = "redeliver-postponed"
+	HeaderError           = "redeliver-error"
+	HeaderErrorType       = "redeliver-error-type"
+	HeaderReason          = "redeliver-reason"
+	HeaderOriginPartition = "redeliver-origin-partition"
+	HeaderOriginOffset    = "redeliver-origin-offset"
+	HeaderOriginTimestamp = "redeliver-origin-timestamp"
+	HeaderPolicy          = "redeliver-policy"
+	HeaderReplays         = "redeliver-replays"
+)
+
+// Bounds of what stands in headers. All of redeliver's headers together stay
+// below MaxHeaderBytes, names included.
+const (
+	MaxErrorText   = 1024      // bytes of redeliver-error
+	maxErrorType   = 256       // bytes of redeliver-error-type
+	maxName        = 512       // bytes of an id, a group, an origin
+	maxPolicy      = 64        // bytes of redeliver-policy
+	maxReason      = 32        // bytes of redeliver-reason
+	MaxHeaderBytes = 4096      // bytes of the whole block
+	MaxAttempts    = 1_000_000 // the largest attempt or replay count that is believed
+
+	// MaxWait is the longest wait that is planned or believed: 366 days. A
+	// handler that asks for more gets its message dead-lettered, unschedulable.
+	MaxWait = 366 * 24 * time.Hour
+)
+
+// timeFormat is RFC 3339 with milliseconds; times are written in UTC.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// Header is one header as text.
+type Header struct{ Name, Value string }
+
+// Finding is something in a message's headers that cannot be right. It is
+// reported and never obeyed.
+type Finding struct {
+	// Header is the header's name, Value what it said (cut to 64 bytes).
+	Header, Value string
+	// Problem says what is wrong and what was taken instead.
+	Problem string
+}
+
+func (f Finding) String() string { return fmt.Sprintf("%s %q: %s", f.Header, f.Value, f.Problem) }
+
+// AppendHeaders appends the state's headers to dst, HeaderAttempt first. Fields
+// that are zero are left out, texts are cut to their bounds.
+func (s State) AppendHeaders(dst []Header) []Header {
+	add := func(name, value string) {
+		if value != "" {
+			dst = append(dst, Header{name, value})
+		}
+	}
+	dst = append(dst, Header{HeaderAttempt, strconv.Itoa(min(max(0, s.Attempts), MaxAttempts))})
+	add(HeaderGroup, Cut(s.Group, maxName))
+	add(HeaderOrigin, Cut(s.Origin, maxName))
+	add(HeaderID, Cut(s.ID, maxName))
+	add(HeaderDue, formatTime(CeilMilli(s.Due))) // never early
+	add(HeaderFirstFailed, formatTime(s.FirstFailed))
+	add(HeaderLastFailed, formatTime(s.LastFailed))
+	add(HeaderPostponed, formatTime(s.PostponedSince))
+	add(HeaderError, Cut(s.Error, MaxErrorText))
+	add(HeaderErrorType, Cut(s.ErrorType, maxErrorType))
+	add(HeaderReason, Cut(string(s.Reason), maxReason))
+	if s.Source.Known {
+		dst = append(dst,
+			Header{HeaderOriginPartition, strconv.FormatInt(int64(s.Source.Partition), 10)},
+			Header{HeaderOriginOffset, strconv.FormatInt(s.Source.Offset, 10)})
+	}
+	add(HeaderOriginTimestamp, formatTime(s.Source.Timestamp))
+	add(HeaderPolicy, Cut(s.Policy, maxPolicy))
+	if s.Replays > 0 {
+		dst = append(dst, Header{HeaderReplays, strconv.Itoa(min(s.Replays, MaxAttempts))})
+	}
+	return dst
+}
+
+// ParseHeaders reads the state of a message of group from redeliver's own block
+// of headers. It never fails: what cannot be right is a [Finding], and the field
+// takes the value that neither buries the message early nor lets it run for
+// ever. Headers of another group are one finding, and the state is empty.
+// Headers that are not redeliver's are passed over.
+func ParseHeaders(group string, headers []Header) (State, []Finding) {
+	p := parser{}
+	for _, h := range headers {
+		if h.Name == HeaderGroup && h.Value != Cut(group, maxName) {
+			p.find(h, "written for another group; none of the message's redeliver headers is believed")
+			return State{}, p.findings
+		}
+	}
+	for _, h := range headers {
+		if strings.HasPrefix(h.Name, HeaderPrefix) && p.first(h) {
+			p.read(h)
+		}
+	}
+	p.settle(group)
+	return p.state, p.findings
+}
+
+// fields are the headers that ParseHeaders reads.
+var fields = [...]string{
+	HeaderAttempt, HeaderGroup, HeaderOrigin, HeaderID, HeaderDue, HeaderFirstFailed, HeaderLastFailed, HeaderPostponed,
+	HeaderError, HeaderErrorType, HeaderReason, HeaderOriginPartition, HeaderOriginOffset, HeaderOriginTimestamp,
+	HeaderPolicy, HeaderReplays,
+}
+
+// first tells whether h is a header that is read, for the first time. That it
+// stands again is one finding, however often it does: a message of a megabyte
+// has room for a hundred thousand headers.
+func (p *parser) first(h Header) bool {
+	for i, name := range fields {
+		if h.Name != name {
+			continue
+		}
+		if p.seen[i]++; p.seen[i] == 2 {
+			p.find(h, "stands twice; the first is taken")
+		}
+		return p.seen[i] == 1
+	}
+	return false
+}
+
+type parser struct {
+	state             State
+	findings          []Finding
+	partition, offset int64
+	hasPart, hasOff   bool
+	seen              [len(fields)]int
+}
+
+func (p *parser) find(h Header, problem string) {
+	p.findings = append(p.findings, Finding{Header: h.Name, Value: Cut(h.Value, 64), Problem: problem})
+}
+
+func (p *parser) read(h Header) {
+	s := &p.state
+	switch h.Name {
+	case HeaderAttempt:
+		// One attempt is the least that a waiting message has behind it, and
+		// the count is written afresh after the next one: no loop, no burial.
+		s.Attempts = int(p.count(h, MaxAttempts, 1))
+	case HeaderReplays:
+		s.Replays = int(p.count(h, MaxAttempts, 0))
+	case HeaderOrigin:
+		s.Origin = p.text(h, maxName)
+	case HeaderID:
+		s.ID = p.text(h, maxName)
+	case HeaderError:
+		s.Error = p.text(h, MaxErrorText)
+	case HeaderErrorType:
+		s.ErrorType = p.text(h, maxErrorType)
+	case HeaderPolicy:
+		s.Policy = p.text(h, maxPolicy)
+	case HeaderReason:
+		s.Reason = p.reason(h)
+	case HeaderDue:
+		s.Due = p.time(h)
+	case HeaderFirstFailed:
+		s.FirstFailed = p.time(h)
+	case HeaderLastFailed:
+		s.LastFailed = p.time(h)
+	case HeaderPostponed:
+		s.PostponedSince = p.time(h)
+	case HeaderOriginTimestamp:
+		s.Source.Timestamp = p.time(h)
+	case HeaderOriginPartition:
+		p.partition, p.hasPart = p.place(h, math.MaxInt32)
+	case HeaderOriginOffset:
+		p.offset, p.hasOff = p.place(h, math.MaxInt64)
+	}
+}
+
+// settle puts together what needs more than one header.
+func (p *parser) settle(group string) {
+	s := &p.state
+	if p.hasPart && p.hasOff {
+		s.Source.Known = true
+		s.Source.Partition, s.Source.Offset = int32(p.partition), p.offset
+	}
+	s.Group = group // the header's, where there is one, was compared, and may be cut
+}
+
+func (p *parser) count(h Header, most, instead int64) int64 {
+	n, err := strconv.ParseInt(h.Value, 10, 64)
+	if err != nil || n < 0 || n > most {
+		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; %d is taken", most, instead))
+		return instead
+	}
+	return n
+}
+
+// place reads a coordinate, which has no likely value to take instead.
+func (p *parser) place(h Header, most int64) (n int64, ok bool) {
+	n, err := strconv.ParseInt(h.Value, 10, 64)
+	if err != nil || n < 0 || n > most {
+		p.find(h, fmt.Sprintf("is no whole number from 0 to %d; the place in the origin is unknown", most))
+		return 0, false
+	}
+	return n, true
+}
+
+func (p *parser) text(h Header, most int) string {
+	if len(h.Value) > most || !utf8.ValidString(h.Value) {
+		p.find(h, fmt.Sprintf("is longer than %d bytes or no UTF-8; it is cut", most))
+		return Cut(h.Value, most)
+	}
+	return h.Value
+}
+
+func (p *parser) time(h Header) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, h.Value)
+	if err != nil || !inRange(t) {
+		p.find(h, "is no RFC 3339 time of the years 1 to 9999; it is ignored")
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func (p *parser) reason(h Header) Reason {
+	switch r := Reason(h.Value); r {
+	case ReasonExhausted, ReasonPermanent, ReasonExpired, ReasonUndecodable, ReasonTimeout, ReasonPanic,
+		ReasonCrashed, ReasonInvalidated, ReasonRejected, ReasonUnschedulable:
+		return r
+	default:
+		p.find(h, "is no reason of redeliver's; it is ignored")
+		return ""
+	}
+}
+
+// inRange tells whether t can be written as an RFC 3339 time and is not zero.
+func inRange(t time.Time) bool {
+	t = t.UTC()
+	return t.Year() >= 1 && t.Year() <= 9999 && !t.IsZero()
+}
+
+func formatTime(t time.Time) string {
+	t = t.UTC().Truncate(time.Millisecond)
+	if !inRange(t) {
+		return ""
+	}
+	return t.Format(timeFormat)
+}
+
+// CeilMilli rounds t up to the millisecond: a due time that is cut to the
+// millisecond in a header would otherwise come up to 1 ms early.
+func CeilMilli(t time.Time) time.Time {
+	if r := t.Truncate(time.Millisecond); r.Before(t) {
+		return r.Add(time.Millisecond)
+	}
+	return t
+}

@@ -1,0 +1,194 @@
+package redeliver
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+)
+
+// Names for "none" where the zero value of a field means its default.
+const (
+	// NoRetries as Policy.MaxRetries: the first failure is the last.
+	NoRetries = -1
+	// NoTimeout as Policy.Timeout: a handler may run for ever.
+	NoTimeout time.Duration = -1
+)
+
+// Defaults of [Policy].
+const (
+	DefaultMaxRetries = 3
+	DefaultTimeout    = 5 * time.Minute
+	DefaultMaxLevels  = 8
+
+	// MaxPostponed bounds how long a message may be postponed: after 24 h
+	// behind an open breaker it goes to the DLQ as expired.
+	MaxPostponed = 24 * time.Hour
+)
+
+// Policy says what becomes of the failed messages of one subscription. The zero
+// Policy is complete: three retries after 1, 2 and 4 seconds plus jitter, five
+// minutes for each attempt, then the DLQ. A Policy may be copied and shared.
+type Policy struct {
+	// MaxRetries bounds the attempts after the first, immediate or delayed: 3
+	// means at most 4 attempts. Default 3, or the number that Backoff was drawn
+	// up for (RocketMQ 16, RocketMQHTTP 288). NoRetries for none.
+	MaxRetries int
+	// Immediate is how many of the retries are made at once, in the process,
+	// before the first delayed one. Default 0. At most MaxRetries.
+	Immediate int
+	// Backoff says how long the delayed retries wait. Default Exponential().
+	Backoff Backoff
+	// Timeout bounds one attempt. When it is over the handler's context is
+	// cancelled with a TimeoutError and the attempt has failed, even when the
+	// handler never returns. Default 5 minutes. NoTimeout for none.
+	Timeout time.Duration
+	// MaxAge bounds a message's life from its timestamp in the origin (where
+	// the broker has none: from its first failure). A retry that would pass it
+	// is not waited for: the message is dead-lettered now, expired. Default 0, no bound.
+	MaxAge time.Duration
+	// Classify says what kind of failure an error is. Default: all errors are
+	// retried, except those wrapped by Permanent, RetryAfter and Postpone,
+	// whose word always comes first. It must be quick and must not block.
+	Classify func(error) Class
+	// Invalid is asked before every attempt, the first included; an error from
+	// it sends the message to the DLQ, invalidated, without running it (its
+	// tenant is gone, its deadline is over). Default: all messages are valid.
+	// It must be quick and must not change the message.
+	Invalid func(Message) error
+	// ErrorText says how an error is written down in headers and events.
+	// Default: its Error method. The result is redacted (see Redact) and cut to
+	// MaxErrorText bytes in any case.
+	ErrorText func(error) string
+	// Levels are the rungs of the delay ladder, ascending, in whole
+	// milliseconds. Default: made of the backoff's own delays, see
+	// package delayqueue.
+	Levels []time.Duration
+	// MaxLevels bounds the number of levels that are made when Levels is not
+	// given. Default 8.
+	MaxLevels int
+}
+
+// Class is what Classify says of an error. The zero Class is an ordinary
+// failure, retried as the policy says.
+type Class struct {
+	Kind Kind
+	// Backoff and MaxRetries, where they are not zero, stand in for the
+	// policy's own for this error.
+	Backoff    Backoff
+	MaxRetries int
+}
+
+// Kind is the kind of a failure.
+type Kind uint8
+
+// The kinds of failures.
+const (
+	KindRetry     Kind = iota // worth a retry
+	KindPermanent             // dead-lettered now, as by Permanent
+	KindPostpone              // put aside without counting an attempt, as by Postpone
+)
+
+// Headers reads a message's headers by name; Watermill's Metadata is one.
+type Headers interface{ Get(name string) string }
+
+// Message is what Policy.Invalid is shown.
+type Message struct {
+	State   State
+	Headers Headers // the user's own; redeliver's are in State
+	Body    []byte  // must not be changed
+}
+
+// WithDefaults returns the policy with its defaults filled in. Fields that say
+// "none" keep doing so.
+func (p Policy) WithDefaults() Policy {
+	if p.Backoff == nil {
+		p.Backoff = Exponential()
+	}
+	if p.MaxRetries == 0 {
+		p.MaxRetries = DefaultMaxRetries
+		if c, ok := p.Backoff.(retryCounter); ok && c.retries() > 0 {
+			p.MaxRetries = c.retries()
+		}
+	}
+	if p.Timeout == 0 {
+		p.Timeout = DefaultTimeout
+	}
+	if p.MaxLevels == 0 {
+		p.MaxLevels = DefaultMaxLevels
+	}
+	return p
+}
+
+// retries is MaxRetries as a number: NoRetries is 0.
+func retries(n int) int { return max(0, n) }
+
+// Validate returns one [ConfigError] with everything that is wrong with the
+// policy, or nil. The fields are named below prefix ("Policy", `Topics["refunds"]`).
+func (p Policy) Validate(prefix string) error {
+	var ps Problems
+	p.check(&ps, prefix)
+	return ps.Err()
+}
+
+func (p Policy) check(ps *Problems, prefix string) {
+	raw := p
+	p = p.WithDefaults()
+	field := func(name string) string { return prefix + "." + name }
+	if p.MaxRetries < NoRetries || p.MaxRetries > MaxAttempts {
+		ps.Add(field("MaxRetries"), p.MaxRetries, fmt.Sprintf("must be from 1 to %d, 0 for the default, or NoRetries", MaxAttempts))
+	}
+	if p.Immediate < 0 || p.Immediate > retries(p.MaxRetries) {
+		ps.Add(field("Immediate"), p.Immediate, fmt.Sprintf("must be from 0 to MaxRetries, %d: immediate tries are retries", retries(p.MaxRetries)))
+	}
+	if p.Timeout < 0 && p.Timeout != NoTimeout {
+		ps.Add(field("Timeout"), p.Timeout, "must be positive, 0 for the default, or NoTimeout")
+	}
+	if p.MaxAge < 0 {
+		ps.Add(field("MaxAge"), p.MaxAge, "must not be negative; 0 for no bound")
+	}
+	if c, ok := p.Backoff.(interface{ check(*Problems, string) }); ok {
+		c.check(ps, field("Backoff"))
+	}
+	if p.MaxLevels < 1 || p.MaxLevels > 64 {
+		ps.Add(field("MaxLevels"), raw.MaxLevels, "must be from 1 to 64, 0 for the default")
+	}
+	for i, d := range p.Levels {
+		checkDelay(ps, fmt.Sprintf("%s[%d]", field("Levels"), i), d)
+		if d%time.Millisecond != 0 {
+			ps.Add(fmt.Sprintf("%s[%d]", field("Levels"), i), d, "must be in whole milliseconds")
+		}
+		if i > 0 && d <= p.Levels[i-1] {
+			ps.Add(fmt.Sprintf("%s[%d]", field("Levels"), i), d, "must be longer than the level before it, "+p.Levels[i-1].String())
+		}
+	}
+}
+
+// Delays returns the delays of the policy's planned retries in order, without
+// jitter, and the most that jitter adds. ok is false when its Backoff cannot
+// tell them.
+func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool) {
+	p = p.WithDefaults()
+	listed, ok := p.Backoff.(Listed)
+	if !ok {
+		return nil, 0, false
+	}
+	delays, jitter = listed.Delays(max(0, retries(p.MaxRetries)-p.Immediate))
+	return delays, jitter, true
+}
+
+// Fingerprint names the schedule: policies with the same retries, delays and
+// levels have the same. It travels in the header redeliver-policy.
+func (p Policy) Fingerprint() string {
+	p = p.WithDefaults()
+	h := fnv.New64a()
+	if len(p.Levels) == 0 {
+		_, _ = fmt.Fprintf(h, "%d ", p.MaxLevels)
+	}
+	_, _ = fmt.Fprintf(h, "%d %d %s %v ", retries(p.MaxRetries), p.Immediate, p.MaxAge, p.Levels)
+	if delays, jitter, ok := p.Delays(); ok {
+		_, _ = fmt.Fprintf(h, "%v %s", delays, jitter)
+	} else {
+		_, _ = fmt.Fprintf(h, "%T", p.Backoff)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

@@ -1,0 +1,129 @@
+package redeliver
+
+import (
+	"context"
+	"log/slog"
+)
+
+// NewSlogSink writes events to a log: dead letters, stuck handlers and their late
+// answers, ignored headers and a subscription's troubles as warnings, the first
+// failed publish of a row as an error, retries, postponed and abandoned messages
+// and a subscription's other changes as information, the rest (attempts, commits,
+// hops, publishes and their further failures) for debugging. A nil logger is
+// slog.Default().
+func NewSlogSink(log *slog.Logger) Sink {
+	if log == nil {
+		log = slog.Default()
+	}
+	return slogSink{log}
+}
+
+type slogSink struct{ log *slog.Logger }
+
+// Event implements [Sink].
+func (s slogSink) Event(e Event) {
+	level, text, st, err := describe(e)
+	if !s.log.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := details(e)
+	if st != nil {
+		attrs = append([]slog.Attr{
+			slog.String("id", st.ID), slog.String("origin", st.Origin), slog.String("group", st.Group),
+		}, attrs...)
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", errorOf(e, err)))
+	}
+	s.log.LogAttrs(context.Background(), level, text, attrs...)
+}
+
+// errorOf is the text of an event's error: as Policy.ErrorText wrote it into the
+// state, where the event comes after that, else the error's own, made safe.
+func errorOf(e Event, err error) string {
+	text := ""
+	switch e := e.(type) {
+	case RetryScheduled:
+		text = e.State.Error
+	case MessagePostponed:
+		text = e.State.Error
+	case DeadLettered:
+		text = e.State.Error
+	}
+	if text != "" {
+		return text
+	}
+	return safeText(err.Error)
+}
+
+// describe gives an event its level, its text, and the message and error it is about.
+func describe(e Event) (slog.Level, string, *State, error) {
+	switch e := e.(type) {
+	case Attempted:
+		return slog.LevelDebug, "attempt ended", &e.State, e.Err
+	case Committed:
+		return slog.LevelDebug, "message committed", &e.State, nil
+	case RetryScheduled:
+		return slog.LevelInfo, "retry scheduled", &e.State, e.Err
+	case MessagePostponed:
+		return slog.LevelInfo, "message postponed", &e.State, e.Err
+	case DeadLettered:
+		return slog.LevelWarn, "message dead-lettered", &e.State, e.Err
+	case Hopped:
+		return slog.LevelDebug, "message hopped", &e.State, nil
+	case Published:
+		return slog.LevelDebug, "delayed message published", &e.State, nil
+	case PublishFailed:
+		level := slog.LevelDebug // one line for the outage, not one for each try
+		if e.Try == 1 {
+			level = slog.LevelError
+		}
+		return level, "publish refused, source stays unacked", &e.State, e.Err
+	case HandlerStuck:
+		return slog.LevelWarn, "handler outlived its timeout", &e.State, nil
+	case LateAnswer:
+		return slog.LevelWarn, "late answer ignored", &e.State, e.Err
+	case HeadersIgnored:
+		return slog.LevelWarn, "headers ignored", nil, nil
+	case Abandoned:
+		return slog.LevelInfo, "attempt abandoned", &e.State, e.Err
+	case SubscriptionChanged:
+		level := slog.LevelInfo
+		if e.Err != nil {
+			level = slog.LevelWarn
+		}
+		return level, "subscription: " + e.Change, nil, e.Err
+	default:
+		return slog.LevelDebug, "event", nil, nil
+	}
+}
+
+// details are the attributes that only one kind of event has.
+func details(e Event) []slog.Attr {
+	switch e := e.(type) {
+	case Attempted:
+		return []slog.Attr{slog.Int("attempt", e.State.Attempt()), slog.Duration("took", e.Took)}
+	case RetryScheduled:
+		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.Duration("delay", e.Delay), slog.Time("due", e.State.Due), slog.String("where", e.Where)}
+	case MessagePostponed:
+		return []slog.Attr{slog.Duration("delay", e.Delay), slog.Time("since", e.State.PostponedSince), slog.String("where", e.Where)}
+	case DeadLettered:
+		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason)), slog.String("where", e.Where)}
+	case Hopped:
+		return []slog.Attr{slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}
+	case Published:
+		return []slog.Attr{slog.String("topic", e.Topic)}
+	case PublishFailed:
+		return []slog.Attr{slog.String("where", e.Where), slog.Int("try", e.Try), slog.Duration("retry", e.Retry)}
+	case HandlerStuck:
+		return []slog.Attr{slog.Int("attempt", e.State.Attempt()), slog.Duration("timeout", e.Timeout), slog.Int64("stuck", e.Stuck)}
+	case LateAnswer:
+		return []slog.Attr{slog.Int64("stuck", e.Stuck)}
+	case HeadersIgnored:
+		return []slog.Attr{slog.String("topic", e.Topic), slog.String("id", e.ID), slog.Any("findings", e.Findings)}
+	case SubscriptionChanged:
+		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("detail", e.Detail)}
+	default:
+		return nil
+	}
+}
