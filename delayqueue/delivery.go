@@ -1,0 +1,116 @@
+package delayqueue
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Record is a broker's own record behind a delivery. It does not change, so
+// what is scheduled or dead-lettered is what the broker delivered, whatever the
+// handler did to its message.
+type Record interface {
+	// Message returns a new Watermill message of the record, as the handler is
+	// to see it. The caller sets its context.
+	Message() *message.Message
+}
+
+// Delivery is one delivered message: its subscription, its state and its
+// record. It is the context of the message that the handler gets, or an
+// ancestor of it: [FromContext] finds it.
+type Delivery struct {
+	Lazy
+	// Sub is the subscription that delivered the message.
+	Sub *Subscription
+	// Record is the broker's own record.
+	Record Record
+	// ID and Source stand in State; they are kept apart because a first
+	// delivery has nothing else.
+	ID     string
+	Source redeliver.Source
+	// Waited is the state that the message brought from a topic that redeliver
+	// writes; nil for a first delivery.
+	Waited *redeliver.State
+
+	first     *Delivery // what this one follows, see After; nil for itself
+	forwarded atomic.Bool
+}
+
+type deliveryKey struct{}
+
+// FromContext returns the delivery that ctx belongs to, or nil.
+func FromContext(ctx context.Context) *Delivery {
+	d, _ := ctx.Value(deliveryKey{}).(*Delivery)
+	return d
+}
+
+// Begin makes the delivery a context below parent. The end of parent means that
+// the message was lost to this process: its session or the process has ended.
+func (d *Delivery) Begin(parent context.Context) { d.Init(parent, time.Time{}) }
+
+// Value implements [context.Context].
+func (d *Delivery) Value(key any) any {
+	switch key.(type) {
+	case deliveryKey:
+		return d
+	case redeliver.ContextKey:
+		return d
+	default:
+		return d.Lazy.Value(key)
+	}
+}
+
+// After is the same delivery after one more attempt in this process.
+func (d *Delivery) After(st redeliver.State) *Delivery {
+	next := &Delivery{Sub: d.Sub, Record: d.Record, ID: d.ID, Source: d.Source, Waited: &st, first: d.root()}
+	next.Begin(d.parent)
+	return next
+}
+
+// Under puts the delivery into ctx, in place of the one that it follows.
+func (d *Delivery) Under(ctx context.Context) context.Context { return follower{ctx, d} }
+
+// follower is a context that answers with a later delivery.
+type follower struct {
+	context.Context
+	d *Delivery
+}
+
+func (f follower) Value(key any) any {
+	switch key.(type) {
+	case deliveryKey, redeliver.ContextKey:
+		return f.d
+	default:
+		return f.Context.Value(key)
+	}
+}
+
+// State is the message's state before the attempt that runs now.
+func (d *Delivery) State() redeliver.State {
+	if d.Waited != nil {
+		return *d.Waited
+	}
+	return redeliver.State{ID: d.ID, Group: d.Sub.Group, Origin: d.Sub.Origin, Source: d.Source}
+}
+
+func (d *Delivery) root() *Delivery {
+	if d.first != nil {
+		return d.first
+	}
+	return d
+}
+
+// Forwarded tells whether the message was written to where it waits or to the
+// DLQ: an ack of it is then no commit.
+func (d *Delivery) Forwarded() bool { return d.root().forwarded.Load() }
+
+// Lost tells whether the message is no longer this process's to settle: its
+// session or the process has ended, and it comes back by itself.
+func (d *Delivery) Lost() bool { return d.parent.Err() != nil }
+
+// lost is closed when Lost becomes true.
+func (d *Delivery) lost() <-chan struct{} { return d.parent.Done() }

@@ -1,0 +1,14 @@
+// Package delayqueue is where a failed message waits: the ladder of levels, the
+// hold for waits that are too short for a level, and the seam between the
+// middle floors and the brokers: a [Subscription] with its [Scheduler] and
+// [DeadLetters], and the [Delivery] that rides in a message's context.
+//
+// # The ladder
+//
+// A message that must wait is put on the delay topic of the largest level that
+// fits into the wait. When the level is over and time remains it hops to a
+// shorter level: 95 s on the levels 5s 30s 1m are 1m + 30s + 5s. The due time is
+// absolute and travels with the message, so hops do not add up lateness. What
+// is left below the smallest level is spent in a [Hold], a bounded place in
+// memory, while the source stays unacked.
+package delayqueue

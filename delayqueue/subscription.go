@@ -1,0 +1,170 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Scheduler writes a message to where it waits. An adapter implements it.
+type Scheduler interface {
+	// Schedule writes a copy of d's record, with st as its state, to where it
+	// waits until st.Due and comes back to st.Group alone. It returns where
+	// that is (also with an error) and nil only when the broker has confirmed
+	// the write.
+	//
+	// It tries once, within ctx: the caller tries again. It may be called by
+	// many goroutines at once, and may block until ctx ends. A wait that the
+	// broker cannot hold is a redeliver.UnschedulableError.
+	Schedule(ctx context.Context, d *Delivery, st redeliver.State) (where string, err error)
+}
+
+// DeadLetters writes a message to the DLQ. An adapter implements it.
+type DeadLetters interface {
+	// DeadLetter writes a copy of d's record, with st as its state, to the DLQ
+	// of the subscription. All that is said of Schedule holds here too.
+	DeadLetter(ctx context.Context, d *Delivery, st redeliver.State) (where string, err error)
+}
+
+// Pace of repeated publishes: the first pause, the longest, and the time that
+// one try may take where the subscription does not say.
+const (
+	firstPause         = 100 * time.Millisecond
+	longestPause       = 10 * time.Second
+	DefaultSendTimeout = 30 * time.Second
+)
+
+// ErrAbandoned is returned for a message that was lost to this process before
+// it could be settled. It must not be acked; it comes back by itself.
+var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
+
+// Subscription is one origin read by one group, with its policy and the way to
+// where its failed messages go. An adapter makes one; all fields are set before
+// the first delivery and do not change. It is safe for concurrent use.
+type Subscription struct {
+	Origin, Group string
+	Policy        redeliver.Policy // with its defaults
+	Scheduler     Scheduler
+	DeadLetters   DeadLetters
+	// Sink is told what happens. Nil for none.
+	Sink redeliver.Sink
+	// SendTimeout bounds one try to write. Default 30 s.
+	SendTimeout time.Duration
+	// Gate is closed while a message that must go on is refused by the broker.
+	Gate Gate
+
+	fingerprint atomic.Pointer[string]
+}
+
+// Tell tells the sink, if there is one.
+func (s *Subscription) Tell(e redeliver.Event) {
+	if s.Sink != nil {
+		s.Sink.Event(e)
+	}
+}
+
+// Decide asks the policy about the answer of an attempt that ran under st.
+func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) redeliver.Decision {
+	dec := s.Policy.Decide(st, err, now)
+	dec.State.Policy = s.Fingerprint()
+	return dec
+}
+
+// Fingerprint is the policy's fingerprint, reckoned once.
+func (s *Subscription) Fingerprint() string {
+	if p := s.fingerprint.Load(); p != nil {
+		return *p
+	}
+	name := s.Policy.Fingerprint()
+	s.fingerprint.Store(&name)
+	return name
+}
+
+// Forward does what dec says: it writes the message to where it waits or to the
+// DLQ and returns nil when the broker has confirmed that. Only then may the
+// source be acked. The one error is [ErrAbandoned]. cause is what failed, for
+// the events. It must not be called with Commit or RetryNow.
+func (s *Subscription) Forward(d *Delivery, dec redeliver.Decision, cause error) error {
+	where, err := s.Persist(d, dec.State, func(ctx context.Context) (string, error) {
+		if dec.Action == redeliver.DeadLetter {
+			return s.DeadLetters.DeadLetter(ctx, d, dec.State)
+		}
+		where, err := s.Scheduler.Schedule(ctx, d, dec.State)
+		if errors.Is(err, redeliver.ErrUnschedulable) {
+			dec = s.Policy.Unschedulable(dec.State, err)
+			return s.DeadLetters.DeadLetter(ctx, d, dec.State)
+		}
+		return where, err
+	})
+	if err != nil {
+		s.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
+		return err
+	}
+	d.root().forwarded.Store(true)
+	s.written(dec, where, cause)
+	return nil
+}
+
+// Persist calls write until it returns nil, each time with a new context that
+// ends after SendTimeout. The context is detached from the handler's: a handler
+// that was cancelled has still failed, and its message must still go on. Between
+// the tries there is a growing pause with the gate closed; the handler does not
+// run again. It gives up, with [ErrAbandoned], only when the message is lost to
+// this process. write returns where it writes to, also with an error.
+func (s *Subscription) Persist(d *Delivery, st redeliver.State, write func(context.Context) (string, error)) (string, error) {
+	timeout := s.SendTimeout
+	if timeout <= 0 {
+		timeout = DefaultSendTimeout
+	}
+	var pause *backoff.ExponentialBackOff
+	defer func() {
+		if pause != nil && s.Gate.Open() {
+			s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake resumed"})
+		}
+	}()
+	for try := 1; ; try++ {
+		if d.Lost() {
+			return "", ErrAbandoned
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		where, err := write(ctx)
+		cancel()
+		if err == nil {
+			return where, nil
+		}
+		if pause == nil {
+			pause = backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstPause),
+				backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
+			if s.Gate.Close() {
+				s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake paused", Detail: "writing to " + where, Err: err})
+			}
+		}
+		wait := pause.NextBackOff()
+		s.Tell(redeliver.PublishFailed{State: st, Where: where, Err: err, Try: try, Retry: wait})
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-d.lost():
+			timer.Stop()
+		}
+	}
+}
+
+func (s *Subscription) written(dec redeliver.Decision, where string, cause error) {
+	if s.Sink == nil {
+		return
+	}
+	switch dec.Action {
+	case redeliver.DeadLetter:
+		s.Tell(redeliver.DeadLettered{State: dec.State, Where: where, Err: cause})
+	case redeliver.Postponed:
+		s.Tell(redeliver.MessagePostponed{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
+	default:
+		s.Tell(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
+	}
+}

@@ -1,0 +1,75 @@
+package middleware
+
+import (
+	"sync"
+	"time"
+)
+
+// watch expires attempts of one timeout. They start in order, so the list is in
+// the order of their deadlines and its head is the first to expire: one timer
+// serves all, and a successful attempt costs two short locks.
+type watch struct {
+	timeout    time.Duration
+	mu         sync.Mutex
+	head, tail *attempt
+	armed      bool
+}
+
+func newWatch(timeout time.Duration) *watch { return &watch{timeout: timeout} }
+
+func (w *watch) add(a *attempt) {
+	w.mu.Lock()
+	a.prev = w.tail
+	if w.tail == nil {
+		w.head = a
+	} else {
+		w.tail.next = a
+	}
+	w.tail = a
+	if !w.armed {
+		w.armed = true
+		time.AfterFunc(w.timeout, w.tick)
+	}
+	w.mu.Unlock()
+}
+
+func (w *watch) remove(a *attempt) {
+	w.mu.Lock()
+	w.unlink(a)
+	w.mu.Unlock()
+}
+
+func (w *watch) unlink(a *attempt) {
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else if w.head == a {
+		w.head = a.next
+	} else {
+		return // not in the list
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	} else {
+		w.tail = a.prev
+	}
+	a.prev, a.next = nil, nil
+}
+
+// tick expires what is over and sleeps until the next one is.
+func (w *watch) tick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for a := w.head; a != nil; a = w.head {
+		if left := a.start.Add(w.timeout).Sub(now); left > 0 {
+			time.AfterFunc(left, w.tick)
+			return
+		}
+		w.unlink(a)
+		a.settled = make(chan struct{})
+		if a.state.CompareAndSwap(running, timedOut) {
+			go a.expire(w.timeout)
+		}
+	}
+	w.armed = false
+}
