@@ -6,11 +6,11 @@ import (
 )
 
 // NewSlogSink writes events to a log: dead letters, stuck handlers and their late
-// answers, ignored headers and a subscription's troubles as warnings, the first
-// failed publish of a row as an error, retries, postponed and abandoned messages
-// and a subscription's other changes as information, the rest (attempts, commits,
-// hops, publishes and their further failures) for debugging. A nil logger is
-// slog.Default().
+// answers, ignored headers and a subscription's troubles as warnings; retries,
+// postponed and abandoned messages and a subscription's other changes as
+// information; the rest (attempts, commits, hops, publishes and every try that
+// failed) for debugging: an outage is one line when it begins and one when it
+// ends. A nil logger is slog.Default().
 func NewSlogSink(log *slog.Logger) Sink {
 	if log == nil {
 		log = slog.Default()
@@ -73,12 +73,8 @@ func describe(e Event) (slog.Level, string, *State, error) {
 		return slog.LevelDebug, "message hopped", &e.State, nil
 	case Published:
 		return slog.LevelDebug, "delayed message published", &e.State, nil
-	case PublishFailed:
-		level := slog.LevelDebug // one line for the outage, not one for each try
-		if e.Try == 1 {
-			level = slog.LevelError
-		}
-		return level, "publish refused, source stays unacked", &e.State, e.Err
+	case PublishFailed: // the outage is told once, as a change of the subscription
+		return slog.LevelDebug, "publish refused, source stays unacked", &e.State, e.Err
 	case HandlerStuck:
 		return slog.LevelWarn, "handler outlived its timeout", &e.State, nil
 	case LateAnswer:

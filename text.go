@@ -115,7 +115,7 @@ func errorType(err error) string {
 				return Cut(name, maxErrorType)
 			}
 			e = next
-		case "*errors.joinError", "*fmt.wrapErrors", "*multierror.Error":
+		case "*errors.joinError", "*fmt.wrapErrors", "*multierr.multiError":
 			many, ok := e.(interface{ Unwrap() []error })
 			if !ok || len(many.Unwrap()) == 0 || many.Unwrap()[0] == nil {
 				return Cut(name, maxErrorType)

@@ -1,0 +1,282 @@
+package redeliver_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver"
+)
+
+// total is how long the first n retries wait in all, without jitter.
+func total(t *testing.T, b redeliver.Backoff, n int) time.Duration {
+	t.Helper()
+	var sum time.Duration
+	for i := range n {
+		d, ok := b.Delay(i, 0)
+		if !ok {
+			t.Fatalf("no retry %d of %d", i, n)
+		}
+		sum += d
+	}
+	return sum
+}
+
+func wantDelay(t *testing.T, b redeliver.Backoff, n int, want time.Duration) {
+	t.Helper()
+	if d, ok := b.Delay(n, 0); d != want || !ok {
+		t.Errorf("delayed retry %d waits %s, %t; want %s", n, d, ok, want)
+	}
+}
+
+func TestRocketMQIsRocketMQsLadder(t *testing.T) {
+	b := redeliver.RocketMQ()
+	s, m := time.Second, time.Minute
+	for n, want := range []time.Duration{
+		10 * s, 30 * s, m, 2 * m, 3 * m, 4 * m, 5 * m, 6 * m, 7 * m, 8 * m, 9 * m, 10 * m, 20 * m, 30 * m, time.Hour, 2 * time.Hour,
+	} {
+		wantDelay(t, b, n, want)
+	}
+	// RocketMQ's documentation calls it 4h46m.
+	if got, want := total(t, b, 16), 4*time.Hour+45*m+40*s; got != want {
+		t.Errorf("16 retries wait %s, want %s", got, want)
+	}
+	for _, n := range []int{16, 17, 64, 1000, math.MaxInt} {
+		wantDelay(t, b, n, 2*time.Hour)
+	}
+}
+
+func TestRocketMQHTTPIsADayOfRetries(t *testing.T) {
+	if got := total(t, redeliver.RocketMQHTTP(), 288); got != 24*time.Hour {
+		t.Errorf("288 retries wait %s, want 24h", got)
+	}
+	if got := total(t, redeliver.RocketMQHTTPOrdered(), 288); got != 288*time.Minute {
+		t.Errorf("288 ordered retries wait %s, want 288 minutes", got)
+	}
+}
+
+// A policy with a ladder that was drawn up for a number of retries gets these.
+func TestBackoffBringsItsRetries(t *testing.T) {
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		want   int
+	}{
+		"none":                          {redeliver.Policy{}, 3},
+		"Exponential":                   {redeliver.Policy{Backoff: redeliver.Exponential()}, 3},
+		"Fixed":                         {redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}, 3},
+		"Steps":                         {redeliver.Policy{Backoff: redeliver.Steps(1, 2, 3, 4, 5)}, 3},
+		"RocketMQ":                      {redeliver.Policy{Backoff: redeliver.RocketMQ()}, 16},
+		"RocketMQHTTP":                  {redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}, 288},
+		"RocketMQHTTPOrdered":           {redeliver.Policy{Backoff: redeliver.RocketMQHTTPOrdered()}, 288},
+		"RocketMQ, but the policy says": {redeliver.Policy{Backoff: redeliver.RocketMQ(), MaxRetries: 5}, 5},
+		"RocketMQ, but none":            {redeliver.Policy{Backoff: redeliver.RocketMQ(), MaxRetries: redeliver.NoRetries}, redeliver.NoRetries},
+	} {
+		if got := row.policy.WithDefaults().MaxRetries; got != row.want {
+			t.Errorf("%s: %d retries, want %d", name, got, row.want)
+		}
+	}
+}
+
+func TestExponentialDoublesToItsBound(t *testing.T) {
+	day := 24 * time.Hour
+	for name, row := range map[string]struct {
+		b    redeliver.ExponentialBackoff
+		want map[int]time.Duration
+	}{
+		"default": {redeliver.Exponential(), map[int]time.Duration{
+			-1: time.Second, 0: time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 5: 32 * time.Second, 6: time.Minute,
+			7: time.Minute, 64: time.Minute, 1000: time.Minute, math.MaxInt: time.Minute,
+		}},
+		"base only, longer than 60 s": {redeliver.ExponentialBackoff{Base: time.Hour}, map[int]time.Duration{0: time.Hour, 1: time.Hour, 64: time.Hour}},
+		"max only":                    {redeliver.ExponentialBackoff{Max: 3 * time.Second}, map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 2: 3 * time.Second}},
+		"max below base":              {redeliver.ExponentialBackoff{Base: time.Hour, Max: time.Second}, map[int]time.Duration{0: time.Second, 9: time.Second}},
+		"half a max that is odd":      {redeliver.ExponentialBackoff{Base: 2, Max: 5}, map[int]time.Duration{0: 2, 1: 4, 2: 5}}, // used to be 5 at once
+		"huge":                        {redeliver.ExponentialBackoff{Base: 100 * 365 * day, Max: math.MaxInt64}, map[int]time.Duration{1: 200 * 365 * day, 2: math.MaxInt64, 64: math.MaxInt64, 1000: math.MaxInt64}},
+		"the hugest":                  {redeliver.ExponentialBackoff{Base: math.MaxInt64}, map[int]time.Duration{0: math.MaxInt64, 64: math.MaxInt64}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n, want := range row.want {
+				wantDelay(t, row.b, n, want)
+			}
+		})
+	}
+}
+
+// A sum that overflows is a negative wait, which is a retry at once. It was one.
+func TestExponentialJitterDoesNotOverflow(t *testing.T) {
+	for _, b := range []redeliver.ExponentialBackoff{{Base: math.MaxInt64}, {Base: math.MaxInt64 / 2, Max: math.MaxInt64}, {Base: time.Hour, Max: math.MaxInt64}} {
+		for _, n := range []int{0, 1, 64, 1000} {
+			plain, _ := b.Delay(n, 0)
+			if d, ok := b.Delay(n, math.Nextafter(1, 0)); d < plain || !ok {
+				t.Errorf("%+v: retry %d waits %s, less than %s without jitter", b, n, d, plain)
+			}
+		}
+	}
+}
+
+// The formula, in integers without end: min(Max, Base * 2^n) + jitter in [0, Base).
+func TestExponentialIsItsFormula(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		base := rapid.Int64Range(1, math.MaxInt64).Draw(t, "base")
+		most := rapid.Int64Range(1, math.MaxInt64).Draw(t, "max")
+		n := rapid.IntRange(0, 1000).Draw(t, "n")
+		share := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "draw")
+
+		b := redeliver.ExponentialBackoff{Base: time.Duration(base), Max: time.Duration(most)}
+		want := new(big.Int).Lsh(big.NewInt(base), uint(n))
+		if want.Cmp(big.NewInt(most)) > 0 {
+			want.SetInt64(most)
+		}
+		plain, ok := b.Delay(n, 0)
+		if !ok || int64(plain) != want.Int64() {
+			t.Fatalf("delay %d, want %s", int64(plain), want)
+		}
+		if d, _ := b.Delay(n, share); d < plain || d-plain > b.Base || (d-plain == b.Base && b.Base < 1<<50) {
+			t.Fatalf("with a draw of %v the delay is %s, want from %s to less than %s more", share, d, plain, b.Base)
+		}
+	})
+}
+
+func TestStepsRepeatTheLast(t *testing.T) {
+	delays := []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}
+	b := redeliver.Steps(delays...)
+	delays[0] = time.Hour // the caller's slice is the caller's
+	for n, want := range map[int]time.Duration{-1: time.Second, 0: time.Second, 1: 5 * time.Second, 2: 30 * time.Second, 3: 30 * time.Second, 1000: 30 * time.Second} {
+		wantDelay(t, b, n, want)
+		if d, _ := b.Delay(n, 0.99); d != want {
+			t.Errorf("retry %d waits %s with jitter, want none", n, d)
+		}
+	}
+	for _, n := range []int{0, 1, 64, 1000} {
+		wantDelay(t, redeliver.Fixed(7*time.Second), n, 7*time.Second)
+	}
+	if d, ok := redeliver.Steps().Delay(0, 0); ok {
+		t.Errorf("no steps, but a retry after %s", d)
+	}
+}
+
+// The listed delays are the ones that are waited: the delay topics are made of them.
+func TestListedDelaysAreTheDelays(t *testing.T) {
+	for name, row := range map[string]struct {
+		b      redeliver.Listed
+		jitter time.Duration
+	}{
+		"Exponential":     {redeliver.Exponential(), time.Second},
+		"Exponential 3 s": {redeliver.ExponentialBackoff{Base: 3 * time.Second}, 3 * time.Second},
+		"Fixed":           {redeliver.Fixed(time.Minute), 0},
+		"Steps":           {redeliver.Steps(1e9, 2e9), 0},
+		"RocketMQ":        {redeliver.RocketMQ(), 0},
+	} {
+		delays, jitter := row.b.Delays(20)
+		if len(delays) != 20 || jitter != row.jitter {
+			t.Errorf("%s: %d delays with %s of jitter, want 20 with %s", name, len(delays), jitter, row.jitter)
+		}
+		for n, d := range delays {
+			wantDelay(t, row.b, n, d)
+		}
+		for _, n := range []int{0, -1} { // -1 used to panic
+			if d, _ := row.b.Delays(n); len(d) != 0 {
+				t.Errorf("%s: %d delays for %d retries", name, len(d), n)
+			}
+		}
+	}
+	if d, _ := redeliver.Steps().Delays(3); len(d) != 0 {
+		t.Errorf("no steps, but delays %v", d)
+	}
+}
+
+func TestFromBackOffUsesTheNthDelay(t *testing.T) {
+	const stop = -1 // in the table: no such retry
+	plain := func() backoff.BackOff {
+		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(3), backoff.WithMaxInterval(time.Minute), backoff.WithRandomizationFactor(0))
+	}
+	for name, row := range map[string]struct {
+		fresh func() backoff.BackOff
+		want  map[int]time.Duration
+	}{
+		"constant":    {func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Second) }, map[int]time.Duration{0: 5 * time.Second, 1: 5 * time.Second, 1000: 5 * time.Second}},
+		"zero":        {func() backoff.BackOff { return &backoff.ZeroBackOff{} }, map[int]time.Duration{0: 0, 9: 0}},
+		"stop":        {func() backoff.BackOff { return &backoff.StopBackOff{} }, map[int]time.Duration{0: stop, 9: stop}},
+		"exponential": {plain, map[int]time.Duration{0: time.Second, 1: 3 * time.Second, 2: 9 * time.Second, 3: 27 * time.Second, 4: time.Minute, 64: time.Minute, 1000: time.Minute}},
+		"two retries": {func() backoff.BackOff { return backoff.WithMaxRetries(plain(), 2) }, map[int]time.Duration{0: time.Second, 1: 3 * time.Second, 2: stop, 3: stop, 1000: stop}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := redeliver.FromBackOff(row.fresh)
+			for n, want := range row.want {
+				d, ok := b.Delay(n, 0.5)
+				if ok != (want != stop) || (ok && d != want) {
+					t.Errorf("delayed retry %d waits %s, %t; want %s", n, d, ok, want)
+				}
+			}
+		})
+	}
+	t.Run("Stop is exhausted", func(t *testing.T) {
+		p := redeliver.Policy{MaxRetries: 9, Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.WithMaxRetries(plain(), 2) })}
+		check(t, p.Decide(redeliver.State{Attempts: 1}, errBoom, now), later(3*time.Second, 2))
+		check(t, p.Decide(redeliver.State{Attempts: 2}, errBoom, now), dead(redeliver.ReasonExhausted, 3))
+	})
+	t.Run("a randomised one keeps to its bounds", func(t *testing.T) {
+		b := redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewExponentialBackOff() })
+		for n := range 20 {
+			if d, ok := b.Delay(n, 0); !ok || d < 250*time.Millisecond || d > 90*time.Second {
+				t.Errorf("delayed retry %d waits %s, %t", n, d, ok)
+			}
+		}
+	})
+}
+
+// recorder notes the draw that a policy makes for a message.
+type recorder struct{ draw *float64 }
+
+func (r recorder) Delay(_ int, draw float64) (time.Duration, bool) { *r.draw = draw; return 0, true }
+
+func drawn(id string, attempts int) (draw float64) {
+	redeliver.Policy{MaxRetries: redeliver.MaxAttempts, Backoff: recorder{&draw}}.Decide(redeliver.State{ID: id, Attempts: attempts}, errBoom, now)
+	return draw
+}
+
+// Ids that differ in their last digit only, as offsets do, must not wait alike:
+// the jitter is there to spread them. Chi-square over 64 buckets has 63 degrees
+// of freedom; 118 is its 99.997 % bound, and a hash has no bad luck twice.
+func TestJitterIsSpreadEvenly(t *testing.T) {
+	const buckets, n = 64, 32_000
+	for name, at := range map[string]func(i int) float64{
+		"by offset":  func(i int) float64 { return drawn(fmt.Sprintf("orders/0/%d", i), 0) },
+		"by uuid":    func(i int) float64 { return drawn(fmt.Sprintf("6ba7b810-9dad-11d1-80b4-%012x", i), 0) },
+		"by attempt": func(i int) float64 { return drawn("orders/0/7", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var count [buckets]int
+			for i := range n {
+				d := at(i)
+				if d < 0 || d >= 1 {
+					t.Fatalf("drew %v, want from 0 to less than 1", d)
+				}
+				if d != at(i) {
+					t.Fatalf("drew %v and %v for the same id and attempt", d, at(i))
+				}
+				count[int(d*buckets)]++
+			}
+			chi := 0.0
+			for _, c := range count {
+				diff := float64(c) - float64(n)/buckets
+				chi += diff * diff / (float64(n) / buckets)
+			}
+			if chi > 118 {
+				t.Errorf("chi-square is %.0f over %d buckets: %v", chi, buckets, count)
+			}
+		})
+	}
+}
+
+// The pair is hashed, not the text of it put together.
+func TestJitterTellsIDFromAttempt(t *testing.T) {
+	if drawn("a1", 0) == drawn("a", 10) { // attempts 1 of "a1" and 11 of "a"
+		t.Error("id a1, attempt 1 and id a, attempt 11 draw the same")
+	}
+}

@@ -1,0 +1,178 @@
+package redeliver_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sony/gobreaker"
+
+	"github.com/redeliver/redeliver"
+)
+
+// How often: the attempt count against MaxRetries, Immediate and the backoff's
+// own end. A message never gets more than MaxRetries + 1 attempts.
+func TestDecideCountsAttempts(t *testing.T) {
+	steps := func(p redeliver.Policy) redeliver.Policy { p.Backoff = tenSeconds{}; return p }
+	plain, none := steps(redeliver.Policy{}), steps(redeliver.Policy{MaxRetries: redeliver.NoRetries})
+	many := steps(redeliver.Policy{MaxRetries: 2000})
+	two := steps(redeliver.Policy{MaxRetries: 4, Immediate: 2})
+	s := time.Second
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		behind int // attempts made before the one that failed now
+		err    error
+		want   want
+	}{
+		"first of four":                  {plain, 0, errBoom, later(10*s, 1)},
+		"second of four":                 {plain, 1, errBoom, later(20*s, 2)},
+		"third of four":                  {plain, 2, errBoom, later(30*s, 3)},
+		"fourth of four":                 {plain, 3, errBoom, dead(redeliver.ReasonExhausted, 4)},
+		"more than allowed":              {plain, 4, errBoom, dead(redeliver.ReasonExhausted, 5)}, // a deploy made the policy shorter
+		"attempt 64":                     {many, 63, errBoom, later(640*s, 64)},
+		"attempt 1000":                   {many, 999, errBoom, later(10_000*s, 1000)},
+		"attempt 2000":                   {many, 1999, errBoom, later(20_000*s, 2000)},
+		"attempt 2001":                   {many, 2000, errBoom, dead(redeliver.ReasonExhausted, 2001)},
+		"negative count in the state":    {plain, -7, errBoom, later(10*s, 1)}, // used to get seven attempts more
+		"most negative count":            {plain, math.MinInt, errBoom, later(10*s, 1)},
+		"largest count":                  {plain, math.MaxInt, errBoom, dead(redeliver.ReasonExhausted, redeliver.MaxAttempts+1)}, // used to overflow and live
+		"negative count, no retries":     {none, -7, errBoom, dead(redeliver.ReasonExhausted, 1)},
+		"no retries":                     {none, 0, errBoom, dead(redeliver.ReasonExhausted, 1)},
+		"no retries, a time named":       {none, 0, redeliver.RetryAfter(errBoom, s), dead(redeliver.ReasonExhausted, 1)},
+		"any negative MaxRetries":        {redeliver.Policy{MaxRetries: -9}, 0, errBoom, dead(redeliver.ReasonExhausted, 1)},
+		"a named time counts":            {plain, 2, redeliver.RetryAfter(errBoom, s), later(s, 3)},
+		"a named time is bounded too":    {plain, 3, redeliver.RetryAfter(errBoom, s), dead(redeliver.ReasonExhausted, 4)},
+		"backoff ends before MaxRetries": {redeliver.Policy{Backoff: ended{}}, 0, errBoom, dead(redeliver.ReasonExhausted, 1)},
+		"backoff without steps":          {redeliver.Policy{Backoff: redeliver.Steps()}, 0, errBoom, dead(redeliver.ReasonExhausted, 1)},
+
+		"first immediate":                  {two, 0, errBoom, again(1)},
+		"second immediate":                 {two, 1, errBoom, again(2)},
+		"delays begin at the first":        {two, 2, errBoom, later(10*s, 3)},
+		"and go on":                        {two, 3, errBoom, later(20*s, 4)},
+		"immediate tries count as retries": {two, 4, errBoom, dead(redeliver.ReasonExhausted, 5)},
+		"a named time is waited for":       {two, 0, redeliver.RetryAfter(errBoom, s), later(s, 1)},
+		"permanent among immediate tries":  {two, 0, redeliver.Permanent(errBoom), dead(redeliver.ReasonPermanent, 1)},
+		"postponed among immediate tries":  {two, 1, redeliver.Postpone(errBoom), aside(10*s, 1)},
+		"postponed waits as the next":      {two, 3, redeliver.Postpone(errBoom), aside(20*s, 3)},
+		"immediate tries only":             {steps(redeliver.Policy{MaxRetries: 2, Immediate: 2}), 2, errBoom, dead(redeliver.ReasonExhausted, 3)},
+		"never more immediate than all":    {steps(redeliver.Policy{MaxRetries: 1, Immediate: 5}), 1, errBoom, dead(redeliver.ReasonExhausted, 2)},
+
+		"panic is a reason at the end":   {plain, 3, &redeliver.PanicError{Value: 1}, dead(redeliver.ReasonPanic, 4)},
+		"timeout is a reason at the end": {plain, 3, fmt.Errorf("x: %w", &redeliver.TimeoutError{After: s}), dead(redeliver.ReasonTimeout, 4)},
+		"panic when the backoff ends":    {redeliver.Policy{Backoff: ended{}}, 0, &redeliver.PanicError{Value: 1}, dead(redeliver.ReasonPanic, 1)},
+		"a postponed one is not spent":   {plain, 3, redeliver.Postpone(errBoom), aside(40*s, 3)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check(t, row.policy.Decide(redeliver.State{Attempts: row.behind}, row.err, now), row.want)
+		})
+	}
+}
+
+// How old: MaxAge counts from the origin's timestamp, else from the first
+// failure, and a retry that would pass it is refused now.
+func TestDecideKeepsMaxAge(t *testing.T) {
+	hourOld := redeliver.State{Source: redeliver.Source{Timestamp: now.Add(-time.Hour)}}
+	failed := redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Hour)}
+	both := redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Minute), Source: hourOld.Source}
+	age := func(d time.Duration) redeliver.Policy {
+		return redeliver.Policy{MaxAge: d, Backoff: redeliver.Fixed(10 * time.Second)}
+	}
+	soon := time.Hour + 11*time.Second // leaves room for one wait of 10 s
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		state  redeliver.State
+		err    error
+		want   want
+	}{
+		"no bound":                               {age(0), hourOld, errBoom, later(10*time.Second, 1)},
+		"room left":                              {age(soon), hourOld, errBoom, later(10*time.Second, 1)},
+		"the wait would pass it":                 {age(time.Hour + 9*time.Second), hourOld, errBoom, dead(redeliver.ReasonExpired, 1)},
+		"already passed":                         {age(time.Minute), hourOld, errBoom, dead(redeliver.ReasonExpired, 1)},
+		"a named time would pass it":             {age(soon), hourOld, redeliver.RetryAfter(errBoom, time.Minute), dead(redeliver.ReasonExpired, 1)},
+		"without a timestamp, first failure":     {age(time.Minute), failed, errBoom, dead(redeliver.ReasonExpired, 2)},
+		"without a timestamp, room left":         {age(soon), failed, errBoom, later(10*time.Second, 2)},
+		"the timestamp comes first":              {age(30 * time.Minute), both, errBoom, dead(redeliver.ReasonExpired, 2)},
+		"the first failure starts it":            {age(9 * time.Second), redeliver.State{}, errBoom, dead(redeliver.ReasonExpired, 1)},
+		"rounding up may pass it":                {age(10 * time.Second), redeliver.State{}, errBoom, dead(redeliver.ReasonExpired, 1)},
+		"a timestamp of the future":              {age(time.Minute), redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, errBoom, later(10*time.Second, 1)},
+		"a postponed message ages":               {age(time.Minute), hourOld, redeliver.Postpone(errBoom), dead(redeliver.ReasonExpired, 0)},
+		"exhausted comes first":                  {age(time.Minute), redeliver.State{Attempts: 3, FirstFailed: now.Add(-time.Hour)}, errBoom, dead(redeliver.ReasonExhausted, 4)},
+		"unschedulable comes first":              {age(time.Minute), hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), dead(redeliver.ReasonUnschedulable, 1)},
+		"an immediate try passes it, too":        {redeliver.Policy{MaxAge: time.Minute, Immediate: 1}, hourOld, errBoom, dead(redeliver.ReasonExpired, 1)}, // used to run again
+		"an immediate try with room left is run": {redeliver.Policy{MaxAge: soon, Immediate: 1}, hourOld, errBoom, again(1)},
+	} {
+		t.Run(name, func(t *testing.T) { check(t, row.policy.Decide(row.state, row.err, now), row.want) })
+	}
+}
+
+// How long: no wait is planned that cannot be kept.
+func TestDecideRefusesWaitsThatAreTooLong(t *testing.T) {
+	plain := redeliver.Policy{}
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		err    error
+		want   want
+	}{
+		"the longest wait":        {plain, redeliver.RetryAfter(errBoom, redeliver.MaxWait), later(redeliver.MaxWait, 1)},
+		"one nanosecond longer":   {plain, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), dead(redeliver.ReasonUnschedulable, 1)},
+		"the longest duration":    {plain, redeliver.RetryAfter(errBoom, math.MaxInt64), dead(redeliver.ReasonUnschedulable, 1)},
+		"a backoff that is wrong": {redeliver.Policy{Backoff: redeliver.Fixed(math.MaxInt64)}, errBoom, dead(redeliver.ReasonUnschedulable, 1)},
+		"a negative backoff":      {redeliver.Policy{Backoff: redeliver.Fixed(-time.Hour)}, errBoom, later(0, 1)},
+	} {
+		t.Run(name, func(t *testing.T) { check(t, row.policy.Decide(redeliver.State{}, row.err, now), row.want) })
+	}
+}
+
+// A postponed message is not attempted, but it does not wait for ever: 24 h from
+// the first time in a row, whatever the breaker does.
+func TestDecideBoundsPostponing(t *testing.T) {
+	hourly := redeliver.Policy{Backoff: redeliver.Fixed(time.Hour)}
+	since := func(d time.Duration) redeliver.State {
+		return redeliver.State{Attempts: 1, PostponedSince: now.Add(-d)}
+	}
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		state  redeliver.State
+		want   want
+	}{
+		"the first time":                     {hourly, redeliver.State{}, aside(time.Hour, 0)},
+		"after 22 h":                         {hourly, since(22 * time.Hour), aside(time.Hour, 1)},
+		"after 23 h, ends with the bound":    {hourly, since(23 * time.Hour), aside(time.Hour, 1)},
+		"after 23.5 h, is cut to the bound":  {hourly, since(23*time.Hour + 30*time.Minute), aside(30*time.Minute, 1)},
+		"after 24 h":                         {hourly, since(24 * time.Hour), dead(redeliver.ReasonExpired, 1)},
+		"after 25 h":                         {hourly, since(25 * time.Hour), dead(redeliver.ReasonExpired, 1)},
+		"a backoff of days is not a burial":  {redeliver.Policy{Backoff: redeliver.Fixed(72 * time.Hour)}, redeliver.State{}, aside(24*time.Hour, 0)},
+		"a backoff that ended waits 1 s":     {redeliver.Policy{Backoff: ended{}}, redeliver.State{}, aside(time.Second, 0)},
+		"a backoff of nothing does not spin": {redeliver.Policy{Backoff: redeliver.Fixed(0)}, redeliver.State{}, aside(time.Second, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := row.policy.Decide(row.state, gobreaker.ErrOpenState, now)
+			check(t, d, row.want)
+			if first := row.state.PostponedSince; !first.IsZero() && !d.State.PostponedSince.Equal(first) {
+				t.Errorf("postponed since %s, want the first time %s kept", d.State.PostponedSince, first)
+			}
+		})
+	}
+	t.Run("a counted attempt starts the 24 h afresh", func(t *testing.T) {
+		for _, err := range []error{errBoom, redeliver.RetryAfter(errBoom, 1), redeliver.Permanent(errBoom), redeliver.ErrInvalid, redeliver.ErrUndecodable} {
+			if d := hourly.Decide(since(23*time.Hour), err, now); !d.State.PostponedSince.IsZero() {
+				t.Errorf("%v: still postponed since %s", err, d.State.PostponedSince)
+			}
+		}
+	})
+}
+
+func TestUnschedulableBuriesWhatWasPlanned(t *testing.T) {
+	p := redeliver.Policy{Backoff: redeliver.Fixed(13 * time.Hour)}
+	planned := p.Decide(redeliver.State{ID: "a"}, errBoom, now)
+	d := p.Unschedulable(planned.State, &redeliver.UnschedulableError{Wait: 13 * time.Hour, Max: 12 * time.Hour})
+	check(t, d, dead(redeliver.ReasonUnschedulable, 1))
+	if want := "a wait of 13h0m0s is longer than the 12h0m0s that can be held"; d.State.Error != want {
+		t.Errorf("error %q, want %q", d.State.Error, want)
+	}
+	if !errors.Is(&redeliver.UnschedulableError{}, redeliver.ErrUnschedulable) || d.State.ErrorType != "*redeliver.UnschedulableError" {
+		t.Errorf("error type %q", d.State.ErrorType)
+	}
+}

@@ -1,0 +1,202 @@
+package redeliver_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sony/gobreaker"
+	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver"
+)
+
+// What a decision leaves alone in the state, and what it moves.
+func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
+	before := redeliver.State{
+		ID: "id", Group: "billing", Origin: "orders", Attempts: 1, Due: now.Add(-time.Minute),
+		FirstFailed: now.Add(-time.Hour), LastFailed: now.Add(-time.Minute), Error: "old", ErrorType: "old",
+		Source: redeliver.Source{Known: true, Partition: 3, Offset: 4, Timestamp: now.Add(-2 * time.Hour)}, Policy: "abc", Replays: 2,
+	}
+	got := redeliver.Policy{Backoff: tenSeconds{}}.Decide(before, fmt.Errorf("charging: %w", errBoom), now).State
+	want := before
+	want.Attempts, want.LastFailed, want.Due = 2, now, redeliver.CeilMilli(now.Add(20*time.Second))
+	want.Error, want.ErrorType = "charging: boom", "*errors.errorString"
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("state after the failure\n got %+v\nwant %+v", got, want)
+	}
+	if c := (redeliver.Policy{}).Decide(before, nil, now); c.Action != redeliver.Commit || !reflect.DeepEqual(c.State, before) {
+		t.Errorf("a success changed the state: %+v", c)
+	}
+}
+
+// A dead letter always tells when it failed, even one that never ran.
+func TestDecideDatesEveryDeadLetter(t *testing.T) {
+	for _, err := range []error{redeliver.ErrInvalid, redeliver.ErrUndecodable, redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, 1<<62)} {
+		d := redeliver.Policy{}.Decide(redeliver.State{}, err, now.In(time.FixedZone("there", 3600)))
+		if d.Action != redeliver.DeadLetter || !d.State.FirstFailed.Equal(now) || !d.State.LastFailed.Equal(now) {
+			t.Errorf("%v: %s, failed from %s to %s", err, d.Action, d.State.FirstFailed, d.State.LastFailed)
+		}
+		if d.State.LastFailed.Location() != time.UTC {
+			t.Errorf("%v: failed at %s, want UTC", err, d.State.LastFailed)
+		}
+	}
+}
+
+// The heart of it: the same (state, error, time) decides the same, the input is
+// not changed, nothing is early, and no message escapes its bounds.
+func TestDecideIsPureAndBounded(t *testing.T) {
+	instant := rapid.Custom(func(t *rapid.T) time.Time {
+		return now.Add(time.Duration(rapid.Int64Range(-int64(48*time.Hour), int64(time.Hour)).Draw(t, "offset")))
+	})
+	maybe := func(t *rapid.T, name string) time.Time {
+		if rapid.Bool().Draw(t, name) {
+			return instant.Draw(t, name)
+		}
+		return time.Time{}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		p := redeliver.Policy{
+			MaxRetries: rapid.IntRange(-1, 20).Draw(t, "retries"),
+			Immediate:  rapid.IntRange(0, 3).Draw(t, "immediate"),
+			MaxAge:     time.Duration(rapid.Int64Range(0, int64(72*time.Hour)).Draw(t, "age")),
+			Backoff: rapid.SampledFrom([]redeliver.Backoff{
+				nil, redeliver.RocketMQ(), redeliver.Fixed(time.Millisecond), tenSeconds{}, ended{},
+				redeliver.ExponentialBackoff{Base: 7 * time.Millisecond, Max: time.Hour},
+			}).Draw(t, "backoff"),
+		}
+		s := redeliver.State{
+			ID: rapid.String().Draw(t, "id"), Attempts: rapid.IntRange(-5, 30).Draw(t, "attempts"),
+			FirstFailed: maybe(t, "first"), PostponedSince: maybe(t, "postponed"), Source: redeliver.Source{Timestamp: maybe(t, "born")},
+		}
+		err := rapid.SampledFrom([]error{
+			errBoom, redeliver.Permanent(errBoom), redeliver.Postpone(errBoom), gobreaker.ErrOpenState, redeliver.ErrInvalid,
+			redeliver.RetryAfter(errBoom, 1), redeliver.RetryAfter(errBoom, 400*24*time.Hour), &redeliver.PanicError{}, &redeliver.TimeoutError{},
+		}).Draw(t, "err")
+
+		kept := s
+		d, twin := p.Decide(s, err, now), p.Decide(s, err, now)
+		if !reflect.DeepEqual(d, twin) {
+			t.Fatalf("a duplicate decides otherwise:\n%+v\n%+v", d, twin)
+		}
+		if !reflect.DeepEqual(s, kept) {
+			t.Fatalf("the caller's state was changed to %+v", s)
+		}
+		full := p.WithDefaults()
+		switch d.Action {
+		case redeliver.RetryNow, redeliver.RetryLater:
+			if d.State.Attempts > max(0, full.MaxRetries) {
+				t.Fatalf("attempt %d is planned, with %d retries", d.State.Attempt(), full.MaxRetries)
+			}
+		case redeliver.Postponed:
+			if d.State.Attempts != max(0, s.Attempts) || d.State.Due.After(d.State.PostponedSince.Add(redeliver.MaxPostponed+time.Millisecond)) {
+				t.Fatalf("postponed until %s with %d attempts, from %+v", d.State.Due, d.State.Attempts, s)
+			}
+		case redeliver.DeadLetter:
+			if d.State.Reason == "" || d.State.FirstFailed.IsZero() {
+				t.Fatalf("a dead letter without a reason or a time: %+v", d.State)
+			}
+		default:
+			t.Fatalf("an error ended in %s", d.Action)
+		}
+		if !d.State.Due.IsZero() {
+			if d.State.Due.Before(now.Add(d.Delay)) {
+				t.Fatalf("due %s is before %s", d.State.Due, now.Add(d.Delay))
+			}
+			born := d.State.Source.Timestamp
+			if born.IsZero() {
+				born = d.State.FirstFailed
+			}
+			if p.MaxAge > 0 && !born.IsZero() && d.State.Due.After(born.Add(p.MaxAge)) {
+				t.Fatalf("due %s is past MaxAge, %s", d.State.Due, born.Add(p.MaxAge))
+			}
+		}
+	})
+}
+
+// The jitter of a message is its own: it depends on its id and attempt, and so
+// does the due time.
+func TestDecideDrawsJitterFromIDAndAttempt(t *testing.T) {
+	delay := func(id string, attempts int) time.Duration {
+		p := redeliver.Policy{MaxRetries: 9, Backoff: redeliver.ExponentialBackoff{Base: time.Second, Max: time.Second}}
+		return p.Decide(redeliver.State{ID: id, Attempts: attempts}, errBoom, now).Delay
+	}
+	if a, b := delay("a", 0), delay("b", 0); a == b {
+		t.Errorf("messages a and b both wait %s", a)
+	}
+	if first, second := delay("a", 0), delay("a", 1); first == second {
+		t.Errorf("attempts 1 and 2 both wait %s", first)
+	}
+	if delay("a", 0) != delay("a", 0) {
+		t.Error("copies of a message wait differently")
+	}
+}
+
+type (
+	hostile     struct{ say func() string }
+	nilTyped    struct{ cause error }
+	panickingIs struct{}
+)
+
+func (h hostile) Error() string                           { return h.say() }
+func (n *nilTyped) Error() string                         { return n.cause.Error() }
+func (n *nilTyped) Unwrap() error                         { return n.cause }
+func (panickingIs) Error() string                         { return "has an Is that panics" }
+func (panickingIs) Is(error) bool                         { panic("Is") }
+func panics() string                                      { panic("no text for you") }
+func tenMegabytes() string                                { return strings.Repeat("é", 5<<20) }
+func classifies(error) redeliver.Class                    { panic("Classify") }
+func (explodes) Delay(int, float64) (time.Duration, bool) { panic("Delay") }
+
+type explodes struct{}
+
+// Errors and functions of the user's are as hostile as messages: none of them
+// may take the message, or the process, along. All of these panicked or hung on
+// to megabytes in an earlier version.
+func TestDecideSurvivesHostileErrors(t *testing.T) {
+	wrapped := func(err error) error { return fmt.Errorf("x: %w", err) }
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		err    error
+		want   want
+		text   string // begins the text in the state
+	}{
+		"Error panics":              {redeliver.Policy{}, hostile{panics}, later(10*time.Second, 1), "the error's text panicked: string"},
+		"Error returns 10 MB":       {redeliver.Policy{}, hostile{tenMegabytes}, later(10*time.Second, 1), "ééé"},
+		"ErrorText panics":          {redeliver.Policy{ErrorText: func(error) string { return panics() }}, errBoom, later(10*time.Second, 1), "the error's text panicked: string"},
+		"ErrorText returns 10 MB":   {redeliver.Policy{ErrorText: func(error) string { return tenMegabytes() }}, errBoom, later(10*time.Second, 1), "ééé"},
+		"ErrorText is binary":       {redeliver.Policy{ErrorText: func(error) string { return "a\xff\xfe\x00b" }}, errBoom, later(10*time.Second, 1), "a?\x00b"},
+		"ErrorText leaks":           {redeliver.Policy{ErrorText: func(error) string { return "amqp://u:secret@h/" }}, errBoom, later(10*time.Second, 1), "amqp://***@h/"},
+		"nil pointer as an error":   {redeliver.Policy{}, (*nilTyped)(nil), later(10*time.Second, 1), "the error's text panicked: "},
+		"nil pointer, joined":       {redeliver.Policy{}, errors.Join(errBoom, (*nilTyped)(nil)), later(10*time.Second, 1), "the error's text panicked: "},
+		"nil PermanentError":        {redeliver.Policy{}, (*redeliver.PermanentError)(nil), dead(redeliver.ReasonPermanent, 1), "permanent error"},
+		"empty PermanentError":      {redeliver.Policy{}, &redeliver.PermanentError{}, dead(redeliver.ReasonPermanent, 1), "permanent error"},
+		"nil RetryAfterError":       {redeliver.Policy{}, (*redeliver.RetryAfterError)(nil), later(10*time.Second, 1), "retry after a given time"},
+		"empty RetryAfterError":     {redeliver.Policy{}, &redeliver.RetryAfterError{}, later(0, 1), "retry after a given time"},
+		"nil PostponeError":         {redeliver.Policy{}, (*redeliver.PostponeError)(nil), aside(10*time.Second, 0), "postponed"},
+		"nil InvalidError, wrapped": {redeliver.Policy{}, wrapped((*redeliver.InvalidError)(nil)), dead(redeliver.ReasonInvalidated, 0), "x: message must no longer run"},
+		"nil UndecodableError":      {redeliver.Policy{}, (*redeliver.UndecodableError)(nil), dead(redeliver.ReasonUndecodable, 0), "undecodable message"},
+		"nil PanicError":            {redeliver.Policy{}, (*redeliver.PanicError)(nil), later(10*time.Second, 1), "handler panicked"},
+		"nil TimeoutError":          {redeliver.Policy{}, (*redeliver.TimeoutError)(nil), later(10*time.Second, 1), "handler timed out"},
+		"nil UnschedulableError":    {redeliver.Policy{}, (*redeliver.UnschedulableError)(nil), later(10*time.Second, 1), "delay cannot be scheduled"},
+		"Is panics":                 {redeliver.Policy{}, panickingIs{}, later(10*time.Second, 1), "has an Is that panics"},
+		"Classify panics":           {redeliver.Policy{Classify: classifies}, errBoom, later(10*time.Second, 1), "Policy.Classify panicked: Classify; boom"},
+		"Backoff panics":            {redeliver.Policy{Backoff: explodes{}}, errBoom, later(time.Minute, 1), "Policy.Backoff panicked: Delay; boom"},
+		"Backoff panics, postponed": {redeliver.Policy{Backoff: explodes{}}, redeliver.Postpone(errBoom), aside(time.Minute, 0), "Policy.Backoff panicked: Delay; boom"},
+		"FromBackOff of nothing":    {redeliver.Policy{Backoff: redeliver.FromBackOff(nil)}, errBoom, later(time.Minute, 1), "Policy.Backoff panicked: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if row.policy.Backoff == nil {
+				row.policy.Backoff = tenSeconds{}
+			}
+			d := row.policy.Decide(redeliver.State{}, row.err, now)
+			check(t, d, row.want)
+			if !strings.HasPrefix(d.State.Error, row.text) || len(d.State.Error) > redeliver.MaxErrorText {
+				t.Errorf("error text of %d bytes is %.80q, want %q", len(d.State.Error), d.State.Error, row.text)
+			}
+		})
+	}
+}

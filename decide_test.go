@@ -1,0 +1,193 @@
+package redeliver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sony/gobreaker"
+	gobreaker2 "github.com/sony/gobreaker/v2"
+
+	"github.com/redeliver/redeliver"
+)
+
+// now has nanoseconds on purpose: whatever is cut to the millisecond instead of
+// being rounded up comes out earlier than it may.
+var now = time.Date(2026, 3, 14, 15, 9, 26, 535_897_932, time.UTC)
+
+var errBoom = errors.New("boom")
+
+// tenSeconds waits 10 s, then 20 s, 30 s ...: the delay tells which retry the
+// policy took it for.
+type tenSeconds struct{}
+
+func (tenSeconds) Delay(n int, _ float64) (time.Duration, bool) {
+	return time.Duration(n+1) * 10 * time.Second, true
+}
+
+// ended is a backoff that has no delay at all.
+type ended struct{}
+
+func (ended) Delay(int, float64) (time.Duration, bool) { return 0, false }
+
+// want is what a row expects of a decision.
+type want struct {
+	action   redeliver.Action
+	delay    time.Duration
+	reason   redeliver.Reason
+	attempts int
+}
+
+func later(d time.Duration, attempts int) want {
+	return want{action: redeliver.RetryLater, delay: d, attempts: attempts}
+}
+
+func aside(d time.Duration, attempts int) want {
+	return want{action: redeliver.Postponed, delay: d, attempts: attempts}
+}
+
+func dead(r redeliver.Reason, attempts int) want {
+	return want{action: redeliver.DeadLetter, reason: r, attempts: attempts}
+}
+
+func again(attempts int) want { return want{action: redeliver.RetryNow, attempts: attempts} }
+
+// check compares a decision with a row, and with what holds for every decision.
+func check(t *testing.T, d redeliver.Decision, w want) {
+	t.Helper()
+	got := want{d.Action, d.Delay, d.State.Reason, d.State.Attempts}
+	if got != w {
+		t.Errorf("decided %+v (%s), want %+v (%s)", got, got.action, w, w.action)
+	}
+	switch d.Action {
+	case redeliver.RetryLater, redeliver.Postponed:
+		if early, late := now.Add(d.Delay), now.Add(d.Delay+time.Millisecond); d.State.Due.Before(early) || !d.State.Due.Before(late) {
+			t.Errorf("due %s, want from %s to 1ms later", d.State.Due, early)
+		}
+		if !d.State.Due.Equal(d.State.Due.Truncate(time.Millisecond)) {
+			t.Errorf("due %s is not in whole milliseconds, and a header would cut it", d.State.Due)
+		}
+	default:
+		if !d.State.Due.IsZero() {
+			t.Errorf("due %s although nothing is planned", d.State.Due)
+		}
+	}
+}
+
+// Which answer means what, and which of two answers in one error wins. All rows
+// are a first attempt under a policy of 10 s, 20 s, 30 s and three retries.
+func TestDecideReadsTheHandlersAnswer(t *testing.T) {
+	wrap := func(err error) error { return fmt.Errorf("second: %w", fmt.Errorf("first: %w", err)) }
+	permanent, after := redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, time.Minute)
+	aPanic := &redeliver.PanicError{Value: "boom"}
+	for name, row := range map[string]struct {
+		err  error
+		want want
+	}{
+		"success":                       {nil, want{}},
+		"plain error":                   {errBoom, later(10*time.Second, 1)},
+		"cancelled context":             {context.Canceled, later(10*time.Second, 1)},
+		"nack without an error":         {redeliver.ErrNacked, later(10*time.Second, 1)},
+		"panic":                         {aPanic, later(10*time.Second, 1)},
+		"timeout":                       {&redeliver.TimeoutError{After: time.Second}, later(10*time.Second, 1)},
+		"permanent":                     {permanent, dead(redeliver.ReasonPermanent, 1)},
+		"permanent, wrapped twice":      {wrap(permanent), dead(redeliver.ReasonPermanent, 1)},
+		"permanent, joined":             {errors.Join(errBoom, permanent), dead(redeliver.ReasonPermanent, 1)},
+		"permanent, joined and wrapped": {wrap(errors.Join(errBoom, wrap(permanent))), dead(redeliver.ReasonPermanent, 1)},
+		"permanent sentinel":            {wrap(redeliver.ErrPermanent), dead(redeliver.ReasonPermanent, 1)},
+		"permanent inside a panic":      {&redeliver.PanicError{Value: permanent}, dead(redeliver.ReasonPermanent, 1)},
+
+		"retry after":                 {after, later(time.Minute, 1)},
+		"retry after, wrapped twice":  {wrap(after), later(time.Minute, 1)},
+		"retry after, joined":         {errors.Join(errBoom, after), later(time.Minute, 1)},
+		"retry after 0":               {redeliver.RetryAfter(errBoom, 0), later(0, 1)},
+		"retry after a negative time": {redeliver.RetryAfter(errBoom, -time.Hour), later(0, 1)},
+		"negative time in a literal":  {&redeliver.RetryAfterError{Err: errBoom, After: -time.Hour}, later(0, 1)},
+		"retry after without a time":  {wrap(redeliver.ErrRetryAfter), later(10*time.Second, 1)},
+
+		"permanent of a retry after":     {redeliver.Permanent(after), dead(redeliver.ReasonPermanent, 1)},
+		"retry after of a permanent":     {redeliver.RetryAfter(permanent, time.Minute), dead(redeliver.ReasonPermanent, 1)},
+		"retry after joined a permanent": {errors.Join(after, permanent), dead(redeliver.ReasonPermanent, 1)},
+		"permanent of a postpone":        {redeliver.Permanent(redeliver.Postpone(errBoom)), dead(redeliver.ReasonPermanent, 1)},
+		"postpone of a permanent":        {redeliver.Postpone(permanent), dead(redeliver.ReasonPermanent, 1)},
+		"postpone joined a retry after":  {errors.Join(after, redeliver.Postpone(errBoom)), aside(10*time.Second, 0)},
+
+		"postpone":                          {redeliver.Postpone(errBoom), aside(10*time.Second, 0)},
+		"postpone, wrapped twice":           {wrap(redeliver.Postpone(errBoom)), aside(10*time.Second, 0)},
+		"breaker v1 open":                   {wrap(gobreaker.ErrOpenState), aside(10*time.Second, 0)},
+		"breaker v1 half-open and busy":     {wrap(gobreaker.ErrTooManyRequests), aside(10*time.Second, 0)},
+		"breaker v2 open":                   {wrap(gobreaker2.ErrOpenState), aside(10*time.Second, 0)},
+		"breaker v2 half-open and busy":     {errors.Join(errBoom, gobreaker2.ErrTooManyRequests), aside(10*time.Second, 0)},
+		"breaker open, handler gave a time": {redeliver.RetryAfter(gobreaker.ErrOpenState, time.Minute), later(time.Minute, 1)},
+		"breaker open, permanent":           {redeliver.Permanent(gobreaker.ErrOpenState), dead(redeliver.ReasonPermanent, 1)},
+
+		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), dead(redeliver.ReasonInvalidated, 0)},
+		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, dead(redeliver.ReasonInvalidated, 0)},
+		"invalid and postponed":   {errors.Join(gobreaker.ErrOpenState, redeliver.ErrInvalid), dead(redeliver.ReasonInvalidated, 0)},
+		"undecodable":             {wrap(&redeliver.UndecodableError{Err: errBoom}), dead(redeliver.ReasonUndecodable, 0)},
+		"undecodable, a time too": {redeliver.RetryAfter(redeliver.ErrUndecodable, time.Minute), dead(redeliver.ReasonUndecodable, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check(t, redeliver.Policy{Backoff: tenSeconds{}}.Decide(redeliver.State{}, row.err, now), row.want)
+		})
+	}
+}
+
+// Classify comes after the handler's own word and before everything else.
+func TestDecideAsksClassify(t *testing.T) {
+	const attempt3 = 2 // attempts behind a message that fails its third
+	kind := func(k redeliver.Kind) redeliver.Class { return redeliver.Class{Kind: k} }
+	for name, row := range map[string]struct {
+		class  redeliver.Class
+		err    error
+		behind int
+		want   want
+	}{
+		"says nothing":                        {redeliver.Class{}, errBoom, 0, later(10*time.Second, 1)},
+		"permanent":                           {kind(redeliver.KindPermanent), errBoom, 0, dead(redeliver.ReasonPermanent, 1)},
+		"postpone":                            {kind(redeliver.KindPostpone), errBoom, 0, aside(10*time.Second, 0)},
+		"an unknown kind is a retry":          {kind(200), errBoom, 0, later(10*time.Second, 1)},
+		"permanent, but the handler waits":    {kind(redeliver.KindPermanent), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
+		"permanent, but the handler postpone": {kind(redeliver.KindPermanent), redeliver.Postpone(errBoom), 0, aside(10*time.Second, 0)},
+		"postpone, but the handler gave up":   {kind(redeliver.KindPostpone), redeliver.Permanent(errBoom), 0, dead(redeliver.ReasonPermanent, 1)},
+		"postpone, but the handler waits":     {kind(redeliver.KindPostpone), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
+		"permanent beats an open breaker":     {kind(redeliver.KindPermanent), gobreaker.ErrOpenState, 0, dead(redeliver.ReasonPermanent, 1)},
+		"does not rescue an invalid message":  {kind(redeliver.KindPostpone), redeliver.ErrInvalid, 0, dead(redeliver.ReasonInvalidated, 0)},
+
+		"own backoff":                         {redeliver.Class{Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, later(time.Hour, 1)},
+		"own backoff for a postpone":          {redeliver.Class{Kind: redeliver.KindPostpone, Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, aside(time.Hour, 0)},
+		"own backoff has ended":               {redeliver.Class{Backoff: ended{}}, errBoom, 0, dead(redeliver.ReasonExhausted, 1)},
+		"own backoff, handler gave a time":    {redeliver.Class{Backoff: ended{}}, redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
+		"own backoff keeps policy's retries":  {redeliver.Class{Backoff: redeliver.RocketMQ()}, errBoom, 3, dead(redeliver.ReasonExhausted, 4)},
+		"no retries":                          {redeliver.Class{MaxRetries: redeliver.NoRetries}, errBoom, 0, dead(redeliver.ReasonExhausted, 1)},
+		"no retries, handler gave a time":     {redeliver.Class{MaxRetries: redeliver.NoRetries}, redeliver.RetryAfter(errBoom, 1), 0, dead(redeliver.ReasonExhausted, 1)},
+		"fewer retries, one left":             {redeliver.Class{MaxRetries: 3}, errBoom, attempt3, later(30*time.Second, 3)},
+		"fewer retries, none left":            {redeliver.Class{MaxRetries: 2}, errBoom, attempt3, dead(redeliver.ReasonExhausted, 3)},
+		"more retries than the policy":        {redeliver.Class{MaxRetries: 9}, errBoom, 8, later(90*time.Second, 9)},
+		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, redeliver.MaxAttempts, dead(redeliver.ReasonExhausted, redeliver.MaxAttempts+1)},
+		"no retries does not bound postponed": {redeliver.Class{Kind: redeliver.KindPostpone, MaxRetries: redeliver.NoRetries}, errBoom, 0, aside(10*time.Second, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked error
+			p := redeliver.Policy{Backoff: tenSeconds{}, Classify: func(err error) redeliver.Class { asked = err; return row.class }}
+			check(t, p.Decide(redeliver.State{Attempts: row.behind}, row.err, now), row.want)
+			if !errors.Is(row.err, redeliver.ErrInvalid) && !errors.Is(asked, row.err) {
+				t.Errorf("Classify was shown %v, want the handler's own error", asked)
+			}
+		})
+	}
+}
+
+func TestActionsHaveNames(t *testing.T) {
+	for a, want := range map[redeliver.Action]string{
+		redeliver.Commit: "commit", redeliver.RetryNow: "retry now", redeliver.RetryLater: "retry later",
+		redeliver.Postponed: "postpone", redeliver.DeadLetter: "dead-letter",
+		77: "action 77", // used to panic, index out of range
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("Action(%d) is %q, want %q", a, got, want)
+		}
+	}
+}

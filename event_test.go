@@ -1,0 +1,209 @@
+package redeliver_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+var st = redeliver.State{
+	ID: "orders/3/41", Origin: "orders", Group: "billing", Attempts: 2, Reason: redeliver.ReasonExhausted, Error: "as ErrorText said",
+	Due: time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC), PostponedSince: time.Date(2026, 3, 14, 15, 0, 0, 0, time.UTC),
+}
+
+// logged is what a line of the log must say: level, text, and attributes beyond
+// those of the message.
+type logged struct {
+	event redeliver.Event
+	level string
+	msg   string
+	attrs map[string]any
+}
+
+var errLeaky = errors.New("dial amqp://u:secret@h/")
+
+const ms = float64(time.Millisecond)
+
+func logTable() []logged {
+	type m = map[string]any
+	const safe = "dial amqp://***@h/"
+	return []logged{
+		{redeliver.Attempted{State: st, Err: errLeaky, Took: time.Millisecond}, "DEBUG", "attempt ended", m{"attempt": 3.0, "took": ms, "error": safe}},
+		{redeliver.Attempted{State: st}, "DEBUG", "attempt ended", m{"attempt": 3.0, "took": 0.0}},
+		{redeliver.Committed{State: st}, "DEBUG", "message committed", nil},
+		{redeliver.RetryScheduled{State: st, Delay: time.Millisecond, Where: "t.10s", Err: errLeaky}, "INFO", "retry scheduled",
+			m{"attempts": 2.0, "delay": ms, "due": "2026-03-14T15:09:26Z", "where": "t.10s", "error": "as ErrorText said"}},
+		{redeliver.MessagePostponed{State: st, Delay: time.Millisecond, Where: "t.10s", Err: errLeaky}, "INFO", "message postponed",
+			m{"delay": ms, "since": "2026-03-14T15:00:00Z", "where": "t.10s", "error": "as ErrorText said"}},
+		{redeliver.DeadLettered{State: st, Where: "t.dlq", Err: errLeaky}, "WARN", "message dead-lettered",
+			m{"attempts": 2.0, "reason": "exhausted", "where": "t.dlq", "error": "as ErrorText said"}},
+		{redeliver.DeadLettered{Err: errLeaky}, "WARN", "message dead-lettered", m{"id": "", "origin": "", "group": "", "attempts": 0.0, "reason": "", "where": "", "error": safe}},
+		{redeliver.Hopped{State: st, From: "a", To: "b"}, "DEBUG", "message hopped", m{"from": "a", "to": "b", "due": "2026-03-14T15:09:26Z"}},
+		{redeliver.Published{State: st, Topic: "t"}, "DEBUG", "delayed message published", m{"topic": "t"}},
+		{redeliver.PublishFailed{State: st, Where: "t", Err: errLeaky, Try: 1, Retry: time.Millisecond}, "DEBUG", "publish refused, source stays unacked",
+			m{"where": "t", "try": 1.0, "retry": ms, "error": safe}},
+		{redeliver.PublishFailed{State: st, Where: "t", Err: errLeaky, Try: 2}, "DEBUG", "publish refused, source stays unacked",
+			m{"where": "t", "try": 2.0, "retry": 0.0, "error": safe}},
+		{redeliver.HandlerStuck{State: st, Timeout: time.Millisecond, Stuck: 4}, "WARN", "handler outlived its timeout", m{"attempt": 3.0, "timeout": ms, "stuck": 4.0}},
+		{redeliver.LateAnswer{State: st, Err: errLeaky, Stuck: 3}, "WARN", "late answer ignored", m{"stuck": 3.0, "error": safe}},
+		{redeliver.HeadersIgnored{Topic: "t", ID: "i", Findings: []redeliver.Finding{{Header: "h", Value: "v", Problem: "p"}}}, "WARN", "headers ignored",
+			m{"topic": "t", "id": "i", "findings": []any{m{"Header": "h", "Value": "v", "Problem": "p"}}}},
+		{redeliver.Abandoned{State: st, Err: errLeaky}, "INFO", "attempt abandoned", m{"error": safe}},
+		{redeliver.SubscriptionChanged{Origin: "o", Group: "g", Change: "assigned", Detail: "3"}, "INFO", "subscription: assigned", m{"origin": "o", "group": "g", "detail": "3"}},
+		{redeliver.SubscriptionChanged{Origin: "o", Group: "g", Change: "disconnected", Err: errLeaky}, "WARN", "subscription: disconnected",
+			m{"origin": "o", "group": "g", "detail": "", "error": safe}},
+		{redeliver.LateAnswer{State: st, Err: hostile{panics}}, "WARN", "late answer ignored", m{"stuck": 0.0, "error": "the error's text panicked: string"}},
+	}
+}
+
+func TestSlogSinkWritesEveryEvent(t *testing.T) {
+	for _, row := range logTable() {
+		t.Run(reflect.TypeOf(row.event).Name()+" "+row.level, func(t *testing.T) {
+			var out bytes.Buffer
+			redeliver.NewSlogSink(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))).Event(row.event)
+			var got map[string]any
+			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+				t.Fatalf("line %q: %v", out.String(), err)
+			}
+			want := map[string]any{"level": row.level, "msg": row.msg}
+			if reflect.ValueOf(row.event).FieldByName("State").IsValid() {
+				want["id"], want["origin"], want["group"] = st.ID, st.Origin, st.Group
+			}
+			for k, v := range row.attrs {
+				want[k] = v
+			}
+			delete(got, "time")
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("line\n got %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+// The sink's own level is obeyed, and above debugging a success writes nothing.
+func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
+	var out bytes.Buffer
+	sink := redeliver.NewSlogSink(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	for _, row := range logTable() {
+		sink.Event(row.event)
+	}
+	for line := range strings.Lines(out.String()) {
+		if !strings.Contains(line, `"level":"WARN"`) && !strings.Contains(line, `"level":"ERROR"`) {
+			t.Errorf("written at the level WARN: %s", line)
+		}
+	}
+	if n := strings.Count(out.String(), "\n"); n != 8 {
+		t.Errorf("%d lines at WARN and above, want 8", n)
+	}
+}
+
+// Not parallel: it changes the default logger.
+func TestSlogSinkOfNilIsTheDefaultLogger(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	redeliver.NewSlogSink(nil).Event(redeliver.DeadLettered{State: st})
+	if !strings.Contains(out.String(), "message dead-lettered") {
+		t.Errorf("default logger got %q", out.String())
+	}
+}
+
+// The set of events is read from the source: one that is added must get a line
+// in the log, and a row above.
+func TestNoEventIsForgotten(t *testing.T) {
+	fset := token.NewFileSet()
+	events, err := parser.ParseFile(fset, "event.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink, err := parser.ParseFile(fset, "slog.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	described, detailed := switchCases(sink, "describe"), switchCases(sink, "details")
+	var tested []string
+	for _, row := range logTable() {
+		tested = append(tested, reflect.TypeOf(row.event).Name())
+	}
+	found := 0
+	ast.Inspect(events, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		body, ok := spec.Type.(*ast.StructType)
+		if !ok {
+			return true
+		}
+		found++
+		name, own := spec.Name.Name, 0 // fields that only this event has
+		for _, f := range body.Fields.List {
+			for _, id := range f.Names {
+				if id.Name != "State" && id.Name != "Err" {
+					own++
+				}
+			}
+		}
+		if !slices.Contains(described, name) {
+			t.Errorf("%s has no level and text in describe", name)
+		}
+		if own > 0 && !slices.Contains(detailed, name) {
+			t.Errorf("%s has fields of its own and none in details", name)
+		}
+		if !slices.Contains(tested, name) {
+			t.Errorf("%s has no row in logTable", name)
+		}
+		return true
+	})
+	if found < 13 {
+		t.Errorf("found %d events in event.go: this test does not see them", found)
+	}
+}
+
+// switchCases lists the types in the type switch of a function.
+func switchCases(file *ast.File, function string) (cases []string) {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Name.Name == function {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if c, ok := n.(*ast.CaseClause); ok {
+					for _, e := range c.List {
+						if id, ok := e.(*ast.Ident); ok {
+							cases = append(cases, id.Name)
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	return cases
+}
+
+func TestSinksAreToldInOrder(t *testing.T) {
+	var told []string
+	to := func(name string) redeliver.Sink {
+		return redeliver.SinkFunc(func(e redeliver.Event) { told = append(told, name+" "+e.(redeliver.Published).Topic) })
+	}
+	all := redeliver.Sinks(to("a"), nil, to("b"), redeliver.Sinks(to("c"), to("d"))) // nil used to panic
+	all.Event(redeliver.Published{Topic: "1"})
+	all.Event(redeliver.Published{Topic: "2"})
+	if want := []string{"a 1", "b 1", "c 1", "d 1", "a 2", "b 2", "c 2", "d 2"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	redeliver.Sinks().Event(redeliver.Published{}) // nobody to tell is no mistake
+	if len(told) != 8 {
+		t.Errorf("told %q", told)
+	}
+}

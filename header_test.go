@@ -1,0 +1,186 @@
+package redeliver_test
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver"
+)
+
+var reasons = []redeliver.Reason{
+	"", redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonExpired, redeliver.ReasonUndecodable, redeliver.ReasonTimeout,
+	redeliver.ReasonPanic, redeliver.ReasonCrashed, redeliver.ReasonInvalidated, redeliver.ReasonRejected, redeliver.ReasonUnschedulable,
+}
+
+func names(headers []redeliver.Header) (names []string) {
+	for _, h := range headers {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+func size(headers []redeliver.Header) (n int) {
+	for _, h := range headers {
+		n += len(h.Name) + len(h.Value)
+	}
+	return n
+}
+
+// full has every field set. A new field that is not in a header shows up here.
+func full() redeliver.State {
+	return redeliver.State{
+		ID: "orders/3/41", Group: "billing", Origin: "orders", Attempts: 2,
+		Due: now.Truncate(time.Millisecond), FirstFailed: now.Add(-time.Hour).Truncate(time.Millisecond),
+		LastFailed: now.Add(-time.Minute).Truncate(time.Millisecond), PostponedSince: now.Add(-time.Second).Truncate(time.Millisecond),
+		Error: "charging: card declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonExhausted,
+		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: now.Add(-2 * time.Hour).Truncate(time.Millisecond)},
+		Policy: "00c0ffee00c0ffee", Replays: 1,
+	}
+}
+
+// Names, order and spelling are what other programs rely on: change nothing here.
+func TestHeadersAsTheyStandOnTheWire(t *testing.T) {
+	user := redeliver.Header{Name: "tenant", Value: "a"}
+	got := full().AppendHeaders([]redeliver.Header{user})
+	want := []redeliver.Header{
+		user,
+		{Name: "redeliver-attempt", Value: "2"},
+		{Name: "redeliver-group", Value: "billing"},
+		{Name: "redeliver-origin", Value: "orders"},
+		{Name: "redeliver-id", Value: "orders/3/41"},
+		{Name: "redeliver-due", Value: "2026-03-14T15:09:26.535Z"},
+		{Name: "redeliver-first-failed", Value: "2026-03-14T14:09:26.535Z"},
+		{Name: "redeliver-last-failed", Value: "2026-03-14T15:08:26.535Z"},
+		{Name: "redeliver-postponed", Value: "2026-03-14T15:09:25.535Z"},
+		{Name: "redeliver-error", Value: "charging: card declined"},
+		{Name: "redeliver-error-type", Value: "*bank.Error"},
+		{Name: "redeliver-reason", Value: "exhausted"},
+		{Name: "redeliver-origin-partition", Value: "3"},
+		{Name: "redeliver-origin-offset", Value: "41"},
+		{Name: "redeliver-origin-timestamp", Value: "2026-03-14T13:09:26.535Z"},
+		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee"},
+		{Name: "redeliver-replays", Value: "1"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("headers\n got %q\nwant %q", got, want)
+	}
+	v := reflect.ValueOf(full())
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("full() leaves State.%s zero: it stands in no header that is tested", v.Type().Field(i).Name)
+		}
+	}
+}
+
+func TestHeadersOfAnEmptyStateAreTheAttemptAlone(t *testing.T) {
+	for name, s := range map[string]redeliver.State{
+		"zero":                      {},
+		"negative counts":           {Attempts: -3, Replays: -1},
+		"a place that is not known": {Source: redeliver.Source{Partition: 3, Offset: 4}},
+		"times that cannot be written": {
+			Due: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), FirstFailed: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+			LastFailed: time.Time{}.Add(time.Microsecond), // in whole milliseconds it is the zero time
+		},
+	} {
+		if got, want := s.AppendHeaders(nil), []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "0"}}; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: headers %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Whoever sets a due time of their own must not see it cut to the millisecond,
+// which is early.
+func TestHeadersNeverSayDueEarly(t *testing.T) {
+	due := now.In(time.FixedZone("there", -5*3600))
+	s, found := redeliver.ParseHeaders("g", redeliver.State{Due: due}.AppendHeaders(nil))
+	if want := now.Truncate(time.Millisecond).Add(time.Millisecond); !s.Due.Equal(want) || len(found) > 0 {
+		t.Errorf("due %s, findings %v; want %s", s.Due, found, want)
+	}
+}
+
+func TestHeadersRoundTrip(t *testing.T) {
+	text := func(name string, most int) *rapid.Generator[string] {
+		return rapid.StringN(0, -1, most).Filter(func(s string) bool { return strings.ToValidUTF8(s, "?") == s })
+	}
+	instant := rapid.Custom(func(t *rapid.T) time.Time {
+		if rapid.Bool().Draw(t, "set") {
+			return time.UnixMilli(rapid.Int64Range(-60_000_000_000_000, 250_000_000_000_000).Draw(t, "ms")).UTC()
+		}
+		return time.Time{}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		want := redeliver.State{
+			ID: text("id", 512).Draw(t, "id"), Group: text("group", 512).Draw(t, "group"), Origin: text("origin", 512).Draw(t, "origin"),
+			Attempts: rapid.IntRange(0, redeliver.MaxAttempts).Draw(t, "attempts"), Replays: rapid.IntRange(0, redeliver.MaxAttempts).Draw(t, "replays"),
+			Due: instant.Draw(t, "due"), FirstFailed: instant.Draw(t, "first"), LastFailed: instant.Draw(t, "last"), PostponedSince: instant.Draw(t, "postponed"),
+			Error: text("error", redeliver.MaxErrorText).Draw(t, "error"), ErrorType: text("type", 256).Draw(t, "type"),
+			Reason: rapid.SampledFrom(reasons).Draw(t, "reason"), Policy: text("policy", 64).Draw(t, "policy"),
+			Source: redeliver.Source{Timestamp: instant.Draw(t, "timestamp")},
+		}
+		if rapid.Bool().Draw(t, "known") {
+			want.Source.Known = true
+			want.Source.Partition, want.Source.Offset = rapid.Int32Min(0).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")
+		}
+		headers := want.AppendHeaders(nil)
+		if got := size(headers); got > redeliver.MaxHeaderBytes {
+			t.Fatalf("the block has %d bytes", got)
+		}
+		if headers[0].Name != redeliver.HeaderAttempt {
+			t.Fatalf("the block begins with %s", headers[0].Name)
+		}
+		got, findings := redeliver.ParseHeaders(want.Group, headers)
+		if !reflect.DeepEqual(got, want) || len(findings) > 0 {
+			t.Fatalf("findings %v\n got %+v\nwant %+v", findings, got, want)
+		}
+	})
+}
+
+// The block stays below its bound whatever is put into the state.
+func TestHeadersAreBounded(t *testing.T) {
+	for name, long := range map[string]string{
+		"ascii": strings.Repeat("x", 1<<20), "multi-byte": "x" + strings.Repeat("語", 1<<18), "binary": strings.Repeat("\xff\x80", 1<<19), "nul": strings.Repeat("\x00", 1<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := full()
+			s.ID, s.Group, s.Origin, s.Error, s.ErrorType, s.Policy, s.Reason = long, long, long, long, long, long, redeliver.Reason(long)
+			s.Attempts, s.Replays, s.Source.Partition, s.Source.Offset = 1<<62, 1<<62, 1<<31-1, 1<<63-1
+			headers := s.AppendHeaders(nil)
+			if got := size(headers); got > redeliver.MaxHeaderBytes {
+				t.Errorf("the block has %d bytes, more than %d", got, redeliver.MaxHeaderBytes)
+			}
+			if got := names(headers); len(got) != 16 {
+				t.Errorf("%d headers: %q", len(got), got)
+			}
+			got, findings := redeliver.ParseHeaders(long, headers)
+			for _, f := range findings { // a reason of a megabyte is the caller's mistake
+				if f.Header != redeliver.HeaderReason {
+					t.Errorf("what we wrote is a finding: %s", f)
+				}
+			}
+			if got.Group != long || got.Attempts != redeliver.MaxAttempts {
+				t.Errorf("group of %d bytes, %d attempts", len(got.Group), got.Attempts)
+			}
+		})
+	}
+}
+
+// A hundred thousand headers in one message: time and findings stay bounded. The
+// search for duplicates was quadratic once, and took minutes here.
+func TestParseHeadersIsLinear(t *testing.T) {
+	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}}
+	for i := range 300_000 {
+		headers = append(headers,
+			redeliver.Header{Name: redeliver.HeaderPrefix + strconv.Itoa(i), Value: "x"},
+			redeliver.Header{Name: redeliver.HeaderID, Value: fmt.Sprint(i)})
+	}
+	s, findings := redeliver.ParseHeaders("g", headers)
+	if s.ID != "0" || s.Attempts != 1 || len(findings) != 1 {
+		t.Errorf("id %q, %d attempts, %d findings", s.ID, s.Attempts, len(findings))
+	}
+}
