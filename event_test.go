@@ -103,8 +103,8 @@ func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
 			t.Errorf("written at the level WARN: %s", line)
 		}
 	}
-	if n := strings.Count(out.String(), "\n"); n != 8 {
-		t.Errorf("%d lines at WARN and above, want 8", n)
+	if n := strings.Count(out.String(), "\n"); n != 7 {
+		t.Errorf("%d lines at WARN and above, want 7", n)
 	}
 }
 

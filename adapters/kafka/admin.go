@@ -1,0 +1,172 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// admin asks the cluster about topics and changes them. It has a client of its
+// own: a fetch that waits for records holds its connection.
+type admin struct {
+	client sarama.Client
+	sarama sarama.ClusterAdmin
+}
+
+// topics returns the metadata of all topics that the client may see.
+func (a admin) topics() (map[string]*sarama.TopicMetadata, error) {
+	broker := a.client.LeastLoadedBroker()
+	if broker == nil {
+		return nil, fmt.Errorf("kafka: listing topics: %w", sarama.ErrOutOfBrokers)
+	}
+	if err := broker.Open(a.client.Config()); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
+		return nil, fmt.Errorf("kafka: listing topics: %w", err)
+	}
+	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.client.Config().Version, nil))
+	if err != nil {
+		_ = broker.Close() // so that the next try connects anew
+		return nil, fmt.Errorf("kafka: listing topics: %w", err)
+	}
+	topics := make(map[string]*sarama.TopicMetadata, len(res.Topics))
+	for _, t := range res.Topics {
+		if len(t.Partitions) > 0 {
+			topics[t.Name] = t
+		}
+	}
+	return topics, nil
+}
+
+// settings returns the configurations of topics that exist.
+func (a admin) settings(topics ...string) (map[string]map[string]string, error) {
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	resources := make([]*sarama.ConfigResource, len(topics))
+	for i, t := range topics {
+		resources[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: t}
+	}
+	results, err := a.sarama.DescribeConfigs(resources, sarama.DescribeConfigsOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("kafka: reading the settings of %v: %w", topics, err)
+	}
+	settings := make(map[string]map[string]string, len(topics))
+	for _, r := range results {
+		if r.ErrorCode != 0 {
+			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w; the user needs DescribeConfigs on it", r.Name, sarama.KError(r.ErrorCode))
+		}
+		settings[r.Name] = make(map[string]string, len(r.Configs))
+		for _, e := range r.Configs {
+			settings[r.Name][e.Name] = e.Value
+		}
+	}
+	return settings, nil
+}
+
+// provision checks the topics that exist and creates those that do not. It may
+// run in several processes at once.
+func (c *Client) provision(l *layout) error {
+	if err := c.verify(l); err != nil {
+		return err
+	}
+	created := false
+	for _, t := range l.topics {
+		if !t.exists {
+			if err := c.admin.create(t, l.neededRetention()); err != nil {
+				return err
+			}
+			created = true
+		}
+	}
+	if !created {
+		return nil
+	}
+	if err := c.admin.awaitLeaders(l.subscribed(), c.cfg.SendTimeout); err != nil {
+		return err
+	}
+	// Another process may have created them otherwise, or the broker changed
+	// what was asked for.
+	fresh, err := c.layout(l.origin)
+	if err != nil {
+		return err
+	}
+	if err := c.verify(fresh); err != nil {
+		return err
+	}
+	*l = *fresh
+	return nil
+}
+
+// verify refuses topics that exist and cannot hold the policy.
+func (c *Client) verify(l *layout) error {
+	var names []string
+	for _, t := range l.topics {
+		if t.exists {
+			names = append(names, t.name)
+		}
+	}
+	settings, err := c.admin.settings(names...)
+	if err != nil {
+		return err
+	}
+	return l.check(c.cfg, settings)
+}
+
+// retentions are tried, longest first, where a managed Kafka refuses -1.
+var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
+
+// create makes one topic; that it exists already is no error.
+func (a admin) create(t ownTopic, needed time.Duration) error {
+	settings := maps.Clone(t.settings)
+	err := a.try(t, settings)
+	for _, r := range retentions {
+		if err == nil || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
+			break
+		}
+		settings["retention.ms"] = strconv.FormatInt(r.Milliseconds(), 10)
+		err = a.try(t, settings)
+	}
+	switch {
+	case err == nil || errors.Is(err, sarama.ErrTopicAlreadyExists):
+		return nil
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
+		return fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
+			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
+	default:
+		return fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
+	}
+}
+
+func (a admin) try(t ownTopic, settings map[string]string) error {
+	entries := make(map[string]*string, len(settings))
+	for k, v := range settings {
+		entries[k] = &v
+	}
+	return a.sarama.CreateTopic(t.name, &sarama.TopicDetail{
+		NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries,
+	}, false)
+}
+
+// awaitLeaders returns when all partitions of the topics have a leader: a
+// member that subscribes before would find fewer partitions and rebalance again.
+func (a admin) awaitLeaders(topics []string, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for {
+		there, err := a.topics()
+		missing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
+			t := there[name]
+			return t != nil && !slices.ContainsFunc(t.Partitions, func(p *sarama.PartitionMetadata) bool { return p.Leader < 0 })
+		})
+		if err == nil && len(missing) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kafka: topics %v have no leader %s after they were created (last error: %v)", missing, limit, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,193 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Client is one service's place in a consumer group: the connections, the
+// policies, and what is made of them. It is safe for concurrent use.
+type Client struct {
+	cfg      Config
+	admin    admin
+	producer *producer
+
+	mu      sync.Mutex
+	layouts map[string]*layout // provisioned, by origin
+	subs    []*Subscriber
+	closed  bool
+
+	sweepEvery time.Duration
+}
+
+// Open checks the configuration, connects, and returns a Client. All problems
+// of the configuration are in one redeliver.ConfigError. A cluster of which no
+// broker answers is an error within the dial timeout (Sarama.Net.DialTimeout,
+// default 10 s) or when ctx ends.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	type opened struct {
+		c   *Client
+		err error
+	}
+	// sarama's constructors do not take a context and try every broker several
+	// times; what comes too late is closed.
+	done := make(chan opened)
+	clientConfig := cfg.clientConfig()
+	ctx, cancel := context.WithTimeoutCause(ctx, clientConfig.Net.DialTimeout,
+		fmt.Errorf("no broker of %v answered within %s; check the addresses, TLS and SASL", cfg.Brokers, clientConfig.Net.DialTimeout))
+	defer cancel()
+	go func() {
+		c, err := connect(cfg, clientConfig)
+		select {
+		case done <- opened{c, err}:
+		case <-ctx.Done():
+			if c != nil {
+				c.disconnect()
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		return o.c, o.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("kafka: %w", context.Cause(ctx))
+	}
+}
+
+func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
+	client, err := sarama.NewClient(cfg.Brokers, clientConfig)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: connecting to %v: %w; check the addresses, TLS and SASL", cfg.Brokers, err)
+	}
+	clusterAdmin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		_ = client.Close()
+		return nil, fmt.Errorf("kafka: asking %v for its controller: %w", cfg.Brokers, err)
+	}
+	p, err := newProducer(cfg.Brokers, cfg.producerConfig())
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return &Client{
+		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout),
+		sweepEvery: sweepEvery,
+	}, nil
+}
+
+// disconnect closes what connect opened. There is nobody left to tell errors to.
+func (c *Client) disconnect() {
+	c.producer.close()
+	_ = c.admin.client.Close()
+}
+
+// Subscriber returns a Watermill subscriber of the client's group. Closing it
+// (a Router does) ends its subscriptions and closes neither the client, nor what
+// other subscribers need.
+func (c *Client) Subscriber() *Subscriber {
+	s := newSubscriber(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subs = append(c.subs, s)
+	return s
+}
+
+// Publisher returns a Watermill publisher. It publishes until the client is
+// closed; closing it (a Router does) does nothing.
+func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
+
+// Close ends all subscribers, waits until their handlers are done or the drain
+// timeout is over, writes what was handed over, and disconnects. When ctx ends
+// before, it returns ctx's error and goes on in the background; nothing is lost
+// either way. A second Close does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	subs, was := c.subs, c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, s := range subs {
+			all.Go(func() { _ = s.Close() }) // always nil
+		}
+		all.Wait()
+		c.disconnect()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("kafka: closing: %w", ctx.Err())
+	}
+}
+
+// ready returns the provisioned layout of a topic.
+func (c *Client) ready(topic string) (*layout, error) {
+	c.mu.Lock()
+	l, closed := c.layouts[topic], c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	if l != nil {
+		return l, nil
+	}
+	l, err := c.layout(topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.provision(l); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.layouts[topic] = l
+	return l, nil
+}
+
+// SubscribeInitialize creates the origin topic with the broker's defaults if it
+// does not exist, and all that a subscription of it needs. Watermill's
+// components call it.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	var ps redeliver.Problems
+	checkTopic(&ps, "topic", topic)
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	there, err := s.client.admin.topics()
+	if err != nil {
+		return err
+	}
+	if there[topic] == nil {
+		if err := s.client.admin.create(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
+			return err
+		}
+		if err := s.client.admin.awaitLeaders([]string{topic}, s.client.cfg.SendTimeout); err != nil {
+			return err
+		}
+	}
+	_, err = s.client.ready(topic)
+	return err
+}
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+	_ message.Publisher            = (*Publisher)(nil)
+)

@@ -1,0 +1,164 @@
+package kafka
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Defaults of [Config].
+const (
+	DefaultMaxInFlight   = 100
+	DefaultMaxPartitions = 200
+	DefaultDrainTimeout  = 10 * time.Second
+	DefaultDialTimeout   = 10 * time.Second
+
+	// maxOwnPartitions bounds the partitions of one topic of ours, where
+	// Config.RetryPartitions does not say otherwise.
+	maxOwnPartitions = 8
+	// spanFactor times MaxInFlight bounds the offsets that a partition may be
+	// ahead of its lowest unsettled one.
+	spanFactor = 10
+)
+
+// Config says how a service takes part in a consumer group of Kafka with
+// retries, delays and a DLQ. Brokers and Group are required.
+type Config struct {
+	// Brokers are the bootstrap brokers, "host:port". Required.
+	Brokers []string
+	// Group is the consumer group. Required.
+	Group string
+	// Policy is for every topic that Topics does not name. Default: the zero
+	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	Policy redeliver.Policy
+	// Topics are the policies of single topics. Default: none of their own.
+	Topics map[string]redeliver.Policy
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at
+	// once. Default 100.
+	MaxInFlight int
+	// MaxRetriesInFlight bounds how many retries run at once beside them: they
+	// have slots of their own, so that neither starves the other. Default MaxInFlight.
+	MaxRetriesInFlight int
+	// NackDelay is when a message runs again that was nacked without an error:
+	// the publisher of a Router failed, say. It counts as an attempt. Default:
+	// what the policy says of an error.
+	NackDelay time.Duration
+	// DrainTimeout bounds how long handlers may finish when partitions move or
+	// the subscriber closes; then their contexts are cancelled and their
+	// messages stay unacked. It must be shorter than the rebalance timeout
+	// (sarama's default 60 s). Default 10 s.
+	DrainTimeout time.Duration
+	// SendTimeout bounds one try to write a message. Default 30 s.
+	SendTimeout time.Duration
+	// NoProvisioning refuses to start when a topic of ours is missing, instead
+	// of creating it. Plan lists them. Default: they are created.
+	NoProvisioning bool
+	// RetryPartitions is the number of partitions of each topic of ours.
+	// Default: as many as the origin, at most 8.
+	RetryPartitions int
+	// MaxPartitions is the most partitions of ours that one subscription may
+	// need without being refused. Default 200.
+	MaxPartitions int
+	// InstanceID makes the members static (group.instance.id): after a restart
+	// within the session timeout a member gets its partitions back at once. It
+	// must be different in every process; the topic is appended. Default: none.
+	InstanceID string
+	// Names says how our topics are called. Default: see Names.
+	Names Names
+	// Marshaler turns records into Watermill messages and back. Default:
+	// DefaultMarshaler.
+	Marshaler Marshaler
+	// Sink is told what happens. Default: NewSlogSink(nil).
+	Sink redeliver.Sink
+	// Sarama is the client's configuration: TLS, SASL, version, client id,
+	// rebalance strategy and all that is not named here. It is copied. What
+	// still has sarama's default is set to what suits (see SaramaConfig); what
+	// you set stays, and is refused if it cannot work. Default: sarama.NewConfig()
+	// with Offsets.Initial Oldest.
+	Sarama *sarama.Config
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.MaxRetriesInFlight == 0 {
+		c.MaxRetriesInFlight = c.MaxInFlight
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.SendTimeout == 0 {
+		c.SendTimeout = 30 * time.Second
+	}
+	if c.MaxPartitions == 0 {
+		c.MaxPartitions = DefaultMaxPartitions
+	}
+	if c.Marshaler == nil {
+		c.Marshaler = DefaultMarshaler{}
+	}
+	if c.Sink == nil {
+		c.Sink = redeliver.NewSlogSink(slog.Default())
+	}
+	if c.Sarama == nil {
+		c.Sarama = sarama.NewConfig()
+		c.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+	}
+	return c
+}
+
+// policy is the policy of a topic, with its defaults.
+func (c Config) policy(topic string) redeliver.Policy {
+	if p, ok := c.Topics[topic]; ok {
+		return p.WithDefaults()
+	}
+	return c.Policy.WithDefaults()
+}
+
+// validate returns all problems at once. c has its defaults.
+func (c Config) validate() error {
+	var ps redeliver.Problems
+	if len(c.Brokers) == 0 {
+		ps.Add("Brokers", "empty", "is required: host:port of at least one broker")
+	}
+	for i, b := range c.Brokers {
+		checkBroker(&ps, fmt.Sprintf("Brokers[%d]", i), b)
+	}
+	checkGroup(&ps, "Group", c.Group)
+	checkPolicy(&ps, "Policy", c.Policy)
+	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
+		field := fmt.Sprintf("Topics[%q]", topic)
+		checkTopic(&ps, field, topic)
+		checkPolicy(&ps, field, c.Topics[topic])
+	}
+	positive(&ps, "MaxInFlight", c.MaxInFlight, 1)
+	positive(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1)
+	positive(&ps, "NackDelay", c.NackDelay, 0)
+	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
+	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
+	positive(&ps, "RetryPartitions", c.RetryPartitions, 0)
+	positive(&ps, "MaxPartitions", c.MaxPartitions, 1)
+	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
+		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the member is thrown out while it drains", rebalance))
+	}
+	checkSarama(&ps, c.Sarama)
+	return ps.Err()
+}
+
+func checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
+	if bad, ok := p.Validate(field).(*redeliver.ConfigError); ok {
+		*ps = append(*ps, bad.Problems...)
+	}
+}
+
+func positive[T int | time.Duration](ps *redeliver.Problems, field string, value, least T) {
+	if value < least {
+		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", least))
+	}
+}

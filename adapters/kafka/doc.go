@@ -1,0 +1,106 @@
+// Package kafka is retries, delays and a dead-letter queue on Apache Kafka, for
+// Watermill: a [Subscriber] and a [Publisher] over IBM/sarama, and the topics on
+// which failed messages wait. [Open] connects, [Client.Plan] tells beforehand
+// what will be used and created.
+//
+//	billing, err := kafka.Open(ctx, kafka.Config{Brokers: brokers, Group: "billing"})
+//	router.AddMiddleware(middleware.Retry())
+//	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
+//	...
+//	defer billing.Close(ctx) // after the router
+//
+// # Vocabulary
+//
+// The origin is the topic subscribed to, the group the consumer group, the
+// subscription both together. A level is a delay topic. An id is the header
+// _watermill_message_uuid, or topic/partition/offset of the record where there
+// is none; it stays the same through all attempts and the DLQ.
+//
+// # Topology
+//
+// For topic orders and group billing:
+//
+//	orders.billing.retry.10s    one delay topic for each level
+//	orders.billing.retry        the way back, for waits shorter than a level
+//	orders.billing.dlq          the DLQ
+//
+// In the group's part of a name the dot and every byte that a topic cannot have
+// are written _xx. The group's own members read orders, the delay topics and the
+// retry topic as one consumer group; nobody else does, so a retry reaches the
+// group that failed and no other. There is no relay process: a retry is one
+// produce and one fetch.
+//
+// The topics are created before the first message is read, with as many
+// partitions as the origin, at most 8 ([Config.RetryPartitions]), the origin's
+// replication and min.insync.replicas, cleanup.policy=delete, retention.ms=-1,
+// retention.bytes=-1, segment.bytes=16 MiB, unclean.leader.election.enable=false,
+// and room for our headers in max.message.bytes. What is settled on them is
+// given back by deleting records below the committed offset, about every 30 s
+// (the user needs Delete on them; without it the disk is not given back and a
+// warning says so). Existing topics that cannot hold the policy are refused.
+// Delay topics of levels that the policy no longer has are found by their name
+// and read on; delete them when they are empty.
+//
+// # Delivery guarantees
+//
+// At least once. An offset is committed only when all records below it are
+// settled: handled, or written, confirmed by all in-sync replicas, to a delay
+// topic or the DLQ. A process may be killed at any instruction: what was not
+// settled, or was settled within the last commit interval (200 ms), is delivered
+// again, with the same id. A message whose retry was written but whose offset
+// was not committed exists twice from then on, and both copies are retried.
+//
+// Messages of one key run one after another on their first delivery; keys do not
+// wait for each other, and messages without a key wait for nobody. A failed
+// message is overtaken by later ones of its key, and its retry may run beside
+// one. With [Config.MaxInFlight] 1 one first delivery runs at a time.
+//
+// A rebalance waits for handlers in flight ([Config.DrainTimeout], 10 s), so a
+// member that comes or goes in order causes no duplicates by itself. Eager and
+// cooperative strategies and static membership ([Config.InstanceID]) work.
+//
+// Only committed records of transactional producers are read.
+//
+// # Delay limits
+//
+// Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
+// host that wrote the due time; late by a few milliseconds while the group has
+// free slots ([Config.MaxRetriesInFlight]). Where the retention of the delay
+// topics is limited (a managed Kafka that refuses -1), the longest wait is a
+// quarter of it; a policy that plans a longer one is refused, a handler that
+// asks for one gets its message dead-lettered as unschedulable.
+//
+// # Header mapping
+//
+// Watermill's metadata are the record's headers, its UUID the header
+// _watermill_message_uuid, as in watermill-kafka. What metadata cannot hold is in
+// the record itself, see [RecordFromContext]: key, order and duplicates of
+// headers, null values, timestamp. All of it is put back byte for byte on every
+// hop and in the DLQ; redeliver's own headers follow behind the record's, from
+// the last redeliver-attempt on. The handler never sees them: it asks
+// redeliver.FromContext. They are believed only on topics that redeliver writes;
+// on the origin they are the user's headers like any others, and reported.
+//
+// # Failure modes
+//
+//   - A delay topic or the DLQ does not take a message: the write is tried again
+//     with backoff up to 10 s; meanwhile the source stays unacked, the handler
+//     does not run again, and no new handler is started (the event intake paused).
+//   - Brokers go away: the client joins again with backoff up to 5 s and says so
+//     once.
+//   - A handler is slow: only its key waits. When a partition is 10 x MaxInFlight
+//     records ahead of its lowest unsettled one, it pauses.
+//   - A handler never returns: its attempt ends with the policy's Timeout.
+//   - A record cannot be decoded: it goes to the DLQ as it is, undecodable.
+//   - The group's offsets expire or are deleted: delay topics are read from
+//     their start; the origin from the caller's Offsets.Initial.
+//   - A record kills its process each time: it is delivered again without an
+//     attempt being counted. Counting crashes is not there yet.
+//
+// # Not supported
+//
+// Order of a key while one of its messages waits for a retry; exactly-once with
+// the retry's record and the offset in one transaction; share groups; counting
+// crashes; replay out of the DLQ by a tool of ours (a record written to
+// orders.billing.retry without our headers is delivered to the group as new).
+package kafka

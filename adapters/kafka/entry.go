@@ -1,0 +1,192 @@
+package kafka
+
+import (
+	"fmt"
+	"hash/maphash"
+	"runtime/debug"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// entry is one record on its way through a lane.
+type entry struct {
+	lane   *lane
+	rec    *record
+	number uint64 // in the tracker
+	key    uint64
+	keyed  bool
+	behind *entry // the next of the same key
+	then   then   // what to do when its time has come
+	last   then   // what to do when it is due: then, unless that is toLevel
+
+	state *redeliver.State     // what it brought from a topic that we write
+	d     *delayqueue.Delivery // made when it leaves for the handler
+	msg   *message.Message
+}
+
+// then is what is to be done with an entry.
+type then uint8
+
+const (
+	toHandler then = iota
+	toLevel        // hop to a shorter level
+	toOrigin       // a delayed publish is due
+)
+
+// queue is a first in, first out queue of entries.
+type queue struct {
+	items []*entry
+	head  int
+}
+
+func (q *queue) empty() bool { return q.head == len(q.items) }
+
+func (q *queue) push(e *entry) { q.items = append(q.items, e) }
+
+func (q *queue) pop() *entry {
+	e := q.items[q.head]
+	q.items[q.head] = nil
+	q.head++
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return e
+}
+
+var seed = maphash.MakeSeed()
+
+// take registers a record and sends it on its way.
+func (l *lane) take(m *sarama.ConsumerMessage) {
+	e := &entry{lane: l, rec: &record{ConsumerMessage: *m, marshaler: l.r.client.cfg.Marshaler}}
+	e.rec.entry = e
+	e.number = l.track.add(m.Offset)
+	if m.Key != nil {
+		// Two keys with one hash run one after another, which does no harm.
+		e.key, e.keyed = maphash.Bytes(seed, m.Key), true
+	}
+	if l.waits != nil {
+		l.receive(e)
+		return
+	}
+	l.enqueue(e)
+}
+
+// enqueue puts an entry behind its key, or makes it ready.
+func (l *lane) enqueue(e *entry) {
+	l.backlog++
+	if e.keyed {
+		last, busy := l.keys[e.key]
+		l.keys[e.key] = e
+		if busy {
+			last.behind = e
+			return
+		}
+	}
+	l.ready.push(e)
+}
+
+// free lets the next of its key go.
+func (l *lane) free(e *entry) {
+	if !e.keyed {
+		return
+	}
+	if e.behind != nil {
+		l.ready.push(e.behind)
+	} else if l.keys[e.key] == e {
+		delete(l.keys, e.key)
+	}
+}
+
+// peek is the message that waits to be taken, if any.
+func (l *lane) peek() *message.Message {
+	if l.next == nil {
+		return nil
+	}
+	return l.next.msg
+}
+
+// unpack makes the message that the handler gets. What cannot be decoded goes
+// to the DLQ as it is; ok is false then.
+func (l *lane) unpack(e *entry) (ok bool) {
+	e.d = l.delivery(e)
+	msg, err := unmarshal(e.rec)
+	if err != nil {
+		undecodable := &redeliver.UndecodableError{Err: err}
+		l.forward(e, l.r.sub.Decide(e.d.State(), undecodable, time.Now()), undecodable)
+		return false
+	}
+	msg.SetContext(e.d)
+	e.msg = msg
+	return true
+}
+
+// delivery makes an entry's context and what the middlewares need to know.
+func (l *lane) delivery(e *entry) *delayqueue.Delivery {
+	d := &delayqueue.Delivery{Sub: l.r.sub, Record: e.rec, Waited: e.state}
+	if e.state != nil {
+		d.ID, d.Source = e.state.ID, e.state.Source
+	} else {
+		m := &e.rec.ConsumerMessage
+		d.ID = uuidOf(m)
+		d.Source = redeliver.Source{Known: true, Partition: m.Partition, Offset: m.Offset}
+		if m.Timestamp.UnixMilli() > 0 { // producers that have no clock write 0 or -1
+			d.Source.Timestamp = m.Timestamp
+		}
+		if l.r.sub.Sink != nil {
+			if found := strangers(m.Headers); found != nil {
+				l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: d.ID, Findings: found})
+			}
+		}
+	}
+	d.Begin(l.ctx)
+	return d
+}
+
+func unmarshal(rec *record) (msg *message.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = rec.marshaler.Unmarshal(&rec.ConsumerMessage)
+	if err == nil && msg == nil {
+		err = fmt.Errorf("the marshaler returned no message")
+	}
+	return msg, err
+}
+
+// nack is the answer of a message that failed without an error: a publisher of
+// the Router, another middleware. It is an attempt like an error.
+func (l *lane) nack(e *entry) {
+	if e.d.Lost() || l.sess.Context().Err() != nil {
+		// The end of the session is why, or may be: it comes back uncounted.
+		l.end(outcome{e, abandoned})
+		return
+	}
+	cause := redeliver.ErrNacked
+	if wait := l.r.client.cfg.NackDelay; wait > 0 {
+		cause = redeliver.RetryAfter(cause, wait)
+	}
+	now := time.Now()
+	dec := l.r.sub.Decide(e.d.State(), cause, now)
+	if dec.Action == redeliver.RetryNow { // there is no handler here to run
+		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
+	}
+	l.forward(e, dec, redeliver.ErrNacked)
+}
+
+// forward writes an entry in flight to where dec says, without a handler.
+func (l *lane) forward(e *entry, dec redeliver.Decision, cause error) {
+	go func() {
+		o := outcome{e, forwarded}
+		if err := l.r.sub.Forward(e.d, dec, cause); err != nil {
+			o.how = abandoned
+		}
+		l.report(o)
+	}()
+}

@@ -1,0 +1,63 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// slack is how much longer a level may be than the wait that is put on it. A
+// delay topic lets a record go when it is due, not when the level is over, so
+// it costs no lateness here.
+const slack = 100 * time.Millisecond
+
+// place is the topic on which a message waits from now until due.
+func (l *layout) place(due, now time.Time) string {
+	if level, ok := l.ladder.Next(due.Sub(now), slack); ok {
+		return l.find(delayTopic, level).name
+	}
+	return l.find(retryTopic, 0).name
+}
+
+// forwarder writes the messages of one subscription to where they wait and to
+// the DLQ. It implements delayqueue.Scheduler and delayqueue.DeadLetters.
+type forwarder struct {
+	producer *producer
+	layout   *layout
+}
+
+// Schedule implements [delayqueue.Scheduler]. A wait that is too short for a
+// level is held by the reader of the retry topic.
+func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
+	now := time.Now()
+	topic := f.layout.place(st.Due, now)
+	if wait := st.Due.Sub(now); wait > f.layout.maxWait {
+		return topic, &redeliver.UnschedulableError{Wait: wait, Max: f.layout.maxWait}
+	}
+	return topic, f.write(ctx, topic, d, &st)
+}
+
+// DeadLetter implements [delayqueue.DeadLetters].
+func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
+	topic := f.layout.find(deadTopic, 0).name
+	return topic, f.write(ctx, topic, d, &st)
+}
+
+// publish writes a delayed publish to its topic at last, as its publisher made it.
+func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery) (string, error) {
+	rec := d.Record.(*record)
+	return f.layout.origin, f.producer.send(ctx, rec.produce(f.layout.origin, nil), anyPartition)
+}
+
+// write sends a record to a topic of ours, on the partition that belongs to its
+// place in the origin: what shared a partition there shares one here.
+func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State) error {
+	rec := d.Record.(*record)
+	partition := anyPartition
+	if st.Source.Known {
+		partition = st.Source.Partition
+	}
+	return f.producer.send(ctx, rec.produce(topic, st), partition)
+}

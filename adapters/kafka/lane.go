@@ -1,0 +1,410 @@
+package kafka
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Bounds of what a lane keeps in memory.
+const (
+	readAhead = 1024                   // records read that wait for a slot or their key
+	holdSoft  = 1024                   // waiting records above which the partition pauses
+	holdHard  = 4096                   // waiting records above which nothing more is read
+	soon      = time.Second            // what is due so soon is read whatever waits
+	patience  = 250 * time.Millisecond // how long a full lane blocks before it pauses
+	glance    = 50 * time.Millisecond  // how often a blocked lane looks at what is in flight
+)
+
+// lane is one partition in one session. Everything in it belongs to the one
+// goroutine that runs it; others speak to it through events.
+//
+// A record goes: read (and tracked from then on) -> hold, if it waits -> behind
+// its key -> ready -> slot -> out -> settled. Offsets are marked up to the
+// lowest record that is not settled, so whatever happens on the way, what is
+// not settled is read again.
+type lane struct {
+	r         *reader
+	sess      sarama.ConsumerGroupSession
+	claim     sarama.ConsumerGroupClaim
+	topic     string
+	partition int32
+	waits     *waitLevel // nil for the origin
+	slots     chan struct{}
+
+	ctx    context.Context // its end: the messages are lost to this process
+	cancel context.CancelCauseFunc
+	events chan outcome
+	gone   chan struct{} // closed when the lane listens no more
+
+	track tracker
+	hold  *delayqueue.Hold[*entry]
+	keys  map[uint64]*entry // the last of each key that is under way
+	ready queue
+	next  *entry // has a slot and waits for somebody to take it
+
+	slot      bool // a slot without an entry yet
+	backlog   int  // read, not held, not in flight
+	inFlight  map[*entry]struct{}
+	unwatched []*entry // in flight, and nobody waits for their ack
+	moved     bool     // the mark has moved since it was told
+	paused    bool
+	fullSince time.Time
+	timer     *time.Timer
+}
+
+// outcome is how an entry's way through this process ended.
+type outcome struct {
+	e   *entry
+	how ending
+}
+
+type ending uint8
+
+const (
+	acked     ending = iota
+	nacked           // without an error: the lane must do something about it
+	forwarded        // moved on without a handler
+	abandoned        // not settled; it comes back
+)
+
+func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) *lane {
+	l := &lane{
+		r: r, sess: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(),
+		slots: r.first, keys: make(map[uint64]*entry), inFlight: make(map[*entry]struct{}),
+		events: make(chan outcome, cap(r.first)+cap(r.retries)), gone: make(chan struct{}),
+		timer: time.NewTimer(time.Hour),
+	}
+	if w, ok := r.levels[l.topic]; ok {
+		l.waits, l.slots = &w, r.retries
+		l.hold = delayqueue.NewHold[*entry](holdMost)
+	}
+	l.ctx, l.cancel = r.lifetime()
+	return l
+}
+
+// run reads the partition until it is revoked or the session ends, and then
+// waits for what is in flight.
+func (l *lane) run() {
+	r := l.r
+	release := r.own(l.topic, l.partition)
+	defer release()
+	defer l.timer.Stop()
+	over := l.sess.Context().Done()
+	for {
+		busy, open := l.read()
+		if !open {
+			break
+		}
+		busy = l.send() || busy
+		busy = l.poll() || busy
+		select {
+		case <-over:
+			l.drain(true)
+			return
+		default:
+		}
+		if busy {
+			continue
+		}
+		// Handlers that answer at once do so while this goroutine steps aside.
+		runtime.Gosched()
+		if l.poll() {
+			continue
+		}
+		if !l.block(over) {
+			break
+		}
+	}
+	l.drain(l.sess.Context().Err() != nil)
+}
+
+// read takes what the broker has sent, without waiting. open is false when the
+// partition was revoked.
+func (l *lane) read() (busy, open bool) {
+	for range 64 {
+		if !l.listens() {
+			break
+		}
+		select {
+		case m, ok := <-l.claim.Messages():
+			if !ok {
+				return busy, false
+			}
+			l.take(m)
+			busy = true
+		default:
+			return busy, true
+		}
+	}
+	return busy, true
+}
+
+// send hands out what is ready, without waiting.
+func (l *lane) send() (busy bool) {
+	if l.hold != nil {
+		l.release(time.Now())
+	}
+	for l.prepare() {
+		select {
+		case l.r.out <- l.next.msg:
+			l.sent()
+			busy = true
+		default:
+			return busy
+		}
+	}
+	return busy
+}
+
+// prepare makes sure that next stands, if something is ready and a slot is free.
+func (l *lane) prepare() bool {
+	for l.next == nil {
+		if l.ready.empty() || l.r.sub.Gate.Closed() {
+			return false
+		}
+		if !l.slot {
+			select {
+			case l.slots <- struct{}{}:
+				l.slot = true
+			default:
+				return false
+			}
+		}
+		e := l.ready.pop()
+		l.slot = false
+		l.backlog--
+		l.inFlight[e] = struct{}{}
+		if e.then != toHandler {
+			l.pass(e)
+		} else if l.unpack(e) {
+			l.next = e
+		}
+	}
+	return true
+}
+
+func (l *lane) sent() {
+	l.unwatched = append(l.unwatched, l.next)
+	l.next = nil
+}
+
+// poll settles what was acked since the last look. Only the oldest are looked
+// at: a message that takes long gets a goroutine that waits for it.
+func (l *lane) poll() (busy bool) {
+	for more := true; more; {
+		select {
+		case o := <-l.events:
+			l.end(o)
+			busy = true
+		default:
+			more = false
+		}
+	}
+	kept := l.unwatched[:0]
+	for i, e := range l.unwatched {
+		if len(kept) >= 8 {
+			kept = append(kept, l.unwatched[i:]...)
+			break
+		}
+		select {
+		case <-e.msg.Acked():
+			l.end(outcome{e, acked})
+			busy = true
+			continue
+		default:
+		}
+		select {
+		case <-e.msg.Nacked():
+			l.end(outcome{e, nacked})
+			busy = true
+		default:
+			kept = append(kept, e)
+		}
+	}
+	clear(l.unwatched[len(kept):])
+	l.unwatched = kept
+	l.mark()
+	return busy
+}
+
+// watch has a goroutine wait for each message in flight that has none.
+func (l *lane) watch() {
+	for _, e := range l.unwatched {
+		go func() {
+			o := outcome{e, acked}
+			select {
+			case <-e.msg.Acked():
+			case <-e.msg.Nacked():
+				o.how = nacked
+			case <-l.gone:
+				return
+			}
+			l.report(o)
+		}()
+	}
+	clear(l.unwatched)
+	l.unwatched = l.unwatched[:0]
+}
+
+// report tells the lane, from another goroutine, how an entry ended.
+func (l *lane) report(o outcome) {
+	select {
+	case l.events <- o:
+	case <-l.gone:
+	}
+}
+
+// block waits until something can be done. It is false when the session is over
+// or the partition revoked.
+func (l *lane) block(over <-chan struct{}) bool {
+	l.balance(time.Now())
+	var in <-chan *sarama.ConsumerMessage
+	if l.listens() {
+		in = l.claim.Messages()
+	}
+	var slots chan<- struct{}
+	var opened <-chan struct{}
+	out := l.r.out
+	if l.next == nil {
+		out = nil
+		l.watch()
+		if !l.ready.empty() {
+			if l.r.sub.Gate.Closed() {
+				opened = l.r.sub.Gate.Opened()
+			} else if !l.slot {
+				slots = l.slots
+			}
+		}
+	}
+	l.timer.Reset(l.patience(time.Now()))
+	select {
+	case m, ok := <-in:
+		if !ok {
+			return false
+		}
+		l.take(m)
+	case out <- l.peek():
+		l.sent()
+	case slots <- struct{}{}:
+		l.slot = true
+	case o := <-l.events:
+		l.end(o)
+		l.mark()
+	case <-opened:
+	case <-l.timer.C:
+		l.watch()
+	case <-over:
+		return false
+	}
+	return true
+}
+
+// patience is how long a blocked lane may sleep.
+func (l *lane) patience(now time.Time) time.Duration {
+	d := time.Hour
+	if len(l.unwatched) > 0 {
+		d = glance
+	}
+	if !l.fullSince.IsZero() && !l.paused {
+		d = min(d, patience)
+	}
+	if l.hold != nil {
+		if at, ok := l.hold.Next(); ok {
+			d = min(d, at.Sub(now))
+		}
+		if l.paused {
+			d = min(d, max(glance, l.hold.Last().Sub(now)-soon))
+		}
+	}
+	return max(0, d)
+}
+
+// wants tells whether the lane has room for more records.
+func (l *lane) wants() bool {
+	if l.backlog >= readAhead || l.track.span() >= l.r.span(l.hold) {
+		return false
+	}
+	return l.hold == nil || l.hold.Len() < holdSoft || l.hold.Len() < holdHard && time.Until(l.hold.Last()) < soon
+}
+
+// listens tells whether the lane reads. A paused one still reads what is under
+// way, a fetch or two: a cooperative revocation shows only behind it.
+func (l *lane) listens() bool {
+	return l.wants() || l.paused && (l.hold == nil || !l.hold.Full())
+}
+
+// balance pauses the partition when the lane has been full for a while, and
+// resumes it when there is room.
+func (l *lane) balance(now time.Time) {
+	tp := map[string][]int32{l.topic: {l.partition}}
+	switch wants := l.wants(); {
+	case wants && l.paused && l.roomy():
+		l.r.group.Resume(tp)
+		l.paused = false
+		l.fullSince = time.Time{}
+	case wants:
+		l.fullSince = time.Time{}
+	case l.paused:
+	case l.fullSince.IsZero() && l.hold == nil:
+		l.fullSince = now
+	case l.hold != nil || now.Sub(l.fullSince) >= patience:
+		l.r.group.Pause(tp)
+		l.paused = true
+	}
+}
+
+// roomy is wants with some distance, so that a lane does not pause and resume
+// for every record.
+func (l *lane) roomy() bool {
+	if l.backlog > readAhead/2 || l.track.span() > l.r.span(l.hold)*3/4 {
+		return false
+	}
+	return l.hold == nil || l.hold.Len() < holdSoft/4 || time.Until(l.hold.Last()) < soon
+}
+
+// mark tells the group how far it may commit.
+func (l *lane) mark() {
+	if l.moved {
+		l.sess.MarkOffset(l.topic, l.partition, l.track.mark, "")
+		l.moved = false
+	}
+}
+
+// span bounds how many records a partition may be ahead of its lowest unsettled
+// one. What waits in a hold is unsettled by nature and has a bound of its own.
+func (r *reader) span(hold *delayqueue.Hold[*entry]) int {
+	if hold != nil {
+		return 4 * holdHard
+	}
+	return spanFactor * r.client.cfg.MaxInFlight
+}
+
+// end takes an entry out of flight.
+func (l *lane) end(o outcome) {
+	e := o.e
+	if _, ok := l.inFlight[e]; !ok {
+		return // it was given up
+	}
+	if o.how == nacked {
+		l.nack(e)
+		return
+	}
+	delete(l.inFlight, e)
+	<-l.slots
+	if e.d != nil {
+		e.d.End(nil)
+		if o.how == acked && l.r.sub.Sink != nil && !e.d.Forwarded() {
+			l.r.sub.Sink.Event(redeliver.Committed{State: e.d.State()})
+		}
+	}
+	if o.how != abandoned {
+		l.moved = l.track.settle(e.number) || l.moved
+	}
+	l.free(e)
+}

@@ -1,0 +1,238 @@
+package kafka
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Bounds of the retention that a delay topic must have where -1 is refused.
+const (
+	retentionFactor = 4
+	leastRetention  = 7 * 24 * time.Hour
+)
+
+// headerRoom is what our topics take above the origin's largest record: our
+// headers, and what a batch of one record adds.
+const headerRoom = 64 << 10
+
+// layout is the topics of one subscription: what it needs, and what is there.
+type layout struct {
+	origin, group string
+	policy        redeliver.Policy
+	ladder        delayqueue.Ladder
+	partitions    int32 // of the origin
+	largest       int   // record that the origin takes, in bytes
+	fingerprint   string
+	topics        []ownTopic
+	// maxWait is the longest wait that may be asked for: what the retention of
+	// the delay topics allows.
+	maxWait time.Duration
+}
+
+// ownTopic is one topic of ours.
+type ownTopic struct {
+	name       string
+	kind       kind
+	level      time.Duration // of a delay topic
+	partitions int32
+	replicas   int16
+	settings   map[string]string
+	exists     bool
+	old        bool // a level of an older policy, read until it is empty
+}
+
+type kind string
+
+const (
+	delayTopic kind = "delay"
+	retryTopic kind = "retry"
+	deadTopic  kind = "dlq"
+)
+
+// waits tells whether messages wait on the topic and come back from it.
+func (t ownTopic) waits() bool { return t.kind != deadTopic }
+
+// layout asks the broker what there is and says what the subscription needs.
+func (c *Client) layout(topic string) (*layout, error) {
+	var ps redeliver.Problems
+	checkTopic(&ps, "topic", topic)
+	if err := ps.Err(); err != nil {
+		return nil, err
+	}
+	there, err := c.admin.topics()
+	if err != nil {
+		return nil, err
+	}
+	origin := there[topic]
+	if origin == nil {
+		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
+	}
+	policy := c.cfg.policy(topic)
+	l := &layout{
+		origin: topic, group: c.cfg.Group, policy: policy, ladder: delayqueue.NewLadder(policy),
+		partitions: int32(len(origin.Partitions)), maxWait: redeliver.MaxWait, fingerprint: policy.Fingerprint(),
+	}
+	settings, err := c.admin.settings(topic)
+	if err != nil {
+		return nil, err
+	}
+	if l.largest, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
+		l.largest = 1 << 20
+	}
+	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"]))
+	return l, nil
+}
+
+// need lists the topics: the levels, the way back, the DLQ, and the levels that
+// an older policy left behind.
+func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
+	partitions := int32(cfg.RetryPartitions)
+	if partitions == 0 {
+		partitions = min(l.partitions, maxOwnPartitions)
+	}
+	add := func(name string, k kind, level time.Duration, old bool) {
+		t := ownTopic{name: name, kind: k, level: level, partitions: partitions, replicas: replicas, settings: settings, old: old}
+		if m := there[name]; m != nil {
+			t.exists, t.partitions = true, int32(len(m.Partitions))
+		}
+		l.topics = append(l.topics, t)
+	}
+	for _, level := range l.ladder {
+		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, false)
+	}
+	add(cfg.Names.retry(l.origin, l.group), retryTopic, 0, false)
+	add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
+	var old []time.Duration
+	for name := range there {
+		if level, ok := cfg.Names.level(l.origin, l.group, name); ok && !slices.Contains(l.ladder, level) {
+			old = append(old, level)
+		}
+	}
+	slices.SortFunc(old, cmp.Compare)
+	for _, level := range old {
+		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
+	}
+}
+
+// ownSettings is how our topics are created, everything explicit.
+func (l *layout) ownSettings(minInSync string) map[string]string {
+	s := map[string]string{
+		"cleanup.policy": "delete",
+		"retention.ms":   "-1", "retention.bytes": "-1",
+		// The active segment is never given back: keep it small.
+		"segment.bytes":                  strconv.Itoa(16 << 20),
+		"unclean.leader.election.enable": "false",
+		// The origin's limit is for batches as its producers compressed them;
+		// a record may be larger on its way through here.
+		"max.message.bytes": strconv.Itoa(max(l.largest+headerRoom, 2*l.largest)),
+	}
+	if minInSync != "" {
+		s["min.insync.replicas"] = minInSync
+	}
+	return s
+}
+
+// count is the number of partitions of ours.
+func (l *layout) count() int {
+	n := 0
+	for _, t := range l.topics {
+		n += int(t.partitions)
+	}
+	return n
+}
+
+// subscribed is the topics that the group reads: the origin and all on which
+// messages wait.
+func (l *layout) subscribed() []string {
+	names := []string{l.origin}
+	for _, t := range l.topics {
+		if t.waits() {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// find returns the topic of a kind and level.
+func (l *layout) find(k kind, level time.Duration) ownTopic {
+	for _, t := range l.topics {
+		if t.kind == k && t.level == level && !t.old {
+			return t
+		}
+	}
+	return ownTopic{}
+}
+
+// longestWait is the longest wait that the policy plans.
+func (l *layout) longestWait() time.Duration {
+	delays, jitter, ok := l.policy.Delays()
+	if !ok || len(delays) == 0 {
+		return l.ladder[len(l.ladder)-1]
+	}
+	return slices.Max(delays) + jitter
+}
+
+// neededRetention is the shortest retention that a topic of ours may have.
+func (l *layout) neededRetention() time.Duration {
+	return max(leastRetention, retentionFactor*l.longestWait())
+}
+
+// check refuses existing topics that cannot hold the policy. settings are those
+// of the existing topics; it also learns from them how long a wait may be.
+func (l *layout) check(cfg Config, settings map[string]map[string]string) error {
+	var ps redeliver.Problems
+	if n := l.count(); n > cfg.MaxPartitions {
+		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.origin, l.group, n))
+	}
+	for _, t := range l.topics {
+		s, ok := settings[t.name]
+		if !t.exists && cfg.NoProvisioning {
+			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %d partitions, %d replicas and %s", t.partitions, t.replicas, settingsText(t.settings)))
+		}
+		if !ok {
+			continue
+		}
+		refuse := func(setting, rule string) {
+			ps.Add("topic "+t.name+" "+setting, s[setting], rule)
+		}
+		if s["cleanup.policy"] != "delete" {
+			refuse("cleanup.policy", "must be delete: compaction would remove messages that wait")
+		}
+		if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
+			refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
+		}
+		if ms, err := strconv.ParseInt(s["retention.ms"], 10, 64); err == nil && ms >= 0 {
+			kept := time.Duration(ms) * time.Millisecond
+			if needed := l.neededRetention(); ms < int64(needed/time.Millisecond) {
+				refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", needed.Milliseconds(), retentionFactor))
+			} else if t.waits() {
+				l.maxWait = min(l.maxWait, kept/retentionFactor)
+			}
+		}
+		needed := l.largest + redeliver.MaxHeaderBytes
+		if have, err := strconv.Atoi(s["max.message.bytes"]); err == nil && have < needed {
+			refuse("max.message.bytes", fmt.Sprintf("must be at least %d: the largest record of %s and our headers", needed, l.origin))
+		}
+	}
+	return ps.Err()
+}
+
+func settingsText(s map[string]string) string {
+	var text string
+	for _, k := range slices.Sorted(maps.Keys(s)) {
+		if text != "" {
+			text += ", "
+		}
+		text += k + "=" + s[k]
+	}
+	return text
+}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// UUIDHeader carries a Watermill message's UUID, as in watermill-kafka.
+const UUIDHeader = "_watermill_message_uuid"
+
+// Marshaler turns Kafka records into Watermill messages and back. It must be
+// safe for concurrent use.
+type Marshaler interface {
+	// Unmarshal makes the message that the handler gets. The record must not
+	// be changed, and the message must not share its bytes. An error (or a
+	// panic) sends the record as it is to the DLQ, undecodable.
+	Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error)
+	// Marshal makes the record for a message that is published.
+	Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
+}
+
+// DefaultMarshaler speaks watermill-kafka's format: the UUID in a header, each
+// metadata entry a header, the payload the value. A nil payload is a null value
+// (a tombstone), an empty one an empty value. The key is what SetKey said, else
+// null. Of headers that stand twice, metadata shows the last; RecordFromContext
+// shows all.
+type DefaultMarshaler struct{}
+
+// Unmarshal implements [Marshaler].
+func (DefaultMarshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
+	// A copy: a handler that writes into its payload must not change what is retried.
+	msg := message.NewMessage("", slices.Clone(rec.Value))
+	for _, h := range rec.Headers {
+		if h == nil {
+			continue
+		}
+		if string(h.Key) == UUIDHeader {
+			msg.UUID = string(h.Value)
+			continue
+		}
+		msg.Metadata[string(h.Key)] = string(h.Value)
+	}
+	if msg.UUID == "" {
+		msg.UUID = uuidOf(rec)
+	}
+	return msg, nil
+}
+
+// Marshal implements [Marshaler].
+func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	m := &sarama.ProducerMessage{Topic: topic, Headers: make([]sarama.RecordHeader, 0, len(msg.Metadata)+1)}
+	if key := keyOf(msg.Context()); key != nil {
+		m.Key = sarama.ByteEncoder(key)
+	}
+	if msg.Payload != nil {
+		m.Value = sarama.ByteEncoder(msg.Payload)
+	}
+	m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(UUIDHeader), Value: []byte(msg.UUID)})
+	for k, v := range msg.Metadata {
+		if k != UUIDHeader {
+			m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(k), Value: []byte(v)})
+		}
+	}
+	return m, nil
+}
+
+type keyKey struct{}
+
+// SetKey gives a message the key under which it is published.
+func SetKey(msg *message.Message, key []byte) {
+	msg.SetContext(context.WithValue(msg.Context(), keyKey{}, key))
+}
+
+func keyOf(ctx context.Context) []byte {
+	key, _ := ctx.Value(keyKey{}).([]byte)
+	return key
+}

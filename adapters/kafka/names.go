@@ -1,0 +1,130 @@
+package kafka
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Limits of names. Kafka's own limit for a topic is 249 bytes of
+// [a-zA-Z0-9._-]; the longest suffix of ours is ".retry." and a level.
+const (
+	maxTopic  = 249
+	maxSuffix = 32
+	maxGroup  = 255
+)
+
+// Names says how the topics of a subscription are called. A nil field is the
+// default that stands beside it. Whatever they return must differ for every
+// pair of topic and group: two subscriptions must never share a topic.
+type Names struct {
+	// Retry is the topic from which a message comes back to its group.
+	// Default "<topic>.<group>.retry". A delay topic is called after it, with a
+	// dot and its level behind: "<topic>.<group>.retry.10s".
+	Retry func(topic, group string) string
+	// DLQ is the dead-letter topic. Default "<topic>.<group>.dlq".
+	DLQ func(topic, group string) string
+}
+
+func (n Names) retry(topic, group string) string {
+	if n.Retry != nil {
+		return n.Retry(topic, group)
+	}
+	return base(topic, group) + ".retry"
+}
+
+func (n Names) dlq(topic, group string) string {
+	if n.DLQ != nil {
+		return n.DLQ(topic, group)
+	}
+	return base(topic, group) + ".dlq"
+}
+
+func (n Names) delay(topic, group string, level time.Duration) string {
+	return n.retry(topic, group) + "." + delayqueue.LevelName(level)
+}
+
+// level reads the level back from the name of a delay topic of the subscription.
+func (n Names) level(topic, group, name string) (time.Duration, bool) {
+	suffix, ok := strings.CutPrefix(name, n.retry(topic, group)+".")
+	if !ok {
+		return 0, false
+	}
+	return delayqueue.ParseLevel(suffix)
+}
+
+// base is "<topic>.<group>", the group escaped. One that leaves no room for the
+// suffixes is cut, and a hash of the whole stands for what is lost.
+func base(topic, group string) string {
+	name := topic + "." + escapeGroup(group)
+	if len(name) <= maxTopic-maxSuffix {
+		return name
+	}
+	sum := sha256.Sum256([]byte(topic + "\x00" + group))
+	hash := "-" + hex.EncodeToString(sum[:8])
+	return name[:maxTopic-maxSuffix-len(hash)] + hash
+}
+
+// escapeGroup writes a group so that it can stand in a topic's name and be read
+// back: the dot and every byte that is illegal there become _xx. An underscore
+// that would read as such an escape is escaped too.
+func escapeGroup(group string) string {
+	var b strings.Builder
+	for i := 0; i < len(group); i++ {
+		c := group[i]
+		switch {
+		case c == '_' && !(i+2 < len(group) && isHex(group[i+1]) && isHex(group[i+2])),
+			c == '-', c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "_%02x", c)
+		}
+	}
+	return b.String()
+}
+
+// unescapeGroup reads a group back from its written form.
+func unescapeGroup(name string) string {
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if name[i] == '_' && i+2 < len(name) && isHex(name[i+1]) && isHex(name[i+2]) {
+			if c, err := hex.DecodeString(name[i+1 : i+3]); err == nil {
+				b.Write(c)
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}
+
+func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
+
+// checkTopic refuses what Kafka would refuse, before it is asked.
+func checkTopic(ps *redeliver.Problems, field, topic string) {
+	switch {
+	case topic == "" || topic == "." || topic == "..":
+		ps.Add(field, fmt.Sprintf("%q", topic), "must be the name of a topic")
+	case len(topic) > maxTopic:
+		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(topic, 40)), fmt.Sprintf("is %d bytes long; a topic has at most %d", len(topic), maxTopic))
+	case strings.ContainsFunc(topic, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '_' || r == '-')
+	}):
+		ps.Add(field, fmt.Sprintf("%q", topic), "must be letters, digits, dot, underscore and hyphen only")
+	}
+}
+
+func checkGroup(ps *redeliver.Problems, field, group string) {
+	switch {
+	case group == "":
+		ps.Add(field, `""`, "is required: a retry comes back to the group that failed it")
+	case len(group) > maxGroup:
+		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
+	}
+}

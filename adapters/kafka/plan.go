@@ -1,0 +1,139 @@
+package kafka
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Plan says how the subscription of a topic waits: which topics it uses, which
+// of them are created at start, and how each delay of its policy is spent.
+type Plan struct {
+	Origin, Group string
+	Topics        []PlannedTopic
+	Delays        []PlannedDelay
+	// LongestWait is the longest wait that a handler may ask for.
+	LongestWait time.Duration
+	// Notes are what is worth knowing: old levels, short retention.
+	Notes []string
+}
+
+// PlannedTopic is one topic of ours.
+type PlannedTopic struct {
+	Name       string
+	Kind       string        // "delay", "retry" or "dlq"
+	Level      time.Duration // of a delay topic
+	Partitions int32
+	Replicas   int16
+	Settings   map[string]string
+	Exists     bool // false: it is created at start
+	Old        bool // a level of an older policy, read until it is empty
+}
+
+// PlannedDelay is the wait before one retry.
+type PlannedDelay struct {
+	Retry     int           // 1 for the first retry
+	Delay     time.Duration // without jitter; 0 is an immediate try
+	Jitter    time.Duration // the most that is added
+	Hops      []time.Duration
+	Mechanism string
+}
+
+// Plan asks the broker what there is and says what Subscribe would use and
+// create, without creating anything. It returns the error that Subscribe would
+// return: what cannot be met is refused, not clamped.
+func (c *Client) Plan(topic string) (*Plan, error) {
+	l, err := c.layout(topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.verify(l); err != nil {
+		return nil, err
+	}
+	return l.plan(), nil
+}
+
+func (l *layout) plan() *Plan {
+	p := &Plan{Origin: l.origin, Group: l.group, LongestWait: l.maxWait}
+	for _, t := range l.topics {
+		p.Topics = append(p.Topics, PlannedTopic{
+			Name: t.name, Kind: string(t.kind), Level: t.level, Partitions: t.partitions, Replicas: t.replicas,
+			Settings: t.settings, Exists: t.exists, Old: t.old,
+		})
+		if t.old {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
+		}
+	}
+	if l.maxWait < redeliver.MaxWait {
+		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))
+	}
+	for n := range l.policy.Immediate {
+		p.Delays = append(p.Delays, PlannedDelay{Retry: n + 1, Mechanism: "at once, in the process"})
+	}
+	delays, jitter, ok := l.policy.Delays()
+	if !ok {
+		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
+	}
+	for i, d := range delays {
+		hops := l.ladder.Path(d)
+		p.Delays = append(p.Delays, PlannedDelay{
+			Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: l.mechanism(d, hops),
+		})
+	}
+	return p
+}
+
+// mechanism tells in words how a wait is spent.
+func (l *layout) mechanism(d time.Duration, hops []time.Duration) string {
+	if len(hops) == 0 {
+		return "held by the reader of the retry topic"
+	}
+	parts := make([]string, len(hops))
+	for i, h := range hops {
+		parts[i] = delayqueue.LevelName(h)
+		d -= h
+	}
+	text := "delay topic " + strings.Join(parts, ", then ")
+	if d > 0 {
+		text += ", the last " + d.String() + " held by its reader"
+	}
+	return text
+}
+
+// String is the plan as a text for people.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, group %s\n\n", p.Origin, p.Group)
+	table(&b, "topic\tkind\tpartitions\treplicas\t", func(w io.Writer) {
+		for _, t := range p.Topics {
+			state := "exists"
+			if !t.Exists {
+				state = "is created"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Kind, t.Partitions, t.Replicas, state)
+		}
+	})
+	fmt.Fprintln(&b)
+	table(&b, "retry\tafter\tjitter up to\twaits on", func(w io.Writer) {
+		for _, d := range p.Delays {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
+		}
+	})
+	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to a few milliseconds\n", p.LongestWait)
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	return b.String()
+}
+
+func table(b *strings.Builder, header string, rows func(io.Writer)) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	rows(w)
+	_ = w.Flush() // a Builder takes everything
+}

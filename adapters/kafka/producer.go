@@ -1,0 +1,150 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/IBM/sarama"
+)
+
+// producer writes records and tells when the broker has confirmed each.
+type producer struct {
+	async sarama.AsyncProducer
+	group sync.WaitGroup
+	mu    sync.RWMutex // held for reading while a record is handed over
+	down  bool
+
+	// An origin takes records whose batch is small enough once its producer has
+	// compressed it, and they must fit on their way through here too: packer
+	// makes a second producer, that compresses, when the first record needs it.
+	// It is nil in that producer itself.
+	packer  func() (*producer, error)
+	packing sync.Mutex
+	packed  *producer
+}
+
+// confirm waits for one record's answer. It rides as the record's metadata.
+type confirm struct {
+	partition int32 // where to, or anyPartition
+	done      chan error
+}
+
+const anyPartition int32 = -1
+
+var errClosed = errors.New("kafka: the client is closed")
+
+func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
+	p, err := startProducer(brokers, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.packer = func() (*producer, error) {
+		packed := *cfg
+		packed.Producer.Compression = sarama.CompressionGZIP
+		if packed.Version.IsAtLeast(sarama.V2_1_0_0) {
+			packed.Producer.Compression = sarama.CompressionZSTD
+		}
+		packed.Producer.CompressionLevel = sarama.CompressionLevelDefault
+		return startProducer(brokers, &packed)
+	}
+	return p, nil
+}
+
+func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
+	async, err := sarama.NewAsyncProducer(brokers, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
+	}
+	p := &producer{async: async}
+	p.group.Go(func() {
+		for m := range async.Successes() {
+			m.Metadata.(*confirm).done <- nil
+		}
+	})
+	p.group.Go(func() {
+		for e := range async.Errors() {
+			e.Msg.Metadata.(*confirm).done <- e.Err
+		}
+	})
+	return p, nil
+}
+
+// start hands a record over and returns at once; the answer comes on the channel.
+func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (<-chan error, error) {
+	c := &confirm{partition: partition, done: make(chan error, 1)}
+	m.Metadata = c
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.down {
+		return nil, errClosed
+	}
+	select {
+	case p.async.Input() <- m:
+		return c.done, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("kafka: the producer does not take a record for %s: %w", m.Topic, ctx.Err())
+	}
+}
+
+// send writes one record and returns when it is confirmed, refused, or ctx ends;
+// then it may still be written.
+func (p *producer) send(ctx context.Context, m *sarama.ProducerMessage, partition int32) error {
+	done, err := p.start(ctx, m, partition)
+	if err != nil {
+		return err
+	}
+	err = await(ctx, done, m.Topic)
+	if p.packer == nil || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+		return err
+	}
+	packed, perr := p.compressing()
+	if perr != nil {
+		return errors.Join(err, perr)
+	}
+	return packed.send(ctx, m, partition)
+}
+
+func await(ctx context.Context, done <-chan error, topic string) error {
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("kafka: writing to %s: %w", topic, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("kafka: no answer to a write to %s, it may or may not be there: %w", topic, ctx.Err())
+	}
+}
+
+// close ends the producer after the records that were handed over have an answer.
+func (p *producer) close() {
+	p.mu.Lock()
+	was := p.down
+	p.down = true
+	p.mu.Unlock()
+	if !was {
+		p.async.AsyncClose()
+	}
+	p.group.Wait()
+	p.packing.Lock()
+	defer p.packing.Unlock()
+	if p.packed != nil {
+		p.packed.close()
+	}
+}
+
+// compressing returns the producer for records that are too large for this one.
+func (p *producer) compressing() (*producer, error) {
+	p.packing.Lock()
+	defer p.packing.Unlock()
+	if p.packed == nil {
+		packed, err := p.packer()
+		if err != nil {
+			return nil, err
+		}
+		p.packed = packed
+	}
+	return p.packed, nil
+}

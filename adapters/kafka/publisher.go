@@ -1,0 +1,82 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Publisher writes messages; it is a Watermill publisher and safe for
+// concurrent use.
+type Publisher struct{ client *Client }
+
+// Publish writes the messages and returns when the broker has confirmed all of
+// them (acks of all in-sync replicas), or with the errors of those that it
+// refused: the others are written. It does not look at the messages' contexts
+// but for their key (SetKey); it waits for Config.SendTimeout at most.
+//
+// A message with Watermill's delay metadata (package components/delay) waits on
+// the delay topics of the client's group for that topic, and is published to the
+// topic, for all groups, when it is due. A consumer of the client's group must
+// run for that.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+	defer cancel()
+	waiting := make([]<-chan error, 0, len(messages))
+	var errs []error
+	for i, msg := range messages {
+		done, err := p.start(ctx, topic, msg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
+			break
+		}
+		waiting = append(waiting, done)
+	}
+	for _, done := range waiting {
+		if err := await(ctx, done, topic); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// start hands one message to the producer.
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (<-chan error, error) {
+	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
+	}
+	now := time.Now().UTC()
+	due, later, err := delayqueue.PublishDue(msg, now)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
+	}
+	if !later {
+		return p.client.producer.start(ctx, m, anyPartition)
+	}
+	l, err := p.client.ready(topic)
+	if err != nil {
+		return nil, err
+	}
+	if wait := due.Sub(now); wait > l.maxWait {
+		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
+	}
+	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
+	m.Topic = l.place(due, now)
+	for _, h := range st.AppendHeaders(nil) {
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
+	}
+	return p.client.producer.start(ctx, m, anyPartition)
+}
+
+// Close implements message.Publisher and does nothing: a Router calls it while
+// handlers still run, and what they produce must still go out. [Client.Close]
+// is the end.
+func (p *Publisher) Close() error { return nil }

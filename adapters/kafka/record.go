@@ -1,0 +1,164 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// record is a record as it stood in its origin: redeliver's own headers are cut
+// off, topic, partition, offset and timestamp are the origin's.
+type record struct {
+	sarama.ConsumerMessage
+	marshaler Marshaler
+	entry     *entry // its way through the lane that read it
+}
+
+// Message implements [delayqueue.Record]. A record that cannot be decoded has no
+// handler that could ask for a second message of it.
+func (r *record) Message() *message.Message {
+	msg, err := r.marshaler.Unmarshal(&r.ConsumerMessage)
+	if err != nil || msg == nil {
+		return message.NewMessage("", nil)
+	}
+	return msg
+}
+
+// RecordFromContext returns the Kafka record behind the message whose handler
+// got ctx, as it stood in its origin: its key, headers with their order,
+// duplicates and bytes, topic, partition, offset and timestamp. It is nil for a
+// context of another message. The record must not be changed.
+func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
+	if d := delayqueue.FromContext(ctx); d != nil {
+		if r, ok := d.Record.(*record); ok {
+			return &r.ConsumerMessage
+		}
+	}
+	return nil
+}
+
+var (
+	attemptHeader = []byte(redeliver.HeaderAttempt)
+	prefix        = []byte(redeliver.HeaderPrefix)
+)
+
+// split parts a record's headers into the user's and redeliver's own block,
+// which begins at the last attempt header.
+func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
+	for i := len(headers) - 1; i >= 0; i-- {
+		if headers[i] != nil && bytes.Equal(headers[i].Key, attemptHeader) {
+			return headers[:i:i], headers[i:]
+		}
+	}
+	return headers, nil
+}
+
+// parseState reads the state out of redeliver's block.
+func parseState(group string, ours []*sarama.RecordHeader) (redeliver.State, []redeliver.Finding) {
+	texts := make([]redeliver.Header, 0, len(ours))
+	for _, h := range ours {
+		if h != nil {
+			texts = append(texts, redeliver.Header{Name: string(h.Key), Value: string(h.Value)})
+		}
+	}
+	return redeliver.ParseHeaders(group, texts)
+}
+
+// strangers reports redeliver headers on a topic that redeliver does not write:
+// a service copied them onward. They are the user's headers like any others.
+func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
+	var found []redeliver.Finding
+	for _, h := range headers {
+		if h != nil && bytes.HasPrefix(h.Key, prefix) {
+			found = append(found, redeliver.Finding{
+				Header: string(h.Key), Value: redeliver.Cut(string(h.Value), 64),
+				Problem: "on a topic that redeliver does not write; it is not believed",
+			})
+		}
+	}
+	return found
+}
+
+// produce makes the record to be written to topic: key, value and headers byte
+// for byte, redeliver's block behind them where st is not nil. The timestamp is
+// the time of the write.
+func (r *record) produce(topic string, st *redeliver.State) *sarama.ProducerMessage {
+	m := &sarama.ProducerMessage{Topic: topic}
+	if r.Key != nil {
+		m.Key = sarama.ByteEncoder(r.Key)
+	}
+	if r.Value != nil {
+		m.Value = sarama.ByteEncoder(r.Value)
+	}
+	var own []redeliver.Header
+	if st != nil {
+		own = st.AppendHeaders(make([]redeliver.Header, 0, 16))
+	}
+	m.Headers = make([]sarama.RecordHeader, 0, len(r.Headers)+len(own))
+	for _, h := range r.Headers {
+		if h != nil {
+			m.Headers = append(m.Headers, *h)
+		}
+	}
+	for _, h := range own {
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
+	}
+	return m
+}
+
+// detach copies what a record points to. The bytes of a fetched record alias the
+// whole response, a megabyte and more, which would live as long as the record waits.
+func detach(m *sarama.ConsumerMessage) {
+	size := len(m.Key) + len(m.Value)
+	for _, h := range m.Headers {
+		if h == nil {
+			continue
+		}
+		size += len(h.Key) + len(h.Value)
+	}
+	room := make([]byte, 0, size)
+	take := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		n := len(room)
+		room = append(room, b...)
+		return room[n:len(room):len(room)]
+	}
+	m.Key, m.Value = take(m.Key), take(m.Value)
+	structs := make([]sarama.RecordHeader, len(m.Headers))
+	pointers := make([]*sarama.RecordHeader, len(m.Headers))
+	for i, h := range m.Headers {
+		if h == nil {
+			continue
+		}
+		structs[i] = sarama.RecordHeader{Key: take(h.Key), Value: take(h.Value)}
+		pointers[i] = &structs[i]
+	}
+	m.Headers = pointers
+}
+
+// uuidOf is the id of a record: the UUID header of Watermill, else its
+// coordinates in the origin. An id that does not fit into a header is hashed.
+func uuidOf(m *sarama.ConsumerMessage) string {
+	for _, h := range m.Headers {
+		if h != nil && string(h.Key) == UUIDHeader && len(h.Value) > 0 {
+			return redeliver.ShortID(string(h.Value))
+		}
+	}
+	var b strings.Builder
+	b.Grow(len(m.Topic) + 24)
+	b.WriteString(m.Topic)
+	b.WriteByte('/')
+	b.WriteString(strconv.FormatInt(int64(m.Partition), 10))
+	b.WriteByte('/')
+	b.WriteString(strconv.FormatInt(m.Offset, 10))
+	return b.String()
+}

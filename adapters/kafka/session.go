@@ -1,0 +1,97 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+)
+
+// session is the handler of one consumer group session. sarama calls
+// ConsumeClaim once for every partition, each in a goroutine of its own.
+type session struct{ reader *reader }
+
+// Setup places the origin's partitions that have no committed offset. Our
+// client starts those at the oldest record, which delay topics need whatever
+// the caller wants: sarama's default, Newest, would skip what was written
+// before the first claim, and everything after the group's offsets expired.
+func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
+	r := s.reader
+	if r.startsAtNewest() {
+		if err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
+			return err
+		}
+	}
+	r.joined(claimsText(sess.Claims()))
+	return nil
+}
+
+// Cleanup implements sarama.ConsumerGroupHandler.
+func (s *session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+// ConsumeClaim reads one partition until it is revoked or the session ends.
+func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	r := s.reader
+	if claim.Topic() == r.layout.origin && claim.InitialOffset() == sarama.OffsetOldest && r.startsAtNewest() {
+		// A cooperative rebalance brought a partition that Setup did not see.
+		// Once it has an offset the session is begun anew; this happens once
+		// in the life of a group's partition.
+		if err := r.placeAtNewest(sess, []int32{claim.Partition()}); err != nil {
+			return err
+		}
+		sess.Commit()
+		return nil
+	}
+	l := newLane(r, sess, claim)
+	// Paused partitions stay paused across sessions.
+	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})
+	l.run()
+	return nil
+}
+
+func (r *reader) startsAtNewest() bool {
+	return r.client.cfg.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
+}
+
+// placeAtNewest marks the end of those of the origin's partitions for which the
+// group has committed nothing.
+func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []int32) error {
+	if len(partitions) == 0 {
+		return nil
+	}
+	origin := r.layout.origin
+	committed, err := r.client.admin.sarama.ListConsumerGroupOffsets(r.layout.group, map[string][]int32{origin: partitions})
+	if err != nil {
+		return fmt.Errorf("kafka: reading the offsets of group %s: %w", r.layout.group, err)
+	}
+	for _, p := range partitions {
+		block := committed.GetBlock(origin, p)
+		if block == nil || block.Offset >= 0 {
+			continue
+		}
+		newest, err := r.client.admin.client.GetOffset(origin, p, sarama.OffsetNewest)
+		if err != nil {
+			return fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
+		}
+		sess.MarkOffset(origin, p, newest, "")
+	}
+	return nil
+}
+
+// claimsText lists partitions: "orders[0 1], orders.billing.retry[0]".
+func claimsText(claims map[string][]int32) string {
+	parts := make([]string, 0, len(claims))
+	for _, topic := range slices.Sorted(maps.Keys(claims)) {
+		parts = append(parts, fmt.Sprintf("%s%v", topic, claims[topic]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lifetime makes the context below which a lane's messages live: its end means
+// that they are lost to this process.
+func (r *reader) lifetime() (context.Context, context.CancelCauseFunc) {
+	return context.WithCancelCause(r.values)
+}

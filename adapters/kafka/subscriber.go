@@ -1,0 +1,230 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Subscriber delivers the messages of topics to the client's group; it is a
+// Watermill subscriber and safe for concurrent use.
+type Subscriber struct {
+	client *Client
+	mu     sync.Mutex
+	closed bool
+	stop   context.CancelFunc
+	ctx    context.Context // ends with Close
+	group  sync.WaitGroup
+}
+
+func newSubscriber(c *Client) *Subscriber {
+	s := &Subscriber{client: c}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Subscribe joins the group for a topic and its delay topics, which it creates
+// or checks before, and delivers messages until ctx ends or the subscriber is
+// closed. Every call is a member of its own.
+//
+// Up to Config.MaxInFlight messages are on their way at once, those of one key
+// one after another; a failed message is overtaken by later ones of its key. A
+// message is done when it is acked. One that is nacked has failed an attempt:
+// the policy decides, as for an error.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errors.New("kafka: the subscriber is closed")
+	}
+	s.group.Add(1) // Close waits for us from here on
+	s.mu.Unlock()
+	out, err := s.subscribe(ctx, topic)
+	if err != nil {
+		s.group.Done()
+	}
+	return out, err
+}
+
+// subscribe does the work of Subscribe; the group's count is taken back when
+// the subscription has ended.
+func (s *Subscriber) subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	l, err := s.client.ready(topic)
+	if err != nil {
+		return nil, err
+	}
+	cfg := s.client.cfg.consumerConfig(topic)
+	group, err := sarama.NewConsumerGroup(s.client.cfg.Brokers, s.client.cfg.Group, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", s.client.cfg.Brokers, s.client.cfg.Group, err)
+	}
+	r := newReader(s.client, l, group, context.WithoutCancel(ctx))
+	run, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	go func() {
+		defer s.group.Done()
+		defer stop()
+		defer cancel()
+		r.run(run)
+	}()
+	return r.out, nil
+}
+
+// Close ends all subscriptions and returns when their channels are closed. It
+// waits for messages in flight, up to Config.DrainTimeout; then their contexts
+// are cancelled and they stay unacked.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.group.Wait()
+	return nil
+}
+
+// outAhead is how many messages may lie ready for a consumer that is busy: they
+// hold slots, and spare both sides a switch for every message.
+const outAhead = 64
+
+// reader is one Subscribe: a member of the group that reads the origin and its
+// delay topics.
+type reader struct {
+	client *Client
+	layout *layout
+	group  sarama.ConsumerGroup
+	sub    *delayqueue.Subscription
+	fwd    *forwarder
+	out    chan *message.Message
+	values context.Context // the Subscribe context's values, never its end
+	levels map[string]waitLevel
+	owned  owned
+	jitter time.Duration // the most that the policy's backoff adds to a delay
+
+	// slots bound what is in flight: first deliveries and retries have their own.
+	first, retries chan struct{}
+
+	mu        sync.Mutex
+	connected bool
+}
+
+// waitLevel is what a topic on which messages wait stands for.
+type waitLevel struct {
+	level time.Duration // 0 for the retry topic
+	above time.Duration // the next longer level, 0 for none
+}
+
+func newReader(c *Client, l *layout, group sarama.ConsumerGroup, values context.Context) *reader {
+	fwd := &forwarder{producer: c.producer, layout: l}
+	r := &reader{
+		client: c, layout: l, group: group, fwd: fwd, values: values,
+		out:       make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
+		first:     make(chan struct{}, c.cfg.MaxInFlight),
+		retries:   make(chan struct{}, c.cfg.MaxRetriesInFlight),
+		levels:    make(map[string]waitLevel),
+		connected: true,
+		sub: &delayqueue.Subscription{
+			Origin: l.origin, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
+			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout,
+		},
+	}
+	_, r.jitter, _ = l.policy.Delays()
+	var all []time.Duration
+	for _, t := range l.topics {
+		if t.kind == delayTopic {
+			all = append(all, t.level)
+		}
+	}
+	for _, t := range l.topics {
+		if t.waits() {
+			r.levels[t.name] = waitLevel{t.level, smallestAbove(all, t.level)}
+		}
+	}
+	return r
+}
+
+func smallestAbove(levels []time.Duration, level time.Duration) time.Duration {
+	var above time.Duration
+	for _, d := range levels {
+		if d > level && (above == 0 || d < above) {
+			above = d
+		}
+	}
+	return above
+}
+
+// run takes part in the group until ctx ends, then leaves it and closes the
+// channel. Between failures it pauses with backoff.
+func (r *reader) run(ctx context.Context) {
+	defer close(r.out)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		for range r.group.Errors() {
+			// What matters ends the session, and Consume says why it cannot
+			// begin the next one.
+			continue
+		}
+	}()
+	janitor := r.startJanitor()
+	defer func() {
+		janitor()
+		_ = r.group.Close() // its errors were read from Errors
+		<-drained
+	}()
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	topics := r.layout.subscribed()
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := r.group.Consume(ctx, topics, &session{reader: r})
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			r.disconnected(err)
+		}
+		if time.Since(began) > time.Second {
+			pause.Reset()
+			if err == nil {
+				continue // a rebalance
+			}
+		}
+		timer := time.NewTimer(pause.NextBackOff())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// disconnected tells once that the group is lost; joined tells that it is back.
+func (r *reader) disconnected(err error) {
+	r.mu.Lock()
+	was := r.connected
+	r.connected = false
+	r.mu.Unlock()
+	if was {
+		r.tell("disconnected", "joining again with backoff", err)
+	}
+}
+
+func (r *reader) joined(detail string) {
+	r.mu.Lock()
+	r.connected = true
+	r.mu.Unlock()
+	r.tell("assigned", detail, nil)
+}
+
+func (r *reader) tell(change, detail string, err error) {
+	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
+}

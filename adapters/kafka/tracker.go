@@ -1,0 +1,51 @@
+package kafka
+
+// tracker knows which of the records read from a partition are settled, and how
+// far the group may commit: up to the lowest that is not. Offsets need not be
+// contiguous; records are numbered in the order in which they are read. It
+// belongs to the partition's one goroutine.
+type tracker struct {
+	ring  []tracked // a power of two long
+	first uint64    // number of the lowest unsettled record
+	next  uint64    // number of the record that is read next
+	mark  int64     // what may be committed: one above the last settled offset
+}
+
+type tracked struct {
+	offset  int64
+	settled bool
+}
+
+// add registers a record that was read and returns its number.
+func (t *tracker) add(offset int64) uint64 {
+	if n := t.next - t.first; n == uint64(len(t.ring)) {
+		t.grow()
+	}
+	t.ring[t.next&uint64(len(t.ring)-1)] = tracked{offset: offset}
+	t.next++
+	return t.next - 1
+}
+
+func (t *tracker) grow() {
+	bigger := make([]tracked, max(256, 2*len(t.ring)))
+	for n := t.first; n < t.next; n++ {
+		bigger[n&uint64(len(bigger)-1)] = t.ring[n&uint64(len(t.ring)-1)]
+	}
+	t.ring = bigger
+}
+
+// settle notes that a record is settled. moved tells whether more may be
+// committed than before; mark says how much.
+func (t *tracker) settle(number uint64) (moved bool) {
+	mask := uint64(len(t.ring) - 1)
+	t.ring[number&mask].settled = true
+	for t.first < t.next && t.ring[t.first&mask].settled {
+		t.mark = t.ring[t.first&mask].offset + 1
+		t.first++
+		moved = true
+	}
+	return moved
+}
+
+// span is how many records were read from the lowest unsettled one on.
+func (t *tracker) span() int { return int(t.next - t.first) }

@@ -1,0 +1,130 @@
+// Package arch holds the floors of the house: imports point only downwards, and
+// who uses one adapter compiles one client.
+package arch
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/redeliver/redeliver"
+
+// allowed is what each part of the module may import besides the standard
+// library and itself. A prefix that ends in / allows all below it.
+var allowed = map[string][]string{
+	".": {"github.com/cenkalti/backoff/v4", "github.com/sony/gobreaker", "github.com/sony/gobreaker/v2"},
+	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
+		"github.com/cenkalti/backoff/v4"},
+	"middleware": {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
+	"adapters/kafka": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",
+		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
+}
+
+func TestImportsPointDownwards(t *testing.T) {
+	seen := make(map[string]bool)
+	for file, imports := range goFiles(t) {
+		part := filepath.ToSlash(filepath.Dir(file))
+		if part == "examples" || strings.HasPrefix(part, "examples/") || part == "internal/arch" {
+			continue // programs may import everything
+		}
+		rules, ok := allowed[part]
+		if !ok {
+			t.Errorf("%s: package %s has no floor; give it one here", file, part)
+			continue
+		}
+		seen[part] = true
+		for _, path := range imports {
+			if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && !slices.Contains(rules, path) {
+				t.Errorf("%s imports %s, which is not below %s", file, path, part)
+			}
+		}
+	}
+	for part := range allowed {
+		if !seen[part] {
+			t.Errorf("no file of %s was read; the rule holds nothing", part)
+		}
+	}
+}
+
+// TestRequirements makes a new direct dependency of the library a visible diff.
+func TestRequirements(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join(root(t), "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden, err := os.ReadFile("requirements.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var direct []string
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) == 2 && strings.HasPrefix(fields[1], "v") {
+			direct = append(direct, fields[0])
+		}
+	}
+	slices.Sort(direct)
+	want := strings.Fields(string(golden))
+	if len(want) == 0 || !slices.Equal(direct, want) {
+		t.Errorf("go.mod requires directly\n  %s\nand internal/arch/requirements.txt says\n  %s\nif the new one is meant, say so there",
+			strings.Join(direct, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// goFiles returns the imports of the root module's files that are no tests.
+func goFiles(t *testing.T) map[string][]string {
+	t.Helper()
+	base := root(t)
+	files := make(map[string][]string)
+	err := filepath.WalkDir(base, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(base, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if rel != "." && (strings.HasPrefix(d.Name(), ".") || rel == "integration" || rel == "cmd" || rel == "bin" || d.Name() == "testdata") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		files[rel] = nil
+		for _, spec := range parsed.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			files[rel] = append(files[rel], name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
