@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +37,10 @@ type Delivery struct {
 	// writes; nil for a first delivery.
 	Waited *redeliver.State
 
-	first     *Delivery // what this one follows, see After; nil for itself
-	forwarded atomic.Bool
+	first      *Delivery // what this one follows, see After; nil for itself
+	mu         sync.Mutex
+	forwarding chan struct{} // while it is forwarded; closed when that is over
+	forwarded  atomic.Bool
 }
 
 type deliveryKey struct{}
@@ -90,11 +93,19 @@ func (f follower) Value(key any) any {
 }
 
 // State is the message's state before the attempt that runs now.
-func (d *Delivery) State() redeliver.State {
+func (d *Delivery) State() (st redeliver.State) {
+	d.ReadState(&st)
+	return st
+}
+
+// ReadState sets st, which must be the zero State, to State. A State is large
+// enough for its copies to show where every message makes one.
+func (d *Delivery) ReadState(st *redeliver.State) {
 	if d.Waited != nil {
-		return *d.Waited
+		*st = *d.Waited
+		return
 	}
-	return redeliver.State{ID: d.ID, Group: d.Sub.Group, Origin: d.Sub.Origin, Source: d.Source}
+	st.ID, st.Group, st.Origin, st.Source = d.ID, d.Sub.Group, d.Sub.Origin, d.Source
 }
 
 func (d *Delivery) root() *Delivery {
@@ -102,6 +113,32 @@ func (d *Delivery) root() *Delivery {
 		return d.first
 	}
 	return d
+}
+
+// claim waits until nobody forwards the message. It is false when somebody has;
+// otherwise the caller may, and must release it.
+func (d *Delivery) claim() bool {
+	for {
+		d.mu.Lock()
+		busy := d.forwarding
+		if busy == nil && !d.forwarded.Load() {
+			d.forwarding = make(chan struct{})
+			d.mu.Unlock()
+			return true
+		}
+		d.mu.Unlock()
+		if busy == nil {
+			return false
+		}
+		<-busy
+	}
+}
+
+func (d *Delivery) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.forwarding)
+	d.forwarding = nil
 }
 
 // Forwarded tells whether the message was written to where it waits or to the

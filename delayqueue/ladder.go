@@ -33,13 +33,17 @@ func NewLadder(p redeliver.Policy) Ladder {
 	if !ok {
 		return thin(unlisted, unlisted, p.MaxLevels)
 	}
+	// A Backoff of somebody else's may list what no level can be made of.
+	delays = slices.DeleteFunc(slices.Clone(delays), func(d time.Duration) bool {
+		return d < time.Millisecond || d > redeliver.MaxWait
+	})
 	if len(delays) == 0 { // no retry is planned, but a handler may still postpone
 		return thin(Ladder{time.Second, time.Minute}, nil, p.MaxLevels)
 	}
 	first, last := slices.Min(delays), slices.Max(delays)
 	rungs := make(Ladder, 0, len(delays)+len(fine)+len(coarse))
 	for _, d := range delays {
-		rungs = append(rungs, d.Round(time.Millisecond))
+		rungs = append(rungs, d.Truncate(time.Millisecond))
 	}
 	for _, d := range fine {
 		if d < first {
@@ -57,27 +61,49 @@ func NewLadder(p redeliver.Policy) Ladder {
 
 // thin takes rungs away, one at a time, until most are left: always the one
 // whose loss costs the planned delays the fewest additional hops and, among
-// equals, the fewest for an hour. The smallest rung stays: it bounds the hold.
-func thin(rungs Ladder, delays []time.Duration, most int) Ladder {
-	rungs = slices.Clone(rungs)
+// equals, the fewest for an hour. Then it exchanges rungs for ones that were
+// taken away for as long as that saves hops. The smallest rung stays: it bounds
+// the hold.
+func thin(all Ladder, delays []time.Duration, most int) Ladder {
 	// Many retries may share a few delays (RocketMQHTTP has 288 of one).
 	weight := make(map[time.Duration]int)
 	for _, d := range delays {
 		weight[d]++
 	}
+	cost := func(l Ladder) int {
+		c := l.hops(time.Hour)
+		for d, n := range weight {
+			c += 1000 * n * l.hops(d)
+		}
+		return c
+	}
+	rungs := slices.Clone(all)
 	for len(rungs) > max(1, most) {
-		drop, cost := 1, int(^uint(0)>>1)
+		var best Ladder
 		for i := 1; i < len(rungs); i++ {
-			rest := slices.Delete(slices.Clone(rungs), i, i+1)
-			c := len(rest.Path(time.Hour))
-			for d, n := range weight {
-				c += 1000 * n * len(rest.Path(d))
-			}
-			if c < cost {
-				drop, cost = i, c
+			if l := slices.Delete(slices.Clone(rungs), i, i+1); best == nil || cost(l) < cost(best) {
+				best = l
 			}
 		}
-		rungs = slices.Delete(rungs, drop, drop+1)
+		rungs = best
+	}
+	for better := len(rungs) < len(all); better; {
+		better = false
+		best := rungs
+		for i := 1; i < len(rungs); i++ {
+			for _, d := range all {
+				if slices.Contains(rungs, d) {
+					continue
+				}
+				l := slices.Clone(rungs)
+				l[i] = d
+				slices.Sort(l)
+				if cost(l) < cost(best) {
+					best, better = l, true
+				}
+			}
+		}
+		rungs = best
 	}
 	return rungs
 }
@@ -88,12 +114,21 @@ func thin(rungs Ladder, delays []time.Duration, most int) Ladder {
 // the ladder; an adapter whose levels cannot let a message go before they are
 // over adds up to slack of lateness by it. ok is false when the rest is to be held.
 func (l Ladder) Next(remaining, slack time.Duration) (level time.Duration, ok bool) {
-	for i := len(l) - 1; i >= 0; i-- {
-		if l[i] <= remaining+min(slack, l[i]/10) {
-			return l[i], true
+	for _, level := range slices.Backward(l) {
+		if level-min(slack, level/10) <= remaining {
+			return level, true
 		}
 	}
 	return 0, false
+}
+
+// hops is the length of Path(d), which may be too long to be made.
+func (l Ladder) hops(d time.Duration) (n int) {
+	for _, level := range slices.Backward(l) {
+		n += int(d / level)
+		d %= level
+	}
+	return n
 }
 
 // Path is the levels on which a wait of d is spent, one after another. What it

@@ -13,10 +13,14 @@ type Lazy struct {
 	parent   context.Context
 	deadline time.Time // zero for none; only told, the owner calls End
 	mu       sync.Mutex
-	std      context.Context // made on demand
-	cancel   context.CancelCauseFunc
-	ended    bool
-	cause    error
+	std      *standard // made on demand
+	cause    error     // not nil once ended
+}
+
+// standard is the standard library's context that stands for a Lazy.
+type standard struct {
+	context.Context
+	cancel context.CancelCauseFunc
 }
 
 // Init sets the context's parent, and the deadline that it tells (zero: the
@@ -29,29 +33,40 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 func (c *Lazy) End(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
+	if c.cause != nil {
 		return
 	}
 	if cause == nil {
 		cause = context.Canceled
 	}
-	c.ended, c.cause = true, cause
-	if c.cancel != nil {
-		c.cancel(cause)
+	if c.std == nil && c.parent.Err() != nil {
+		c.make(c.parent) // the parent ended first, so its error and cause stand
 	}
+	c.cause = cause
+	if c.std != nil {
+		c.std.cancel(cause)
+	}
+}
+
+// make makes std below parent. The caller holds mu.
+func (c *Lazy) make(parent context.Context) {
+	c.std = &standard{}
+	c.std.Context, c.std.cancel = context.WithCancelCause(parent)
 }
 
 // standard returns the standard library's context that stands for this one.
 func (c *Lazy) standard() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.std == nil {
-		c.std, c.cancel = context.WithCancelCause(c.parent)
-		if c.ended {
-			c.cancel(c.cause)
-		}
+	switch {
+	case c.std != nil:
+	case c.cause != nil: // ended before the parent, whatever became of that since
+		c.make(context.WithoutCancel(c.parent))
+		c.std.cancel(c.cause)
+	default:
+		c.make(c.parent)
 	}
-	return c.std
+	return c.std.Context
 }
 
 // Done implements [context.Context].
@@ -60,7 +75,7 @@ func (c *Lazy) Done() <-chan struct{} { return c.standard().Done() }
 // Err implements [context.Context].
 func (c *Lazy) Err() error {
 	c.mu.Lock()
-	std, ended := c.std, c.ended
+	std, ended := c.std, c.cause != nil
 	c.mu.Unlock()
 	switch {
 	case std != nil:
@@ -84,13 +99,14 @@ func (c *Lazy) Deadline() (time.Time, bool) {
 // library finds its own context here and needs no goroutine to watch this one.
 func (c *Lazy) Value(key any) any {
 	c.mu.Lock()
-	std, ended := c.std, c.ended
+	std, ended := c.std, c.cause != nil
 	c.mu.Unlock()
-	if std == nil && ended { // context.Cause looks for the cause by Value
-		std = c.standard()
-	}
-	if std != nil {
+	switch {
+	case std != nil:
 		return std.Value(key)
+	case ended: // context.Cause looks for the cause by Value
+		return c.standard().Value(key)
+	default:
+		return c.parent.Value(key)
 	}
-	return c.parent.Value(key)
 }

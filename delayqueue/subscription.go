@@ -57,6 +57,8 @@ type Subscription struct {
 	SendTimeout time.Duration
 	// Gate is closed while a message that must go on is refused by the broker.
 	Gate Gate
+	// Stuck counts the handlers that still run although their message has moved on.
+	Stuck atomic.Int64
 
 	fingerprint atomic.Pointer[string]
 }
@@ -89,7 +91,16 @@ func (s *Subscription) Fingerprint() string {
 // DLQ and returns nil when the broker has confirmed that. Only then may the
 // source be acked. The one error is [ErrAbandoned]. cause is what failed, for
 // the events. It must not be called with Commit or RetryNow.
+//
+// A message moves on once: a second Forward of it waits for the first and does
+// nothing when that has succeeded. Both a middleware and the subscriber may
+// want to, where a handler nacks its message and returns an error.
 func (s *Subscription) Forward(d *Delivery, dec redeliver.Decision, cause error) error {
+	root := d.root()
+	if !root.claim() {
+		return nil
+	}
+	defer root.release()
 	where, err := s.Persist(d, dec.State, func(ctx context.Context) (string, error) {
 		if dec.Action == redeliver.DeadLetter {
 			return s.DeadLetters.DeadLetter(ctx, d, dec.State)
@@ -105,7 +116,7 @@ func (s *Subscription) Forward(d *Delivery, dec redeliver.Decision, cause error)
 		s.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
 		return err
 	}
-	d.root().forwarded.Store(true)
+	root.forwarded.Store(true)
 	s.written(dec, where, cause)
 	return nil
 }

@@ -2,8 +2,9 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -17,51 +18,58 @@ import (
 // successful message.
 type attempt struct {
 	delayqueue.Lazy
-	retry   *retry
-	d       *delayqueue.Delivery
-	msg     *message.Message // the Router's, to be acked
-	run     *message.Message // what the handler gets
-	handler message.HandlerFunc
-	start   time.Time
-
-	// state says who won: the handler's goroutine, or the watch.
-	state    atomic.Int32
-	returned atomic.Bool   // the handler came back after the watch had won
-	settled  chan struct{} // made by the watch, closed when verdict and stuck stand
-	verdict  error
-	stuck    bool
+	d     *delayqueue.Delivery
+	msg   *message.Message // the Router's, to be acked
+	run   *message.Message // what the handler gets
+	at    time.Duration    // when it began, counted from epoch
+	limit time.Duration    // its Timeout; 0 for none
+	// over is set by the one who takes the message out of the handler's hands;
+	// nil while the handler may still answer. Guarded by the watch's lock, and
+	// it does not change once the handler's goroutine has asked (see remove).
+	over *overrun
 
 	prev, next *attempt // in the watch's list, guarded by its lock
 }
 
-const (
-	running int32 = iota
-	answered
-	timedOut
-)
+// overrun is an attempt that is settled without the handler's answer.
+type overrun struct {
+	settled chan struct{} // closed when verdict stands
+	verdict error         // nil when the message is to be acked
+
+	mu       sync.Mutex
+	returned bool // the handler has come back
+	stuck    bool // it was counted as stuck before
+}
+
+// epoch is where the clock of the attempts begins. To ask how long ago it was
+// reads one clock; time.Now reads two, and would be a quarter of an attempt.
+var epoch = time.Now()
+
+// stuckAfter is the time that a handler has to come back after its message has
+// moved on: one that heeds its context and only cleans up is not stuck.
+const stuckAfter = time.Second
+
+// errGoexit is what a handler is said to have panicked with that ended its
+// goroutine by runtime.Goexit, as t.FailNow does.
+var errGoexit = errors.New("the handler called runtime.Goexit")
 
 // do runs the handler under the attempt's context. After a time-out it returns
-// only when the watch has settled the message.
-func (a *attempt) do(outer context.Context) (produced []*message.Message, err error) {
-	a.start = time.Now()
-	var deadline time.Time
-	var w *watch
-	if timeout := a.d.Sub.Policy.Timeout; timeout > 0 {
-		w = a.retry.watch(timeout)
-		deadline = a.start.Add(timeout)
-	}
-	a.Init(outer, deadline)
+// only when the watch has settled the message; a.over tells.
+func (a *attempt) do(outer context.Context, h message.HandlerFunc, w *watch) (produced []*message.Message, err error) {
+	a.at = time.Since(epoch)
+	a.Init(outer, time.Time{})
 	a.run.SetContext(a)
 	if w != nil {
+		a.limit = w.timeout
 		w.add(a)
 	}
-	produced, err = a.call()
-	if !a.state.CompareAndSwap(running, answered) {
-		a.late(err)
-		return nil, nil
-	}
+	produced, err = a.call(h, w)
 	if w != nil {
 		w.remove(a)
+	}
+	if a.over != nil {
+		a.late(err)
+		return nil, nil
 	}
 	if err != nil {
 		// After a success the context lives on until the message is settled:
@@ -69,32 +77,81 @@ func (a *attempt) do(outer context.Context) (produced []*message.Message, err er
 		a.End(nil)
 	}
 	if a.d.Sub.Sink != nil {
-		a.d.Sub.Sink.Event(redeliver.Attempted{State: a.d.State(), Err: err, Start: a.start, Took: time.Since(a.start)})
+		a.tell(err)
 	}
 	return produced, err
 }
 
-// call runs the handler and turns a panic into an error.
-func (a *attempt) call() (produced []*message.Message, err error) {
-	defer func() {
-		// runtime.Goexit (a t.FailNow in a handler) ends the goroutine without
-		// a value: there is nobody left to answer, so the watch will.
-		if v := recover(); v != nil {
-			produced, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return a.handler(a.run)
+// tell reports the attempt's end.
+func (a *attempt) tell(err error) {
+	now := time.Now()
+	took := now.Sub(epoch) - a.at
+	a.d.Sub.Tell(redeliver.Attempted{State: a.d.State(), Err: err, Start: now.Add(-took), Took: took})
 }
 
-func (a *attempt) expired() bool { return a.state.Load() == timedOut }
+// Deadline implements [context.Context]. It is reckoned when somebody asks.
+func (a *attempt) Deadline() (time.Time, bool) {
+	outer, ok := a.Lazy.Deadline()
+	if a.limit == 0 {
+		return outer, ok
+	}
+	now := time.Now()
+	if own := now.Add(a.limit - (now.Sub(epoch) - a.at)); !ok || own.Before(outer) {
+		return own, true
+	}
+	return outer, true
+}
+
+// call runs the handler and turns a panic into an error.
+func (a *attempt) call(h message.HandlerFunc, w *watch) (produced []*message.Message, err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			produced, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+			return
+		}
+		// runtime.Goexit (a t.FailNow in a handler) ends the goroutine: nobody
+		// above is going to answer, so the message is settled from here.
+		a.exited(w, &redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
+	}()
+	produced, err = h(a.run)
+	returned = true
+	return produced, err
+}
+
+// exited settles the message of a handler whose goroutine ends.
+func (a *attempt) exited(w *watch, err error) {
+	if w != nil {
+		w.remove(a)
+	}
+	if a.over != nil { // the watch was first
+		a.late(err)
+		return
+	}
+	a.over = newOverrun()
+	a.settle(err)
+}
 
 // expire is called by the watch, in a goroutine of its own, when the timeout is
-// over and the attempt has lost. It does what a handler's error would have done.
+// over and the handler has not answered.
 func (a *attempt) expire(timeout time.Duration) {
-	err := &redeliver.TimeoutError{After: timeout}
+	a.settle(&redeliver.TimeoutError{After: timeout})
+	time.AfterFunc(stuckAfter, func() { a.overdue(timeout) })
+}
+
+// settle does what a handler's error would have done, in its stead.
+func (a *attempt) settle(err error) {
 	a.End(err)
 	sub, st := a.d.Sub, a.d.State()
-	sub.Tell(redeliver.Attempted{State: st, Err: err, Start: a.start, Took: time.Since(a.start)})
+	a.tell(err)
+	if a.answered() {
+		a.over.verdict = err
+		close(a.over.settled)
+		return
+	}
 	dec := sub.Decide(st, err, time.Now())
 	if dec.Action == redeliver.RetryNow {
 		// The handler may still be at it: the next try must not run beside it
@@ -102,24 +159,61 @@ func (a *attempt) expire(timeout time.Duration) {
 		dec.Action = redeliver.RetryLater
 		dec.State.Due = redeliver.CeilMilli(time.Now().UTC())
 	}
-	a.verdict = sub.Forward(a.d, dec, err)
-	if a.stuck = !a.returned.Load(); a.stuck { // it ignores its context
-		sub.Tell(redeliver.HandlerStuck{State: st, Timeout: timeout, Stuck: a.retry.stuck.Add(1)})
-	}
-	close(a.settled)
-	if a.verdict == nil {
-		a.msg.Ack() // the Router's goroutine is still inside the handler
+	a.over.verdict = sub.Forward(a.d, dec, err)
+	close(a.over.settled)
+	if a.over.verdict == nil {
+		a.msg.Ack() // the Router's goroutine may still be inside the handler
 	} else {
 		a.msg.Nack()
 	}
 }
 
-// late is the end of an attempt that the watch has taken over.
+// overdue counts a handler that still runs although its message has moved on.
+func (a *attempt) overdue(timeout time.Duration) {
+	o := a.over
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.returned { // it ignores its context
+		o.stuck = true
+		a.d.Sub.Tell(redeliver.HandlerStuck{State: a.d.State(), Timeout: timeout, Stuck: a.d.Sub.Stuck.Add(1)})
+	}
+}
+
+// late is the end of an attempt that was settled without its handler.
 func (a *attempt) late(err error) {
-	a.returned.Store(true)
-	<-a.settled
-	if !a.stuck {
+	o := a.over
+	<-o.settled
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.returned {
 		return
 	}
-	a.d.Sub.Tell(redeliver.LateAnswer{State: a.d.State(), Err: err, Stuck: a.retry.stuck.Add(-1)})
+	o.returned = true
+	if o.stuck {
+		a.d.Sub.Tell(redeliver.LateAnswer{State: a.d.State(), Err: err, Stuck: a.d.Sub.Stuck.Add(-1)})
+	}
 }
+
+// answered tells whether the handler itself has acked or nacked the message:
+// the first answer wins, so what it returns later is no second one.
+func (a *attempt) answered() bool {
+	if a.run != a.msg { // the Router and the subscriber look at theirs
+		if closed(a.run.Acked()) {
+			a.msg.Ack()
+		} else if closed(a.run.Nacked()) {
+			a.msg.Nack()
+		}
+	}
+	return closed(a.msg.Acked()) || closed(a.msg.Nacked())
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func newOverrun() *overrun { return &overrun{settled: make(chan struct{})} }

@@ -24,7 +24,7 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 // policies of a Router: it finds the subscription in the message's context.
 //
 // For every message it
-//   - asks Policy.Invalid, and dead-letters what must no longer run;
+//   - asks Policy.Invalid before each attempt, and dead-letters what must no longer run;
 //   - runs the handler with a context that ends with the policy's Timeout;
 //   - on success returns what the handler produced: nothing else is done;
 //   - on an error, a panic or a time-out drops what was produced, asks
@@ -34,8 +34,11 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 //
 // A handler that outlives its Timeout has failed at that moment, and its
 // message moves on, whatever the handler answers later. One that is still
-// running when its message has moved on is stuck: it is counted (HandlerStuck)
-// until it returns (LateAnswer).
+// running a second after its message has moved on is stuck: it is counted
+// (HandlerStuck) until it returns (LateAnswer).
+//
+// A handler that acks or nacks its message itself has answered by that: what it
+// returns, and its Timeout, change nothing any more.
 //
 // An attempt that ends because the session or the process ends is not counted:
 // Retry returns an error, nothing is acked, and the message comes back.
@@ -47,8 +50,8 @@ func Retry() message.HandlerMiddleware {
 }
 
 type retry struct {
-	watches sync.Map // time.Duration -> *watch
-	stuck   atomic.Int64
+	watches atomic.Pointer[[]*watch] // one for each timeout there is: a few
+	mu      sync.Mutex               // held to add one
 }
 
 func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
@@ -57,35 +60,39 @@ func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	if d == nil {
 		return nil, ErrNoSubscription
 	}
-	state := d.State
-	if d.Sub.Policy.Invalid != nil {
-		if err := invalid(d, msg); err != nil {
-			return nil, d.Sub.Forward(d, d.Sub.Decide(state(), err, time.Now()), err)
+	run, w := msg, r.watch(d.Sub.Policy.Timeout)
+	for ctx := outer; ; {
+		if d.Sub.Policy.Invalid != nil {
+			if err := invalid(d, run); err != nil {
+				return nil, d.Sub.Forward(d, d.Sub.Decide(d.State(), err, time.Now()), err)
+			}
 		}
-	}
-	run, ctx := msg, outer
-	for {
-		a := &attempt{retry: r, d: d, msg: msg, run: run, handler: h}
-		produced, err := a.do(ctx)
-		if a.expired() {
-			return nil, a.verdict // the watch has settled the message
+		a := &attempt{d: d, msg: msg, run: run}
+		produced, err := a.do(ctx, h, w)
+		if a.over != nil {
+			return nil, a.over.verdict // it was settled without the handler
 		}
 		msg.SetContext(outer)
 		if err == nil {
+			if run != msg {
+				a.answered()
+			}
 			return produced, nil
 		}
+		if a.answered() {
+			return nil, err // the Router's nack does nothing any more
+		}
 		if d.Lost() {
-			d.Sub.Tell(redeliver.Abandoned{State: state(), Err: err})
+			d.Sub.Tell(redeliver.Abandoned{State: d.State(), Err: err})
 			return nil, fmt.Errorf("%w: %w", delayqueue.ErrAbandoned, err)
 		}
-		dec := d.Sub.Decide(state(), err, time.Now())
+		dec := d.Sub.Decide(d.State(), err, time.Now())
 		if dec.Action != redeliver.RetryNow {
 			return nil, d.Sub.Forward(d, dec, err)
 		}
 		// Once more, in place: with a fresh message, because the handler may
 		// have changed this one, under a delivery that knows of the attempt.
 		d = d.After(dec.State)
-		state = d.State
 		ctx = d.Under(outer)
 		run = d.Record.Message()
 	}
@@ -98,17 +105,43 @@ func invalid(d *delayqueue.Delivery, msg *message.Message) (err error) {
 			err = &redeliver.InvalidError{Err: &redeliver.PanicError{Value: v, Stack: debug.Stack()}}
 		}
 	}()
-	if err := d.Sub.Policy.Invalid(redeliver.Message{State: d.State(), Headers: msg.Metadata, Body: msg.Payload}); err != nil {
+	m := redeliver.Message{Headers: msg.Metadata, Body: msg.Payload}
+	d.ReadState(&m.State)
+	if err := d.Sub.Policy.Invalid(m); err != nil {
 		return &redeliver.InvalidError{Err: err}
 	}
 	return nil
 }
 
-// watch returns the watch for attempts of one timeout.
+// watch returns the watch for attempts of one timeout; nil for none.
 func (r *retry) watch(timeout time.Duration) *watch {
-	if w, ok := r.watches.Load(timeout); ok {
-		return w.(*watch)
+	if timeout <= 0 {
+		return nil
 	}
-	w, _ := r.watches.LoadOrStore(timeout, newWatch(timeout))
-	return w.(*watch)
+	if w := r.find(timeout); w != nil {
+		return w
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.find(timeout); w != nil {
+		return w
+	}
+	w := newWatch(timeout)
+	watches := []*watch{w}
+	if old := r.watches.Load(); old != nil {
+		watches = append(watches, *old...)
+	}
+	r.watches.Store(&watches)
+	return w
+}
+
+func (r *retry) find(timeout time.Duration) *watch {
+	if watches := r.watches.Load(); watches != nil {
+		for _, w := range *watches {
+			if w.timeout == timeout {
+				return w
+			}
+		}
+	}
+	return nil
 }

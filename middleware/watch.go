@@ -33,19 +33,21 @@ func (w *watch) add(a *attempt) {
 	w.mu.Unlock()
 }
 
+// remove takes an attempt out whose handler has answered. From then on its over
+// does not change: it is nil, or the watch was first.
 func (w *watch) remove(a *attempt) {
 	w.mu.Lock()
-	w.unlink(a)
+	if a.prev != nil || w.head == a { // it is in the list
+		w.unlink(a)
+	}
 	w.mu.Unlock()
 }
 
 func (w *watch) unlink(a *attempt) {
 	if a.prev != nil {
 		a.prev.next = a.next
-	} else if w.head == a {
-		w.head = a.next
 	} else {
-		return // not in the list
+		w.head = a.next
 	}
 	if a.next != nil {
 		a.next.prev = a.prev
@@ -59,17 +61,15 @@ func (w *watch) unlink(a *attempt) {
 func (w *watch) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
+	now := time.Since(epoch)
 	for a := w.head; a != nil; a = w.head {
-		if left := a.start.Add(w.timeout).Sub(now); left > 0 {
+		if left := a.at + w.timeout - now; left > 0 {
 			time.AfterFunc(left, w.tick)
 			return
 		}
 		w.unlink(a)
-		a.settled = make(chan struct{})
-		if a.state.CompareAndSwap(running, timedOut) {
-			go a.expire(w.timeout)
-		}
+		a.over = newOverrun()
+		go a.expire(w.timeout)
 	}
 	w.armed = false
 }

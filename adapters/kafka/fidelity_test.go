@@ -1,0 +1,202 @@
+package kafka_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// strange are records that a map of strings cannot hold.
+func strange(topic string) []*kgo.Record {
+	born := time.UnixMilli(1_600_000_000_123)
+	binary := []byte{0, 0xff, 0xfe, 'x', 0}
+	return []*kgo.Record{
+		{Topic: topic, Partition: 0, Timestamp: born, Key: nil, Value: nil},
+		{Topic: topic, Partition: 0, Timestamp: born, Key: []byte{}, Value: []byte{}},
+		{Topic: topic, Partition: 1, Timestamp: born, Key: binary, Value: binary},
+		{Topic: topic, Partition: 2, Timestamp: born, Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{
+			{Key: "z", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "z", Value: []byte("3")},
+			{Key: "binary", Value: binary}, {Key: "null", Value: nil}, {Key: "empty", Value: []byte{}}, {Key: "", Value: []byte("no name")},
+		}},
+		// A service that copies headers onward.
+		{Topic: topic, Partition: 3, Timestamp: born, Key: []byte("copied"), Value: []byte("v"), Headers: []kgo.RecordHeader{
+			{Key: "mine", Value: []byte("1")}, {Key: redeliver.HeaderAttempt, Value: []byte("77")}, {Key: redeliver.HeaderGroup, Value: []byte("billing")},
+			{Key: redeliver.HeaderDue, Value: []byte("9999-01-01T00:00:00Z")}, {Key: redeliver.HeaderReason, Value: []byte("exhausted")}, {Key: "last", Value: []byte("2")},
+		}},
+	}
+}
+
+// picture is all that a record says, nil and empty told apart.
+func picture(key, value []byte, headers []kgo.RecordHeader) string {
+	show := func(b []byte) string {
+		if b == nil {
+			return "null"
+		}
+		return strconv.Quote(string(b))
+	}
+	return fmt.Sprintf("key %s value %s headers %s", show(key), show(value), text(headers))
+}
+
+func seenBy(rec *sarama.ConsumerMessage) string {
+	var hs []kgo.RecordHeader
+	for _, h := range rec.Headers {
+		hs = append(hs, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
+	}
+	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, hs))
+}
+
+func TestARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 700*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
+	}})
+	originals := strange("orders")
+	begin := time.Now()
+	put(t, addrs, originals...)
+	place := func(partition int32, offset int64) string { return fmt.Sprintf("orders/%d/%d", partition, offset) }
+	want := make(map[string]*kgo.Record) // by place, which is the id of a record without a UUID
+	for _, rec := range originals {
+		want[place(rec.Partition, rec.Offset)] = rec
+	}
+	var mu sync.Mutex
+	seen := make(map[string][]string)
+	payloads := make(map[string][]message.Payload)
+	metadata := make(map[string][]message.Metadata)
+	route(t, c, "orders", func(msg *message.Message) error {
+		rec := kafka.RecordFromContext(msg.Context())
+		mu.Lock()
+		seen[msg.UUID] = append(seen[msg.UUID], seenBy(rec))
+		payloads[msg.UUID] = append(payloads[msg.UUID], slices.Clone(msg.Payload))
+		metadata[msg.UUID] = append(metadata[msg.UUID], maps.Clone(msg.Metadata))
+		mu.Unlock()
+		// What a handler does to its message is not what is retried.
+		for i := range msg.Payload {
+			msg.Payload[i] = '!'
+		}
+		msg.Payload = append(msg.Payload, "more"...)
+		msg.Metadata.Set("z", "changed")
+		msg.Metadata.Set("new", "header")
+		return errDeclined
+	})
+	ev.await(t, len(originals), is[redeliver.DeadLettered])
+	mu.Lock()
+	defer mu.Unlock()
+	for id, rec := range want {
+		first := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, rec.Headers))
+		if len(seen[id]) != 3 {
+			t.Errorf("%s had %d attempts, want 3", id, len(seen[id]))
+		}
+		for n, got := range seen[id] {
+			if got != first {
+				t.Errorf("attempt %d saw\n%s, want\n%s", n+1, got, first)
+			}
+			if p := payloads[id][n]; !bytes.Equal(p, rec.Value) || (p == nil) != (rec.Value == nil) {
+				t.Errorf("attempt %d of %s got payload %q, want %q", n+1, id, p, rec.Value)
+			}
+			if !maps.Equal(metadata[id][n], metadata[id][0]) || len(metadata[id][n]["new"]) > 0 {
+				t.Errorf("attempt %d of %s got metadata %v, the first %v", n+1, id, metadata[id][n], metadata[id][0])
+			}
+			for k := range metadata[id][n] {
+				if strings.HasPrefix(k, redeliver.HeaderPrefix) && string(rec.Key) != "copied" {
+					t.Errorf("attempt %d of %s sees our header %s", n+1, id, k)
+				}
+			}
+		}
+	}
+	for topic, n := range map[string]int{
+		"orders.billing.retry.100ms": len(originals), "orders.billing.retry.300ms": 2 * len(originals), "orders.billing.dlq": len(originals),
+	} {
+		for _, rec := range read(t, addrs, topic, n) {
+			users, ours := block(rec.Headers)
+			id := ours[redeliver.HeaderOrigin] + "/" + ours[redeliver.HeaderOriginPartition] + "/" + ours[redeliver.HeaderOriginOffset]
+			from := want[id]
+			if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != "billing" {
+				t.Fatalf("a record on %s says that it is %q from %q: %s", topic, ours[redeliver.HeaderID], id, text(rec.Headers))
+			}
+			if got, was := picture(rec.Key, rec.Value, users), picture(from.Key, from.Value, from.Headers); got != was {
+				t.Errorf("%s has %s\nfor %s", topic, got, was)
+			}
+			if ms := ours[redeliver.HeaderOriginTimestamp]; ms != from.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00") {
+				t.Errorf("%s: origin's timestamp %s, want %s", topic, ms, from.Timestamp.UTC())
+			}
+			if rec.Partition != from.Partition {
+				t.Errorf("%s: on partition %d, its origin was %d", topic, rec.Partition, from.Partition)
+			}
+			if rec.Timestamp.Before(begin.Truncate(time.Millisecond)) || rec.Timestamp.After(time.Now()) {
+				t.Errorf("%s: timestamp %s is not the time of the write", topic, rec.Timestamp)
+			}
+		}
+	}
+	for _, rec := range read(t, addrs, "orders.billing.dlq", len(originals)) {
+		_, ours := block(rec.Headers)
+		if ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderError] != errDeclined.Error() || ours[redeliver.HeaderFirstFailed] == "" {
+			t.Errorf("dead-lettered as %v", ours)
+		}
+	}
+	if n := len(all[redeliver.HeadersIgnored](ev)); n != 1 {
+		t.Errorf("%d records with headers that are not believed, want the one that copied them, once", n)
+	}
+}
+
+// broken refuses records in all the ways that a marshaler can.
+type broken struct{ kafka.DefaultMarshaler }
+
+func (b broken) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
+	switch {
+	case bytes.HasPrefix(rec.Value, []byte("error")):
+		return nil, errors.New("no such schema")
+	case bytes.HasPrefix(rec.Value, []byte("panic")):
+		panic("index out of range")
+	case bytes.HasPrefix(rec.Value, []byte("nothing")):
+		return nil, nil
+	}
+	return b.DefaultMarshaler.Unmarshal(rec)
+}
+
+func TestWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(2), Marshaler: broken{}})
+	route(t, c, "orders", func(msg *message.Message) error {
+		if string(msg.Payload) != "fine" {
+			t.Errorf("the handler got %q", msg.Payload)
+		}
+		return nil
+	})
+	hs := []kgo.RecordHeader{{Key: "a", Value: []byte{0xff}}, {Key: "a", Value: nil}}
+	var bad []*kgo.Record
+	for _, how := range []string{"error", "panic", "nothing"} {
+		// Of one key with what comes after them.
+		bad = append(bad, &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte(how + "\x00\xff"), Headers: hs})
+	}
+	put(t, addrs, append(bad, &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte("fine")})...)
+	ev.await(t, 1, is[redeliver.Committed])
+	ev.await(t, 3, is[redeliver.DeadLettered])
+	got := read(t, addrs, "orders.billing.dlq", 3)
+	for i, rec := range got {
+		users, ours := block(rec.Headers)
+		if ours[redeliver.HeaderReason] != "undecodable" || ours[redeliver.HeaderAttempt] != "0" || ours[redeliver.HeaderError] == "" {
+			t.Errorf("dead-lettered as %v", ours)
+		}
+		found := slices.ContainsFunc(bad, func(b *kgo.Record) bool {
+			return picture(b.Key, b.Value, b.Headers) == picture(rec.Key, rec.Value, users)
+		})
+		if !found {
+			t.Errorf("record %d of the DLQ is %s", i, picture(rec.Key, rec.Value, users))
+		}
+	}
+	eventually(t, "all four are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 4 })
+}

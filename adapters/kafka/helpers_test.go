@@ -1,0 +1,229 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+var errDeclined = errors.New("card declined")
+
+// order is a record whose id is its key, its value and its message UUID.
+func order(topic, id string) *kgo.Record {
+	return &kgo.Record{
+		Topic: topic, Key: []byte(id), Value: []byte(id),
+		Headers: []kgo.RecordHeader{{Key: kafka.UUIDHeader, Value: []byte(id)}},
+	}
+}
+
+func orders(topic string, n int) (recs []*kgo.Record, ids []string) {
+	for i := range n {
+		id := fmt.Sprintf("%s-%04d", topic, i)
+		recs, ids = append(recs, order(topic, id)), append(ids, id)
+	}
+	return recs, ids
+}
+
+// independent is a client that knows nothing of redeliver.
+func independent(t *testing.T, addrs []string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addrs...)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+// put produces records to the partitions that they name.
+func put(t *testing.T, addrs []string, recs ...*kgo.Record) {
+	t.Helper()
+	cl := independent(t, addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the first n records of a topic, as an independent client sees them.
+func read(t *testing.T, addrs []string, topic string, n int) []*kgo.Record {
+	t.Helper()
+	cl := independent(t, addrs, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var recs []*kgo.Record
+	for len(recs) < n {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("%s has %d records, want %d", topic, len(recs), n)
+		}
+		recs = append(recs, fetches.Records()...)
+	}
+	return recs
+}
+
+// count is the number of records that were ever written to a topic.
+func count(t *testing.T, addrs []string, topic string) int64 {
+	t.Helper()
+	ends, err := kadm.NewClient(independent(t, addrs)).ListEndOffsets(t.Context(), topic)
+	if err != nil || ends.Error() != nil {
+		t.Fatal(err, ends.Error())
+	}
+	var n int64
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	return n
+}
+
+// eventually waits until ok says so.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// all returns the events of type E so far.
+func all[E redeliver.Event](e *events) []E {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var found []E
+	for _, ev := range e.list {
+		if ev, ok := ev.(E); ok {
+			found = append(found, ev)
+		}
+	}
+	return found
+}
+
+// awaitEnds returns when every id was committed or dead-lettered.
+func (e *events) awaitEnds(t *testing.T, ids ...string) {
+	t.Helper()
+	open := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		open[id] = true
+	}
+	seen := 0
+	deadline := time.After(patience)
+	for {
+		e.mu.Lock()
+		for ; seen < len(e.list); seen++ {
+			switch ev := e.list[seen].(type) {
+			case redeliver.Committed:
+				delete(open, ev.State.ID)
+			case redeliver.DeadLettered:
+				delete(open, ev.State.ID)
+			}
+		}
+		e.mu.Unlock()
+		if len(open) == 0 {
+			return
+		}
+		select {
+		case <-e.more:
+		case <-deadline:
+			for id := range open {
+				t.Fatalf("%d of %d messages ended neither in a commit nor in the DLQ within %s, %s is one", len(open), len(ids), patience, id)
+			}
+		}
+	}
+}
+
+// noneEarly checks every attempt against the due time that was decided for it,
+// before any header was written or read.
+func (e *events) noneEarly(t *testing.T, before ...*events) {
+	t.Helper()
+	type nth struct {
+		id string
+		n  int
+	}
+	due := make(map[nth]time.Time)
+	for _, from := range append(before, e) {
+		for _, r := range all[redeliver.RetryScheduled](from) {
+			k := nth{r.State.ID, r.State.Attempts}
+			if was, ok := due[k]; !ok || r.State.Due.Before(was) { // a duplicate decides again
+				due[k] = r.State.Due
+			}
+		}
+	}
+	for _, a := range all[redeliver.Attempted](e) {
+		if a.State.Attempts == 0 {
+			continue
+		}
+		at, ok := due[nth{a.State.ID, a.State.Attempts}]
+		if !ok {
+			t.Errorf("attempt %d of %s was never scheduled", a.State.Attempt(), a.State.ID)
+		} else if a.Start.Before(at) {
+			t.Errorf("attempt %d of %s began %s before it was due", a.State.Attempt(), a.State.ID, at.Sub(a.Start))
+		}
+	}
+}
+
+// noFindings checks that no header was ignored.
+func (e *events) noFindings(t *testing.T) {
+	t.Helper()
+	for _, h := range all[redeliver.HeadersIgnored](e) {
+		t.Errorf("%s of %s has findings: %v", h.ID, h.Topic, h.Findings)
+	}
+}
+
+// attempts counts the attempts of each message.
+func (e *events) attempts() map[string]int {
+	n := make(map[string]int)
+	for _, a := range all[redeliver.Attempted](e) {
+		n[a.State.ID]++
+	}
+	return n
+}
+
+// joined waits until the client's n-th assignment.
+func (e *events) joined(t *testing.T, n int) {
+	t.Helper()
+	e.await(t, n, func(ev redeliver.Event) bool {
+		c, ok := ev.(redeliver.SubscriptionChanged)
+		return ok && c.Change == "assigned"
+	})
+}
+
+func text(hs []kgo.RecordHeader) string {
+	var b strings.Builder
+	for _, h := range hs {
+		if h.Value == nil {
+			fmt.Fprintf(&b, "%q=null ", h.Key)
+		} else {
+			fmt.Fprintf(&b, "%q=%q ", h.Key, h.Value)
+		}
+	}
+	return b.String()
+}
+
+// block parts a record's headers into the user's and redeliver's.
+func block(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[string]string) {
+	i := len(hs)
+	for j, h := range slices.Backward(hs) {
+		if h.Key == redeliver.HeaderAttempt {
+			i = j
+			break
+		}
+	}
+	ours = make(map[string]string)
+	for _, h := range hs[i:] {
+		ours[h.Key] = string(h.Value)
+	}
+	return hs[:i], ours
+}

@@ -1,0 +1,160 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// patience is for what must happen at last; nothing depends on how soon.
+const patience = time.Minute
+
+// fake starts a Kafka inside the test, with the given topics of four partitions.
+func fake(t *testing.T, topics ...string) *kfake.Cluster {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, topics...),
+		kfake.GroupMinSessionTimeout(time.Second), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// events collects what a client says.
+type events struct {
+	mu   sync.Mutex
+	list []redeliver.Event
+	more chan struct{}
+}
+
+func newEvents() *events { return &events{more: make(chan struct{}, 1)} }
+
+func (e *events) Event(ev redeliver.Event) {
+	e.mu.Lock()
+	e.list = append(e.list, ev)
+	e.mu.Unlock()
+	select {
+	case e.more <- struct{}{}:
+	default:
+	}
+}
+
+// await returns when n events satisfy what.
+func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []redeliver.Event {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		var found []redeliver.Event
+		e.mu.Lock()
+		for _, ev := range e.list {
+			if what(ev) {
+				found = append(found, ev)
+			}
+		}
+		e.mu.Unlock()
+		if len(found) >= n {
+			return found
+		}
+		select {
+		case <-e.more:
+		case <-deadline:
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			for _, ev := range e.list[max(0, len(e.list)-40):] {
+				t.Logf("%T %+v", ev, ev)
+			}
+			t.Fatalf("%d of %d events after %s", len(found), n, patience)
+		}
+	}
+}
+
+func is[E redeliver.Event](e redeliver.Event) bool { _, ok := e.(E); return ok }
+
+// open connects a client whose events go to the returned collection.
+func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
+	t.Helper()
+	ev := newEvents()
+	if cfg.Sink == nil {
+		cfg.Sink = ev
+	}
+	c, err := kafka.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c, ev
+}
+
+// route runs a Router with Retry around h until the test ends.
+func route(t *testing.T, c *kafka.Client, topic string, h message.NoPublishHandlerFunc) {
+	t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, watermill.NewSlogLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("h", topic, c.Subscriber(), h)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = router.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// write produces records with an independent client.
+func write(t *testing.T, c []string, recs ...*kgo.Record) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRetriesByLevelThenDLQ(t *testing.T) {
+	cluster := fake(t, "orders")
+	c, ev := open(t, kafka.Config{
+		Brokers: cluster.ListenAddrs(), Group: "billing",
+		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond)},
+	})
+	var mu sync.Mutex
+	var attempts []int
+	route(t, c, "orders", func(msg *message.Message) error {
+		st, ok := redeliver.FromContext(msg.Context())
+		if !ok {
+			t.Error("no state in the handler's context")
+		}
+		if time.Now().Before(st.Due) {
+			t.Errorf("attempt %d is early by %s", st.Attempt(), time.Until(st.Due))
+		}
+		mu.Lock()
+		attempts = append(attempts, st.Attempt())
+		mu.Unlock()
+		return errors.New("card declined")
+	})
+	write(t, cluster.ListenAddrs(), &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte("v")})
+	dead := ev.await(t, 1, is[redeliver.DeadLettered])[0].(redeliver.DeadLettered)
+	if dead.State.Reason != redeliver.ReasonExhausted || dead.State.Attempts != 3 || dead.Where != "orders.billing.dlq" || dead.State.Error != "card declined" {
+		t.Errorf("dead-lettered as %+v", dead)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(attempts) != 3 || attempts[0] != 1 || attempts[1] != 2 || attempts[2] != 3 {
+		t.Errorf("attempts %v, want 1 2 3", attempts)
+	}
+}

@@ -1,0 +1,277 @@
+package kafka_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+func failFirst(wait time.Duration) message.NoPublishHandlerFunc {
+	return func(msg *message.Message) error {
+		if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
+			if wait > 0 {
+				return redeliver.RetryAfter(errDeclined, wait)
+			}
+			return errDeclined
+		}
+		return nil
+	}
+}
+
+func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait  time.Duration
+		first string // where it waits first
+		hops  []string
+	}{
+		"shorter than all levels is held": {50 * time.Millisecond, "retry", nil},
+		"a level":                         {100 * time.Millisecond, "retry.100ms", nil},
+		"a level and a hold":              {150 * time.Millisecond, "retry.100ms", nil},
+		"longer than the largest level":   {700 * time.Millisecond, "retry.300ms", []string{"retry.300ms"}},
+		"two levels and a hold":           {450 * time.Millisecond, "retry.300ms", []string{"retry.100ms"}},
+		"far longer":                      {1250 * time.Millisecond, "retry.300ms", []string{"retry.300ms", "retry.300ms", "retry.300ms"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addrs := fake(t, "orders").ListenAddrs()
+			c2, ev := open(t, kafka.Config{
+				Brokers: addrs, Group: "billing",
+				// Without jitter, which would be held instead of hopped.
+				Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}},
+			})
+			route(t, c2, "orders", failFirst(c.wait))
+			recs, ids := orders("orders", 20)
+			write(t, addrs, recs...)
+			ev.awaitEnds(t, ids...)
+			ev.noneEarly(t)
+			ev.noFindings(t)
+			for _, s := range all[redeliver.RetryScheduled](ev) {
+				if s.Where != "orders.billing."+c.first {
+					t.Errorf("waits on %s first, want %s", s.Where, c.first)
+				}
+			}
+			for _, id := range ids {
+				var hops []string
+				for _, h := range all[redeliver.Hopped](ev) {
+					if h.State.ID == id {
+						hops = append(hops, h.To)
+					}
+				}
+				if len(hops) < len(c.hops) {
+					t.Fatalf("hops %v, want at least %v", hops, c.hops)
+				}
+				for i, want := range c.hops {
+					if hops[i] != "orders.billing."+want {
+						t.Errorf("hops %v, want %v first", hops, c.hops)
+					}
+				}
+			}
+		})
+	}
+}
+
+// An old level between two of the ladder's was taken for the bound of the lower
+// one: longer waits were believed to be garbage and ended with their level.
+func TestAnOldLevelDoesNotMakeLongerWaitsEarly(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	old, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{500 * time.Millisecond}}})
+	if err := old.Subscriber().SubscribeInitialize("orders"); err != nil {
+		t.Fatal(err)
+	}
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{200 * time.Millisecond, 5 * time.Second}}})
+	route(t, c, "orders", failFirst(1500*time.Millisecond))
+	write(t, addrs, order("orders", "a"))
+	ev.awaitEnds(t, "a")
+	ev.noneEarly(t)
+	ev.noFindings(t)
+}
+
+func TestLevelsOfAnOlderPolicyAreDrained(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	recs, ids := orders("orders", 1000)
+	was, before := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+		Backoff: redeliver.Fixed(4 * time.Second), Levels: []time.Duration{500 * time.Millisecond, 3 * time.Second},
+	}})
+	route(t, was, "orders", func(*message.Message) error { return errDeclined })
+	write(t, addrs, recs...)
+	before.await(t, len(ids), is[redeliver.RetryScheduled])
+	if err := was.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
+	route(t, now, "orders", failFirst(0))
+	ev.awaitEnds(t, ids...)
+	ev.noneEarly(t, before)
+	ev.noFindings(t)
+	if dead := all[redeliver.DeadLettered](ev); len(dead) > 0 {
+		t.Errorf("%d dead-lettered, %+v is one", len(dead), dead[0])
+	}
+}
+
+func TestADelayedPublishReachesEveryGroupOnceAndNotEarly(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	policy := redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}
+	billing, ev1 := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
+	mail, ev2 := open(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
+	ok := func(msg *message.Message) error {
+		if string(kafka.RecordFromContext(msg.Context()).Key) != "k-"+msg.UUID || string(msg.Payload) != msg.UUID {
+			t.Errorf("%s came as %q under key %q", msg.UUID, msg.Payload, kafka.RecordFromContext(msg.Context()).Key)
+		}
+		return nil
+	}
+	route(t, billing, "orders", ok)
+	route(t, mail, "orders", ok)
+	due := make(map[string]time.Time)
+	var msgs []*message.Message
+	var ids []string
+	for i, wait := range []time.Duration{20, 100, 250, 700, 1500} {
+		id := string(rune('a' + i))
+		msg := message.NewMessage(id, []byte(id))
+		kafka.SetKey(msg, []byte("k-"+id))
+		delay.Message(msg, delay.For(wait*time.Millisecond))
+		due[id] = time.Now().Add(wait * time.Millisecond)
+		msgs, ids = append(msgs, msg), append(ids, id)
+	}
+	if err := billing.Publisher().Publish("orders", msgs...); err != nil {
+		t.Fatal(err)
+	}
+	for name, ev := range map[string]*events{"billing": ev1, "mail": ev2} {
+		ev.awaitEnds(t, ids...)
+		ev.noFindings(t)
+		for _, a := range all[redeliver.Attempted](ev) {
+			if a.State.Attempt() != 1 || a.State.Group != name {
+				t.Errorf("%s got %s as attempt %d of group %s", name, a.State.ID, a.State.Attempt(), a.State.Group)
+			}
+			if early := due[a.State.ID].Sub(a.Start); early > time.Millisecond { // For counts from its own now
+				t.Errorf("%s got %s %s early", name, a.State.ID, early)
+			}
+		}
+	}
+	if n := count(t, addrs, "orders"); n != int64(len(ids)) {
+		t.Errorf("%d records on the origin, want %d", n, len(ids))
+	}
+	for name, ev := range map[string]*events{"billing": ev1, "mail": ev2} {
+		for id, n := range ev.attempts() {
+			if n != 1 {
+				t.Errorf("%s got %s %d times", name, id, n)
+			}
+		}
+	}
+}
+
+func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second}}}
+	recs, ids := orders("orders", 1000)
+	was, before := open(t, cfg)
+	route(t, was, "orders", func(*message.Message) error { return errDeclined })
+	write(t, addrs, recs...)
+	before.await(t, len(ids), is[redeliver.RetryScheduled])
+	if err := was.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	adm := kadm.NewClient(independent(t, addrs))
+	if _, err := adm.DeleteGroup(t.Context(), "billing"); err != nil {
+		t.Fatal(err)
+	}
+	offsets, err := adm.FetchOffsets(t.Context(), "billing")
+	if err == nil && len(offsets) > 0 {
+		t.Fatalf("offsets are still there: %v", offsets)
+	}
+	// Sarama's own default: what waits is read from the start even so.
+	cfg.Sarama = sarama.NewConfig()
+	now, ev := open(t, cfg)
+	route(t, now, "orders", failFirst(0))
+	ev.awaitEnds(t, ids...)
+	ev.noneEarly(t, before)
+	for id, n := range ev.attempts() {
+		if n != 1 {
+			t.Errorf("%s ran %d times; the origin's old records were to be skipped", id, n)
+		}
+	}
+}
+
+func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
+	for name, strategy := range strategies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addrs := fake(t, "orders").ListenAddrs()
+			write(t, addrs, order("orders", "old"))
+			// A first failure that was written before any member had joined:
+			// another member failed it and died before it committed anything.
+			c0, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
+			if err := c0.Subscriber().SubscribeInitialize("orders"); err != nil {
+				t.Fatal(err)
+			}
+			st := redeliver.State{
+				ID: "failed", Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().Add(100 * time.Millisecond),
+				FirstFailed: time.Now(), LastFailed: time.Now(), Source: redeliver.Source{Known: true, Partition: 1, Offset: 7},
+			}
+			put(t, addrs, ours("orders.billing.retry.100ms", "failed", st))
+			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}, Sarama: sarama.NewConfig()}
+			cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+			var oldSeen atomic.Int32
+			handler := func(msg *message.Message) error {
+				if msg.UUID == "old" {
+					oldSeen.Add(1)
+				}
+				return failFirst(0)(msg)
+			}
+			c1, ev1 := open(t, cfg)
+			route(t, c1, "orders", handler)
+			ev1.joined(t, 1)
+			cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+			c2, ev2 := open(t, cfg) // joins beside it: cooperative members get partitions late
+			route(t, c2, "orders", handler)
+			ev2.joined(t, 1)
+			recs, ids := orders("orders", 40)
+			write(t, addrs, recs...)
+			both := newEvents()
+			eventually(t, "all new records and the first failure end", func() bool {
+				both.list = nil
+				for _, ev := range []*events{ev1, ev2} {
+					for _, c := range all[redeliver.Committed](ev) {
+						both.list = append(both.list, c)
+					}
+				}
+				got := make(map[string]bool)
+				for _, c := range all[redeliver.Committed](both) {
+					got[c.State.ID] = true
+				}
+				for _, id := range append(ids, "failed") {
+					if !got[id] {
+						return false
+					}
+				}
+				return true
+			})
+			if oldSeen.Load() > 0 {
+				t.Error("the record from before the first join was delivered, the caller said Newest")
+			}
+		})
+	}
+}
+
+// ours is a record as redeliver writes it.
+func ours(topic, id string, st redeliver.State) *kgo.Record {
+	rec := order(topic, id)
+	for _, h := range st.AppendHeaders(nil) {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
+	}
+	return rec
+}
+
+var strategies = map[string]func() sarama.BalanceStrategy{
+	"range":              sarama.NewBalanceStrategyRange,
+	"cooperative sticky": sarama.NewBalanceStrategyCooperativeSticky,
+}

@@ -1,0 +1,251 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// sequence checks the order of each key's first deliveries over all members.
+type sequence struct {
+	mu      sync.Mutex
+	last    map[string]uint64
+	running map[string]bool
+	twice   int
+	total   int
+	seen    map[string]map[uint64]bool
+	wrong   []string
+}
+
+func newSequence() *sequence {
+	return &sequence{last: map[string]uint64{}, running: map[string]bool{}, seen: map[string]map[uint64]bool{}}
+}
+
+func (s *sequence) handle(member string, msg *message.Message, work func()) {
+	rec := kafka.RecordFromContext(msg.Context())
+	key, n := string(rec.Key), binary.BigEndian.Uint64(rec.Value)
+	s.mu.Lock()
+	if s.running[key] {
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: two of key %s at once", member, key))
+	}
+	s.running[key] = true
+	if s.seen[key] == nil {
+		s.seen[key] = map[uint64]bool{}
+	}
+	switch {
+	case s.seen[key][n]:
+		s.twice++
+	case n != s.last[key]+1:
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: key %s: %d after %d", member, key, n, s.last[key]))
+	}
+	if !s.seen[key][n] {
+		s.total++
+	}
+	s.seen[key][n] = true
+	s.last[key] = max(s.last[key], n)
+	s.mu.Unlock()
+	work()
+	s.mu.Lock()
+	s.running[key] = false
+	s.mu.Unlock()
+}
+
+func (s *sequence) done() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+func TestMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
+	const keys, each = 1000, 12
+	for name, strategy := range strategies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addrs := fake(t, "orders").ListenAddrs()
+			seq := newSequence()
+			join := func(member string) (*kafka.Client, *events) {
+				cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: sarama.NewConfig()}
+				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+				c, ev := open(t, cfg)
+				route(t, c, "orders", func(msg *message.Message) error {
+					seq.handle(member, msg, func() { time.Sleep(time.Millisecond) })
+					return nil
+				})
+				ev.joined(t, 1)
+				return c, ev
+			}
+			a, _ := join("a")
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				cl := independent(t, addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+				for n := range each {
+					for k := range keys {
+						cl.Produce(context.Background(), &kgo.Record{Topic: "orders", Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(n+1))}, nil)
+					}
+					if err := cl.Flush(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+			eventually(t, "the first member works", func() bool { return seq.done() > keys })
+			b, _ := join("b")
+			eventually(t, "two members work", func() bool { return seq.done() > 3*keys })
+			join("c")
+			if err := a.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "others work", func() bool { return seq.done() > 7*keys })
+			if err := b.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			<-written
+			eventually(t, "all are handled", func() bool { return seq.done() == keys*each })
+			seq.mu.Lock()
+			defer seq.mu.Unlock()
+			for i, w := range seq.wrong {
+				if i < 10 {
+					t.Error(w)
+				}
+			}
+			if seq.twice > 0 {
+				t.Errorf("%d deliveries were repeated, although every handler had time to finish", seq.twice)
+			}
+		})
+	}
+}
+
+func TestMembersThatComeAndGoLoseNoRetry(t *testing.T) {
+	for name, strategy := range strategies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addrs := fake(t, "orders").ListenAddrs()
+			recs, ids := orders("orders", 1500)
+			open1 := func() (*kafka.Client, *events) {
+				cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
+				}, Sarama: sarama.NewConfig()}
+				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+				c, ev := open(t, cfg)
+				route(t, c, "orders", func(msg *message.Message) error {
+					if st, _ := redeliver.FromContext(msg.Context()); st.Attempts < 2 {
+						return errDeclined
+					}
+					return nil
+				})
+				ev.joined(t, 1)
+				return c, ev
+			}
+			var evs []*events
+			a, ev := open1()
+			evs = append(evs, ev)
+			write(t, addrs, recs[:500]...)
+			b, ev := open1()
+			evs = append(evs, ev)
+			write(t, addrs, recs[500:1000]...)
+			if err := a.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, ev = open1()
+			evs = append(evs, ev)
+			write(t, addrs, recs[1000:]...)
+			if err := b.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			committed := make(map[string]int)
+			eventually(t, "every message is committed", func() bool {
+				clear(committed)
+				for _, ev := range evs {
+					for _, c := range all[redeliver.Committed](ev) {
+						committed[c.State.ID]++
+					}
+				}
+				return len(committed) == len(ids)
+			})
+			twice := 0
+			for _, n := range committed {
+				twice += n - 1
+			}
+			if twice > 0 {
+				t.Errorf("%d messages were committed twice, although every handler had time to finish", twice)
+			}
+			for i, ev := range evs {
+				ev.noneEarly(t, append(append([]*events{}, evs[:i]...), evs[i+1:]...)...)
+				ev.noFindings(t)
+			}
+		})
+	}
+}
+
+func TestCloseWaitsForHandlersInFlight(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)}
+	c, _ := open(t, cfg)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var left atomic.Bool
+	route(t, c, "orders", func(msg *message.Message) error {
+		close(entered)
+		<-leave
+		left.Store(true)
+		return msg.Context().Err()
+	})
+	put(t, addrs, order("orders", "a"))
+	<-entered
+	time.AfterFunc(300*time.Millisecond, func() { close(leave) })
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !left.Load() {
+		t.Error("Close returned before the handler")
+	}
+	if off := unacked(t, addrs, "billing", "orders", 0); off != 1 {
+		t.Errorf("committed up to %d, want 1: the handler had finished", off)
+	}
+}
+
+func TestWhatOutlivesTheDrainTimeoutComesBackUncounted(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
+	c, before := open(t, cfg)
+	entered := make(chan struct{})
+	route(t, c, "orders", func(msg *message.Message) error {
+		close(entered)
+		<-msg.Context().Done()
+		return msg.Context().Err()
+	})
+	put(t, addrs, order("orders", "a"))
+	<-entered
+	begin := time.Now()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took < 200*time.Millisecond {
+		t.Errorf("Close took %s, it did not wait for the drain timeout", took)
+	}
+	before.await(t, 1, is[redeliver.Abandoned])
+	if n := len(all[redeliver.RetryScheduled](before)) + len(all[redeliver.DeadLettered](before)); n > 0 {
+		t.Errorf("the attempt that the shutdown cut short was counted")
+	}
+	if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
+		t.Errorf("offset %d is committed", off)
+	}
+	c2, ev := open(t, cfg)
+	route(t, c2, "orders", func(*message.Message) error { return nil })
+	ev.awaitEnds(t, "a")
+	if a := all[redeliver.Attempted](ev); len(a) != 1 || a[0].State.Attempt() != 1 {
+		t.Errorf("came back as %+v, want attempt 1", a)
+	}
+}

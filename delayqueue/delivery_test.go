@@ -1,0 +1,84 @@
+package delayqueue_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+func TestDeliveryIsFoundInItsContext(t *testing.T) {
+	_, d := subscribe(&broker{}, t.Context())
+	ctx := context.WithValue(d, key{}, "value")
+	if delayqueue.FromContext(ctx) != d {
+		t.Error("the delivery is not in its context")
+	}
+	st, ok := redeliver.FromContext(ctx)
+	if !ok || st.ID != "orders/0/1" || st.Origin != "orders" || st.Group != "billing" || st.Attempt() != 1 || st.Source.Offset != 1 {
+		t.Errorf("the handler sees %+v, %v", st, ok)
+	}
+	if delayqueue.FromContext(t.Context()) != nil {
+		t.Error("there is a delivery in a context of nobody")
+	}
+}
+
+func TestDeliveryBringsItsState(t *testing.T) {
+	_, d := subscribe(&broker{}, t.Context())
+	d.Waited = &redeliver.State{ID: "7", Attempts: 2, Origin: "elsewhere"}
+	if st, _ := redeliver.FromContext(d); st != *d.Waited {
+		t.Errorf("the handler sees %+v", st)
+	}
+}
+
+// An attempt in place runs under a delivery of its own, below the same values
+// and with the same end.
+func TestDeliveryAfterAnAttemptInPlace(t *testing.T) {
+	session, end := context.WithCancel(t.Context())
+	defer end()
+	_, d := subscribe(&broker{}, session)
+	outer := context.WithValue(d, key{}, "value")
+	second := d.After(redeliver.State{ID: d.ID, Attempts: 1})
+	third := second.After(redeliver.State{ID: d.ID, Attempts: 2})
+	for i, next := range []*delayqueue.Delivery{second, third} {
+		ctx := next.Under(outer)
+		st, _ := redeliver.FromContext(ctx)
+		if st.Attempt() != i+2 || delayqueue.FromContext(ctx) != next || ctx.Value(key{}) != "value" {
+			t.Errorf("attempt %d: the handler sees %+v", i+2, st)
+		}
+		if next.Sub != d.Sub || next.Record != d.Record || next.ID != d.ID || next.Source != d.Source {
+			t.Errorf("attempt %d: the delivery is %+v", i+2, next)
+		}
+		if ended(ctx) {
+			t.Error("the context has ended")
+		}
+	}
+	end()
+	if !ended(third.Under(outer)) || !third.Lost() || !second.Lost() || !d.Lost() {
+		t.Error("the end of the session did not reach an attempt in place")
+	}
+}
+
+// The subscriber has the first delivery of a message and asks that one.
+func TestDeliveryKnowsThatALaterOneWasForwarded(t *testing.T) {
+	sub, d := subscribe(&broker{}, t.Context())
+	next := d.After(redeliver.State{ID: d.ID, Attempts: 1}).After(redeliver.State{ID: d.ID, Attempts: 2})
+	if d.Forwarded() || next.Forwarded() {
+		t.Fatal("forwarded before it was")
+	}
+	if err := sub.Forward(next, later(t, sub, next), errOurs); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Forwarded() || !next.Forwarded() {
+		t.Error("it was forwarded, and nobody knows")
+	}
+}
+
+// The end of a message's own context, which comes with its ack, is no loss.
+func TestDeliveryThatIsOverIsNotLost(t *testing.T) {
+	_, d := subscribe(&broker{}, t.Context())
+	d.End(nil)
+	if d.Lost() || !ended(d) {
+		t.Errorf("lost %v, ended %v", d.Lost(), ended(d))
+	}
+}

@@ -1,0 +1,176 @@
+package delayqueue_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+const (
+	ms     = time.Millisecond
+	second = time.Second
+	minute = time.Minute
+	hour   = time.Hour
+)
+
+// listed is a Backoff of somebody else's, which nobody has checked.
+type listed []time.Duration
+
+func (l listed) Delay(n int, _ float64) (time.Duration, bool) { return l[n%len(l)], true }
+func (l listed) Delays(n int) ([]time.Duration, time.Duration) {
+	return l[:min(n, len(l))], 0
+}
+
+func TestNewLadder(t *testing.T) {
+	fromBackOff := redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewExponentialBackOff() })
+	for _, c := range []struct {
+		name   string
+		policy redeliver.Policy
+		want   delayqueue.Ladder
+	}{
+		{"zero policy: exponential", redeliver.Policy{}, delayqueue.Ladder{second, 2 * second, 4 * second, minute, 10 * minute, hour}},
+		{"to its maximum", redeliver.Policy{MaxRetries: 12}, // no minute twice: a coarse rung that is planned anyway
+			delayqueue.Ladder{second, 2 * second, 4 * second, 8 * second, 16 * second, 32 * second, minute, hour}},
+		{"fixed, longer than the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(30 * second)},
+			delayqueue.Ladder{second, 5 * second, 30 * second, minute, 10 * minute, hour}},
+		{"fixed, between the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(3 * second)},
+			delayqueue.Ladder{second, 3 * second, minute, 10 * minute, hour}},
+		{"fixed, below the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(100 * ms)}, delayqueue.Ladder{100 * ms, minute, 10 * minute, hour}},
+		{"fixed, above the coarse rungs", redeliver.Policy{Backoff: redeliver.Fixed(2 * hour)}, delayqueue.Ladder{second, 5 * second, 2 * hour}},
+		{"RocketMQHTTP, 288 times the same", redeliver.Policy{Backoff: redeliver.RocketMQHTTP()},
+			delayqueue.Ladder{second, 5 * second, 5 * minute, 10 * minute, hour}},
+		{"not ascending", redeliver.Policy{Backoff: redeliver.Steps(30*second, 10*second, 30*second)},
+			delayqueue.Ladder{second, 5 * second, 10 * second, 30 * second, minute, 10 * minute, hour}},
+		{"parts of a millisecond", redeliver.Policy{Backoff: redeliver.Steps(1900 * time.Microsecond)}, delayqueue.Ladder{ms, minute, 10 * minute, hour}},
+		{"no retries", redeliver.Policy{MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second, minute}},
+		{"immediate retries only", redeliver.Policy{MaxRetries: 2, Immediate: 2}, delayqueue.Ladder{second, minute}},
+		{"immediate retries plan no wait", redeliver.Policy{MaxRetries: 3, Immediate: 2}, delayqueue.Ladder{second, minute, 10 * minute, hour}},
+		{"unlisted", redeliver.Policy{Backoff: fromBackOff}, delayqueue.Ladder{second, 5 * second, 30 * second, 2 * minute, 10 * minute, hour}},
+		{"unlisted, thinned", redeliver.Policy{Backoff: fromBackOff, MaxLevels: 1}, delayqueue.Ladder{second}},
+		{"levels given", redeliver.Policy{Levels: []time.Duration{7 * second, 9 * second}, MaxLevels: 1}, delayqueue.Ladder{7 * second, 9 * second}},
+		{"one level", redeliver.Policy{MaxLevels: 1}, delayqueue.Ladder{second}},
+		{"one level, no retries", redeliver.Policy{MaxLevels: 1, MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second}},
+		{"as many as planned", redeliver.Policy{MaxLevels: 3}, delayqueue.Ladder{second, 2 * second, 4 * second}},
+		// Levels of 0 made Path an endless loop.
+		{"a stranger's nonsense", redeliver.Policy{Backoff: listed{0, -second, time.Microsecond, math.MaxInt64, 3 * second}, MaxRetries: 9},
+			delayqueue.Ladder{second, 3 * second, minute, 10 * minute, hour}},
+		{"a stranger's nothing", redeliver.Policy{Backoff: listed{0}}, delayqueue.Ladder{second, minute}},
+	} {
+		if got := delayqueue.NewLadder(c.policy); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n got %v\nwant %v", c.name, got, c.want)
+		}
+	}
+}
+
+// The policy may be changed after its ladder was made.
+func TestNewLadderCopiesLevels(t *testing.T) {
+	levels := []time.Duration{second, minute}
+	l := delayqueue.NewLadder(redeliver.Policy{Levels: levels})
+	levels[0] = hour
+	if l[0] != second {
+		t.Errorf("the ladder is %v after the policy's levels were changed", l)
+	}
+}
+
+func TestEveryPlannedDelayIsOneHop(t *testing.T) {
+	for _, b := range []redeliver.Backoff{
+		redeliver.Exponential(), redeliver.RocketMQ(), redeliver.RocketMQHTTP(), redeliver.RocketMQHTTPOrdered(),
+		redeliver.Fixed(90 * second), redeliver.Steps(second, hour, 3*second), redeliver.ExponentialBackoff{Base: 10 * ms, Max: 24 * hour},
+	} {
+		p := redeliver.Policy{Backoff: b, MaxLevels: 64}
+		l := delayqueue.NewLadder(p)
+		delays, _, _ := p.Delays()
+		if len(delays) == 0 {
+			t.Errorf("%T plans nothing: this test tests nothing", b)
+		}
+		for _, d := range delays {
+			if path := l.Path(d); len(path) != 1 || path[0] != d {
+				t.Errorf("%T: %s waits on %v of %v", b, d, path, l)
+			}
+		}
+	}
+}
+
+// hops is how many hops the delays take on a ladder, by the greedy rule.
+func hops(l delayqueue.Ladder, delays []time.Duration) (n int) {
+	for _, d := range delays {
+		for _, level := range slices.Backward(l) {
+			n += int(d / level)
+			d %= level
+		}
+	}
+	return n
+}
+
+// optimum is the fewest hops that any most of the rungs allow, the smallest
+// among them.
+func optimum(rungs delayqueue.Ladder, delays []time.Duration, most int) int {
+	best := math.MaxInt
+	var choose func(chosen delayqueue.Ladder, from int)
+	choose = func(chosen delayqueue.Ladder, from int) {
+		if len(chosen) == most {
+			best = min(best, hops(chosen, delays))
+			return
+		}
+		for i := from; i < len(rungs); i++ {
+			choose(append(chosen, rungs[i]), i+1)
+		}
+	}
+	choose(delayqueue.Ladder{rungs[0]}, 1)
+	return best
+}
+
+func TestRocketMQFitsIntoEightLevels(t *testing.T) {
+	p := redeliver.Policy{Backoff: redeliver.RocketMQ()}
+	l := delayqueue.NewLadder(p)
+	delays, _, _ := p.Delays()
+	if len(l) > 8 || l[0] != second || len(delays) != 16 {
+		t.Fatalf("%d delays on %v: want 16 on at most 8 levels, the smallest 1s", len(delays), l)
+	}
+	p.MaxLevels = 64
+	all := delayqueue.NewLadder(p)
+	best, got := optimum(all, delays, 8), hops(l, delays)
+	t.Logf("%v: %d hops, the optimum is %d", l, got, best)
+	if got > best {
+		t.Errorf("%v takes %d hops for the 16 retries, the best eight of %v take %d", l, got, all, best)
+	}
+}
+
+func TestThinnedLaddersAreNearTheOptimum(t *testing.T) {
+	worst := 1.0
+	rapid.Check(t, func(t *rapid.T) {
+		unit := rapid.SampledFrom([]time.Duration{second, 5 * second, minute})
+		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration {
+			return unit.Draw(t, "unit") * time.Duration(rapid.IntRange(1, 60).Draw(t, "n"))
+		}), 1, 6).Draw(t, "steps")
+		p := redeliver.Policy{Backoff: redeliver.Steps(steps...), MaxRetries: len(steps), MaxLevels: 64}
+		all := delayqueue.NewLadder(p)
+		p.MaxLevels = rapid.IntRange(1, len(all)).Draw(t, "most")
+		l := delayqueue.NewLadder(p)
+		if len(l) != p.MaxLevels || l[0] != all[0] || !slices.IsSorted(l) {
+			t.Fatalf("%d of %v are %v", p.MaxLevels, all, l)
+		}
+		got, best := hops(l, steps), optimum(all, steps, p.MaxLevels)
+		worst = max(worst, float64(got)/float64(best))
+		if got > 3*best { // a third of a million draws had one above 2
+			t.Fatalf("%v on %v take %d hops, the optimum is %d", steps, l, got, best)
+		}
+	})
+	t.Logf("the worst ladder takes %.2f times the hops of the best one", worst)
+}
+
+// A ladder of one short level for long waits has as many hops as fit into the
+// memory of a small machine, so they must be reckoned, not listed.
+func TestThinningCountsHopsWithoutMakingThem(t *testing.T) {
+	p := redeliver.Policy{Backoff: redeliver.Steps(ms, redeliver.MaxWait), MaxLevels: 1}
+	if n := testing.AllocsPerRun(1, func() { delayqueue.NewLadder(p) }); n > 200 {
+		t.Errorf("NewLadder makes %v allocations", n)
+	}
+}
