@@ -1,0 +1,70 @@
+package brokerurl
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+// Sarama returns a client's configuration with the URL's TLS and SASL in it, and
+// sarama's defaults else, but for the group's start: at the oldest record.
+func (u URL) Sarama() *sarama.Config {
+	cfg := sarama.NewConfig()
+	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	cfg.Net.TLS.Enable = u.TLS
+	if u.TLS {
+		cfg.Net.TLS.Config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if u.SASL == "" {
+		return cfg
+	}
+	cfg.Net.SASL.Enable = true
+	cfg.Net.SASL.User, cfg.Net.SASL.Password = u.User, u.Password
+	switch u.SASL {
+	case ScramSHA256:
+		cfg.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA256
+		cfg.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{mechanism: scram.Auth.AsSha256Mechanism} }
+	case ScramSHA512:
+		cfg.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA512
+		cfg.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{mechanism: scram.Auth.AsSha512Mechanism} }
+	default:
+		cfg.Net.SASL.Mechanism = sarama.SASLTypePlaintext
+	}
+	return cfg
+}
+
+// conversation is franz-go's SCRAM as sarama wants it; sarama brings none.
+type conversation struct {
+	mechanism func(scram.Auth) sasl.Mechanism
+	session   sasl.Session
+	first     []byte
+	done      bool
+}
+
+// Begin implements [sarama.SCRAMClient].
+func (c *conversation) Begin(user, password, authzID string) (err error) {
+	c.session, c.first, err = c.mechanism(scram.Auth{Zid: authzID, User: user, Pass: password}).Authenticate(context.Background(), "")
+	return err
+}
+
+// Step implements [sarama.SCRAMClient].
+func (c *conversation) Step(challenge string) (string, error) {
+	switch {
+	case c.session == nil:
+		return "", errors.New("the SCRAM exchange was not begun")
+	case challenge == "" && c.first != nil:
+		first := c.first
+		c.first = nil
+		return string(first), nil
+	}
+	done, response, err := c.session.Challenge([]byte(challenge))
+	c.done = done
+	return string(response), err
+}
+
+// Done implements [sarama.SCRAMClient].
+func (c *conversation) Done() bool { return c.done }

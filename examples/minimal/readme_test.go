@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+)
+
+const root = "../.."
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Whoever copies the README's program gets one that compiles: this package.
+func TestReadmeShowsThisProgram(t *testing.T) {
+	program, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(readme(t), "```go\n")
+	shown, _, closed := strings.Cut(rest, "```\n")
+	if !found || !closed {
+		t.Fatal("the README has no Go program")
+	}
+	if shown != string(program) {
+		t.Error("the README's program is not examples/minimal/main.go: copy the file into it")
+	}
+}
+
+var (
+	links    = regexp.MustCompile(`\]\(([^)]+)\)`)
+	commands = regexp.MustCompile(`go run (\./\S+)`)
+)
+
+func TestReadmeLeadsSomewhere(t *testing.T) {
+	text := readme(t)
+	paths := links.FindAllStringSubmatch(text, -1)
+	for _, c := range commands.FindAllStringSubmatch(text, -1) {
+		paths = append(paths, []string{"", c[1] + "/main.go"})
+	}
+	seen := 0
+	for _, m := range paths {
+		path := m[1]
+		if strings.HasPrefix(path, "http") {
+			continue
+		}
+		seen++
+		if anchor, ok := strings.CutPrefix(path, "#"); ok {
+			if heading := "\n## " + strings.ReplaceAll(anchor, "-", " "); !strings.Contains(strings.ToLower(text), heading) {
+				t.Errorf("there is no heading for %s", path)
+			}
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+			t.Errorf("the README leads to %s: %v", path, err)
+		}
+	}
+	if seen < 10 {
+		t.Errorf("saw %d ways: this test does not read them", seen)
+	}
+}
+
+// A new field of the policy is told about.
+func TestReadmeNamesEveryFieldOfThePolicy(t *testing.T) {
+	text := readme(t)
+	for field := range reflect.TypeFor[redeliver.Policy]().Fields() {
+		if name := field.Name; !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("the README's table has no %s", name)
+		}
+	}
+	for reason := range map[redeliver.Reason]bool{
+		redeliver.ReasonExhausted: true, redeliver.ReasonPermanent: true, redeliver.ReasonTimeout: true,
+		redeliver.ReasonPanic: true, redeliver.ReasonExpired: true, redeliver.ReasonInvalidated: true,
+	} {
+		if !strings.Contains(text, "`"+string(reason)+"`") {
+			t.Errorf("the README does not name the reason %s", reason)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// inProcess is a Kafka in this process. What it is told to keep it keeps in a
+// directory, and synced: it survives a kill -9 of its own process, which a Kafka
+// of one's own would not even notice.
+type inProcess struct {
+	cluster *kfake.Cluster
+	dir     string
+	address string // the file that says where it listens
+}
+
+// startKafka starts it on what the last one left, or, fresh, on nothing.
+func startKafka(fresh bool) (*inProcess, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir() // no home
+	}
+	k := &inProcess{dir: filepath.Join(base, "redeliver", "quickstart")}
+	k.address = filepath.Join(k.dir, "address")
+	if addr := k.running(); addr != "" {
+		return nil, fmt.Errorf("another quickstart is running on %s, with its Kafka at %s: wait for its end, or end it", k.dir, addr)
+	}
+	if fresh {
+		if err := os.RemoveAll(k.dir); err != nil {
+			return nil, fmt.Errorf("wiping what the last run left: %w", err)
+		}
+	}
+	if err := os.MkdirAll(k.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making a place for the Kafka of this process: %w", err)
+	}
+	k.cluster, err = kfake.NewCluster(
+		kfake.NumBrokers(1), kfake.DataDir(filepath.Join(k.dir, "kafka")), kfake.SyncWrites(),
+		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("starting a Kafka in this process on %s: %w; --fresh begins anew", k.dir, err)
+	}
+	if err := os.WriteFile(k.address, []byte(k.brokers()[0]), 0o644); err != nil {
+		k.close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *inProcess) brokers() []string { return k.cluster.ListenAddrs() }
+
+func (k *inProcess) close() {
+	k.cluster.Close()
+	_ = os.Remove(k.address) // whoever finds it asks at the address whether it is true
+}
+
+// running is where another process has its Kafka on the same directory. The file
+// is there after a kill, too, and then nobody answers.
+func (k *inProcess) running() (addr string) {
+	text, err := os.ReadFile(k.address)
+	if err != nil {
+		return ""
+	}
+	addr = strings.TrimSpace(string(text))
+	cfg := sarama.NewConfig()
+	cfg.Metadata.Retry.Max = 0
+	client, err := sarama.NewClient([]string{addr}, cfg)
+	if err != nil {
+		return ""
+	}
+	_ = client.Close()
+	return addr
+}
+
+// makeTopics creates what a shop and a bank have before redeliver comes.
+func makeTopics(admin sarama.ClusterAdmin) error {
+	for _, name := range []string{topic, ledgerTopic} {
+		err := admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: 4, ReplicationFactor: -1}, false)
+		if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+			return fmt.Errorf("creating topic %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// screen writes the account of what happens, a line for each event. It is the
+// service's [redeliver.Sink].
+type screen struct {
+	out    io.Writer
+	colour bool
+	began  time.Time
+
+	mu    sync.Mutex
+	late  map[string]time.Duration // of the attempt that ran last, by id
+	again map[string]bool          // ids that the bank knew already
+	ready chan struct{}            // closed when the group reads
+	once  sync.Once
+}
+
+func newScreen(out *os.File, began time.Time) *screen {
+	info, err := out.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	return &screen{
+		out: out, began: began, late: map[string]time.Duration{}, again: map[string]bool{}, ready: make(chan struct{}),
+		colour: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+	}
+}
+
+// Colours, as ANSI has them.
+const (
+	plain  = ""
+	faint  = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// linef writes one event: when, which order, what, and more about it.
+func (s *screen) linef(colour, id, what, format string, args ...any) {
+	text := fmt.Sprintf("%-12s %s", what, fmt.Sprintf(format, args...))
+	if s.colour && colour != plain {
+		text = "\x1b[" + colour + "m" + text + "\x1b[0m"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.out, "%6.2fs  %-8s  %s\n", time.Since(s.began).Seconds(), id, text)
+}
+
+// sayf writes text that is no event.
+func (s *screen) sayf(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+// Event implements [redeliver.Sink].
+func (s *screen) Event(e redeliver.Event) {
+	switch e := e.(type) {
+	case redeliver.Attempted:
+		s.mu.Lock()
+		if due := e.State.Due; !due.IsZero() {
+			s.late[e.State.ID] = e.Start.Sub(due)
+		}
+		s.mu.Unlock()
+	case redeliver.Committed:
+		if s.isRepeat(e.State.ID) {
+			s.linef(faint, e.State.ID, "again", "on attempt %d: the bank knew the id and charged nothing", e.State.Attempt())
+			return
+		}
+		s.linef(green, e.State.ID, "charged", "on attempt %d%s", e.State.Attempt(), s.lateness(e.State.ID, 0))
+	case redeliver.RetryScheduled:
+		s.linef(yellow, e.State.ID, "retry in "+short(e.Delay), "attempt %d failed: %s%s; waits on %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), tail(e.Where))
+	case redeliver.Hopped:
+		s.linef(faint, e.State.ID, "hops", "from %s to %s", tail(e.From), tail(e.To))
+	case redeliver.DeadLettered:
+		s.linef(red, e.State.ID, "DLQ", "attempt %d failed: %s%s; reason %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), e.State.Reason)
+	case redeliver.SubscriptionChanged:
+		if e.Change == "assigned" {
+			s.once.Do(func() { close(s.ready) })
+		}
+		if e.Err != nil {
+			s.linef(red, "", e.Change, "%v", e.Err)
+		}
+	}
+}
+
+// reading tells whether the group reads.
+func (s *screen) reading() (bool, error) {
+	select {
+	case <-s.ready:
+		return true, nil
+	default:
+		return false, nil
+	}
+}
+
+// repeat notes that the bank was asked to charge an order twice.
+func (s *screen) repeat(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.again[id] = true
+}
+
+func (s *screen) isRepeat(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.again[id]
+	delete(s.again, id)
+	return was
+}
+
+// worthwhile is a lateness that is told also where the line is full.
+const worthwhile = 50 * time.Millisecond
+
+// lateness tells how long after its due time an attempt began, if it was so long
+// at least.
+func (s *screen) lateness(id string, least time.Duration) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	late, ok := s.late[id]
+	if !ok || late < least {
+		return ""
+	}
+	if late >= time.Second {
+		return fmt.Sprintf(", begun %.1f s after it was due", late.Seconds())
+	}
+	return fmt.Sprintf(", begun %.1f ms after it was due", late.Seconds()*1000)
+}
+
+// short is a duration in few characters.
+func short(d time.Duration) string {
+	return d.Round(time.Millisecond).String()
+}
+
+// tail is what is particular in the name of one of the group's topics.
+func tail(name string) string { return strings.TrimPrefix(name, topic+"."+group) }

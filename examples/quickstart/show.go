@@ -1,0 +1,295 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+)
+
+const (
+	ledgerTopic = "demo-ledger"
+
+	// patience is for what a broker must do at last: after a kill a real one
+	// waits for the session timeout until it believes it.
+	patience   = time.Minute
+	hesitation = 10 * time.Second // of a cluster, about a new topic
+	glance     = 100 * time.Millisecond
+	pace       = 150 * time.Millisecond // between two orders
+)
+
+// stage is what the service finds when it starts.
+type stage struct {
+	brokers []string
+	sarama  *sarama.Config
+	bank    *bank
+	screen  *screen
+	log     watermill.LoggerAdapter
+
+	desk  *kafka.Client // where orders are placed
+	books *books
+	close []func() // in the order of their making
+}
+
+// show starts the service on its stage, places orders, waits until each has
+// found its end, and counts them.
+func show(serve func(context.Context, *stage) error) {
+	code := 1
+	defer func() { os.Exit(code) }()
+	began := time.Now()
+	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	broker := flags.String("broker", os.Getenv(brokerurl.Env), "`URL` of a real Kafka, kafka://host:9092 (default $"+brokerurl.Env+", else a Kafka in this process)")
+	fresh := flags.Bool("fresh", false, "wipe what the Kafka in this process has kept")
+	err := flags.Parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "usage: quickstart [--broker URL | --fresh]")
+		flags.SetOutput(os.Stderr)
+		flags.PrintDefaults()
+		code = 0
+		return
+	}
+	if err == nil && (flags.NArg() > 0 || *fresh && *broker != "") {
+		err = errors.New("there are --broker URL or --fresh, and nothing else; what is in a real Kafka is not wiped")
+	}
+	s := &stage{brokers: nil, sarama: brokerurl.URL{}.Sarama(), screen: newScreen(os.Stdout, began)}
+	if err == nil && *broker != "" {
+		var u brokerurl.URL
+		if u, err = brokerurl.Parse(*broker); err == nil {
+			s.brokers, s.sarama = u.Hosts, u.Sarama()
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "quickstart: %v\n", err)
+		code = 2
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	defer s.strike()
+	if err := s.set(ctx, *fresh); err != nil {
+		fmt.Fprintf(os.Stderr, "quickstart: %v\n", err)
+		return
+	}
+	all, err := s.play(ctx, serve)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "quickstart: %v\n", err)
+	} else if all {
+		code = 0
+	}
+}
+
+// set prepares the stage.
+func (s *stage) set(ctx context.Context, fresh bool) error {
+	s.screen.sayf("redeliver quickstart: a service charges orders at a bank that has a bad day.")
+	if s.brokers == nil {
+		k, err := startKafka(fresh)
+		if err != nil {
+			return err
+		}
+		s.close = append(s.close, k.close)
+		s.brokers = k.brokers()
+		s.screen.sayf("Kafka runs in this process at %s and keeps its data in %s.", s.brokers[0], k.dir)
+	} else {
+		s.screen.sayf("Kafka is at %s; the topics begin with demo-.", strings.Join(s.brokers, ","))
+	}
+	s.log = watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+
+	var err error
+	s.desk, err = kafka.Open(ctx, kafka.Config{Brokers: s.brokers, Group: group, Policy: policy, Sarama: s.sarama, Sink: s.screen})
+	if err != nil {
+		return err
+	}
+	s.close = append(s.close, func() { _ = s.desk.Close(context.Background()) })
+	cfg := *s.sarama
+	cfg.Metadata.AllowAutoTopicCreation = false
+	cfg.Consumer.MaxWaitTime = glance
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Return.Successes = true
+	client, err := sarama.NewClient(s.brokers, &cfg)
+	if err != nil {
+		return err
+	}
+	s.close = append(s.close, func() { _ = client.Close() })
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return err
+	}
+	if err := makeTopics(admin); err != nil {
+		return err
+	}
+	ledger, err := sarama.NewSyncProducer(s.brokers, &cfg) // on connections of its own: a fetch that waits holds up a write
+	if err != nil {
+		return err
+	}
+	s.close = append(s.close, func() { _ = ledger.Close() })
+	s.bank = &bank{ledger: ledger, known: map[string]bool{}, repeated: s.screen.repeat}
+
+	var plan *kafka.Plan
+	if err := soon(ctx, func() (err error) { plan, err = s.desk.Plan(topic); return err }); err != nil {
+		return err
+	}
+	s.books = &books{client: client, admin: admin, waitings: []string{topic}}
+	var delays []string
+	for _, t := range plan.Topics {
+		switch t.Kind {
+		case "dlq":
+			s.books.dlq = t.Name
+		case "delay":
+			delays = append(delays, strings.TrimPrefix(t.Name, topic+"."+group+".retry."))
+			fallthrough
+		default:
+			s.books.waitings = append(s.books.waitings, t.Name)
+		}
+	}
+	s.screen.sayf("Orders come from %s; those that wait are on %s.%s.retry.{%s}.\n", topic, topic, group, strings.Join(delays, ","))
+	return nil
+}
+
+// soon does what needs a moment: a cluster takes a while until all of it knows a
+// new topic.
+func soon(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, hesitation)
+	defer cancel()
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(glance):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// strike takes the stage down, last things first.
+func (s *stage) strike() {
+	for _, c := range slices.Backward(s.close) {
+		c()
+	}
+}
+
+// play runs the service until all orders have found their end or ctx ends. It
+// returns whether all have.
+func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) error) (all bool, err error) {
+	var before *account
+	if err := soon(ctx, func() (err error) { before, err = s.books.balance(); return err }); err != nil {
+		return false, err
+	}
+	for id := range before.charged {
+		s.bank.known[id] = true
+	}
+	run, end := context.WithCancel(ctx)
+	defer end()
+	served := make(chan error, 1)
+	go func() { served <- serve(run, s) }()
+
+	placed, err := s.act(run, served, before)
+	end()
+	// The service ends before the last count: it commits what it has done.
+	if serr := <-served; err == nil && !(ctx.Err() != nil && errors.Is(serr, context.Canceled)) {
+		err = serr
+	}
+	if err != nil {
+		return false, err
+	}
+	var after *account
+	if err := soon(context.WithoutCancel(ctx), func() (err error) { after, err = s.books.balance(); return err }); err != nil {
+		return false, err
+	}
+	s.summary(after, placed, ctx.Err() != nil)
+	return len(after.lost) == 0 && (ctx.Err() != nil || len(after.waiting) == 0), nil
+}
+
+// act is what happens while the service runs: first what the last run left, then
+// new orders. It returns how many were placed.
+func (s *stage) act(ctx context.Context, served chan error, before *account) (placed int, err error) {
+	hint := time.AfterFunc(2*time.Second, func() {
+		s.screen.sayf("Waiting for the group: after a kill, Kafka takes up to 10 s to believe it.\n")
+	})
+	err = s.await(ctx, served, s.screen.reading)
+	hint.Stop()
+	if err != nil || ctx.Err() != nil {
+		return 0, err
+	}
+	if n := len(before.waiting); n > 0 {
+		s.screen.sayf("%d orders of an earlier run still wait: they come first.\n", n)
+	}
+	settled := func() (bool, error) {
+		ahead, err := s.books.ahead()
+		return err == nil && len(ahead) == 0, err
+	}
+	if err := s.await(ctx, served, settled); err != nil || ctx.Err() != nil {
+		return 0, err
+	}
+	for _, o := range newOrders(newRun(time.Now())) {
+		if err := s.place(o); err != nil {
+			return placed, err
+		}
+		placed++
+		select {
+		case <-time.After(pace):
+		case <-ctx.Done():
+			return placed, nil
+		}
+	}
+	return placed, s.await(ctx, served, settled)
+}
+
+// place sends an order to the service.
+func (s *stage) place(o order) error {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	s.screen.linef(faint, o.ID, "placed", "%s", o)
+	msg := message.NewMessage(o.ID, body)
+	kafka.SetKey(msg, []byte(o.Customer))
+	return s.desk.Publisher().Publish(topic, msg)
+}
+
+// await asks done until it is true, ctx ends, the service does, or patience is over.
+func (s *stage) await(ctx context.Context, served chan error, done func() (bool, error)) error {
+	late := time.After(patience)
+	for {
+		ok, err := done()
+		if ok {
+			return nil
+		}
+		select {
+		case err := <-served:
+			served <- err // for play
+			select {
+			case <-ctx.Done(): // both have ended
+				return nil
+			default:
+				return cmp.Or(err, errors.New("the service has ended by itself"))
+			}
+		case <-late:
+			return cmp.Or(err, fmt.Errorf("not all orders have found their end within %s; the next start carries on", patience))
+		case <-time.After(glance):
+		case <-ctx.Done():
+			return nil // interrupted, which is no failure
+		}
+	}
+}

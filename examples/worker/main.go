@@ -1,0 +1,106 @@
+// Command worker consumes one topic in one group and fails as it is told to. It
+// is for trying redeliver by hand and from scripts: what happens is written to
+// stdout, one JSON line for each event, each at once; everything else goes to
+// stderr.
+//
+//	worker --broker kafka://localhost:9092 --topic orders --group billing --fail 'attempt<3'
+//
+// The lines are {"event","id","topic","attempt","due","at","reason","key"}:
+//
+//	attempt      the handler was entered; attempt is the running one, due when it was due (not on a first delivery)
+//	commit       the message was acked; attempt is the one that succeeded
+//	retry        the message waits; attempt is how many were made, due when the next one is
+//	dead_letter  the message is in the DLQ; attempt is how many were made, reason why
+//
+// Times are RFC 3339 in UTC with milliseconds, topic is the origin. key is the
+// Kafka key as text; one that is no UTF-8, or begins with "base64:", is written
+// as "base64:" and its base64. A null key is left out.
+//
+// SIGTERM and SIGINT end it in order with exit status 0; a wrong call is 2, all
+// other failures are 1.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/middleware"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+
+	// drainTimeout bounds how long handlers may finish at the end.
+	drainTimeout = 5 * time.Second
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "worker: %v\n", err)
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
+
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	if err := work(ctx, o, newJournal(stdout, log), log); err != nil {
+		fmt.Fprintf(stderr, "worker: %v\n", err)
+		if _, wrong := errors.AsType[usageError](err); wrong {
+			return exitUsage
+		}
+		return exitFailed
+	}
+	return 0
+}
+
+// work consumes until ctx ends.
+func work(ctx context.Context, o options, j *journal, log *slog.Logger) (err error) {
+	b, err := connect(ctx, o, j)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*drainTimeout)
+		defer cancel()
+		if bad := b.close(closing); err == nil {
+			err = bad
+		}
+	}()
+	j.key = b.key
+
+	// The Router waits a little longer than the subscriber, for a handler that hangs.
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: drainTimeout + time.Second}, quiet(log))
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("worker", o.topic, b.subscriber, func(msg *message.Message) error {
+		j.attempt(msg)
+		return o.answer(msg)
+	})
+	return router.Run(ctx)
+}
+
+// quiet is Watermill's log without what it says when all is well.
+func quiet(log *slog.Logger) watermill.LoggerAdapter {
+	return watermill.NewSlogLoggerWithLevelMapping(log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
+}

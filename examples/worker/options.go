@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+)
+
+// options are the command line.
+type options struct {
+	broker       brokerurl.URL
+	topic, group string
+	policy       redeliver.Policy
+	maxInFlight  int
+	instanceID   string
+	createTopic  bool
+	work         time.Duration
+	answer       func(*message.Message) error
+}
+
+// usageError is a wrong call.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	var broker, backoff, fail string
+	var retries int
+	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // what is wrong is told once, by the caller
+	flags.StringVar(&broker, "broker", "", "`URL` of the broker: kafka://host:9092[,host2:9092], kafka+tls://user:password@host:9093?sasl=scram-sha-512 (default $"+brokerurl.Env+")")
+	flags.StringVar(&o.topic, "topic", "", "the `topic` to consume (required)")
+	flags.StringVar(&o.group, "group", "", "the consumer `group` (required)")
+	flags.IntVar(&retries, "retries", redeliver.DefaultMaxRetries, "retries after the first attempt, 0 for none; with --backoff rocketmq the default is its own 16")
+	flags.StringVar(&backoff, "backoff", "exponential:1s,60s", "the waits before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,..., rocketmq")
+	flags.DurationVar(&o.policy.Timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
+	flags.IntVar(&o.maxInFlight, "max-in-flight", 100, "how many messages are handled at once")
+	flags.StringVar(&fail, "fail", "never", "which attempts fail, a `rule`: never, always, permanent, 'attempt<N', header:NAME (the header holds the rule), hang, panic, exit")
+	flags.DurationVar(&o.work, "work", 0, "how long an attempt works before it answers")
+	flags.StringVar(&o.instanceID, "instance-id", "", "static membership: an `id` that no other process of the group has")
+	flags.BoolVar(&o.createTopic, "create-topic", false, "create the topic, with the broker's defaults, when it does not exist")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stderr, "usage: worker --broker URL --topic T --group G [flags]")
+			flags.SetOutput(stderr)
+			flags.PrintDefaults()
+		}
+		return o, err
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+
+	var errs []error
+	note := func(name string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", name, err))
+		}
+	}
+	if flags.NArg() > 0 {
+		errs = append(errs, fmt.Errorf("%q is no flag", flags.Arg(0)))
+	}
+	var err error
+	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)))
+	note("broker", err)
+	note("topic", required(o.topic))
+	note("group", required(o.group))
+	o.policy.Backoff, err = parseBackoff(backoff)
+	note("backoff", err)
+	switch {
+	case retries < 0:
+		note("retries", fmt.Errorf("is %d: must be 0 or more", retries))
+	case retries == 0:
+		o.policy.MaxRetries = redeliver.NoRetries
+	case given["retries"]:
+		o.policy.MaxRetries = retries // else what the backoff was drawn up for
+	}
+	note("timeout", positive(o.policy.Timeout))
+	if o.maxInFlight < 1 {
+		note("max-in-flight", fmt.Errorf("is %d: must be 1 or more", o.maxInFlight))
+	}
+	r, err := parseRule(fail)
+	note("fail", err)
+	o.answer = answer(r, o.work)
+	return o, errors.Join(errs...)
+}
+
+func required(value string) error {
+	if value == "" {
+		return errors.New("is required")
+	}
+	return nil
+}
+
+func positive(d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("is %s: must be longer than nothing", d)
+	}
+	return nil
+}
+
+// parseBackoff reads "exponential:1s,60s", "fixed:1s", "steps:1s,5s,30s", "rocketmq".
+func parseBackoff(text string) (redeliver.Backoff, error) {
+	name, list, _ := strings.Cut(text, ":")
+	var delays []time.Duration
+	if list != "" {
+		for s := range strings.SplitSeq(list, ",") {
+			d, err := time.ParseDuration(s)
+			if err != nil || d <= 0 {
+				return nil, fmt.Errorf("%q is no wait: write 1s, 1m30s or the like", s)
+			}
+			delays = append(delays, d)
+		}
+	}
+	switch {
+	case name == "exponential" && len(delays) == 0:
+		return redeliver.Exponential(), nil
+	case name == "exponential" && len(delays) == 2:
+		return redeliver.ExponentialBackoff{Base: delays[0], Max: delays[1]}, nil
+	case name == "fixed" && len(delays) == 1:
+		return redeliver.Fixed(delays[0]), nil
+	case name == "steps" && len(delays) > 0:
+		return redeliver.Steps(delays...), nil
+	case name == "rocketmq" && len(delays) == 0:
+		return redeliver.RocketMQ(), nil
+	default:
+		return nil, fmt.Errorf("is %q: must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq", text)
+	}
+}

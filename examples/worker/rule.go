@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// rule says how an attempt of a message ends.
+type rule func(msg *message.Message, attempt int) error
+
+var errTold = errors.New("failed as told")
+
+// rules are those without a parameter.
+var rules = map[string]rule{
+	"never":     func(*message.Message, int) error { return nil },
+	"always":    func(*message.Message, int) error { return errTold },
+	"permanent": func(*message.Message, int) error { return redeliver.Permanent(errTold) },
+	// It ignores its context, as handlers that hang do, and so outlives its timeout.
+	"hang":  func(*message.Message, int) error { select {} },
+	"panic": func(*message.Message, int) error { panic("panicked as told") },
+	// The end of the process, with nothing committed, flushed or closed.
+	"exit": func(*message.Message, int) error {
+		os.Exit(exitFailed)
+		return nil
+	},
+}
+
+// parseRule reads a rule of --fail.
+func parseRule(text string) (rule, error) {
+	if name, ok := strings.CutPrefix(text, "header:"); ok {
+		if name == "" {
+			return nil, errors.New("header: needs the name of a header behind it")
+		}
+		return headerRule(name), nil
+	}
+	return parsePlain(text)
+}
+
+// parsePlain reads a rule that may stand in a header.
+func parsePlain(text string) (rule, error) {
+	if number, ok := strings.CutPrefix(text, "attempt<"); ok {
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q: behind attempt< stands a whole number from 1", text)
+		}
+		return func(_ *message.Message, attempt int) error {
+			if attempt < n {
+				return fmt.Errorf("%w: attempt %d of %d that fail", errTold, attempt, n-1)
+			}
+			return nil
+		}, nil
+	}
+	if r, ok := rules[text]; ok {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%q is no rule: there are never, always, permanent, attempt<N, header:NAME, hang, panic, exit", text)
+}
+
+// headerRule does what the message's own header says. A message without the
+// header succeeds; one with a header that cannot be read is dead-lettered.
+func headerRule(name string) rule {
+	return func(msg *message.Message, attempt int) error {
+		text, ok := msg.Metadata[name]
+		if !ok {
+			return nil
+		}
+		r, err := parsePlain(text)
+		if err != nil {
+			return redeliver.Permanent(fmt.Errorf("header %s: %w", name, err))
+		}
+		return r(msg, attempt)
+	}
+}
+
+// answer is the handler: it works for a while and ends as the rule says.
+func answer(r rule, work time.Duration) func(*message.Message) error {
+	return func(msg *message.Message) error {
+		if work > 0 {
+			select {
+			case <-time.After(work):
+			case <-msg.Context().Done():
+				return msg.Context().Err()
+			}
+		}
+		state, _ := redeliver.FromContext(msg.Context())
+		return r(msg, state.Attempt())
+	}
+}

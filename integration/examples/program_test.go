@@ -1,0 +1,156 @@
+// Package examples_test builds the programs of examples/ and runs them as a user
+// would: from outside, by their flags, their output and their exit status.
+package examples_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is for what must happen at last; nothing depends on how soon.
+const patience = 90 * time.Second
+
+var programs string // the directory of the built programs
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "redeliver-examples-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	// These tests wait most of their time; go test lets only as many wait at once
+	// as there are processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	build := exec.Command("go", "build", "-o", dir, "./examples/quickstart", "./examples/worker")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the examples: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// program is one run of a program.
+type program struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string   // of its stdout, closed at its end
+	ended chan struct{} // closed when it has been waited for
+	err   error         // of Wait
+
+	mu     sync.Mutex
+	stderr bytes.Buffer
+}
+
+// start starts a built program; it is killed with the test.
+func start(t *testing.T, env []string, name string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(filepath.Join(programs, name), args...), lines: make(chan string, 1000), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stderr = p
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		defer close(p.lines)
+		scanner := bufio.NewScanner(out)
+		for scanner.Scan() {
+			p.lines <- scanner.Text()
+		}
+		p.err = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		for range p.lines { // so that its end is not held up
+		}
+		<-p.ended
+		if t.Failed() {
+			t.Logf("stderr of %s %s:\n%s", name, strings.Join(args, " "), p.errors())
+		}
+	})
+	return p
+}
+
+// Write takes the program's stderr.
+func (p *program) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stderr.Write(b)
+}
+
+func (p *program) errors() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stderr.String()
+}
+
+// next is the next line of stdout. ok is false at its end.
+func (p *program) next() (line string, ok bool) {
+	p.t.Helper()
+	select {
+	case line, ok = <-p.lines:
+		return line, ok
+	case <-time.After(patience):
+		p.t.Fatalf("%s wrote nothing for %s", p.cmd.Args, patience)
+		return "", false
+	}
+}
+
+// rest is all lines until the program ends.
+func (p *program) rest() []string {
+	p.t.Helper()
+	var all []string
+	for {
+		line, ok := p.next()
+		if !ok {
+			return all
+		}
+		all = append(all, line)
+	}
+}
+
+// signal sends a signal.
+func (p *program) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// status waits for the program's end, and is its exit status; -1 for a signal.
+func (p *program) status() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end within %s", p.cmd.Args, patience)
+	}
+	var exit *exec.ExitError
+	if p.err != nil && !errors.As(p.err, &exit) {
+		p.t.Fatal(p.err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,207 @@
+package examples_test
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// home is an environment in which the quickstart finds nothing from before.
+func home(t *testing.T) []string {
+	dir := t.TempDir()
+	return []string{"HOME=" + dir, "XDG_CACHE_HOME=" + dir, "REDELIVER_BROKER="}
+}
+
+var counted = regexp.MustCompile(`^ +(\d+)  (orders placed|charged on attempt \d+|in the DLQ, [a-z]+|still waiting|lost|charged twice)`)
+
+// summary is the counts at the end of a quickstart's output.
+func summary(lines []string) map[string]int {
+	counts := map[string]int{}
+	for _, line := range lines {
+		if m := counted.FindStringSubmatch(line); m != nil {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				panic(err)
+			}
+			counts[m[2]] = n
+		}
+	}
+	return counts
+}
+
+// checkSummary checks the counts of one run.
+func checkSummary(t *testing.T, got map[string]int) {
+	t.Helper()
+	want := map[string]int{
+		"orders placed": 10, "charged on attempt 1": 6, "charged on attempt 2": 1, "charged on attempt 3": 1,
+		"in the DLQ, permanent": 1, "in the DLQ, exhausted": 1, "still waiting": 0, "lost": 0,
+	}
+	for what, n := range want {
+		if have, ok := got[what]; !ok || have != n {
+			t.Errorf("%s: %d (in the summary: %t), want %d", what, have, ok, n)
+		}
+	}
+}
+
+func show(t *testing.T, lines []string) {
+	t.Helper()
+	if t.Failed() {
+		t.Logf("stdout:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// The README's first command: in under 20 seconds every order is charged or in
+// the DLQ; and --fresh knows nothing of it.
+func TestQuickstart(t *testing.T) {
+	t.Parallel()
+	env := home(t)
+	for _, args := range [][]string{nil, {"--fresh"}} {
+		began := time.Now()
+		p := start(t, env, "quickstart", args...)
+		lines := p.rest()
+		if status, took := p.status(), time.Since(began); status != 0 || took > 20*time.Second {
+			t.Errorf("%v: exit status %d after %s, want 0 within 20s", args, status, took)
+		} else {
+			t.Logf("report: quickstart %v took %s", args, took.Round(100*time.Millisecond))
+		}
+		checkSummary(t, summary(lines))
+		if text := strings.Join(lines, "\n"); strings.Contains(text, "\x1b") {
+			t.Error("there are colours, and nobody sees them: stdout is no terminal")
+		}
+		show(t, lines)
+	}
+}
+
+// Killed in the middle, twice, and interrupted once: nothing is lost, and
+// the next start first finishes what waits.
+func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
+	t.Parallel()
+	env := home(t)
+	placed := 0
+	for _, moment := range []struct {
+		line string // it is ended when it has written this
+		with os.Signal
+	}{
+		{"-05  placed", os.Kill},
+		{"-08  retry in 1s", os.Kill},
+		{"-08  retry in 2s", os.Interrupt},
+	} {
+		p := start(t, env, "quickstart")
+		var lines []string
+		for {
+			line, ok := p.next()
+			if !ok {
+				show(t, append(lines, p.errors()))
+				t.Fatalf("it ended by itself before %q", moment.line)
+			}
+			lines = append(lines, line)
+			if strings.Contains(line, "  placed") {
+				placed++
+			}
+			// What was left by the run before may say the same: this run's
+			// orders come behind that.
+			if strings.Contains(line, moment.line) && strings.Contains(strings.Join(lines, "\n"), "-01  placed") {
+				break
+			}
+		}
+		p.signal(moment.with)
+		for _, line := range p.rest() {
+			lines = append(lines, line)
+			if strings.Contains(line, "  placed") {
+				placed++
+			}
+		}
+		status := p.status()
+		if moment.with == os.Kill {
+			if status != -1 {
+				t.Errorf("exit status %d of a killed process", status)
+			}
+			continue
+		}
+		got := summary(lines)
+		if status != 0 || got["still waiting"] == 0 || got["lost"] != 0 {
+			t.Errorf("interrupted at %q: exit status %d, summary %v; want 0, some that wait, none lost", moment.line, status, got)
+		}
+		show(t, lines)
+	}
+	p := start(t, env, "quickstart")
+	lines := p.rest()
+	if status := p.status(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, "of an earlier run still wait: they come first.") {
+		t.Error("it does not say that orders of an earlier run wait")
+	}
+	got := summary(lines)
+	placed += 10
+	// A kill may come between a line on the screen and the broker's confirmation.
+	if n := got["orders placed"]; n > placed || n < placed-3 {
+		t.Errorf("%d orders placed; %d lines said so", n, placed)
+	}
+	ends := 0
+	for what, n := range got {
+		if strings.HasPrefix(what, "charged on") || strings.HasPrefix(what, "in the DLQ") {
+			ends += n
+		}
+	}
+	if _, told := got["lost"]; !told || got["lost"] != 0 || got["still waiting"] != 0 || got["charged twice"] != 0 || ends != got["orders placed"] {
+		t.Errorf("summary %v: want every order to have one end, none waiting, none lost", got)
+	}
+	show(t, lines)
+}
+
+// Two of them must not write to one directory.
+func TestQuickstartRefusesToRunTwice(t *testing.T) {
+	t.Parallel()
+	env := home(t)
+	first := start(t, env, "quickstart")
+	for {
+		line, ok := first.next()
+		if !ok {
+			t.Fatal("the first ended by itself")
+		}
+		if strings.Contains(line, "placed") {
+			break
+		}
+	}
+	for _, args := range [][]string{nil, {"--fresh"}} {
+		second := start(t, env, "quickstart", args...)
+		if status := second.status(); status != 1 || !strings.Contains(second.errors(), "another quickstart is running") {
+			t.Errorf("the second, with %v: exit status %d, %q", args, status, second.errors())
+		}
+	}
+}
+
+func TestQuickstartOnARealKafka(t *testing.T) {
+	t.Parallel()
+	p := start(t, home(t), "quickstart", "--broker", "kafka://"+strings.Join(brokers.RequireKafka(t), ","))
+	lines := p.rest()
+	if status := p.status(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	got := summary(lines)
+	if got["orders placed"] != 10 {
+		t.Logf("report: the broker held %d orders of other runs", got["orders placed"]-10)
+	} else {
+		checkSummary(t, got)
+	}
+	if _, told := got["lost"]; !told || got["lost"] != 0 || got["still waiting"] != 0 {
+		t.Errorf("summary %v: want none waiting, none lost", got)
+	}
+	show(t, lines)
+}
+
+func TestQuickstartUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--broker", "amqp://host:1"}, {"--broker", "kafka://h:1", "--fresh"}, {"now"}, {"--faster"}} {
+		p := start(t, home(t), "quickstart", args...)
+		if status := p.status(); status != 2 || p.errors() == "" {
+			t.Errorf("%v: exit status %d, stderr %q; want 2 and why", args, status, p.errors())
+		}
+	}
+}
