@@ -22,6 +22,17 @@ type slogSink struct{ log *slog.Logger }
 
 // Event implements [Sink].
 func (s slogSink) Event(e Event) {
+	switch e.(type) {
+	case Attempted, Committed, Hopped, Published:
+		// Every message has some of these: ask before anything is made of them.
+		if !s.log.Enabled(context.Background(), slog.LevelDebug) {
+			return
+		}
+	}
+	s.write(e)
+}
+
+func (s slogSink) write(e Event) {
 	level, text, st, err := describe(e)
 	if !s.log.Enabled(context.Background(), level) {
 		return

@@ -47,12 +47,12 @@ func (b *broker) write(ctx context.Context, where string, st redeliver.State, an
 	return where, nil
 }
 
-func (b *broker) Schedule(ctx context.Context, _ *delayqueue.Delivery, st redeliver.State) (string, error) {
-	return b.write(ctx, "level", st, b.schedule)
+func (b *broker) Schedule(ctx context.Context, _ *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	return b.write(ctx, "level", *st, b.schedule)
 }
 
-func (b *broker) DeadLetter(ctx context.Context, _ *delayqueue.Delivery, st redeliver.State) (string, error) {
-	return b.write(ctx, "dlq", st, b.bury)
+func (b *broker) DeadLetter(ctx context.Context, _ *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	return b.write(ctx, "dlq", *st, b.bury)
 }
 
 func (b *broker) Event(e redeliver.Event) {
@@ -105,7 +105,7 @@ func deliver(sub *delayqueue.Subscription, session context.Context) *delayqueue.
 }
 
 // later is a decision to retry d.
-func later(t *testing.T, sub *delayqueue.Subscription, d *delayqueue.Delivery) redeliver.Decision {
+func later(t *testing.T, sub *delayqueue.Subscription, d *delayqueue.Delivery) *redeliver.Decision {
 	t.Helper()
 	dec := sub.Decide(d.State(), errOurs, time.Now())
 	if dec.Action != redeliver.RetryLater {

@@ -37,7 +37,8 @@ type Delivery struct {
 	// writes; nil for a first delivery.
 	Waited *redeliver.State
 
-	first      *Delivery // what this one follows, see After; nil for itself
+	first      *Delivery                       // what this one follows, see After; nil for itself
+	latest     atomic.Pointer[redeliver.State] // of the last After
 	mu         sync.Mutex
 	forwarding chan struct{} // while it is forwarded; closed when that is over
 	forwarded  atomic.Bool
@@ -70,6 +71,7 @@ func (d *Delivery) Value(key any) any {
 // After is the same delivery after one more attempt in this process.
 func (d *Delivery) After(st redeliver.State) *Delivery {
 	next := &Delivery{Sub: d.Sub, Record: d.Record, ID: d.ID, Source: d.Source, Waited: &st, first: d.root()}
+	d.root().latest.Store(&st)
 	next.Begin(d.parent)
 	return next
 }
@@ -101,6 +103,10 @@ func (d *Delivery) State() (st redeliver.State) {
 // ReadState sets st, which must be the zero State, to State. A State is large
 // enough for its copies to show where every message makes one.
 func (d *Delivery) ReadState(st *redeliver.State) {
+	if latest := d.latest.Load(); latest != nil {
+		*st = *latest
+		return
+	}
 	if d.Waited != nil {
 		*st = *d.Waited
 		return

@@ -33,7 +33,7 @@ func TestForwardTellsOnlyWhatIsConfirmed(t *testing.T) {
 		if got := b.seen(); !slices.Equal(got, c.log) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.log)
 		}
-		if !d.Forwarded() || b.wrote[0] != dec.State || dec.State.Policy != sub.Policy.Fingerprint() {
+		if !d.Forwarded() || b.wrote[0] != dec.State || dec.State.Policy != delayqueue.Fingerprint(sub.Policy) {
 			t.Errorf("%s: wrote %+v, decided %+v", c.name, b.wrote[0], dec.State)
 		}
 	}
@@ -93,7 +93,7 @@ func TestForwardBuriesWhatCannotBeHeld(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		st := b.wrote[0]
-		if st.Reason != redeliver.ReasonUnschedulable || !st.Due.IsZero() || st.Attempts != 1 || st.Policy != sub.Policy.Fingerprint() {
+		if st.Reason != redeliver.ReasonUnschedulable || !st.Due.IsZero() || st.Attempts != 1 || st.Policy != delayqueue.Fingerprint(sub.Policy) {
 			t.Errorf("buried as %+v", st)
 		}
 		if told := events[redeliver.DeadLettered](b); len(told) != 1 || told[0].State != st || !errors.Is(told[0].Err, errOurs) {

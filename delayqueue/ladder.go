@@ -1,6 +1,8 @@
 package delayqueue
 
 import (
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -57,6 +59,14 @@ func NewLadder(p redeliver.Policy) Ladder {
 	}
 	slices.Sort(rungs)
 	return thin(slices.Compact(rungs), delays, p.MaxLevels)
+}
+
+// Fingerprint names a policy and the ladder that is made of it: what waits under
+// another one may stand on a level that this one would not choose.
+func Fingerprint(p redeliver.Policy) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, p.Fingerprint(), NewLadder(p))
+	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 // thin takes rungs away, one at a time, until most are left: always the one

@@ -76,3 +76,14 @@ func TestNoNameButTheCanonicalOneIsRead(t *testing.T) {
 		}
 	})
 }
+
+// The ladder is a part of the name: a level that an older ladder had must not
+// make this one doubt a due time.
+func TestFingerprintKnowsTheLadder(t *testing.T) {
+	p := redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}
+	q := p
+	q.Levels = []time.Duration{time.Second, time.Minute}
+	if a, b := delayqueue.Fingerprint(p), delayqueue.Fingerprint(q); a == b || a != delayqueue.Fingerprint(p) {
+		t.Errorf("%s and %s", a, b)
+	}
+}

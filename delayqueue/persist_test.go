@@ -72,7 +72,7 @@ func TestPersistOpensTheGateWithTheLastMessage(t *testing.T) {
 			up[i] = make(chan struct{})
 			d := deliver(sub, t.Context())
 			wg.Go(func() {
-				_, err := sub.Persist(d, d.State(), func(context.Context) (string, error) {
+				_, err := sub.Persist(d, &redeliver.State{ID: d.ID}, func(context.Context) (string, error) {
 					select {
 					case <-up[i]:
 						return "there", nil
@@ -180,7 +180,7 @@ func TestPersistIsDetachedFromTheMessagesContext(t *testing.T) {
 
 func TestFingerprintIsReckonedOnce(t *testing.T) {
 	sub, _ := subscribe(&broker{}, t.Context())
-	if got := sub.Fingerprint(); got != sub.Policy.Fingerprint() || got == "" {
+	if got := sub.Fingerprint(); got != delayqueue.Fingerprint(sub.Policy) || got == "" {
 		t.Errorf("fingerprint %q", got)
 	}
 	if n := testing.AllocsPerRun(10, func() { sub.Fingerprint() }); n > 0 {

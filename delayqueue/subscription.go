@@ -13,7 +13,8 @@ import (
 
 // Scheduler writes a message to where it waits. An adapter implements it.
 type Scheduler interface {
-	// Schedule writes a copy of d's record, with st as its state, to where it
+	// Schedule writes a copy of d's record, with st as its state (which must
+	// be neither kept nor changed), to where it
 	// waits until st.Due and comes back to st.Group alone. It returns where
 	// that is (also with an error) and nil only when the broker has confirmed
 	// the write.
@@ -21,14 +22,14 @@ type Scheduler interface {
 	// It tries once, within ctx: the caller tries again. It may be called by
 	// many goroutines at once, and may block until ctx ends. A wait that the
 	// broker cannot hold is a redeliver.UnschedulableError.
-	Schedule(ctx context.Context, d *Delivery, st redeliver.State) (where string, err error)
+	Schedule(ctx context.Context, d *Delivery, st *redeliver.State) (where string, err error)
 }
 
 // DeadLetters writes a message to the DLQ. An adapter implements it.
 type DeadLetters interface {
 	// DeadLetter writes a copy of d's record, with st as its state, to the DLQ
 	// of the subscription. All that is said of Schedule holds here too.
-	DeadLetter(ctx context.Context, d *Delivery, st redeliver.State) (where string, err error)
+	DeadLetter(ctx context.Context, d *Delivery, st *redeliver.State) (where string, err error)
 }
 
 // Pace of repeated publishes: the first pause, the longest, and the time that
@@ -70,19 +71,21 @@ func (s *Subscription) Tell(e redeliver.Event) {
 	}
 }
 
-// Decide asks the policy about the answer of an attempt that ran under st.
-func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) redeliver.Decision {
+// Decide asks the policy about the answer of an attempt that ran under st. The
+// decision is behind a pointer because it is large, and handlers' goroutines are
+// young: every copy on their stacks would make these grow.
+func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := s.Policy.Decide(st, err, now)
 	dec.State.Policy = s.Fingerprint()
-	return dec
+	return &dec
 }
 
-// Fingerprint is the policy's fingerprint, reckoned once.
+// Fingerprint is [Fingerprint] of the policy, reckoned once.
 func (s *Subscription) Fingerprint() string {
 	if p := s.fingerprint.Load(); p != nil {
 		return *p
 	}
-	name := s.Policy.Fingerprint()
+	name := Fingerprint(s.Policy)
 	s.fingerprint.Store(&name)
 	return name
 }
@@ -95,20 +98,20 @@ func (s *Subscription) Fingerprint() string {
 // A message moves on once: a second Forward of it waits for the first and does
 // nothing when that has succeeded. Both a middleware and the subscriber may
 // want to, where a handler nacks its message and returns an error.
-func (s *Subscription) Forward(d *Delivery, dec redeliver.Decision, cause error) error {
+func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error) error {
 	root := d.root()
 	if !root.claim() {
 		return nil
 	}
 	defer root.release()
-	where, err := s.Persist(d, dec.State, func(ctx context.Context) (string, error) {
+	where, err := s.Persist(d, &dec.State, func(ctx context.Context) (string, error) {
 		if dec.Action == redeliver.DeadLetter {
-			return s.DeadLetters.DeadLetter(ctx, d, dec.State)
+			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
 		}
-		where, err := s.Scheduler.Schedule(ctx, d, dec.State)
+		where, err := s.Scheduler.Schedule(ctx, d, &dec.State)
 		if errors.Is(err, redeliver.ErrUnschedulable) {
-			dec = s.Policy.Unschedulable(dec.State, err)
-			return s.DeadLetters.DeadLetter(ctx, d, dec.State)
+			*dec = s.Policy.Unschedulable(dec.State, err)
+			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
 		}
 		return where, err
 	})
@@ -127,7 +130,7 @@ func (s *Subscription) Forward(d *Delivery, dec redeliver.Decision, cause error)
 // the tries there is a growing pause with the gate closed; the handler does not
 // run again. It gives up, with [ErrAbandoned], only when the message is lost to
 // this process. write returns where it writes to, also with an error.
-func (s *Subscription) Persist(d *Delivery, st redeliver.State, write func(context.Context) (string, error)) (string, error) {
+func (s *Subscription) Persist(d *Delivery, st *redeliver.State, write func(context.Context) (string, error)) (string, error) {
 	timeout := s.SendTimeout
 	if timeout <= 0 {
 		timeout = DefaultSendTimeout
@@ -156,7 +159,7 @@ func (s *Subscription) Persist(d *Delivery, st redeliver.State, write func(conte
 			}
 		}
 		wait := pause.NextBackOff()
-		s.Tell(redeliver.PublishFailed{State: st, Where: where, Err: err, Try: try, Retry: wait})
+		s.Tell(redeliver.PublishFailed{State: *st, Where: where, Err: err, Try: try, Retry: wait})
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -166,7 +169,7 @@ func (s *Subscription) Persist(d *Delivery, st redeliver.State, write func(conte
 	}
 }
 
-func (s *Subscription) written(dec redeliver.Decision, where string, cause error) {
+func (s *Subscription) written(dec *redeliver.Decision, where string, cause error) {
 	if s.Sink == nil {
 		return
 	}

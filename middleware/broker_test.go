@@ -57,12 +57,12 @@ func (b *broker) write(ctx context.Context, where string, d *delayqueue.Delivery
 	return where, nil
 }
 
-func (b *broker) Schedule(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
-	return b.write(ctx, "level", d, st)
+func (b *broker) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	return b.write(ctx, "level", d, *st)
 }
 
-func (b *broker) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
-	return b.write(ctx, "dlq", d, st)
+func (b *broker) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	return b.write(ctx, "dlq", d, *st)
 }
 
 func (b *broker) Event(e redeliver.Event) {

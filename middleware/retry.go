@@ -60,11 +60,15 @@ func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	if d == nil {
 		return nil, ErrNoSubscription
 	}
+	if d.Lost() { // it lay ready when its session ended, and comes back
+		return nil, delayqueue.ErrAbandoned
+	}
 	run, w := msg, r.watch(d.Sub.Policy.Timeout)
 	for ctx := outer; ; {
 		if d.Sub.Policy.Invalid != nil {
 			if err := invalid(d, run); err != nil {
-				return nil, d.Sub.Forward(d, d.Sub.Decide(d.State(), err, time.Now()), err)
+				_, err = failed(d, err)
+				return nil, err
 			}
 		}
 		a := &attempt{d: d, msg: msg, run: run}
@@ -82,20 +86,33 @@ func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 		if a.answered() {
 			return nil, err // the Router's nack does nothing any more
 		}
-		if d.Lost() {
-			d.Sub.Tell(redeliver.Abandoned{State: d.State(), Err: err})
-			return nil, fmt.Errorf("%w: %w", delayqueue.ErrAbandoned, err)
-		}
-		dec := d.Sub.Decide(d.State(), err, time.Now())
-		if dec.Action != redeliver.RetryNow {
-			return nil, d.Sub.Forward(d, dec, err)
+		next, err := failed(d, err)
+		if next == nil {
+			return nil, err
 		}
 		// Once more, in place: with a fresh message, because the handler may
 		// have changed this one, under a delivery that knows of the attempt.
-		d = d.After(dec.State)
+		d = next
 		ctx = d.Under(outer)
 		run = d.Record.Message()
 	}
+}
+
+// failed does what the policy says of a failure. It returns the delivery to run
+// again at once, or nil and what the Router is to be told. It stands apart, with
+// what it calls, because the frame of handle is on the stack of every message.
+//
+//go:noinline
+func failed(d *delayqueue.Delivery, err error) (again *delayqueue.Delivery, _ error) {
+	if d.Lost() {
+		d.Sub.Tell(redeliver.Abandoned{State: d.State(), Err: err})
+		return nil, fmt.Errorf("%w: %w", delayqueue.ErrAbandoned, err)
+	}
+	dec := d.Sub.Decide(d.State(), err, time.Now())
+	if dec.Action == redeliver.RetryNow {
+		return d.After(dec.State), nil
+	}
+	return nil, d.Sub.Forward(d, dec, err)
 }
 
 // invalid asks Policy.Invalid; a panic of it is an answer too.

@@ -35,9 +35,9 @@ func newPubSub(p redeliver.Policy) *pubsub {
 	return ps
 }
 
-func (ps *pubsub) Schedule(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
+func (ps *pubsub) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	where, err := ps.broker.Schedule(ctx, d, st)
-	ps.wrote <- st
+	ps.wrote <- *st
 	return where, err
 }
 

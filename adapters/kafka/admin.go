@@ -19,7 +19,16 @@ type admin struct {
 }
 
 // topics returns the metadata of all topics that the client may see.
-func (a admin) topics() (map[string]*sarama.TopicMetadata, error) {
+func (a admin) topics() (topics map[string]*sarama.TopicMetadata, err error) {
+	for range 3 { // a connection that was idle for long may be dead
+		if topics, err = a.askTopics(); err == nil {
+			return topics, nil
+		}
+	}
+	return nil, err
+}
+
+func (a admin) askTopics() (map[string]*sarama.TopicMetadata, error) {
 	broker := a.client.LeastLoadedBroker()
 	if broker == nil {
 		return nil, fmt.Errorf("kafka: listing topics: %w", sarama.ErrOutOfBrokers)

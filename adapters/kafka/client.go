@@ -109,9 +109,14 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
 // Close ends all subscribers, waits until their handlers are done or the drain
 // timeout is over, writes what was handed over, and disconnects. When ctx ends
-// before, it returns ctx's error and goes on in the background; nothing is lost
-// either way. A second Close does nothing.
+// meanwhile, it returns ctx's error and goes on in the background; nothing is
+// lost either way. A ctx that has ended before (the one whose end began the
+// shutdown) bounds nothing: Config.DrainTimeout and SendTimeout do. A second
+// Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
 	c.mu.Lock()
 	subs, was := c.subs, c.closed
 	c.closed = true

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver/delayqueue"
@@ -11,30 +12,49 @@ import (
 // within the drain timeout.
 var errMoved = errors.New("kafka: the partition was revoked or the subscriber closed, and the drain timeout is over")
 
-// drain is the end of a lane: nothing new is begun, what waits is given up, and
-// what is in flight may finish within the drain timeout, so that the member that
-// reads the partition next begins behind it. over is true when the whole session
-// ends, not only this partition's part in it.
+// shortly is how long a drain waits for what comes due by itself.
+const shortly = 250 * time.Millisecond
+
+// drain is the end of a lane: what waits is given up, and what is in flight may
+// finish within the drain timeout, so that the member that reads the partition
+// next begins behind it. What stands below a record that was handed out is still
+// begun: without it the mark would stay below, and all above would come twice.
+// over is true when the whole session ends, not only this partition's part in it.
 func (l *lane) drain(over bool) {
-	if l.next != nil {
-		l.end(outcome{l.next, abandoned})
-		l.next = nil
-	}
-	if l.slot {
-		<-l.slots
-		l.slot = false
-	}
-	if over {
-		l.pullBack()
-	}
+	l.draining = true
+	l.forget()
 	l.poll()
-	l.watch()
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
 	defer deadline.Stop()
-	for waiting := true; waiting && len(l.inFlight) > 0; {
+	// What lies ready is left to a consumer that goes on taking: pulled back
+	// under its hands it would leave gaps as well.
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	lying, began := -1, time.Now()
+	for waiting := true; waiting; {
+		due := l.dueSoon(began)
+		out := l.r.out
+		if !l.prepare() {
+			out = nil
+		}
+		l.watch()
+		if len(l.inFlight) == 0 && !l.choose() && due == nil {
+			break
+		}
 		select {
+		case out <- l.peek():
+			l.sent()
 		case o := <-l.events:
 			l.end(o)
+		case <-due:
+		case <-look.C: // and see whether a slot is free
+			if n := len(l.r.out); over && n > 0 && n == lying { // nobody takes them
+				l.begun = 0
+				l.forget()
+				l.pullBack()
+			} else {
+				lying = n
+			}
 		case <-deadline.C:
 			waiting = false
 		}
@@ -43,9 +63,46 @@ func (l *lane) drain(over bool) {
 	l.mark()
 	l.cancel(errMoved)
 	close(l.gone)
+	if l.slot {
+		<-l.slots
+	}
 	for range l.inFlight {
 		<-l.slots
 	}
+}
+
+// owed tells whether an entry stands below one that was handed out.
+func (l *lane) owed(e *entry) bool { return e.number < l.begun }
+
+// forget gives up what is ready and not owed.
+func (l *lane) forget() {
+	other := func(e *entry) bool { return !l.owed(e) }
+	l.ready.items, l.ready.head = slices.DeleteFunc(l.ready.items[l.ready.head:], other), 0
+	l.freed = slices.DeleteFunc(l.freed, other)
+	if l.chosen != nil && !l.owed(l.chosen) {
+		l.chosen = nil
+	}
+	if l.next != nil && !l.owed(l.next) {
+		l.end(outcome{l.next, abandoned})
+		l.next = nil
+	}
+}
+
+// dueSoon lets go what is due, of what stands below a record that was handed
+// out, and tells when more of it will be within a short while.
+func (l *lane) dueSoon(began time.Time) <-chan time.Time {
+	if l.hold == nil || l.track.first >= l.begun {
+		return nil
+	}
+	now := time.Now()
+	l.release(now)
+	l.forget()
+	at, ok := l.hold.Next()
+	if !ok || at.Sub(began) > shortly {
+		return nil
+	}
+	l.timer.Reset(at.Sub(now))
+	return l.timer.C
 }
 
 // pullBack takes back the messages that lie ready and that nobody has taken:

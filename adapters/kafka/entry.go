@@ -46,6 +46,8 @@ type queue struct {
 
 func (q *queue) empty() bool { return q.head == len(q.items) }
 
+func (q *queue) peek() *entry { return q.items[q.head] }
+
 func (q *queue) push(e *entry) { q.items = append(q.items, e) }
 
 func (q *queue) pop() *entry {
@@ -96,7 +98,9 @@ func (l *lane) free(e *entry) {
 		return
 	}
 	if e.behind != nil {
-		l.ready.push(e.behind)
+		if !l.draining || l.owed(e.behind) {
+			l.freed = append(l.freed, e.behind)
+		}
 	} else if l.keys[e.key] == e {
 		delete(l.keys, e.key)
 	}
@@ -181,7 +185,7 @@ func (l *lane) nack(e *entry) {
 }
 
 // forward writes an entry in flight to where dec says, without a handler.
-func (l *lane) forward(e *entry, dec redeliver.Decision, cause error) {
+func (l *lane) forward(e *entry, dec *redeliver.Decision, cause error) {
 	go func() {
 		o := outcome{e, forwarded}
 		if err := l.r.sub.Forward(e.d, dec, cause); err != nil {

@@ -30,19 +30,26 @@ type forwarder struct {
 
 // Schedule implements [delayqueue.Scheduler]. A wait that is too short for a
 // level is held by the reader of the retry topic.
-func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
+func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	now := time.Now()
 	topic := f.layout.place(st.Due, now)
 	if wait := st.Due.Sub(now); wait > f.layout.maxWait {
 		return topic, &redeliver.UnschedulableError{Wait: wait, Max: f.layout.maxWait}
 	}
-	return topic, f.write(ctx, topic, d, &st)
+	return topic, f.write(ctx, topic, d, st)
+}
+
+// hop writes a waiting message to the next place where it waits. How long it
+// waits in all was looked at when it was scheduled; each level it can hold.
+func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	topic := f.layout.place(st.Due, time.Now())
+	return topic, f.write(ctx, topic, d, st)
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].
-func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st redeliver.State) (string, error) {
+func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	topic := f.layout.find(deadTopic, 0).name
-	return topic, f.write(ctx, topic, d, &st)
+	return topic, f.write(ctx, topic, d, st)
 }
 
 // publish writes a delayed publish to its topic at last, as its publisher made it.

@@ -109,7 +109,12 @@ func route(t *testing.T, c *kafka.Client, topic string, h message.NoPublishHandl
 	router.AddConsumerHandler("h", topic, c.Subscriber(), h)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = router.Run(ctx) }()
+	go func() {
+		defer close(done)
+		if err := router.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
 	t.Cleanup(func() { cancel(); <-done })
 }
 

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -13,12 +14,11 @@ import (
 
 // Bounds of what a lane keeps in memory.
 const (
-	readAhead = 1024                   // records read that wait for a slot or their key
-	holdSoft  = 1024                   // waiting records above which the partition pauses
-	holdHard  = 4096                   // waiting records above which nothing more is read
-	soon      = time.Second            // what is due so soon is read whatever waits
-	patience  = 250 * time.Millisecond // how long a full lane blocks before it pauses
-	glance    = 50 * time.Millisecond  // how often a blocked lane looks at what is in flight
+	readAhead = 4096                  // records read that wait for a slot or their key
+	holdSoft  = 1024                  // waiting records above which the partition pauses
+	holdHard  = 4096                  // the same when the last one is due soon
+	soon      = time.Second           // what is due so soon is read although many wait
+	glance    = 50 * time.Millisecond // how often a blocked lane looks at what is in flight
 )
 
 // lane is one partition in one session. Everything in it belongs to the one
@@ -42,19 +42,22 @@ type lane struct {
 	events chan outcome
 	gone   chan struct{} // closed when the lane listens no more
 
-	track tracker
-	hold  *delayqueue.Hold[*entry]
-	keys  map[uint64]*entry // the last of each key that is under way
-	ready queue
-	next  *entry // has a slot and waits for somebody to take it
+	track  tracker
+	hold   *delayqueue.Hold[*entry]
+	keys   map[uint64]*entry // the last of each key that is under way
+	ready  queue             // in the order in which they were read, or came due
+	freed  []*entry          // were behind their key, and are not any more
+	chosen *entry            // the one that gets the next slot
+	next   *entry            // has a slot and waits for somebody to take it
 
+	begun     uint64 // one above the highest number that was handed out
+	draining  bool
 	slot      bool // a slot without an entry yet
 	backlog   int  // read, not held, not in flight
 	inFlight  map[*entry]struct{}
 	unwatched []*entry // in flight, and nobody waits for their ack
 	moved     bool     // the mark has moved since it was told
 	paused    bool
-	fullSince time.Time
 	timer     *time.Timer
 }
 
@@ -101,6 +104,7 @@ func (l *lane) run() {
 		if !open {
 			break
 		}
+		l.balance()
 		busy = l.send() || busy
 		busy = l.poll() || busy
 		select {
@@ -165,7 +169,7 @@ func (l *lane) send() (busy bool) {
 // prepare makes sure that next stands, if something is ready and a slot is free.
 func (l *lane) prepare() bool {
 	for l.next == nil {
-		if l.ready.empty() || l.r.sub.Gate.Closed() {
+		if l.r.sub.Gate.Closed() || !l.choose() {
 			return false
 		}
 		if !l.slot {
@@ -176,8 +180,8 @@ func (l *lane) prepare() bool {
 				return false
 			}
 		}
-		e := l.ready.pop()
-		l.slot = false
+		e := l.chosen
+		l.chosen, l.slot = nil, false
 		l.backlog--
 		l.inFlight[e] = struct{}{}
 		if e.then != toHandler {
@@ -189,7 +193,27 @@ func (l *lane) prepare() bool {
 	return true
 }
 
+// choose says which entry gets the next slot. Those that waited for their key
+// come first: they were read before the others, and the lowest unsettled record,
+// for which a partition that is too far ahead waits, may be one of them.
+func (l *lane) choose() bool {
+	if l.chosen != nil {
+		return true
+	}
+	for i, e := range l.freed {
+		if l.reach(e) {
+			l.chosen, l.freed = e, slices.Delete(l.freed, i, i+1)
+			return true
+		}
+	}
+	if !l.ready.empty() && l.reach(l.ready.peek()) {
+		l.chosen = l.ready.pop()
+	}
+	return l.chosen != nil
+}
+
 func (l *lane) sent() {
+	l.begun = max(l.begun, l.next.number+1)
 	l.unwatched = append(l.unwatched, l.next)
 	l.next = nil
 }
@@ -263,7 +287,6 @@ func (l *lane) report(o outcome) {
 // block waits until something can be done. It is false when the session is over
 // or the partition revoked.
 func (l *lane) block(over <-chan struct{}) bool {
-	l.balance(time.Now())
 	var in <-chan *sarama.ConsumerMessage
 	if l.listens() {
 		in = l.claim.Messages()
@@ -274,7 +297,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 	if l.next == nil {
 		out = nil
 		l.watch()
-		if !l.ready.empty() {
+		if l.choose() {
 			if l.r.sub.Gate.Closed() {
 				opened = l.r.sub.Gate.Opened()
 			} else if !l.slot {
@@ -311,9 +334,6 @@ func (l *lane) patience(now time.Time) time.Duration {
 	if len(l.unwatched) > 0 {
 		d = glance
 	}
-	if !l.fullSince.IsZero() && !l.paused {
-		d = min(d, patience)
-	}
 	if l.hold != nil {
 		if at, ok := l.hold.Next(); ok {
 			d = min(d, at.Sub(now))
@@ -327,45 +347,38 @@ func (l *lane) patience(now time.Time) time.Duration {
 
 // wants tells whether the lane has room for more records.
 func (l *lane) wants() bool {
-	if l.backlog >= readAhead || l.track.span() >= l.r.span(l.hold) {
-		return false
+	if l.hold == nil {
+		return l.backlog < readAhead
 	}
-	return l.hold == nil || l.hold.Len() < holdSoft || l.hold.Len() < holdHard && time.Until(l.hold.Last()) < soon
-}
-
-// listens tells whether the lane reads. A paused one still reads what is under
-// way, a fetch or two: a cooperative revocation shows only behind it.
-func (l *lane) listens() bool {
-	return l.wants() || l.paused && (l.hold == nil || !l.hold.Full())
-}
-
-// balance pauses the partition when the lane has been full for a while, and
-// resumes it when there is room.
-func (l *lane) balance(now time.Time) {
-	tp := map[string][]int32{l.topic: {l.partition}}
-	switch wants := l.wants(); {
-	case wants && l.paused && l.roomy():
-		l.r.group.Resume(tp)
-		l.paused = false
-		l.fullSince = time.Time{}
-	case wants:
-		l.fullSince = time.Time{}
-	case l.paused:
-	case l.fullSince.IsZero() && l.hold == nil:
-		l.fullSince = now
-	case l.hold != nil || now.Sub(l.fullSince) >= patience:
-		l.r.group.Pause(tp)
-		l.paused = true
-	}
+	return l.backlog < readAhead && (l.hold.Len() < holdSoft || l.hold.Len() < holdHard && time.Until(l.hold.Last()) < soon)
 }
 
 // roomy is wants with some distance, so that a lane does not pause and resume
 // for every record.
 func (l *lane) roomy() bool {
-	if l.backlog > readAhead/2 || l.track.span() > l.r.span(l.hold)*3/4 {
-		return false
+	if l.hold == nil {
+		return l.backlog <= readAhead/2
 	}
-	return l.hold == nil || l.hold.Len() < holdSoft/4 || time.Until(l.hold.Last()) < soon
+	return l.backlog <= readAhead/2 && (l.hold.Len() < holdSoft/4 || l.hold.Len() < holdHard/2 && time.Until(l.hold.Last()) < soon)
+}
+
+// listens tells whether the lane reads. It always does: a partition that is not
+// read holds up the fetches of all others from the same broker, and a
+// cooperative revocation shows only behind what is under way. A full lane pauses
+// instead, and what comes after that is a fetch or two.
+func (l *lane) listens() bool { return l.hold == nil || !l.hold.Full() }
+
+// balance pauses the partition when the lane is full and resumes it when there
+// is room.
+func (l *lane) balance() {
+	switch {
+	case l.paused && l.roomy():
+		l.r.group.Resume(map[string][]int32{l.topic: {l.partition}})
+		l.paused = false
+	case !l.paused && !l.wants():
+		l.r.group.Pause(map[string][]int32{l.topic: {l.partition}})
+		l.paused = true
+	}
 }
 
 // mark tells the group how far it may commit.
@@ -376,13 +389,11 @@ func (l *lane) mark() {
 	}
 }
 
-// span bounds how many records a partition may be ahead of its lowest unsettled
-// one. What waits in a hold is unsettled by nature and has a bound of its own.
-func (r *reader) span(hold *delayqueue.Hold[*entry]) int {
-	if hold != nil {
-		return 4 * holdHard
-	}
-	return spanFactor * r.client.cfg.MaxInFlight
+// reach tells whether a record may be handed out: a partition is never more than
+// so far ahead of its lowest unsettled record. What waits in a hold is unsettled
+// by nature and has a bound of its own.
+func (l *lane) reach(e *entry) bool {
+	return l.hold != nil || int(e.number-l.track.first) < spanFactor*l.r.client.cfg.MaxInFlight
 }
 
 // end takes an entry out of flight.

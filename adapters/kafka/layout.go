@@ -73,13 +73,23 @@ func (c *Client) layout(topic string) (*layout, error) {
 		return nil, err
 	}
 	origin := there[topic]
+	for range 4 { // a topic that was created just now is not known everywhere
+		if origin != nil {
+			break
+		}
+		time.Sleep(250 * time.Millisecond)
+		if there, err = c.admin.topics(); err != nil {
+			return nil, err
+		}
+		origin = there[topic]
+	}
 	if origin == nil {
 		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
 	}
 	policy := c.cfg.policy(topic)
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: policy, ladder: delayqueue.NewLadder(policy),
-		partitions: int32(len(origin.Partitions)), maxWait: redeliver.MaxWait, fingerprint: policy.Fingerprint(),
+		partitions: int32(len(origin.Partitions)), maxWait: redeliver.MaxWait, fingerprint: delayqueue.Fingerprint(policy),
 	}
 	settings, err := c.admin.settings(topic)
 	if err != nil {
@@ -88,7 +98,7 @@ func (c *Client) layout(topic string) (*layout, error) {
 	if l.largest, err = strconv.Atoi(settings[topic]["max.message.bytes"]); err != nil {
 		l.largest = 1 << 20
 	}
-	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"]))
+	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
 	return l, nil
 }
 
@@ -124,16 +134,19 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 }
 
 // ownSettings is how our topics are created, everything explicit.
-func (l *layout) ownSettings(minInSync string) map[string]string {
+func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	s := map[string]string{
 		"cleanup.policy": "delete",
-		"retention.ms":   "-1", "retention.bytes": "-1",
+		// A due time is compared with the time of the write by the same clock.
+		"message.timestamp.type": "CreateTime",
+		"retention.ms":           "-1", "retention.bytes": "-1",
 		// The active segment is never given back: keep it small.
 		"segment.bytes":                  strconv.Itoa(16 << 20),
 		"unclean.leader.election.enable": "false",
 		// The origin's limit is for batches as its producers compressed them;
-		// a record may be larger on its way through here.
-		"max.message.bytes": strconv.Itoa(max(l.largest+headerRoom, 2*l.largest)),
+		// a record may be larger on its way through here. Ours gathers up to a
+		// bound of its own, batch.
+		"max.message.bytes": strconv.Itoa(max(l.largest+headerRoom, 2*l.largest, batch+headerRoom)),
 	}
 	if minInSync != "" {
 		s["min.insync.replicas"] = minInSync
@@ -218,9 +231,9 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 				l.maxWait = min(l.maxWait, kept/retentionFactor)
 			}
 		}
-		needed := l.largest + redeliver.MaxHeaderBytes
+		needed := max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes)
 		if have, err := strconv.Atoi(s["max.message.bytes"]); err == nil && have < needed {
-			refuse("max.message.bytes", fmt.Sprintf("must be at least %d: the largest record of %s and our headers", needed, l.origin))
+			refuse("max.message.bytes", fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
 		}
 	}
 	return ps.Err()

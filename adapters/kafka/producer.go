@@ -20,6 +20,7 @@ type producer struct {
 	// compressed it, and they must fit on their way through here too: packer
 	// makes a second producer, that compresses, when the first record needs it.
 	// It is nil in that producer itself.
+	most    int // the largest record for this one
 	packer  func() (*producer, error)
 	packing sync.Mutex
 	packed  *producer
@@ -40,8 +41,15 @@ func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.most = cfg.Producer.MaxMessageBytes
 	p.packer = func() (*producer, error) {
 		packed := *cfg
+		// One record a batch, of any size that the broker takes. The limit of
+		// a topic is for the batch: that is why the other producer, which
+		// gathers, keeps to sarama's own bound.
+		packed.Producer.MaxMessageBytes = int(sarama.MaxRequestSize) - 1<<20
+		packed.Producer.Flush.MaxMessages = 1
+		packed.Producer.Flush.Messages, packed.Producer.Flush.Bytes = 0, 0
 		packed.Producer.Compression = sarama.CompressionGZIP
 		if packed.Version.IsAtLeast(sarama.V2_1_0_0) {
 			packed.Producer.Compression = sarama.CompressionZSTD
@@ -73,6 +81,13 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 
 // start hands a record over and returns at once; the answer comes on the channel.
 func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (<-chan error, error) {
+	if p.packer != nil && m.ByteSize(2) > p.most {
+		packed, err := p.compressing()
+		if err != nil {
+			return nil, err
+		}
+		return packed.start(ctx, m, partition)
+	}
 	c := &confirm{partition: partition, done: make(chan error, 1)}
 	m.Metadata = c
 	p.mu.RLock()
@@ -95,7 +110,13 @@ func (p *producer) send(ctx context.Context, m *sarama.ProducerMessage, partitio
 	if err != nil {
 		return err
 	}
-	err = await(ctx, done, m.Topic)
+	return p.finish(ctx, m, partition, done)
+}
+
+// finish waits for the answer to a record that was started. One that was too
+// large, together with its neighbours or uncompressed, is written by itself.
+func (p *producer) finish(ctx context.Context, m *sarama.ProducerMessage, partition int32, done <-chan error) error {
+	err := await(ctx, done, m.Topic)
 	if p.packer == nil || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
 		return err
 	}

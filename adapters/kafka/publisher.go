@@ -29,18 +29,22 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	waiting := make([]<-chan error, 0, len(messages))
+	type started struct {
+		record *sarama.ProducerMessage
+		done   <-chan error
+	}
+	waiting := make([]started, 0, len(messages))
 	var errs []error
 	for i, msg := range messages {
-		done, err := p.start(ctx, topic, msg)
+		m, done, err := p.start(ctx, topic, msg)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
 			break
 		}
-		waiting = append(waiting, done)
+		waiting = append(waiting, started{m, done})
 	}
-	for _, done := range waiting {
-		if err := await(ctx, done, topic); err != nil {
+	for _, w := range waiting {
+		if err := p.client.producer.finish(ctx, w.record, anyPartition, w.done); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -48,32 +52,34 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // start hands one message to the producer.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (<-chan error, error) {
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*sarama.ProducerMessage, <-chan error, error) {
 	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
+		return nil, nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
 	}
 	now := time.Now().UTC()
 	due, later, err := delayqueue.PublishDue(msg, now)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
+		return nil, nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return p.client.producer.start(ctx, m, anyPartition)
+		done, err := p.client.producer.start(ctx, m, anyPartition)
+		return m, done, err
 	}
 	l, err := p.client.ready(topic)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if wait := due.Sub(now); wait > l.maxWait {
-		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
+		return nil, nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
 	}
 	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic = l.place(due, now)
 	for _, h := range st.AppendHeaders(nil) {
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
 	}
-	return p.client.producer.start(ctx, m, anyPartition)
+	done, err := p.client.producer.start(ctx, m, anyPartition)
+	return m, done, err
 }
 
 // Close implements message.Publisher and does nothing: a Router calls it while

@@ -54,7 +54,6 @@ func settings(cfg *sarama.Config) {
 	set(&cfg.Consumer.MaxWaitTime, def.Consumer.MaxWaitTime, 50*time.Millisecond)
 	set(&cfg.Consumer.Offsets.AutoCommit.Interval, def.Consumer.Offsets.AutoCommit.Interval, 200*time.Millisecond)
 	set(&cfg.Consumer.Group.Heartbeat.Interval, def.Consumer.Group.Heartbeat.Interval, 500*time.Millisecond)
-	set(&cfg.Producer.MaxMessageBytes, def.Producer.MaxMessageBytes, int(sarama.MaxRequestSize)-1<<20)
 }
 
 func set[T any](field *T, def, ours T) {

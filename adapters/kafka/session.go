@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,7 +70,10 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 	}
 	for _, p := range partitions {
 		block := committed.GetBlock(origin, p)
-		if block == nil || block.Offset >= 0 {
+		if block == nil || !errors.Is(block.Err, sarama.ErrNoError) {
+			return fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer (%v)", r.layout.group, origin, p, block)
+		}
+		if block.Offset >= 0 {
 			continue
 		}
 		newest, err := r.client.admin.client.GetOffset(origin, p, sarama.OffsetNewest)

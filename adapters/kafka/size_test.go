@@ -4,21 +4,32 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
+// noise is bytes that no compression makes smaller.
+func noise(seed byte, n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b) // never fails
+	return b
+}
+
 // The limit of the topic is for a whole batch: records that are written at once
 // must not be put into one that the broker refuses.
 func TestRecordsThatFitAloneFitTogether(t *testing.T) {
-	addrs := fake(t, "orders").ListenAddrs()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", MaxInFlight: 500, Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
@@ -26,18 +37,34 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 120
-	go1 := make(chan struct{})
+	var together sync.WaitGroup // the first attempts fail at once
+	together.Add(n + 1)         // and the broker is slow
 	route(t, c, "orders", func(msg *message.Message) error {
-		<-go1
+		if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
+			together.Done()
+			together.Wait()
+		}
 		return errDeclined
 	})
-	big := bytes.Repeat([]byte("x"), 100<<10)
 	var recs []*kgo.Record
 	for i := range n {
-		recs = append(recs, &kgo.Record{Topic: "orders", Partition: 0, Key: fmt.Append(nil, i), Value: big})
+		recs = append(recs, &kgo.Record{Topic: "orders", Partition: 0, Key: fmt.Append(nil, i), Value: noise(byte(i), 100<<10)})
 	}
 	put(t, addrs, recs...)
-	time.AfterFunc(time.Second, func() { close(go1) }) // so that they fail at once
+	ready := make(chan struct{})
+	go func() { defer close(ready); together.Wait() }()
+	var slow sync.Once
+	// While the broker is busy with the first write the others gather.
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		slow.Do(func() {
+			cluster.SleepControl(func() {
+				<-ready
+				time.Sleep(500 * time.Millisecond)
+			})
+		})
+		return nil, nil, false
+	})
+	together.Done()
 	ev.await(t, n, is[redeliver.DeadLettered])
 	for _, f := range all[redeliver.PublishFailed](ev) {
 		t.Fatalf("refused: %v", f.Err)
@@ -49,7 +76,7 @@ func TestMessagesThatFitAloneArePublishedTogether(t *testing.T) {
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	var msgs []*message.Message
 	for i := range 120 {
-		msg := message.NewMessage(fmt.Sprint(i), bytes.Repeat([]byte("x"), 100<<10))
+		msg := message.NewMessage(fmt.Sprint(i), noise(byte(i), 100<<10))
 		kafka.SetKey(msg, []byte("one partition"))
 		msgs = append(msgs, msg)
 	}
@@ -69,7 +96,7 @@ func TestTheLargestRecordOfTheOriginFitsItsDelayTopicsAndDLQ(t *testing.T) {
 		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })
-	value := bytes.Repeat([]byte("0123456789"), 299_990)
+	value := noise(1, 2_999_900)
 	cl := independent(t, addrs, kgo.ProducerBatchMaxBytes(3_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: value}).FirstErr(); err != nil {
 		t.Fatal(err)

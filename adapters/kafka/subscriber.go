@@ -137,28 +137,12 @@ func newReader(c *Client, l *layout, group sarama.ConsumerGroup, values context.
 		},
 	}
 	_, r.jitter, _ = l.policy.Delays()
-	var all []time.Duration
-	for _, t := range l.topics {
-		if t.kind == delayTopic {
-			all = append(all, t.level)
-		}
-	}
 	for _, t := range l.topics {
 		if t.waits() {
-			r.levels[t.name] = waitLevel{t.level, smallestAbove(all, t.level)}
+			r.levels[t.name] = waitLevel{t.level, l.ladder.Above(t.level)}
 		}
 	}
 	return r
-}
-
-func smallestAbove(levels []time.Duration, level time.Duration) time.Duration {
-	var above time.Duration
-	for _, d := range levels {
-		if d > level && (above == 0 || d < above) {
-			above = d
-		}
-	}
-	return above
 }
 
 // run takes part in the group until ctx ends, then leaves it and closes the
@@ -198,7 +182,11 @@ func (r *reader) run(ctx context.Context) {
 				continue // a rebalance
 			}
 		}
-		timer := time.NewTimer(pause.NextBackOff())
+		wait := pause.NextBackOff()
+		if err == nil { // one rebalance after another: members come and go
+			wait = min(wait, 200*time.Millisecond)
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -7,16 +7,17 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// holdMost is the end of all patience: a lane that holds so much does not even
-// read what is under way after a pause.
+// holdMost is the end of all patience: a lane that holds so much does not read
+// even what was under way when it paused.
 const holdMost = 1 << 20
 
 // receive reads the state of a record on a topic on which messages wait and
 // holds it until it may go on.
 func (l *lane) receive(e *entry) {
 	m := &e.rec.ConsumerMessage
-	detach(m)
 	users, ours := split(m.Headers)
+	m.Headers = users
+	detach(m)
 	st, findings := parseState(l.r.layout.group, ours)
 	if len(ours) == 0 {
 		findings = append(findings, redeliver.Finding{Header: redeliver.HeaderAttempt, Problem: "is missing on a topic of redeliver's; the message counts as new"})
@@ -24,16 +25,21 @@ func (l *lane) receive(e *entry) {
 	// A block that is not whole may still say when the message is due; it may
 	// not send the message anywhere but to its own group's handler.
 	whole := len(findings) == 0
+	// Nothing was written later than now: another clock must not hold a message
+	// whose own due time is lost.
 	written := m.Timestamp
-	m.Headers = users
+	if now := time.Now(); written.After(now) {
+		written = now
+	}
+	if st.ID == "" {
+		st.ID = uuidOf(m)
+	}
+	m.Partition, m.Offset = -1, -1
 	if st.Source.Known {
 		m.Partition, m.Offset = st.Source.Partition, st.Source.Offset
 	}
 	m.Timestamp = st.Source.Timestamp
 	m.Topic = l.r.layout.origin
-	if st.ID == "" {
-		st.ID = uuidOf(m)
-	}
 	st.Group, st.Origin = l.r.layout.group, l.r.layout.origin
 
 	if most := l.longest(st, written); st.Due.After(most) {
@@ -61,7 +67,7 @@ func (l *lane) receive(e *entry) {
 		at, e.then = end, toLevel
 	}
 	e.state = &st
-	l.hold.Put(at, e) // never full: wants and paused see to that
+	l.hold.Put(at, e) // never full: see listens
 }
 
 // neverDelivered tells a delayed publish, which waits for its time to be
@@ -103,22 +109,22 @@ func (l *lane) release(now time.Time) {
 // a delayed publish that is due, to its topic.
 func (l *lane) pass(e *entry) {
 	e.d = l.delivery(e)
-	sub, st := l.r.sub, *e.state
+	sub, st := l.r.sub, e.state
 	go func() {
 		o := outcome{e, forwarded}
 		where, err := sub.Persist(e.d, st, func(ctx context.Context) (string, error) {
 			if e.then == toOrigin {
 				return l.r.fwd.publish(ctx, e.d)
 			}
-			return l.r.fwd.Schedule(ctx, e.d, st)
+			return l.r.fwd.hop(ctx, e.d, st)
 		})
 		switch {
 		case err != nil:
 			o.how = abandoned
 		case e.then == toOrigin:
-			sub.Tell(redeliver.Published{State: st, Topic: where})
+			sub.Tell(redeliver.Published{State: *st, Topic: where})
 		default:
-			sub.Tell(redeliver.Hopped{State: st, From: l.topic, To: where})
+			sub.Tell(redeliver.Hopped{State: *st, From: l.topic, To: where})
 		}
 		l.report(o)
 	}()

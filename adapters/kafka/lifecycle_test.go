@@ -1,0 +1,126 @@
+package kafka_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"go.uber.org/goleak"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+func TestMain(m *testing.M) {
+	// sarama's metrics keep one goroutine for all clients of a process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+func TestClosingARoutersEndsLeavesTheWayToDLQAndPublisherOpen(t *testing.T) {
+	addrs := fake(t, "orders", "invoices").ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})
+	pub, sub := c.Publisher(), c.Subscriber()
+	out, err := sub.Subscribe(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := pub.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case _, open := <-out:
+			if open {
+				t.Error("a message after Close")
+			}
+		default:
+			t.Error("Close returned before the channel was closed")
+		}
+	}
+	// A Router closes its publishers while its handlers still run.
+	if err := pub.Publish("invoices", message.NewMessage("1", nil)); err != nil {
+		t.Errorf("what a handler produces at the end is lost: %v", err)
+	}
+	if _, err := sub.Subscribe(t.Context(), "orders"); err == nil {
+		t.Error("a closed subscriber subscribes")
+	}
+	// The client and what others of it need live on.
+	if err := c.Publisher().Publish("invoices", message.NewMessage("2", nil)); err != nil {
+		t.Error(err)
+	}
+	route(t, c, "orders", func(*message.Message) error { return errDeclined })
+	write(t, addrs, order("orders", "a"))
+	ev.awaitEnds(t, "a")
+	for range 2 {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Publisher().Publish("invoices", message.NewMessage("3", nil)); err == nil {
+		t.Error("a closed client publishes")
+	}
+	if _, err := c.Subscriber().Subscribe(t.Context(), "orders"); err == nil {
+		t.Error("a closed client subscribes")
+	}
+}
+
+func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	out, err := c.Subscriber().Subscribe(ctx, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, addrs, order("orders", "a"))
+	msg := <-out // never answered
+	cancel()
+	eventually(t, "the channel is closed", func() bool {
+		select {
+		case _, open := <-out:
+			return !open
+		default:
+			return false
+		}
+	})
+	eventually(t, "the message's context ends", func() bool { return msg.Context().Err() != nil })
+}
+
+func TestSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	kafka.SweepEvery(c, 100*time.Millisecond)
+	route(t, c, "orders", failFirst(0))
+	recs, ids := orders("orders", 50)
+	write(t, addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	adm := kadm.NewClient(independent(t, addrs))
+	const topic = "orders.billing.retry.100ms"
+	eventually(t, "the delay topic is empty", func() bool {
+		starts, err1 := adm.ListStartOffsets(t.Context(), topic)
+		ends, err2 := adm.ListEndOffsets(t.Context(), topic)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		empty, n := true, int64(0)
+		ends.Each(func(o kadm.ListedOffset) {
+			s, _ := starts.Lookup(topic, o.Partition)
+			empty = empty && s.Offset == o.Offset
+			n += o.Offset
+		})
+		return empty && n == 50
+	})
+	starts, err := adm.ListStartOffsets(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts.Each(func(o kadm.ListedOffset) {
+		if o.Offset != 0 {
+			t.Errorf("records of the origin were deleted: %s/%d begins at %d", o.Topic, o.Partition, o.Offset)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// References that cannot run here, as measured for ../shared/facts/peers.md on a machine like this one.
+const (
+	failAllReference  = "reference, not run here: Spring Kafka tuned 554 to 640 msg/s, RocketMQ 5.5 2,252 to 3,820"
+	failSomeReference = "reference, not run here: Spring Kafka tuned 12,700 msg/s, default 1,250"
+	latenessReference = "reference, not run here, p99 at 2,000/s: RocketMQ 481 to 724 ms, Spring Kafka tuned 8,900 ms"
+)
+
+// single runs our side once and verifies what it did.
+type single struct {
+	load    func(names) (written, error) // before it starts; nil if drive feeds it
+	drive   func(names) (written, error) // once it has its partitions
+	entries func(n int) int              // how often the handler is to run for n messages
+	times   int                          // how often it sees each message; 0 if they differ
+	dlq     bool                         // all messages end there, else none does
+	within  time.Duration
+}
+
+func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int, change func(*spec)) (out *outcome, err error) {
+	n, err := e.cluster.fresh(ctx, e.row.name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.cluster.drop(context.WithoutCancel(ctx), n)) }()
+	sp := e.spec(ours, n, run, inFlight)
+	sp.Router, sp.Backoff = true, second
+	change(&sp)
+	var w written
+	if s.load != nil {
+		if w, err = s.load(n); err != nil {
+			return nil, err
+		}
+	}
+	p, err := spawn(sp)
+	if err != nil {
+		return nil, err
+	}
+	if s.drive != nil {
+		if err := p.awaitReady(ctx); err != nil {
+			return nil, err
+		}
+		if w, err = s.drive(n); err != nil {
+			p.kill()
+			return nil, err
+		}
+	}
+	out, err = p.await(ctx, s.within)
+	if err != nil {
+		return nil, err
+	}
+	e.record(ours, run, out)
+	problem := e.verify(ctx, sp, out, w, s.entries(w.count), s.times)
+	dead, err := e.cluster.read(ctx, n.topic+"."+sp.Group+".dlq")
+	if err != nil {
+		return nil, err
+	}
+	want, sum := 0, uint64(0)
+	if s.dlq {
+		want, sum = w.count, w.sum
+	}
+	if dead.records != want || len(dead.distinct) != want || dead.sum != sum {
+		problem = errors.Join(problem, fmt.Errorf("an independent reader finds %d records of %d different messages in the DLQ, not %d, or their checksum differs", dead.records, len(dead.distinct), want))
+	}
+	if s.dlq && want > 0 && dead.last.After(out.Finished.Add(50*time.Millisecond)) {
+		problem = errors.Join(problem, fmt.Errorf("the last record of the DLQ was written %s after the last was reported", dead.last.Sub(out.Finished)))
+	}
+	if out.Late != nil && out.Late.Early > 0 {
+		problem = errors.Join(problem, fmt.Errorf("%d retries came early, the first by %.2f ms", out.Late.Early, -out.Late.Min))
+	}
+	if problem != nil {
+		e.problemf("run %d: %v", run, problem)
+		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row goes on.
+	}
+	return out, nil
+}
+
+func failAllRow(ctx context.Context, e *experiment) error {
+	n := e.scaled(100_000)
+	e.notef(failAllReference)
+	for run := range e.options.runs + 1 {
+		out, err := e.alone(ctx, run, single{
+			load:    func(t names) (written, error) { return e.cluster.preload(ctx, t.topic, n) },
+			entries: func(n int) int { return 4 * n }, times: 4, dlq: true, within: 3 * time.Minute,
+		}, manyInFlight, func(s *spec) { s.Messages, s.Failing = n, failing{1, always} })
+		if err != nil {
+			return err
+		}
+		if out == nil {
+			continue
+		}
+		e.sayf("run %d: all in the DLQ after %.2f s, %.2f CPU s, peak %.0f MiB, late p99 %.1f ms", run, out.Seconds, out.CPU, mib(out.PeakRSS), out.Late.P99)
+		if run == 0 {
+			continue
+		}
+		e.add("redeliver", "msg/s", atLeast(15_000), float64(n)/out.Seconds)
+		e.add("until all are in the DLQ", "s", nil, out.Seconds)
+		e.add("CPU per million", "s", nil, perMillion(out, n))
+		e.add("peak memory", "MiB", nil, mib(out.PeakRSS))
+		e.add("lateness of retries p99", "ms", nil, out.Late.P99)
+	}
+	return nil
+}
+
+func failSomeRow(ctx context.Context, e *experiment) error {
+	n := e.scaled(100_000)
+	e.notef(failSomeReference)
+	for run := range e.options.runs + 1 {
+		out, err := e.alone(ctx, run, single{
+			load:    func(t names) (written, error) { return e.cluster.preload(ctx, t.topic, n) },
+			entries: func(n int) int { return n + n/20 }, within: 3 * time.Minute,
+		}, manyInFlight, func(s *spec) { s.Messages, s.Failing = n, failing{20, 1} })
+		if err != nil {
+			return err
+		}
+		if out == nil {
+			continue
+		}
+		e.sayf("run %d: all handled after %.2f s, those that succeed at once after %.2f s, late p99 %.1f ms", run, out.Seconds, out.FirstRun, out.Late.P99)
+		if run == 0 {
+			continue
+		}
+		e.add("redeliver", "msg/s", atLeast(50_000), float64(n)/out.Seconds)
+		e.add("until all have succeeded", "s", nil, out.Seconds)
+		e.add("until all without a failure have", "s", nil, out.FirstRun)
+		e.add("CPU per million", "s", nil, perMillion(out, n))
+		e.add("peak memory", "MiB", nil, mib(out.PeakRSS))
+		e.add("lateness of retries p99", "ms", nil, out.Late.P99)
+	}
+	return nil
+}
+
+func latenessRow(ctx context.Context, e *experiment) error {
+	e.notef(latenessReference)
+	for run := range e.options.runs {
+		for _, rate := range []int{2000, 5000} {
+			if err := e.late(ctx, run+1, rate, second); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func jitterRow(ctx context.Context, e *experiment) error {
+	for run := range e.options.runs {
+		if err := e.late(ctx, run+1, 2000, jitter); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// late measures the lateness of every retry at a steady rate of messages that always fail.
+func (e *experiment) late(ctx context.Context, run, rate int, b backoffName) error {
+	d := e.lasting(20 * time.Second)
+	n := int(float64(rate) * d.Seconds())
+	out, err := e.alone(ctx, run, single{
+		drive:   func(t names) (written, error) { return e.cluster.steady(ctx, t.topic, rate, d) },
+		entries: func(n int) int { return 4 * n }, times: 4, dlq: true, within: d + time.Minute,
+	}, manyInFlight, func(s *spec) {
+		s.Messages, s.Failing, s.Backoff = n, failing{1, always}, b
+		if s.Profile != "" {
+			s.Profile += fmt.Sprintf("-%d", rate)
+		}
+	})
+	if err != nil || out == nil {
+		return err
+	}
+	at := " at " + count(rate) + "/s"
+	e.sayf("run %d%s: late p50 %.2f p99 %.2f max %.1f ms, first attempts behind the write p99 %.1f ms", run, at, out.Late.P50, out.Late.P99, out.Late.Max, out.Lag.P99)
+	e.add("p99"+at, "ms", atMost(10), out.Late.P99)
+	e.add("p50"+at, "ms", nil, out.Late.P50)
+	e.add("max"+at, "ms", nil, out.Late.Max)
+	e.add("earliest"+at, "ms", atLeast(0), out.Late.Min)
+	e.add("write to first attempt p99"+at, "ms", nil, out.Lag.P99)
+	e.add("CPU of the consumer"+at, "cores", nil, out.CPU/(out.Seconds+out.Joined))
+	return nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		runs    []float64
+		target  *target
+		median  float64
+		verdict string
+	}{
+		{[]float64{1.3, 1.21, 1.25}, atLeast(1.2), 1.25, verdictMet},
+		{[]float64{1.1, 1.19, 1.0}, atLeast(1.2), 1.1, verdictMissed},
+		{[]float64{1.19, 1.5, 1.6}, atLeast(1.2), 1.5, verdictNotShown}, // the median alone would do
+		{[]float64{9, 10, 3, 4}, atMost(10), 6.5, verdictMet},
+		{[]float64{9, 10.1}, atMost(10), 9.55, verdictNotShown},
+		{nil, atMost(10), 0, verdictNotShown},
+		{[]float64{5}, nil, 5, ""},
+	} {
+		f := figure{Runs: c.runs, Target: c.target}
+		f.finish()
+		if f.Median != c.median || f.Verdict != c.verdict {
+			t.Errorf("%v: median %g, %q; want %g, %q", c.runs, f.Median, f.Verdict, c.median, c.verdict)
+		}
+	}
+}
+
+func TestChecksumTellsLossAndCopiesApart(t *testing.T) {
+	w := newWriter()
+	var values [][]byte
+	for id := range uint64(100) {
+		values = append(values, w.record("t", id).Value)
+	}
+	var all, twice tally
+	for i := range values {
+		all.add(values[len(values)-1-i]) // in another order
+		twice.add(values[max(1, i)])     // one is lost, another came twice
+	}
+	if all.sum.Load() != w.sum {
+		t.Error("the checksum depends on the order")
+	}
+	if twice.count.Load() != all.count.Load() || twice.sum.Load() == w.sum {
+		t.Error("a lost message and a copy of another have the same checksum as both messages")
+	}
+}
+
+func TestEntriesAreReadAsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "entries")
+	l := openEntryLog(path)
+	at := time.Unix(1_700_000_000, 42)
+	l.add(entryStarted, 7, 2, at)
+	l.add(entryForwarded, 1<<40, 255, at)
+	got, err := readEntries(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []entry{{entryStarted, 7, 2, at}, {entryForwarded, 1 << 40, 255, at}}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("read %v, want %v", got, want)
+	}
+	if id, ok := idOfUUID(string(uuidOf(1 << 40))); !ok || id != 1<<40 {
+		t.Errorf("the id in a UUID is read as %d", id)
+	}
+}
+
+func TestLatenessOfASample(t *testing.T) {
+	s, err := newSamples(200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		s.add(time.Duration(i) * time.Millisecond)
+	}
+	s.add(-time.Millisecond)
+	l := s.summary()
+	if l.Samples != 101 || l.Early != 1 || l.Min != -1 || l.P50 != 49 || l.Max != 99 || l.Over10ms != 90 {
+		t.Errorf("%+v", l)
+	}
+}

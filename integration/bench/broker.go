@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// cluster is the Kafka that all rows share, seen through franz-go: a client that neither side uses.
+type cluster struct {
+	addrs  []string
+	client *kgo.Client
+	admin  *kadm.Client
+	prefix string // of all topics and groups of this run of the program
+	serial int
+}
+
+func dial(ctx context.Context, addrs []string) (*cluster, error) {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.UnknownTopicRetries(50), kgo.MetadataMinAge(20*time.Millisecond),
+	)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("kafka at %v: %w", addrs, err)
+	}
+	return &cluster{
+		addrs: addrs, client: client, admin: kadm.NewClient(client),
+		prefix: "bench-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
+	}, nil
+}
+
+func (c *cluster) close() { c.client.Close() }
+
+// fresh returns names that nobody has used yet: of a topic, which is created, and of a group for each side.
+func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
+	c.serial++
+	base := fmt.Sprintf("%s-%s-%d", c.prefix, row, c.serial)
+	n := names{topic: base, ours: base + "-ours", peer: base + "-peer"}
+	_, err := c.admin.CreateTopic(ctx, partitions, 1, nil, n.topic)
+	if err != nil {
+		return n, fmt.Errorf("creating topic %s: %w", n.topic, err)
+	}
+	// The broker answers before its own metadata has the topic.
+	patience := time.NewTimer(20 * time.Second)
+	defer patience.Stop()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		// ListEndOffsets asks the leaders, so it succeeds only when there are some.
+		if ends, err := c.admin.ListEndOffsets(ctx, n.topic); err == nil && ends.Error() == nil && len(ends.Offsets()[n.topic]) == partitions {
+			return n, nil
+		}
+		select {
+		case <-again.C:
+		case <-patience.C:
+			return n, fmt.Errorf("topic %s has no leaders 20 s after its creation", n.topic)
+		case <-ctx.Done():
+			return n, ctx.Err()
+		}
+	}
+}
+
+type names struct{ topic, ours, peer string }
+
+// written is what stands in a topic.
+type written struct {
+	count int
+	sum   uint64
+}
+
+// preload writes n messages to a topic.
+func (c *cluster) preload(ctx context.Context, topic string, n int) (written, error) {
+	w := newWriter()
+	err := c.produce(ctx, n, func(id uint64) *kgo.Record { return w.record(topic, id) })
+	return written{n, w.sum}, err
+}
+
+// produce writes n records and returns when all are confirmed.
+func (c *cluster) produce(ctx context.Context, n int, record func(id uint64) *kgo.Record) error {
+	var mu sync.Mutex
+	var errs []error
+	for id := range uint64(n) {
+		c.client.Produce(ctx, record(id), func(_ *kgo.Record, err error) {
+			if err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	if err := c.client.Flush(ctx); err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(errs) > 0 {
+		return fmt.Errorf("writing %d messages: %d failed, the first with %w", n, len(errs), errs[0])
+	}
+	return nil
+}
+
+// steady writes rate messages a second for a duration, a few every 5 ms.
+func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Duration) (written, error) {
+	w := newWriter()
+	n := int(float64(rate) * d.Seconds())
+	var mu sync.Mutex
+	var failed error
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	began := time.Now()
+	for id := 0; id < n; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return written{}, ctx.Err()
+		}
+		for due := min(n, int(time.Since(began).Seconds()*float64(rate))); id < due; id++ {
+			c.client.Produce(ctx, w.record(topic, uint64(id)), func(_ *kgo.Record, err error) {
+				if err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	if err := c.client.Flush(ctx); err != nil {
+		return written{}, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return written{n, w.sum}, failed
+}
+
+// contents is what an independent reader finds in a topic.
+type contents struct {
+	records  int
+	distinct map[uint64]int // how often each id stands there
+	sum      uint64         // over the first of each id
+	last     time.Time      // of the records' timestamps
+}
+
+// follow reads a topic from its start and calls more after every batch until that returns false.
+func (c *cluster) follow(ctx context.Context, topic string, more func(*contents) bool) (*contents, error) {
+	reader, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	found := &contents{distinct: make(map[uint64]int)}
+	for more(found) {
+		poll, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		fetches := reader.PollFetches(poll)
+		cancel()
+		if ctx.Err() != nil {
+			return found, ctx.Err()
+		}
+		for _, e := range fetches.Errors() {
+			if !errors.Is(e.Err, context.DeadlineExceeded) {
+				return found, fmt.Errorf("reading %s/%d: %w", e.Topic, e.Partition, e.Err)
+			}
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			found.records++
+			id := idOf(r.Value)
+			if found.distinct[id]++; found.distinct[id] == 1 {
+				found.sum += fold(r.Value)
+			}
+			if r.Timestamp.After(found.last) {
+				found.last = r.Timestamp
+			}
+		})
+	}
+	return found, nil
+}
+
+// read reads all that stands in a topic now.
+func (c *cluster) read(ctx context.Context, topic string) (*contents, error) {
+	ends, err := c.admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	starts, err := c.admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	var n int64
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	starts.Each(func(o kadm.ListedOffset) { n -= o.Offset })
+	deadline := time.Now().Add(time.Minute)
+	found, err := c.follow(ctx, topic, func(f *contents) bool { return int64(f.records) < n && time.Now().Before(deadline) })
+	if err == nil && int64(found.records) < n {
+		err = fmt.Errorf("reading %s: %d of %d records came within a minute", topic, found.records, n)
+	}
+	return found, err
+}
+
+// lag is how many records of the topics the group has not committed. A topic without records has none.
+func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int64, error) {
+	ends, err := c.admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return 0, err
+	}
+	starts, err := c.admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return 0, err
+	}
+	committed, err := c.admin.FetchOffsets(ctx, group)
+	if err != nil {
+		return 0, fmt.Errorf("reading the offsets of group %s: %w", group, err)
+	}
+	var behind int64
+	ends.Each(func(end kadm.ListedOffset) {
+		var at int64
+		if start, ok := starts.Lookup(end.Topic, end.Partition); ok {
+			at = start.Offset
+		}
+		if o, ok := committed.Lookup(end.Topic, end.Partition); ok {
+			at = max(at, o.At)
+		}
+		behind += end.Offset - at
+	})
+	return behind, nil
+}
+
+// topicsOf are the topics of one subscription: its origin and those that redeliver made for it.
+func (c *cluster) topicsOf(ctx context.Context, n names) ([]string, error) {
+	all, err := c.admin.ListTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all.Names(), func(name string) bool {
+		return name != n.topic && !strings.HasPrefix(name, n.topic+".")
+	}), nil
+}
+
+// drop deletes the topics and groups of a run, so that the broker stays small.
+func (c *cluster) drop(ctx context.Context, n names) error {
+	topics, err := c.topicsOf(ctx, n)
+	if err != nil {
+		return err
+	}
+	_, err = c.admin.DeleteTopics(ctx, topics...)
+	for _, group := range []string{n.ours, n.peer} {
+		// A group that nobody joined is not there; one with a static member that was killed is not empty yet.
+		_, gerr := c.admin.DeleteGroup(ctx, group)
+		if gerr != nil && !errors.Is(gerr, kerr.GroupIDNotFound) && !errors.Is(gerr, kerr.NonEmptyGroup) {
+			err = errors.Join(err, gerr)
+		}
+	}
+	return err
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"time"
+)
+
+// childCommand is the hidden subcommand under which this program runs one side of one run.
+const childCommand = "side-of-a-run"
+
+// spec is what a child is to do. It comes as JSON on its standard input; the end of that input is the sign to stop.
+type spec struct {
+	Job      job           `json:"job"`
+	Side     side          `json:"side"`
+	Brokers  []string      `json:"brokers"`
+	Topic    string        `json:"topic"`
+	Group    string        `json:"group"`
+	Instance string        `json:"instance,omitempty"` // static membership
+	InFlight int           `json:"in_flight"`          // MaxInFlight of our side
+	Messages int           `json:"messages"`           // the run is over when so many are settled; 0: when told to stop
+	Router   bool          `json:"router"`             // through Watermill's Router, else a plain loop
+	Wait     time.Duration `json:"wait"`
+	Failing  failing       `json:"failing"`
+	Backoff  backoffName   `json:"backoff"`
+	Sample   time.Duration `json:"sample"`  // how long a child that only waits is looked at
+	Entries  string        `json:"entries"` // a file that outlives a SIGKILL, for what the handler saw
+	Profile  string        `json:"profile"` // the beginning of the profiles' file names
+}
+
+type (
+	job         string
+	side        string
+	backoffName string
+)
+
+const (
+	consume   job = "consume"   // handle messages until all are settled
+	provision job = "provision" // only make the topics
+	idle      job = "idle"      // consume, but nothing is due: measure memory
+	micro     job = "micro"     // testing.Benchmark of the middleware alone
+
+	ours side = "ours"
+	peer side = "peer"
+
+	second backoffName = "fixed 1 s"
+	jitter backoffName = "1 s + jitter 0 to 1 s"
+	hour   backoffName = "fixed 1 h"
+)
+
+// failing says which messages fail: those whose id is divisible by Every (0: none), in their first Attempts attempts.
+type failing struct {
+	Every    int `json:"every"`
+	Attempts int `json:"attempts"`
+}
+
+const always = 1 << 20
+
+// outcome is what a child measured.
+type outcome struct {
+	Count    int64     `json:"count"`     // messages settled
+	Sum      uint64    `json:"sum"`       // checksum of what the handler saw, over all attempts
+	Entries  int64     `json:"entries"`   // how often the handler ran
+	Seconds  float64   `json:"seconds"`   // from the first message to the last that was settled
+	Joined   float64   `json:"joined"`    // seconds from Subscribe to the first message
+	FirstRun float64   `json:"first_run"` // seconds until all messages that succeed at once had succeeded
+	CPU      float64   `json:"cpu"`       // seconds of user and system time from Subscribe to the last message
+	PeakRSS  int64     `json:"peak_rss"`  // bytes, of the process's whole life
+	Finished time.Time `json:"finished"`
+	Settings string    `json:"settings"` // of the client, in words
+
+	Late *lateness `json:"late,omitempty"` // of retries
+	Lag  *lateness `json:"lag,omitempty"`  // from the write of a message to its first attempt
+
+	SteadyRSS int64   `json:"steady_rss,omitempty"` // median of the last third of an idle run
+	Ns        float64 `json:"ns,omitempty"`         // per operation of the micro benchmark
+	NsSink    float64 `json:"ns_sink,omitempty"`    // with the default sink
+	Allocs    int64   `json:"allocs,omitempty"`
+	AllocSink int64   `json:"alloc_sink,omitempty"`
+	Bytes     int64   `json:"bytes,omitempty"`
+}
+
+// line is what a child says on its standard output, one JSON value a line.
+type line struct {
+	Ready   bool     `json:"ready,omitempty"`
+	Outcome *outcome `json:"outcome,omitempty"`
+}
+
+// childMain runs one side; it returns the exit status.
+func childMain(stdin io.Reader, stdout, stderr io.Writer) int {
+	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil)))
+	in := bufio.NewReader(stdin)
+	var s spec
+	text, err := in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "reading what to do:", err)
+		return exitUsage
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		stop()
+	}()
+	var mu sync.Mutex
+	say := func(l line) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := json.NewEncoder(stdout).Encode(l); err != nil {
+			fmt.Fprintln(stderr, "saying what was measured:", err)
+		}
+	}
+	out, err := perform(ctx, s, func() { say(line{Ready: true}) })
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitFailed
+	}
+	say(line{Outcome: out})
+	return 0
+}
+
+func perform(ctx context.Context, s spec, ready func()) (*outcome, error) {
+	switch s.Job {
+	case provision:
+		return doProvision(ctx, s)
+	case idle:
+		return doIdle(ctx, s, ready)
+	case micro:
+		return doMicro(s)
+	default:
+		return doConsume(ctx, s, ready)
+	}
+}
+
+// startProfile writes a CPU profile and, at the end, the allocations, when the spec asks for them.
+func (s spec) startProfile() (stop func(), err error) {
+	if s.Profile == "" {
+		return func() {}, nil
+	}
+	runtime.MemProfileRate = 64 << 10
+	f, err := os.Create(s.Profile + ".cpu.pprof")
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+		if f, err := os.Create(s.Profile + ".allocs.pprof"); err == nil {
+			_ = pprof.Lookup("allocs").WriteTo(f, 0)
+			_ = f.Close()
+		}
+	}, nil
+}
+
+// process is a running child.
+type process struct {
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	ready   chan struct{}
+	started time.Time
+	done    chan struct{} // closed when outcome and err stand
+	outcome *outcome
+	err     error
+}
+
+// spawn starts a child. Its end comes by itself, with stop, or with kill.
+func spawn(s spec) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, childCommand) //nolint:noctx // It ends when its input ends, so that it can close in order.
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	var stderr tail
+	cmd.Stderr = &stderr
+	p := &process{cmd: cmd, stdin: stdin, ready: make(chan struct{}), done: make(chan struct{}), started: time.Now()}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := stdin.Write(append(text, '\n')); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(p.done)
+		var once sync.Once
+		decode := json.NewDecoder(stdout)
+		for {
+			var l line
+			if err := decode.Decode(&l); err != nil {
+				break
+			}
+			if l.Ready {
+				once.Do(func() { close(p.ready) })
+			}
+			if l.Outcome != nil {
+				p.outcome = l.Outcome
+			}
+		}
+		if err := cmd.Wait(); err != nil || p.outcome == nil {
+			p.err = fmt.Errorf("%s of %s: %w\n%s", s.Side, s.Job, errors.Join(err, errNoOutcome), stderr.text())
+		}
+	}()
+	return p, nil
+}
+
+var errNoOutcome = errors.New("it measured nothing")
+
+// stop asks the child to end.
+func (p *process) stop() { _ = p.stdin.Close() }
+
+// kill ends the child with SIGKILL and returns when it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// await returns what the child measured. The child is killed when the time is over, or when ctx ends and it does not
+// stop by itself.
+func (p *process) await(ctx context.Context, within time.Duration) (*outcome, error) {
+	defer p.stop()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return p.outcome, p.err
+	case <-timer.C:
+		p.kill()
+		return nil, fmt.Errorf("not done within %s\n%w", within, p.err)
+	case <-ctx.Done():
+		p.kill()
+		return nil, ctx.Err()
+	}
+}
+
+// awaitReady returns when the child has its partitions.
+func (p *process) awaitReady(ctx context.Context) error {
+	timer := time.NewTimer(30 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-p.ready:
+		return nil
+	case <-p.done:
+		return fmt.Errorf("it ended before it was ready: %w", p.err)
+	case <-timer.C:
+		p.kill()
+		return fmt.Errorf("it was not ready within 30 s: %w", p.err)
+	case <-ctx.Done():
+		p.kill()
+		return ctx.Err()
+	}
+}
+
+// profileName is where a side of a run writes its profiles.
+func (o options) profileName(row string, s side, run int) string {
+	if o.profile == "" || run == 0 {
+		return ""
+	}
+	return filepath.Join(o.profile, fmt.Sprintf("%s-%s-%d", row, s, run))
+}
+
+// tail keeps the end of what a child says on its standard error.
+type tail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.buf.Len() > 1<<16 {
+		t.buf.Reset()
+	}
+	return t.buf.Write(p)
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.buf.Bytes()
+	return string(b[max(0, len(b)-4096):])
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What the messages of all rows look like.
+const (
+	valueSize  = 1024
+	keyCount   = 10_000
+	partitions = 4
+	uuidHeader = "_watermill_message_uuid" // both sides read the id from it
+)
+
+// writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys go
+// round the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
+type writer struct {
+	rng *rand.ChaCha8
+	sum uint64
+}
+
+func newWriter() *writer {
+	var seed [32]byte
+	binary.BigEndian.PutUint64(seed[:], uint64(time.Now().UnixNano()))
+	return &writer{rng: rand.NewChaCha8(seed)}
+}
+
+func (w *writer) record(topic string, id uint64) *kgo.Record {
+	value := make([]byte, valueSize)
+	binary.BigEndian.PutUint64(value, id)
+	binary.BigEndian.PutUint64(value[8:], uint64(time.Now().UnixNano()))
+	_, _ = w.rng.Read(value[16:]) // never fails
+	w.sum += fold(value)
+	key := id % keyCount
+	return &kgo.Record{
+		Topic: topic, Partition: int32(key % partitions), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
+		Headers: []kgo.RecordHeader{{Key: uuidHeader, Value: uuidOf(id)}},
+	}
+}
+
+// uuidOf is a UUID with the id in its last group.
+func uuidOf(id uint64) []byte { return fmt.Appendf(nil, "be9c4000-0000-4000-8000-%012x", id) }
+
+// idOfUUID reads the id back.
+func idOfUUID(s string) (uint64, bool) {
+	if len(s) != 36 {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(s[24:], 16, 64)
+	return id, err == nil
+}
+
+// idOf is the id in a value, or a number that no message has.
+func idOf(value []byte) uint64 {
+	if len(value) < 16 {
+		return 1<<64 - 1
+	}
+	return binary.BigEndian.Uint64(value)
+}
+
+// writtenAt is when a value was made.
+func writtenAt(value []byte) time.Time {
+	return time.Unix(0, int64(binary.BigEndian.Uint64(value[8:])))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// fold is one message's part of a checksum that does not depend on the order: a mix of its id and the hash of its value.
+func fold(value []byte) uint64 {
+	x := idOf(value)<<32 ^ uint64(crc32.Checksum(value, castagnoli))
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // splitmix64
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// tally counts messages and adds up their checksum; it is safe for concurrent use.
+type tally struct {
+	count atomic.Int64
+	sum   atomic.Uint64
+}
+
+// add returns how many there are now.
+func (t *tally) add(value []byte) int64 {
+	t.sum.Add(fold(value))
+	return t.count.Add(1)
+}

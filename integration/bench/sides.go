@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	wmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// consumer is one side, ready to subscribe.
+type consumer struct {
+	sub         message.Subscriber
+	middlewares []message.HandlerMiddleware
+	settings    string
+	close       func()
+}
+
+func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
+	if s.Side == peer {
+		return s.openPeer()
+	}
+	client, err := kafka.Open(ctx, s.config(sink))
+	if err != nil {
+		return nil, err
+	}
+	settings := fmt.Sprintf("defaults, MaxInFlight %d", s.InFlight)
+	if s.Backoff != "" {
+		settings += fmt.Sprintf(", 3 retries of %s", s.Backoff)
+	}
+	if s.Instance != "" {
+		settings += ", static membership"
+	}
+	return &consumer{
+		sub: client.Subscriber(), middlewares: []message.HandlerMiddleware{middleware.Retry()}, settings: settings,
+		close: func() { _ = client.Close(context.Background()) },
+	}, nil
+}
+
+// config is our side: the defaults, but for what a row is about. A nil sink is the default one, which logs.
+func (s spec) config(sink redeliver.Sink) kafka.Config {
+	cfg := kafka.Config{
+		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink,
+		Policy: redeliver.Policy{MaxRetries: 3},
+	}
+	switch s.Backoff {
+	case second:
+		cfg.Policy.Backoff = redeliver.Fixed(time.Second)
+	case hour:
+		cfg.Policy.Backoff = redeliver.Fixed(time.Hour)
+	case jitter:
+		cfg.Policy.Backoff = redeliver.ExponentialBackoff{Base: time.Second, Max: time.Second}
+	}
+	return cfg
+}
+
+// openPeer is watermill-kafka with its own defaults. Its documentation and its benchmark set Offsets.Initial and
+// nothing else.
+func (s spec) openPeer() (*consumer, error) {
+	logger := watermill.NopLogger{}
+	cfg := wkafka.DefaultSaramaSubscriberConfig()
+	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sub, err := wkafka.NewSubscriber(wkafka.SubscriberConfig{
+		Brokers: s.Brokers, Unmarshaler: wkafka.DefaultMarshaler{}, OverwriteSaramaConfig: cfg, ConsumerGroup: s.Group,
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	c := &consumer{sub: sub, settings: "watermill-kafka's defaults, Offsets.Initial oldest", close: func() { _ = sub.Close() }}
+	if !s.Router {
+		return c, nil
+	}
+	pub, err := wkafka.NewPublisher(wkafka.PublisherConfig{Brokers: s.Brokers, Marshaler: wkafka.DefaultMarshaler{}}, logger)
+	if err != nil {
+		return nil, err
+	}
+	poison, err := wmiddleware.PoisonQueue(pub, s.Topic+".poison")
+	if err != nil {
+		return nil, err
+	}
+	c.middlewares = []message.HandlerMiddleware{poison, peerRetry().Middleware}
+	c.settings += "; Retry as in Watermill's own example inside PoisonQueue"
+	c.close = func() {
+		_ = sub.Close()
+		_ = pub.Close()
+	}
+	return c, nil
+}
+
+// peerRetry has the values of Watermill's documentation and basic example.
+func peerRetry() wmiddleware.Retry {
+	return wmiddleware.Retry{MaxRetries: 3, InitialInterval: 100 * time.Millisecond, Logger: watermill.NopLogger{}}
+}
+
+var errDeclined = errors.New("card declined")
+
+// doConsume handles messages until all are settled, or until it is told to stop.
+func doConsume(ctx context.Context, s spec, ready func()) (*outcome, error) {
+	h, err := newHandling(s, ready)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.open(ctx, h.sink())
+	if err != nil {
+		return nil, err
+	}
+	stopProfile, err := s.startProfile()
+	if err != nil {
+		return nil, err
+	}
+	h.meter = newMeter(s.Messages)
+	finished, err := c.start(s, h)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-h.meter.done:
+	case <-ctx.Done():
+	case err := <-finished:
+		return nil, errors.Join(errors.New("the router ended by itself"), err)
+	}
+	stopProfile()
+	out := h.outcome()
+	out.Settings = c.settings
+	// The last ack was called a moment ago; it is not yet marked.
+	<-time.After(100 * time.Millisecond)
+	c.close()
+	return out, nil
+}
+
+// start begins to consume, through a Router or in a plain loop.
+func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
+	finished := make(chan error, 1)
+	if !s.Router {
+		messages, err := c.sub.Subscribe(context.Background(), s.Topic)
+		if err != nil {
+			return nil, err
+		}
+		go func() {
+			for msg := range messages {
+				h.meter.enter(msg.Payload)
+				msg.Ack()
+				h.meter.settle()
+			}
+		}()
+		return finished, nil
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 20 * time.Second}, watermill.NopLogger{})
+	if err != nil {
+		return nil, err
+	}
+	router.AddMiddleware(c.middlewares...)
+	router.AddConsumerHandler("bench", s.Topic, c.sub, h.handle)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { finished <- router.Run(ctx) }()
+	inner := c.close
+	c.close = func() {
+		_ = router.Close()
+		cancel()
+		inner()
+	}
+	return finished, nil
+}
+
+// handling is the handler of a run, and our side's sink.
+type handling struct {
+	spec    spec
+	meter   *meter
+	ready   func()
+	once    sync.Once
+	late    *samples
+	lag     *samples
+	entries *entryLog
+	firsts  atomic.Int64 // messages that succeeded in their first attempt
+	firstAt atomic.Int64 // when the last of those did, unix nanoseconds
+}
+
+func newHandling(s spec, ready func()) (*handling, error) {
+	h := &handling{spec: s, ready: ready, entries: openEntryLog(s.Entries)}
+	if s.Failing.Every == 0 {
+		return h, nil
+	}
+	var err, lerr error
+	h.late, err = newSamples(4_000_000)
+	h.lag, lerr = newSamples(1_000_000)
+	return h, errors.Join(err, lerr)
+}
+
+func (h *handling) fails(id uint64, attempt int) bool {
+	f := h.spec.Failing
+	return f.Every > 0 && id%uint64(f.Every) == 0 && attempt <= f.Attempts
+}
+
+func (h *handling) handle(msg *message.Message) error {
+	h.meter.enter(msg.Payload)
+	if h.spec.Wait > 0 {
+		time.Sleep(h.spec.Wait) //nolint:forbidigo // This is the handler's work.
+	}
+	if h.spec.Failing.Every > 0 {
+		if err := h.fail(msg); err != nil {
+			return err
+		}
+	}
+	h.meter.settle()
+	return nil
+}
+
+// fail notes when an attempt came, and fails it if its turn is to fail.
+func (h *handling) fail(msg *message.Message) error {
+	now := time.Now()
+	st, ok := redeliver.FromContext(msg.Context())
+	if !ok {
+		return errors.New("the message has no state of redeliver's")
+	}
+	id := idOf(msg.Payload)
+	if st.Attempts > 0 {
+		h.late.add(now.Sub(st.Due))
+	} else {
+		h.lag.add(now.Sub(writtenAt(msg.Payload)))
+	}
+	h.entries.add(entryStarted, id, st.Attempt(), now)
+	if h.fails(id, st.Attempt()) {
+		return errDeclined
+	}
+	if st.Attempts == 0 && h.firsts.Add(1) == h.spec.firstPass() {
+		h.firstAt.Store(now.UnixNano())
+	}
+	return nil
+}
+
+// firstPass is how many messages succeed in their first attempt.
+func (s spec) firstPass() int64 {
+	return int64(s.Messages - (s.Messages+s.Failing.Every-1)/s.Failing.Every)
+}
+
+// sink is nil, so that the default one is used, where nothing fails.
+func (h *handling) sink() redeliver.Sink {
+	if h.spec.Failing.Every == 0 {
+		return nil
+	}
+	return redeliver.SinkFunc(h.event)
+}
+
+func (h *handling) event(e redeliver.Event) {
+	switch e := e.(type) {
+	case redeliver.SubscriptionChanged:
+		if e.Change == "assigned" {
+			h.once.Do(h.ready)
+		}
+	case redeliver.DeadLettered:
+		h.forwarded(e.State)
+		h.meter.settle()
+	case redeliver.RetryScheduled:
+		h.forwarded(e.State)
+	}
+}
+
+func (h *handling) forwarded(st redeliver.State) {
+	if h.entries == nil {
+		return
+	}
+	if id, ok := idOfUUID(st.ID); ok {
+		h.entries.add(entryForwarded, id, st.Attempts, time.Now())
+	}
+}
+
+func (h *handling) outcome() *outcome {
+	out := h.meter.outcome()
+	if h.late != nil {
+		out.Late, out.Lag = h.late.summary(), h.lag.summary()
+		if at := h.firstAt.Load(); at > 0 {
+			out.FirstRun = time.Unix(0, at).Sub(time.Unix(0, h.meter.first.Load())).Seconds()
+		}
+	}
+	return out
+}
+
+// doProvision makes the topics of a subscription.
+func doProvision(ctx context.Context, s spec) (*outcome, error) {
+	client, err := kafka.Open(ctx, s.config(nil))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close(context.Background()) }()
+	return &outcome{}, client.Subscriber().SubscribeInitialize(s.Topic)
+}

@@ -1,0 +1,171 @@
+package loss
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// write writes the rest of the items, at such a rate that the kills and restarts that are left find messages under way.
+func (c *chaos) write(ctx context.Context) {
+	items := c.plan.items[c.plan.early:]
+	const tick = 50 * time.Millisecond
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	var due float64
+	for len(items) > 0 {
+		select {
+		case <-ctx.Done():
+			c.t.Errorf("%d messages are not written: %v", len(items), context.Cause(ctx))
+			return
+		case <-ticker.C:
+		}
+		c.mu.Lock()
+		kills, restarts := len(c.plan.orders)-c.killed()-c.missed, len(c.plan.restarts)-c.restarts
+		c.mu.Unlock()
+		rate := 3000.0
+		if kills+restarts > 0 {
+			left := 3*time.Second + time.Duration(kills)*1500*time.Millisecond + time.Duration(restarts)*4*time.Second
+			rate = min(rate, max(40, float64(len(items))/left.Seconds()))
+		}
+		due += rate * tick.Seconds()
+		n := min(int(due), len(items))
+		due -= float64(n)
+		if n == 0 {
+			continue
+		}
+		if err := c.sys.write(ctx, items[:n]); err != nil {
+			c.t.Errorf("the writer: %v", err)
+			return
+		}
+		items = items[n:]
+		c.mu.Lock()
+		c.written += n
+		c.mu.Unlock()
+	}
+}
+
+// restart restarts the broker when its moments come.
+func (c *chaos) restart(ctx context.Context) {
+	for _, r := range c.plan.restarts {
+		if !c.until(ctx, func() bool { return c.killed()+c.missed >= r.kills }) || !pause(ctx, r.wait) {
+			return
+		}
+		from := time.Now()
+		if err := c.sys.restart(ctx, r.down); err != nil {
+			c.t.Errorf("restarting the broker: %v", err)
+			return
+		}
+		c.mu.Lock()
+		c.restarts++
+		c.outages = append(c.outages, outage{from, time.Now()})
+		c.mu.Unlock()
+	}
+}
+
+// until waits for something to become true, under the lock.
+func (c *chaos) until(ctx context.Context, what func() bool) bool {
+	for {
+		c.mu.Lock()
+		ok := what()
+		c.mu.Unlock()
+		if ok {
+			return true
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return false
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// kill picks a consumer, has it die and starts another in its place. A state that does not come while messages still
+// do is tried on another consumer; it counts as missed when they have run out.
+func (c *chaos) kill(ctx context.Context, o order) {
+	for ctx.Err() == nil {
+		victim := c.pick(ctx)
+		if victim == nil {
+			break
+		}
+		c.mu.Lock()
+		after := time.Duration(c.rng.IntN(1000)) * time.Millisecond
+		c.mu.Unlock()
+		var died bool
+		if o.state == anywhere {
+			pause(ctx, after)
+			victim.kill()
+			died = errors.Is(victim.await(10*time.Second), errKilled)
+		} else {
+			victim.order(o)
+			died = errors.Is(victim.await(8*time.Second), errKilled)
+			if !died {
+				victim.order(order{state: o.state})
+				// It may have died of it just now.
+				died = errors.Is(victim.await(100*time.Millisecond), errKilled)
+			}
+		}
+		c.mu.Lock()
+		victim.marked = false
+		over := c.written == len(c.plan.items)
+		if died {
+			c.kills[o.state]++
+			c.victims = append(c.victims, victim.number)
+		}
+		c.mu.Unlock()
+		if died {
+			if w := c.start(""); w != nil && o.state != anywhere {
+				// The next victim is not one of a group that has not come together.
+				c.until(ctx, func() bool { return c.joined[w.number] })
+			}
+			return
+		}
+		if over {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.missed++
+}
+
+// pick marks a consumer that has joined its group.
+func (c *chaos) pick(ctx context.Context) *worker {
+	var victim *worker
+	c.until(ctx, func() bool {
+		var able []*worker
+		for w := range c.workers {
+			if c.joined[w.number] && !w.marked {
+				able = append(able, w)
+			}
+		}
+		if len(able) == 0 || len(c.workers) < c.plan.consumers-1 {
+			return false
+		}
+		// A map has no order of its own, and the seed is to choose.
+		oldest := able[0]
+		for _, w := range able {
+			if w.number < oldest.number {
+				oldest = w
+			}
+		}
+		victim = oldest
+		if c.rng.IntN(2) == 0 {
+			for _, w := range able {
+				if w.number > victim.number {
+					victim = w
+				}
+			}
+		}
+		victim.marked = true
+		return true
+	})
+	return victim
+}

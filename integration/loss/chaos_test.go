@@ -1,0 +1,342 @@
+package loss
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// system is a broker as the suite meets it, by a client that is not redeliver's.
+type system interface {
+	// consumer is what a consumer process is told of it.
+	consumer() consumerConfig
+	// write writes items and returns when the broker has confirmed all. It outlives a restart of the broker.
+	write(ctx context.Context, items []*item) error
+	// dead returns all that is in the DLQ.
+	dead(ctx context.Context) ([]letter, error)
+	// unsettled is how many messages the group has not settled, wherever they are.
+	unsettled(ctx context.Context) (n int64, detail string, err error)
+	// restart kills the broker, starts it again after down, and returns when it answers.
+	restart(ctx context.Context, down time.Duration) error
+}
+
+// plan is a run before it begins. All of it comes from the seed.
+type plan struct {
+	seed      uint64
+	variant   string
+	items     []*item
+	early     int     // how many are written before the consumers start
+	orders    []order // kills, in this order
+	restarts  []restart
+	consumers int
+	earlyAck  bool
+	quick     bool // handlers answer at once
+	steps     []time.Duration
+	deadline  time.Duration
+}
+
+// restart is one of the broker, when so many kills have been done.
+type restart struct {
+	kills int
+	wait  time.Duration // after that
+	down  time.Duration
+}
+
+// chaos is a run.
+type chaos struct {
+	t    *testing.T
+	plan plan
+	sys  system
+	dir  string
+	rng  *rand.Rand // the killers', under mu
+	// abort ends a run that can prove nothing any more.
+	abort context.CancelCauseFunc
+	over  atomic.Bool // the consumers are told to end
+	began time.Time
+
+	readers     sync.WaitGroup
+	stopReading context.CancelFunc
+
+	mu       sync.Mutex
+	workers  map[*worker]struct{} // alive
+	started  int
+	fewest   int // consumers alive at once, from the first kill to the last
+	tails    []*tail
+	lines    []line
+	done     map[string]bool // committed
+	joined   map[int]bool
+	kills    map[state]int
+	victims  []int // the processes that were killed
+	missed   int   // orders whose state did not come
+	restarts int
+	outages  []outage
+	written  int
+}
+
+// outage is a time without a broker.
+type outage struct{ from, to time.Time }
+
+// outcome is what a run leaves.
+type outcome struct {
+	evidence
+	kills    map[state]int
+	victims  []int
+	restarts int
+	outages  []outage
+	fewest   int
+	missed   int
+	took     time.Duration
+	settled  bool // the group has settled everything
+	detail   string
+}
+
+// parallelKills is how many consumers may be dead or marked for death at once.
+const parallelKills = 2
+
+// runChaos runs a plan to its end.
+func runChaos(t *testing.T, sys system, p plan) outcome {
+	t.Helper()
+	c, ctx := begin(t, sys, p)
+	for range p.consumers {
+		c.start("")
+	}
+	var acts sync.WaitGroup
+	orders := make(chan order)
+	acts.Go(func() { c.write(ctx) })
+	acts.Go(func() { c.restart(ctx) })
+	for range parallelKills {
+		acts.Go(func() {
+			for o := range orders {
+				c.kill(ctx, o)
+			}
+		})
+	}
+	for _, o := range p.orders {
+		orders <- o // kill returns when the run is over
+	}
+	close(orders)
+	acts.Wait()
+	return c.end(ctx)
+}
+
+// begin makes ready for a run and writes the messages that come before the consumers.
+func begin(t *testing.T, sys system, p plan) (*chaos, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), p.deadline, fmt.Errorf("the run's deadline of %s is over", p.deadline))
+	t.Cleanup(cancel)
+	ctx, abort := context.WithCancelCause(ctx)
+	reading, stopReading := context.WithCancel(context.Background())
+	c := &chaos{
+		t: t, plan: p, sys: sys, dir: journals(t), rng: rand.New(rand.NewPCG(p.seed, 2)), began: time.Now(),
+		workers: make(map[*worker]struct{}), fewest: p.consumers, done: make(map[string]bool),
+		joined: make(map[int]bool), kills: make(map[state]int), abort: abort, stopReading: stopReading,
+	}
+	t.Cleanup(func() {
+		abort(nil)
+		c.endWorkers()
+		stopReading()
+		c.readers.Wait()
+	})
+	c.readers.Go(func() { c.follow(reading) })
+	if err := sys.write(ctx, p.items[:p.early]); err != nil {
+		t.Fatal(err)
+	}
+	c.written = p.early
+	return c, ctx
+}
+
+// end waits until all is settled, ends the consumers and collects what is left.
+func (c *chaos) end(ctx context.Context) outcome {
+	out := outcome{}
+	out.settled, out.detail = c.settle(ctx)
+	out.took = time.Since(c.began)
+	if !c.endWorkers() {
+		c.t.Error("a consumer did not end in order")
+	}
+	c.stopReading()
+	c.readers.Wait()
+	c.refresh()
+	// Whatever came last: the consumers are gone, the DLQ is at its end.
+	last, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	dead, err := c.sys.dead(last)
+	if err != nil {
+		c.t.Error(err)
+	}
+	out.evidence = evidence{items: c.plan.items, journal: c.lines, dead: dead}
+	out.kills, out.victims, out.missed = c.kills, c.victims, c.missed
+	out.restarts, out.outages, out.fewest = c.restarts, c.outages, c.fewest
+	return out
+}
+
+// journals makes a directory that stays when the test has failed.
+func journals(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redeliver-loss-") //nolint:usetesting // It outlives a failed test.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() || os.Getenv("REDELIVER_LOSS_KEEP") != "" {
+			t.Logf("report: the consumers' journals and what they said are kept in %s", dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return dir
+}
+
+// start begins a consumer, a static member if it has an instance.
+func (c *chaos) start(instance string) *worker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started++
+	cfg := c.sys.consumer()
+	cfg.Work, cfg.EarlyAck, cfg.Variant, cfg.Steps = !c.plan.quick, c.plan.earlyAck, c.plan.variant, c.plan.steps
+	cfg.Instance = instance
+	cfg.Journal = filepath.Join(c.dir, fmt.Sprintf("%04d.journal", c.started))
+	w, err := startWorker(cfg, c.started)
+	if err != nil {
+		c.t.Error(err)
+		return nil
+	}
+	c.workers[w] = struct{}{}
+	c.tails = append(c.tails, &tail{path: cfg.Journal, process: w.number})
+	go func() {
+		<-w.ended
+		if !errors.Is(w.err, errKilled) && !c.over.Load() {
+			c.t.Errorf("consumer %d ended by itself: %v; it said:\n%s", w.number, w.err, w.said())
+			c.abort(errors.New("a consumer ended by itself"))
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.workers, w)
+		if c.undone() {
+			c.fewest = min(c.fewest, len(c.workers))
+		}
+	}()
+	return w
+}
+
+// undone tells whether kills are still to come. The lock is held.
+func (c *chaos) undone() bool { return c.killed()+c.missed < len(c.plan.orders) }
+
+func (c *chaos) killed() int {
+	n := 0
+	for _, k := range c.kills {
+		n += k
+	}
+	return n
+}
+
+// endWorkers ends the consumers in order and tells whether all obeyed.
+func (c *chaos) endWorkers() bool {
+	c.over.Store(true)
+	c.mu.Lock()
+	all := maps.Clone(c.workers)
+	c.mu.Unlock()
+	for w := range all {
+		w.terminate()
+	}
+	ok := true
+	for w := range all {
+		if err := w.await(20 * time.Second); err != nil {
+			c.t.Logf("consumer %d: %v; it said:\n%s", w.number, err, w.said())
+			ok = false
+		}
+	}
+	return ok
+}
+
+// follow reads the journals while they grow.
+func (c *chaos) follow(ctx context.Context) {
+	for {
+		c.refresh()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (c *chaos) refresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tails {
+		lines, err := t.more()
+		if err != nil {
+			c.t.Error(err)
+			return
+		}
+		c.lines = append(c.lines, lines...)
+		for _, l := range lines {
+			if l.kind == joined {
+				c.joined[l.process] = true
+			} else if l.kind == succeeded {
+				c.done[l.id] = true
+			}
+		}
+	}
+}
+
+// settle waits until every message is accounted for and the group has settled all. When the broker says twice that all
+// is settled, a while apart, and messages are missing nevertheless, they will not come any more.
+func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
+	const patience = 5 * time.Second
+	var since time.Time
+	for {
+		n, d, err := c.sys.unsettled(ctx)
+		detail = fmt.Sprintf("%d unsettled:%s", n, d)
+		if err != nil {
+			detail = err.Error()
+		}
+		switch {
+		case err != nil || n > 0:
+			since = time.Time{}
+		case c.accounted(ctx):
+			return true, ""
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > patience:
+			return true, ""
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return false, detail
+		}
+	}
+}
+
+// accounted tells whether every message was committed or is in the DLQ.
+func (c *chaos) accounted(ctx context.Context) bool {
+	c.refresh()
+	dead, err := c.sys.dead(ctx)
+	if err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ended := maps.Clone(c.done)
+	for _, l := range dead {
+		ended[l.id] = true
+	}
+	return len(ended) == len(c.plan.items)
+}
+
+// counts writes kills in the order of the states.
+func counts(kills map[state]int) string {
+	var parts []string
+	for _, st := range append(states, anywhere) {
+		parts = append(parts, fmt.Sprintf("%s %d", st, kills[st]))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,266 @@
+package loss
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// letter is one message in the DLQ, as an independent reader found it.
+type letter struct {
+	id      string
+	key     []byte
+	value   []byte
+	headers []header          // without redeliver's
+	place   string            // where it says that it stood
+	meta    map[string]string // redeliver's headers without their prefix
+}
+
+// evidence is all that is left of a run.
+type evidence struct {
+	items   []*item
+	journal []line
+	dead    []letter
+}
+
+// verdict is what the evidence says.
+type verdict struct {
+	lost       []string // ids that ended nowhere, with their last sign of life
+	early      []string // runs before their time
+	wrong      []string // anything else that must not be
+	unwitness  []string // kills whose witness was not run again: not where they claim to have been
+	kills      map[state]int
+	alive      int // of rerun: the consumer that had run it was alive, so a rebalance or an outage is why
+	rerun      int // runs beyond what the rules ask for
+	deadAgain  int // copies in the DLQ beyond one
+	runs       int
+	late       []time.Duration // of every retry, ascending
+	duplicated int             // messages with any of that
+}
+
+// ok tells whether the promises were kept.
+func (v *verdict) ok() bool { return len(v.lost)+len(v.early)+len(v.wrong) == 0 }
+
+// check holds the evidence against the rules.
+func check(ev evidence) *verdict {
+	v := &verdict{kills: make(map[state]int)}
+	lives := make(map[string]*life, len(ev.items))
+	for _, it := range ev.items {
+		lives[it.id] = &life{item: it}
+	}
+	// Time orders what different processes wrote: they share a host and its clock.
+	lines := slices.Clone(ev.journal)
+	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
+	last := make(map[int]time.Time)
+	for _, l := range lines {
+		last[l.process] = l.at
+		if l.kind == joined {
+			continue
+		}
+		if l.kind == ignored {
+			v.wrong = append(v.wrong, fmt.Sprintf("process %d disbelieved headers of %s: %s", l.process, l.id, l.text))
+			continue
+		}
+		m := lives[l.id]
+		if m == nil {
+			v.wrong = append(v.wrong, fmt.Sprintf("a run of %q, which nobody wrote: %+v", l.id, l))
+			continue
+		}
+		m.lines = append(m.lines, l)
+	}
+	for _, l := range ev.dead {
+		m := lives[l.id]
+		if m == nil {
+			v.wrong = append(v.wrong, fmt.Sprintf("a dead letter %q, which nobody wrote", l.id))
+			continue
+		}
+		m.dead = append(m.dead, l)
+	}
+	for _, it := range ev.items {
+		lives[it.id].judge(v, last)
+	}
+	slices.Sort(v.late)
+	return v
+}
+
+// life is what became of one message.
+type life struct {
+	item  *item
+	lines []line
+	dead  []letter
+}
+
+// judge adds a message to the verdict. last is each process's last sign of life.
+func (m *life) judge(v *verdict, last map[int]time.Time) {
+	it := m.item
+	wrong := func(format string, args ...any) {
+		v.wrong = append(v.wrong, it.id+" ("+string(it.rule)+"): "+fmt.Sprintf(format, args...))
+	}
+	runs := make(map[int]int)              // by attempt
+	runner := make(map[int]int)            // by attempt: who ran it last
+	firstFailed := make(map[int]time.Time) // by attempt
+	commits := 0
+	for i, l := range m.lines {
+		switch l.kind {
+		case joined, ignored: // not kept with a message
+		case entered:
+			if before, ok := runner[l.attempt]; ok && last[before].After(l.at) {
+				v.alive++
+			}
+			runner[l.attempt] = l.process
+			runs[l.attempt]++
+			v.runs++
+			m.timing(v, l, firstFailed)
+			if want := it.redeliverID(); l.text != want {
+				wrong("its id is %q, want %q", l.text, want)
+			}
+		case succeeded:
+			commits++
+		case failed:
+			if _, ok := firstFailed[l.attempt]; !ok {
+				firstFailed[l.attempt] = l.at
+			}
+		case killed:
+			st := state(strings.Fields(l.text)[0])
+			v.kills[st]++
+			if !slices.ContainsFunc(m.lines[i+1:], func(n line) bool { return n.kind == entered && n.attempt >= l.attempt && n.process != l.process }) {
+				v.unwitness = append(v.unwitness, fmt.Sprintf("%s attempt %d, process %d, %s", l.id, l.attempt, l.process, l.text))
+			}
+		}
+	}
+
+	again := 0
+	for attempt, n := range runs {
+		if attempt > it.attempts() {
+			wrong("attempt %d ran %d times; the rule gives %d", attempt, n, it.attempts())
+		}
+		again += n - 1
+	}
+	v.rerun += again
+	v.deadAgain += max(0, len(m.dead)-1)
+	if again > 0 || len(m.dead) > 1 {
+		v.duplicated++
+	}
+
+	switch {
+	case it.rule == always && commits > 0:
+		wrong("committed")
+	case it.rule != always && len(m.dead) > 0:
+		wrong("is in the DLQ: %v", m.dead[0].meta)
+	}
+	if commits == 0 && len(m.dead) == 0 {
+		v.lost = append(v.lost, m.lastSign())
+	} else {
+		for n := 1; n <= it.attempts(); n++ {
+			if runs[n] == 0 {
+				wrong("attempt %d never ran", n)
+			}
+		}
+	}
+	for _, l := range m.dead {
+		if problem := it.compare(l); problem != "" {
+			wrong("in the DLQ: %s", problem)
+		}
+	}
+}
+
+// timing holds a run against its due time, as the handler was told it, and against the failure before it.
+func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
+	early := func(format string, args ...any) {
+		v.early = append(v.early, fmt.Sprintf("%s attempt %d in process %d: %s", l.id, l.attempt, l.process, fmt.Sprintf(format, args...)))
+	}
+	if l.attempt == 1 {
+		if !l.due.IsZero() {
+			early("a first attempt with a due time")
+		}
+		return
+	}
+	if l.due.IsZero() {
+		early("a retry without a due time")
+	} else if l.at.Before(l.due) {
+		early("%s before it is due", l.due.Sub(l.at))
+	}
+	before, ok := firstFailed[l.attempt-1]
+	wait := m.item.wait(l.attempt - 1)
+	switch {
+	case !ok:
+		early("the attempt before has not failed")
+	case l.at.Sub(before) < wait:
+		early("%s after the failure, want %s", l.at.Sub(before), wait)
+	}
+	if !l.due.IsZero() {
+		v.late = append(v.late, l.at.Sub(l.due))
+	}
+}
+
+// lastSign describes a message that is lost.
+func (m *life) lastSign() string {
+	s := fmt.Sprintf("%s (%s, %s):", m.item.id, m.item.rule, m.item.place)
+	for _, l := range m.lines {
+		s += fmt.Sprintf(" %s%d@%s#%d", l.kind, l.attempt, l.at.Format("05.000"), l.process)
+		if l.kind == killed {
+			s += "[" + l.text + "]"
+		}
+	}
+	return s
+}
+
+// redeliverID is the name that redeliver must give the message.
+func (it *item) redeliverID() string {
+	if it.uuid {
+		return it.id
+	}
+	return it.place
+}
+
+// compare says what is wrong with a dead letter, or nothing.
+func (it *item) compare(l letter) string {
+	want := map[string]string{
+		"reason": "exhausted", "attempt": strconv.Itoa(it.attempts()), "error": errRule.Error(), "id": it.redeliverID(),
+	}
+	for name, value := range want {
+		if l.meta[name] != value {
+			return fmt.Sprintf("redeliver-%s is %q, want %q", name, l.meta[name], value)
+		}
+	}
+	switch {
+	case l.place != it.place:
+		return fmt.Sprintf("it says that it stood at %s, it stood at %s", l.place, it.place)
+	case !same(l.key, it.key):
+		return fmt.Sprintf("its key is %q, want %q", l.key, it.key)
+	case !same(l.value, it.value):
+		return fmt.Sprintf("its value is %q, want %q", l.value, it.value)
+	case !slices.EqualFunc(l.headers, it.headers, func(a, b header) bool { return a.key == b.key && same(a.value, b.value) }):
+		return fmt.Sprintf("its headers are %q, want %q", l.headers, it.headers)
+	}
+	first, err1 := time.Parse(time.RFC3339Nano, l.meta["first-failed"])
+	last, err2 := time.Parse(time.RFC3339Nano, l.meta["last-failed"])
+	if err := cmp.Or(err1, err2); err != nil {
+		return err.Error()
+	}
+	if waits := it.wait(1) + it.wait(2) + it.wait(3); last.Sub(first) < waits-time.Millisecond {
+		return fmt.Sprintf("first and last failure are %s apart, want %s at least", last.Sub(first), waits)
+	}
+	return ""
+}
+
+// quantile of an ascending list.
+func quantile(ds []time.Duration, q float64) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	return ds[min(len(ds)-1, int(q*float64(len(ds))))].Round(100 * time.Microsecond)
+}
+
+// few cuts a list of findings to what fits on a screen.
+func few(list []string) string {
+	const most = 15
+	text := "\n\t" + strings.Join(list[:min(most, len(list))], "\n\t")
+	if len(list) > most {
+		text += fmt.Sprintf("\n\tand %d more", len(list)-most)
+	}
+	return text
+}

@@ -1,0 +1,102 @@
+package loss
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// rule says what a message's handler answers.
+type rule string
+
+const (
+	never  rule = "never"  // fails: the first run commits it
+	once   rule = "once"   // the first attempt fails
+	always rule = "always" // every attempt fails: it must end in the DLQ
+)
+
+// The headers by which the consumers know a message. Everything else in a message is there to be found again.
+const (
+	headerID    = "id"
+	headerRule  = "fail"
+	headerAfter = "after" // the error asks for this wait, instead of the policy's
+)
+
+// steps are the policy's waits, short so that many retries fit into a test. The last of the levels that they make takes
+// part in hops, too: see headerAfter.
+var steps = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+const maxRetries = 3
+
+// header is one of a record's headers; a nil value is null.
+type header struct {
+	key   string
+	value []byte
+}
+
+// item is one message as it is written, and what is expected of it.
+type item struct {
+	id      string
+	rule    rule
+	after   time.Duration
+	key     []byte
+	value   []byte
+	headers []header
+	uuid    bool // it has a Watermill UUID, which is then redeliver's id
+	// Where the writer was told that it stands. An empty place is a write without an answer.
+	place string
+	at    time.Time
+}
+
+// attempts is how many runs the rule asks for.
+func (it *item) attempts() int {
+	switch it.rule {
+	case once:
+		return 2
+	case always:
+		return maxRetries + 1
+	default:
+		return 1
+	}
+}
+
+// wait is the least time between the failure of an attempt (counted from 1) and the next.
+func (it *item) wait(attempt int) time.Duration {
+	if it.after > 0 {
+		return it.after
+	}
+	return steps[min(attempt, len(steps))-1]
+}
+
+// makeItems draws n messages of which onces and alwayses of a thousand fail. There are about ten messages to a key.
+func makeItems(rng *rand.Rand, n, onces, alwayses int) []*item {
+	items := make([]*item, n)
+	for i := range items {
+		it := &item{id: fmt.Sprintf("m%06d", i), rule: never, uuid: rng.IntN(2) == 0}
+		switch at := i % 1000; {
+		case at < onces:
+			it.rule = once
+		case at < onces+alwayses:
+			it.rule = always
+		}
+		it.key = fmt.Appendf(nil, "k\x00%d", rng.IntN(n/10+1))
+		it.value = fmt.Appendf(nil, "%s \xff\x00 %d", it.id, rng.Uint64())
+		it.headers = []header{{headerID, []byte(it.id)}, {headerRule, []byte(it.rule)}}
+		if it.rule != never && rng.IntN(4) == 0 {
+			it.after = 1300 * time.Millisecond // 1s, then 200ms, and what is left is held
+			it.headers = append(it.headers, header{headerAfter, []byte(it.after.String())})
+		}
+		it.headers = append(it.headers,
+			header{"twice", []byte{0, 0xff}}, header{"twice", []byte("second")}, header{"null", nil}, header{"empty", []byte{}})
+		if it.uuid {
+			it.headers = append(it.headers, header{"_watermill_message_uuid", []byte(it.id)})
+		}
+		items[i] = it
+	}
+	rng.Shuffle(n, func(i, j int) { items[i], items[j] = items[j], items[i] })
+	return items
+}
+
+// same tells whether two values are equal and both or neither null.
+func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }

@@ -1,0 +1,123 @@
+package loss
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// journal is what a consumer leaves behind: lines, each written with one write(2), so that a SIGKILL finds it whole or
+// not at all.
+type journal struct{ file *os.File }
+
+func openJournal(path string) (*journal, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	return &journal{f}, nil
+}
+
+// kind is the first letter of a line.
+type kind string
+
+const (
+	entered   kind = "E" // a handler was entered
+	succeeded kind = "C" // it is about to return nil: the proof of a commit
+	failed    kind = "F" // it is about to return an error
+	killed    kind = "K" // the process is about to kill itself; id and attempt are its witness, text the state
+	joined    kind = "J" // the group gave it partitions
+	ignored   kind = "H" // the adapter disbelieved headers, which nobody forged
+)
+
+// line is one line of a journal.
+type line struct {
+	kind    kind
+	id      string
+	attempt int
+	at, due time.Time // due is zero when nothing was
+	text    string
+	process int // filled by the reader
+}
+
+func (l line) append(b []byte) []byte {
+	stamp := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return t.UnixNano()
+	}
+	id := l.id
+	if id == "" {
+		id = "-"
+	}
+	return fmt.Appendf(b, "%s %s %d %d %d %s\n", l.kind, id, l.attempt, stamp(l.at), stamp(l.due), strings.ReplaceAll(l.text, "\n", " "))
+}
+
+// write appends a line. A consumer that cannot prove what it did must not go on.
+func (j *journal) write(l line) {
+	if _, err := j.file.Write(l.append(make([]byte, 0, 128))); err != nil {
+		fmt.Fprintf(os.Stderr, "writing the journal: %v\n", err)
+		os.Exit(3)
+	}
+}
+
+func parseLine(text string) (line, error) {
+	parts := strings.SplitN(text, " ", 6)
+	if len(parts) != 6 {
+		return line{}, fmt.Errorf("%q is no line of a journal", text)
+	}
+	attempt, err1 := strconv.Atoi(parts[2])
+	at, err2 := strconv.ParseInt(parts[3], 10, 64)
+	due, err3 := strconv.ParseInt(parts[4], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil {
+		return line{}, fmt.Errorf("%q is no line of a journal", text)
+	}
+	l := line{kind: kind(parts[0]), id: parts[1], attempt: attempt, at: time.Unix(0, at), text: parts[5]}
+	if due != 0 {
+		l.due = time.Unix(0, due)
+	}
+	return l, nil
+}
+
+// tail reads a journal while it grows.
+type tail struct {
+	path    string
+	process int
+	offset  int64
+}
+
+// more returns the whole lines that were written since the last call.
+func (t *tail) more() ([]line, error) {
+	f, err := os.Open(t.path)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	fresh := make([]byte, info.Size()-t.offset)
+	if _, err := f.ReadAt(fresh, t.offset); err != nil {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(fresh, '\n') + 1
+	t.offset += int64(whole)
+	var lines []line
+	for text := range strings.Lines(string(fresh[:whole])) {
+		l, err := parseLine(strings.TrimSuffix(text, "\n"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.path, err)
+		}
+		l.process = t.process
+		lines = append(lines, l)
+	}
+	return lines, nil
+}

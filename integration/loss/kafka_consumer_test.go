@@ -1,0 +1,203 @@
+package loss
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// The ways in which a group of the suite balances.
+const (
+	eager       = "eager"
+	cooperative = "cooperative"
+)
+
+// The group's session timeout: how long a dead member is missed at most.
+// A static member's is so long that a restart within a second owes nothing to it.
+const (
+	kafkaSession       = 2 * time.Second
+	kafkaStaticSession = 20 * time.Second
+)
+
+// connectKafka opens the adapter with a client of which the spy sees what it sends, what it reads, and its requests.
+func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
+	if os.Getenv("REDELIVER_LOSS_DEBUG") != "" {
+		sarama.Logger = log.New(os.Stderr, "sarama ", log.Ltime|log.Lmicroseconds)
+		sarama.DebugLogger = sarama.Logger
+	}
+	sc := sarama.NewConfig()
+	sc.Version = sarama.V2_8_0_0
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	session := kafkaSession
+	if cfg.Instance != "" {
+		session = kafkaStaticSession
+	}
+	sc.Consumer.Group.Session.Timeout = session
+	sc.Consumer.Group.Heartbeat.Interval = kafkaSession / 4
+	// sarama waits 2 s before it joins again when the group's leader died while it joined, and sends no heartbeats
+	// meanwhile: with a session as short as ours the whole group would be thrown out.
+	sc.Consumer.Group.Rebalance.Retry.Backoff = kafkaSession / 10
+	sc.Consumer.Group.Rebalance.Retry.Max = 20
+	if cfg.Variant == cooperative {
+		sc.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	}
+	sc.Producer.Interceptors = []sarama.ProducerInterceptor{onSend{s, cfg.Topic}}
+	sc.Consumer.Interceptors = []sarama.ConsumerInterceptor{onConsume{s, cfg.Topic}}
+	sc.Net.Proxy.Enable = true
+	sc.Net.Proxy.Dialer = dialer{s}
+	kc := kafka.Config{
+		Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sarama: sc, Sink: s, InstanceID: cfg.Instance,
+		MaxInFlight: 20, DrainTimeout: 2 * time.Second,
+	}
+	if !cfg.Work {
+		kc.MaxInFlight, kc.DrainTimeout = 500, 0
+	}
+	// A service that starts while its broker is down is started again by whoever started it.
+	for {
+		client, err := kafka.Open(ctx, kc)
+		if err == nil {
+			return kafkaSubscriber{client.Subscriber()}, client.Close, nil
+		}
+		if errors.Is(err, redeliver.ErrConfig) {
+			return nil, nil, err
+		}
+		fmt.Fprintf(os.Stderr, "%s %v\n", clock(), err)
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// kafkaSubscriber tries again where the broker went down between Open and Subscribe.
+type kafkaSubscriber struct{ *kafka.Subscriber }
+
+func (k kafkaSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	for {
+		out, err := k.Subscriber.Subscribe(ctx, topic)
+		if err == nil || ctx.Err() != nil {
+			return out, err
+		}
+		fmt.Fprintf(os.Stderr, "%s %v\n", clock(), err)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// onSend sees what the adapter has handed to its producer, before it is sent.
+type onSend struct {
+	spy   *spy
+	topic string
+}
+
+// OnSend implements [sarama.ProducerInterceptor].
+func (o onSend) OnSend(m *sarama.ProducerMessage) {
+	if !strings.HasPrefix(m.Topic, o.topic+".") {
+		return
+	}
+	var r run
+	for _, h := range m.Headers {
+		switch string(h.Key) {
+		case headerID:
+			r.id = string(h.Value)
+		case redeliver.HeaderAttempt:
+			r.attempt, _ = strconv.Atoi(string(h.Value))
+		}
+	}
+	if r.id != "" { // sarama sends itself marks through here
+		o.spy.send(r, m.Topic)
+	}
+}
+
+// onConsume sees what is fetched, before the adapter does.
+type onConsume struct {
+	spy   *spy
+	topic string
+}
+
+// OnConsume implements [sarama.ConsumerInterceptor].
+func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
+	if !strings.HasPrefix(m.Topic, o.topic+".") {
+		return
+	}
+	var r run
+	var redeliverID string
+	var due time.Time
+	for _, h := range m.Headers {
+		switch string(h.Key) {
+		case headerID:
+			r.id = string(h.Value)
+		case redeliver.HeaderID:
+			redeliverID = string(h.Value)
+		case redeliver.HeaderAttempt:
+			n, _ := strconv.Atoi(string(h.Value))
+			r.attempt = n + 1 // the one to come
+		case redeliver.HeaderDue:
+			due, _ = time.Parse(time.RFC3339Nano, string(h.Value))
+		}
+	}
+	o.spy.name(redeliverID, r.id)
+	o.spy.hold(r, due)
+}
+
+// dialer makes connections that tell the spy of the requests that matter. sarama writes a request with one Write.
+type dialer struct{ spy *spy }
+
+// Dial implements proxy.Dialer.
+func (d dialer) Dial(network, addr string) (net.Conn, error) {
+	c, err := net.DialTimeout(network, addr, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c, spy: d.spy}, nil
+}
+
+// Kafka's keys of the requests.
+const (
+	produceKey      = 0
+	offsetCommitKey = 8
+)
+
+type conn struct {
+	net.Conn
+	spy     *spy
+	produce atomic.Bool // a produce request was sent, its answer has not come
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	if len(b) >= 6 {
+		switch binary.BigEndian.Uint16(b[4:6]) {
+		case produceKey:
+			c.produce.Store(true)
+		case offsetCommitKey:
+			c.spy.commit()
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.produce.CompareAndSwap(true, false) {
+		c.spy.answer()
+	}
+	return n, err
+}

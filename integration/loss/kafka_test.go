@@ -1,0 +1,190 @@
+package loss
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// kafkaSystem is Kafka as the suite meets it, by franz-go alone.
+type kafkaSystem struct {
+	addrs  []string
+	broker *brokers.Broker // nil when it is not ours to restart
+	topic  string
+	client *kgo.Client
+	admin  *kadm.Client
+
+	dlq   *kgo.Client // made when the DLQ is there
+	read  map[int32]int64
+	found []letter
+}
+
+// newKafka prepares a topic of the given partitions. own is nil for a broker that others use, too.
+func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, partitions int32) *kafkaSystem {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		kgo.MetadataMinAge(100*time.Millisecond), kgo.ProducerLinger(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	k := &kafkaSystem{addrs: addrs, broker: own, topic: topic, client: client, admin: kadm.NewClient(client), read: make(map[int32]int64)}
+	if _, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if k.dlq != nil {
+			k.dlq.Close()
+		}
+	})
+	return k
+}
+
+// The group has a dot, which stands otherwise in a topic's name; see DESIGN.md section 6.
+func (k *kafkaSystem) group() string { return "g." + k.topic }
+func (k *kafkaSystem) base() string  { return k.topic + ".g_2e" + k.topic }
+
+func (k *kafkaSystem) consumer() consumerConfig {
+	return consumerConfig{Broker: "kafka", Addrs: k.addrs, Topic: k.topic, Group: k.group()}
+}
+
+func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
+	records := make([]*kgo.Record, len(items))
+	byRecord := make(map[*kgo.Record]*item, len(items))
+	for i, it := range items {
+		rec := &kgo.Record{Topic: k.topic, Key: it.key, Value: it.value}
+		for _, h := range it.headers {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.key, Value: h.value})
+		}
+		records[i], byRecord[rec] = rec, it
+	}
+	for _, r := range k.client.ProduceSync(ctx, records...) {
+		if r.Err != nil {
+			return fmt.Errorf("writing to %s: %w", k.topic, r.Err)
+		}
+		it := byRecord[r.Record]
+		it.place = fmt.Sprintf("%s/%d/%d", k.topic, r.Record.Partition, r.Record.Offset)
+		it.at = r.Record.Timestamp
+	}
+	return nil
+}
+
+// dead returns all that is in the DLQ now.
+func (k *kafkaSystem) dead(ctx context.Context) ([]letter, error) {
+	topic := k.base() + ".dlq"
+	ends, err := k.admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking for the end of %s: %w", topic, err)
+	}
+	if k.dlq == nil {
+		if k.dlq, err = kgo.NewClient(kgo.SeedBrokers(k.addrs...), kgo.ConsumeTopics(topic),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond)); err != nil {
+			return nil, err
+		}
+	}
+	behind := func() (behind bool) {
+		ends.Each(func(o kadm.ListedOffset) { behind = behind || k.read[o.Partition] < o.Offset })
+		return behind
+	}
+	for behind() {
+		fetches := k.dlq.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", topic, err)
+		}
+		for r := range fetches.RecordsAll() {
+			k.read[r.Partition] = r.Offset + 1
+			k.found = append(k.found, letterOf(r))
+		}
+	}
+	return k.found, nil
+}
+
+func letterOf(r *kgo.Record) letter {
+	l := letter{key: r.Key, value: r.Value, meta: make(map[string]string)}
+	for _, h := range r.Headers {
+		if name, ok := strings.CutPrefix(h.Key, "redeliver-"); ok {
+			l.meta[name] = string(h.Value)
+			continue
+		}
+		if h.Key == headerID {
+			l.id = string(h.Value)
+		}
+		l.headers = append(l.headers, header{h.Key, h.Value})
+	}
+	l.place = l.meta["origin"] + "/" + l.meta["origin-partition"] + "/" + l.meta["origin-offset"]
+	return l
+}
+
+// unsettled is how far the group's commits are behind the ends of the topic and all on which messages wait.
+func (k *kafkaSystem) unsettled(ctx context.Context) (int64, string, error) {
+	all, err := k.admin.ListTopics(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	var topics []string
+	for _, name := range all.Names() {
+		if name == k.topic || strings.HasPrefix(name, k.base()+".retry") {
+			topics = append(topics, name)
+		}
+	}
+	ends, err := k.admin.ListEndOffsets(ctx, topics...)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	starts, err := k.admin.ListStartOffsets(ctx, topics...)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	committed, err := k.admin.FetchOffsets(ctx, k.group())
+	if err == nil {
+		err = committed.Error()
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	var lag int64
+	var detail strings.Builder
+	ends.Each(func(end kadm.ListedOffset) {
+		at := int64(-1)
+		if c, ok := committed.Lookup(end.Topic, end.Partition); ok {
+			at = c.At
+		}
+		if start, ok := starts.Lookup(end.Topic, end.Partition); ok {
+			at = max(at, start.Offset)
+		}
+		if at != end.Offset {
+			lag += max(1, end.Offset-at) // a commit beyond the end is wrong, too
+			fmt.Fprintf(&detail, " %s[%d] %d of %d", strings.TrimPrefix(end.Topic, k.topic), end.Partition, at, end.Offset)
+		}
+	})
+	return lag, detail.String(), nil
+}
+
+// restart kills the broker and starts it again.
+func (k *kafkaSystem) restart(ctx context.Context, down time.Duration) error {
+	if err := k.broker.Kill(); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(down): // it is away for as long as the plan says
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return k.broker.Start(ctx)
+}

@@ -1,0 +1,213 @@
+package loss
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// TestLossKafka kills consumers and the broker while 20,000 messages are on their way, and counts what is left.
+func TestLossKafka(t *testing.T) {
+	p := drawPlan(t)
+	b := brokers.OwnKafka(t, brokers.KafkaOptions{})
+	// More partitions than consumers, so that every consumer has some of every topic whatever the strategy.
+	sys := newKafka(t, b.Addrs(), b, "loss", 10)
+	t.Logf("report: loss: seed %d (REDELIVER_LOSS_SEED repeats it), %s", p.seed, p.variant)
+	out := runChaos(t, sys, p)
+	v := check(out.evidence)
+	report(t, p, out, v)
+
+	if !out.settled {
+		t.Errorf("the group did not settle everything within %s: %s", p.deadline, out.detail)
+	}
+	if len(v.lost) > 0 {
+		t.Errorf("%d lost:%s", len(v.lost), few(v.lost))
+	}
+	if len(v.early) > 0 {
+		t.Errorf("%d early:%s", len(v.early), few(v.early))
+	}
+	if len(v.wrong) > 0 {
+		t.Errorf("%d wrong:%s", len(v.wrong), few(v.wrong))
+	}
+	wantKills(t, p, out, v)
+	if bound := explained(p, out); v.rerun > bound || v.deadAgain > bound {
+		t.Errorf("%d runs and %d dead letters too many, at most %d are explained by what was killed, see explained", v.rerun, v.deadAgain, bound)
+	}
+}
+
+// drawPlan draws a run from a seed.
+func drawPlan(t *testing.T) plan {
+	t.Helper()
+	p := plan{seed: seedOf(t), consumers: 5, steps: steps, deadline: 4 * time.Minute}
+	rng := rand.New(rand.NewPCG(p.seed, 1))
+	messages, perState, outside, restarts := 20_000, 6, 4, 3
+	if os.Getenv("REDELIVER_SOAK") != "" {
+		messages, perState, outside, restarts = 400_000, 130, 80, 60
+		p.deadline = 90 * time.Minute
+	}
+	p.variant = []string{eager, cooperative}[rng.IntN(2)]
+	if v := os.Getenv("REDELIVER_LOSS_VARIANT"); v != "" {
+		p.variant = v
+	}
+	p.items = makeItems(rng, messages, 100, 10)
+	p.early = messages / 10
+	p.orders = drawOrders(rng, perState, outside)
+	for i := range restarts {
+		third := len(p.orders) / restarts
+		p.restarts = append(p.restarts, restart{
+			kills: i*third + rng.IntN(max(1, third-2)) + 1,
+			wait:  time.Duration(rng.IntN(1500)) * time.Millisecond,
+			down:  time.Duration(rng.IntN(1500)) * time.Millisecond,
+		})
+	}
+	return p
+}
+
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("REDELIVER_LOSS_SEED")
+	if text == "" {
+		return rand.Uint64() % 1_000_000
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("REDELIVER_LOSS_SEED: %v", err)
+	}
+	return seed
+}
+
+// drawOrders draws so many kills of each state, and some from outside, in any order.
+func drawOrders(rng *rand.Rand, perState, outside int) []order {
+	var orders []order
+	for i := range perState {
+		for _, st := range states {
+			o := order{state: st, nth: 1 + rng.IntN(20)}
+			if st != running {
+				o.nth = 1 + rng.IntN(5)
+			}
+			if st == publishing && i%2 == 0 { // long enough for offsets to be committed meanwhile
+				o.hold = time.Duration(1+rng.IntN(600)) * time.Millisecond
+			}
+			orders = append(orders, o)
+		}
+	}
+	for range outside {
+		orders = append(orders, order{state: anywhere})
+	}
+	rng.Shuffle(len(orders), func(i, j int) { orders[i], orders[j] = orders[j], orders[i] })
+	return orders
+}
+
+// wantKills holds the run against its plan: a suite that did not kill has proven nothing.
+func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
+	t.Helper()
+	if out.missed > 0 {
+		t.Errorf("%d of %d kills were missed: the messages ran out before the states came", out.missed, len(p.orders))
+	}
+	for _, st := range states {
+		if out.kills[st] == 0 {
+			t.Errorf("no consumer was killed while %s", st)
+		}
+		if out.kills[st] != v.kills[st] {
+			t.Errorf("%d consumers were killed while %s, their journals say %d", out.kills[st], st, v.kills[st])
+		}
+	}
+	if out.restarts != len(p.restarts) {
+		t.Errorf("%d of %d restarts of the broker", out.restarts, len(p.restarts))
+	}
+	if out.fewest < p.consumers-parallelKills {
+		t.Errorf("there were only %d consumers at a time, want %d", out.fewest, p.consumers-parallelKills)
+	}
+	if len(v.unwitness) > 0 {
+		t.Errorf("%d kills were not where they say: nobody ran their message again:%s", len(v.unwitness), few(v.unwitness))
+	}
+}
+
+// explained is how many runs may be made again, reckoned generously from what was run:
+//
+//   - what a killed consumer had run since the lowest unsettled message started (the slowest handler's time), plus
+//     250 ms, which is a commit's interval and a bit;
+//   - what all consumers ran from then before a broker died until it was back: what lies read in memory is handled
+//     meanwhile and cannot be committed;
+//   - a quarter of that, because a copy climbs the ladder like its original, and one message in twenty for the
+//     rebalances, which need not repeat anything but what a drain timeout cuts off.
+//
+// A cooperative group gets a session more: sarama holds commits back until all members have joined again, or the dead
+// are missed, while the handlers run on.
+func explained(p plan, out outcome) int {
+	window := 250*time.Millisecond + slowest
+	if p.variant == cooperative {
+		window += kafkaSession
+	}
+	last := make(map[int]time.Time)
+	for _, l := range out.journal {
+		if slices.Contains(out.victims, l.process) && l.at.After(last[l.process]) {
+			last[l.process] = l.at
+		}
+	}
+	n := 0
+	for _, l := range out.journal {
+		if l.kind != entered {
+			continue
+		}
+		died, ok := last[l.process]
+		if ok && l.at.After(died.Add(-window)) ||
+			slices.ContainsFunc(out.outages, func(o outage) bool { return l.at.After(o.from.Add(-window)) && l.at.Before(o.to) }) {
+			n++
+		}
+	}
+	return n + n/4 + len(p.items)/20
+}
+
+func report(t *testing.T, p plan, out outcome, v *verdict) {
+	t.Helper()
+	t.Logf("report: loss: %d messages, %d lost, %d early; killed %d consumers (%s), %d broker restarts, %d to %d consumers alive",
+		len(p.items), len(v.lost), len(v.early), sum(out.kills), counts(out.kills), out.restarts, out.fewest, p.consumers)
+	t.Logf("report: loss: %d runs, %d of them again (%d of these although their consumer lived) and %d dead letters again, of %d messages (at most %d are explained); retries late p50 %s p99 %s max %s; %.1f s",
+		v.runs, v.rerun, v.alive, v.deadAgain, v.duplicated, explained(p, out),
+		quantile(v.late, 0.5), quantile(v.late, 0.99), quantile(v.late, 1), out.took.Seconds())
+}
+
+func sum(kills map[state]int) int {
+	n := 0
+	for _, k := range kills {
+		n += k
+	}
+	return n
+}
+
+// TestLossSuiteHasTeeth takes "confirm before ack" out of the consumers: a message is acked when its handler has failed,
+// before it is written to where it waits. The suite must find losses then, and name messages that had failed.
+func TestLossSuiteHasTeeth(t *testing.T) {
+	seed := seedOf(t)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	p := plan{
+		seed: seed, variant: eager, consumers: 3, earlyAck: true, steps: steps, deadline: 90 * time.Second,
+		items: makeItems(rng, 2000, 150, 50), early: 200,
+	}
+	for range 4 {
+		p.orders = append(p.orders, order{state: publishing, nth: 1 + rng.IntN(5), hold: 600 * time.Millisecond})
+	}
+	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("teeth-%d", time.Now().UnixNano()), 6)
+	out := runChaos(t, sys, p)
+	v := check(out.evidence)
+	t.Logf("report: teeth: seed %d, without confirm before ack %d of %d messages are lost by %d kills; %.1f s",
+		seed, len(v.lost), len(p.items), sum(out.kills), out.took.Seconds())
+	if len(v.lost) == 0 {
+		t.Fatalf("nothing is lost although failed messages were acked before they were written (%s)", counts(out.kills))
+	}
+	if !out.settled {
+		t.Errorf("the group did not settle everything: %s", out.detail)
+	}
+	others := slices.DeleteFunc(v.lost, func(life string) bool { return strings.Contains(life, " F") })
+	if len(others) > 0 {
+		t.Errorf("%d are lost that never failed, which is another matter:%s", len(others), few(others))
+	}
+}

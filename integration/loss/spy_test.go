@@ -1,0 +1,237 @@
+package loss
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// state is what a consumer does when it dies.
+type state string
+
+const (
+	running    state = "running"
+	publishing state = "publishing"
+	waiting    state = "waiting"
+	committing state = "committing"
+	anywhere   state = "anywhere" // killed from outside, nobody knows where
+)
+
+// states are those of which none may be missed.
+var states = []state{running, publishing, waiting, committing}
+
+// order tells a consumer to die: the nth time from now that it is in the state. hold is for publishing: how long the
+// write is held back before; 0 lets it be written and dies before the answer is read.
+type order struct {
+	state state
+	nth   int
+	hold  time.Duration
+}
+
+func (o order) String() string { return fmt.Sprintf("%s %d %s", o.state, o.nth, o.hold) }
+
+func parseOrder(text string) (order, error) {
+	f := strings.Fields(text)
+	if len(f) != 3 {
+		return order{}, fmt.Errorf("%q is no order", text)
+	}
+	nth, err := strconv.Atoi(f[1])
+	if err != nil {
+		return order{}, err
+	}
+	hold, err := time.ParseDuration(f[2])
+	return order{state(f[0]), nth, hold}, err
+}
+
+// run is one attempt of one message.
+type run struct {
+	id      string
+	attempt int
+}
+
+// spy watches what its process does and kills it when it has come so far. The handler, a sink and the broker's client
+// tell it.
+type spy struct {
+	journal *journal
+
+	mu      sync.Mutex
+	order   order
+	left    int // how often the state is still passed by; the order stands while it is above 0
+	names   map[string]string
+	running map[run]struct{}
+	sending map[run]struct{}  // decided and handed to the client, not confirmed; the attempt that has failed
+	acked   []run             // since the last commit left
+	held    map[run]time.Time // read from where messages wait, not run; until when
+}
+
+func newSpy(j *journal) *spy {
+	return &spy{
+		journal: j, names: make(map[string]string), running: make(map[run]struct{}),
+		sending: make(map[run]struct{}), held: make(map[run]time.Time),
+	}
+}
+
+// arm gives an order; one with nth 0 takes back what was ordered before.
+func (s *spy) arm(o order) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order, s.left = o, o.nth
+}
+
+// reached counts the state; true means now. The lock is held.
+func (s *spy) reached(st state) bool {
+	if s.left == 0 || s.order.state != st {
+		return false
+	}
+	s.left--
+	return s.left == 0
+}
+
+// die is the end. witness is a run that somebody must make (again) because of it.
+func (s *spy) die(witness run, detail string) {
+	s.journal.write(line{kind: killed, id: witness.id, attempt: witness.attempt, at: time.Now(), text: string(s.order.state) + " " + detail})
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Kill() // SIGKILL
+	}
+	select {} // it takes a moment to be dead
+}
+
+// name notes which message redeliver's id stands for.
+func (s *spy) name(redeliverID, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names[redeliverID] = id
+}
+
+// enter and leave stand around a handler's work; inside is called in the midst of it.
+func (s *spy) enter(r run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[r] = struct{}{}
+	delete(s.held, r)
+}
+
+func (s *spy) inside(r run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reached(running) {
+		s.die(r, fmt.Sprintf("with %d handlers", len(s.running)))
+	}
+}
+
+func (s *spy) leave(r run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, r)
+}
+
+// send is told before a write leaves, and may hold it back.
+func (s *spy) send(r run, where string) {
+	s.mu.Lock()
+	s.sending[r] = struct{}{}
+	if s.order.hold == 0 || !s.reached(publishing) {
+		s.mu.Unlock()
+		return
+	}
+	hold := s.order.hold
+	s.mu.Unlock()
+	time.Sleep(hold) //nolint:forbidigo // There is no event to wait for: the broker is slow here.
+	s.mu.Lock()
+	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, hold))
+}
+
+// answer is told when the broker has answered writes, before the client reads it.
+func (s *spy) answer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.order.hold > 0 {
+		return
+	}
+	for r := range s.sending {
+		if s.reached(publishing) {
+			s.die(r, "written, the answer unread")
+		}
+		return
+	}
+}
+
+// commit is told before acked messages are committed.
+func (s *spy) commit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.acked); n > 0 && s.reached(committing) {
+		s.die(s.acked[n-1], fmt.Sprintf("with %d acked", n))
+	}
+	s.acked = s.acked[:0]
+}
+
+// hold is told of a message that came from where messages wait.
+func (s *spy) hold(r run, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[r] = due
+}
+
+// watch looks for the state that no event tells: something waits, nothing else is done.
+func (s *spy) watch() {
+	for now := range time.Tick(2 * time.Millisecond) {
+		s.mu.Lock()
+		for r, due := range s.held {
+			if !due.After(now) {
+				delete(s.held, r) // due, or no longer ours
+				continue
+			}
+			if len(s.running) == 0 && len(s.sending) == 0 && due.Sub(now) > 50*time.Millisecond && s.reached(waiting) {
+				s.die(r, fmt.Sprintf("for another %s with %d others", due.Sub(now).Round(time.Millisecond), len(s.held)-1))
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Event implements [redeliver.Sink].
+func (s *spy) Event(e redeliver.Event) {
+	switch e := e.(type) {
+	case redeliver.Committed:
+		s.mu.Lock()
+		s.acked = append(s.acked, run{s.names[e.State.ID], e.State.Attempt()})
+		s.mu.Unlock()
+	case redeliver.RetryScheduled:
+		s.confirmed(e.State)
+	case redeliver.DeadLettered:
+		s.confirmed(e.State)
+	case redeliver.Hopped:
+		s.confirmed(e.State)
+	case redeliver.Abandoned: // before or after the decision
+		s.confirmed(e.State)
+		e.State.Attempts++
+		s.confirmed(e.State)
+		fmt.Fprintf(os.Stderr, "%s abandoned %s after %d attempts: %v\n", clock(), s.names[e.State.ID], e.State.Attempts, e.Err)
+	case redeliver.HeadersIgnored:
+		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
+	case redeliver.PublishFailed:
+		fmt.Fprintf(os.Stderr, "%s publish to %s failed, try %d: %v\n", clock(), e.Where, e.Try, e.Err)
+	case redeliver.SubscriptionChanged:
+		fmt.Fprintf(os.Stderr, "%s %s: %s %v\n", clock(), e.Change, e.Detail, e.Err)
+		if e.Change == "assigned" {
+			s.mu.Lock()
+			clear(s.held)
+			clear(s.sending) // what was given up without a word
+			s.mu.Unlock()
+			s.journal.write(line{kind: joined, at: time.Now(), text: e.Detail})
+		}
+	}
+}
+
+func (s *spy) confirmed(st redeliver.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sending, run{s.names[st.ID], st.Attempts})
+}
+
+func clock() string { return time.Now().Format("15:04:05.000") }
