@@ -2,7 +2,9 @@ package redeliver
 
 import (
 	"fmt"
+	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,9 +52,6 @@ const (
 	MaxWait = 366 * 24 * time.Hour
 )
 
-// timeFormat is RFC 3339 with milliseconds; times are written in UTC.
-const timeFormat = "2006-01-02T15:04:05.000Z07:00"
-
 // Header is one header as text.
 type Header struct{ Name, Value string }
 
@@ -67,36 +66,72 @@ type Finding struct {
 
 func (f Finding) String() string { return fmt.Sprintf("%s %q: %s", f.Header, f.Value, f.Problem) }
 
-// AppendHeaders appends the state's headers to dst, HeaderAttempt first. Fields
-// that are zero are left out, texts are cut to their bounds.
-func (s State) AppendHeaders(dst []Header) []Header {
-	add := func(name, value string) {
-		if value != "" {
-			dst = append(dst, Header{name, value})
+// Headers yields the state's headers, HeaderAttempt first. Fields that are zero
+// are left out, texts are cut to their bounds. The values share one buffer and
+// are the caller's to keep.
+func (s *State) Headers() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		e := headerWriter{buf: make([]byte, 0, 384), yield: yield}
+		e.count(HeaderAttempt, min(max(0, int64(s.Attempts)), MaxAttempts))
+		e.text(HeaderGroup, s.Group, maxName)
+		e.text(HeaderOrigin, s.Origin, maxName)
+		e.text(HeaderID, s.ID, maxName)
+		e.time(HeaderDue, CeilMilli(s.Due)) // never early
+		e.time(HeaderFirstFailed, s.FirstFailed)
+		e.time(HeaderLastFailed, s.LastFailed)
+		e.time(HeaderPostponed, s.PostponedSince)
+		e.text(HeaderError, s.Error, MaxErrorText)
+		e.text(HeaderErrorType, s.ErrorType, maxErrorType)
+		e.text(HeaderReason, string(s.Reason), maxReason)
+		if s.Source.Known {
+			e.count(HeaderOriginPartition, int64(s.Source.Partition))
+			e.count(HeaderOriginOffset, s.Source.Offset)
+		}
+		e.time(HeaderOriginTimestamp, s.Source.Timestamp)
+		e.text(HeaderPolicy, s.Policy, maxPolicy)
+		if s.Replays > 0 {
+			e.count(HeaderReplays, min(int64(s.Replays), MaxAttempts))
 		}
 	}
-	dst = append(dst, Header{HeaderAttempt, strconv.Itoa(min(max(0, s.Attempts), MaxAttempts))})
-	add(HeaderGroup, Cut(s.Group, maxName))
-	add(HeaderOrigin, Cut(s.Origin, maxName))
-	add(HeaderID, Cut(s.ID, maxName))
-	add(HeaderDue, formatTime(CeilMilli(s.Due))) // never early
-	add(HeaderFirstFailed, formatTime(s.FirstFailed))
-	add(HeaderLastFailed, formatTime(s.LastFailed))
-	add(HeaderPostponed, formatTime(s.PostponedSince))
-	add(HeaderError, Cut(s.Error, MaxErrorText))
-	add(HeaderErrorType, Cut(s.ErrorType, maxErrorType))
-	add(HeaderReason, Cut(string(s.Reason), maxReason))
-	if s.Source.Known {
-		dst = append(dst,
-			Header{HeaderOriginPartition, strconv.FormatInt(int64(s.Source.Partition), 10)},
-			Header{HeaderOriginOffset, strconv.FormatInt(s.Source.Offset, 10)})
-	}
-	add(HeaderOriginTimestamp, formatTime(s.Source.Timestamp))
-	add(HeaderPolicy, Cut(s.Policy, maxPolicy))
-	if s.Replays > 0 {
-		dst = append(dst, Header{HeaderReplays, strconv.Itoa(min(s.Replays, MaxAttempts))})
+}
+
+// AppendHeaders appends the headers to dst, as text.
+func (s State) AppendHeaders(dst []Header) []Header {
+	for name, value := range s.Headers() {
+		dst = append(dst, Header{name, string(value)})
 	}
 	return dst
+}
+
+// headerWriter writes values one behind another and yields them.
+type headerWriter struct {
+	buf   []byte
+	yield func(string, []byte) bool
+	done  bool
+}
+
+func (w *headerWriter) send(name string, from int) {
+	if !w.done && len(w.buf) > from {
+		w.done = !w.yield(name, w.buf[from:len(w.buf):len(w.buf)])
+	}
+}
+
+func (w *headerWriter) text(name, value string, most int) {
+	from := len(w.buf)
+	w.buf = append(w.buf, Cut(value, most)...)
+	w.send(name, from)
+}
+
+func (w *headerWriter) count(name string, n int64) {
+	from := len(w.buf)
+	w.buf = strconv.AppendInt(w.buf, n, 10)
+	w.send(name, from)
+}
+
+func (w *headerWriter) time(name string, t time.Time) {
+	from := len(w.buf)
+	w.buf = appendTime(w.buf, t)
+	w.send(name, from)
 }
 
 // ParseHeaders reads the state of a message of group from redeliver's own block
@@ -120,6 +155,9 @@ func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p.settle(group)
 	return p.state, p.findings
 }
+
+// HeaderNames returns the names of all headers that redeliver writes.
+func HeaderNames() []string { return slices.Clone(fields[:]) }
 
 // fields are the headers that ParseHeaders reads.
 var fields = [...]string{
@@ -257,12 +295,17 @@ func inRange(t time.Time) bool {
 	return t.Year() >= 1 && t.Year() <= 9999 && !t.IsZero()
 }
 
-func formatTime(t time.Time) string {
+// appendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time
+// that cannot be written so. Of the standard library's formats RFC3339 alone is
+// quick, so the milliseconds are put in by hand.
+func appendTime(b []byte, t time.Time) []byte {
 	t = t.UTC().Truncate(time.Millisecond)
 	if !inRange(t) {
-		return ""
+		return b
 	}
-	return t.Format(timeFormat)
+	b = t.AppendFormat(b, time.RFC3339)
+	ms := t.Nanosecond() / int(time.Millisecond)
+	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
 }
 
 // CeilMilli rounds t up to the millisecond: a due time that is cut to the

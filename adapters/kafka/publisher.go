@@ -75,9 +75,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	}
 	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic = l.place(due, now)
-	for _, h := range st.AppendHeaders(nil) {
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
-	}
+	m.Headers = appendState(m.Headers, &st)
 	done, err := p.client.producer.start(ctx, m, anyPartition)
 	return m, done, err
 }

@@ -60,15 +60,43 @@ func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) 
 	return headers, nil
 }
 
+// names are the names of redeliver's headers, ready made: every retry has a dozen.
+var names = func() map[string]headerName {
+	m := make(map[string]headerName)
+	for _, n := range redeliver.HeaderNames() {
+		m[n] = headerName{n, []byte(n)}
+	}
+	return m
+}()
+
+type headerName struct {
+	text  string
+	bytes []byte
+}
+
 // parseState reads the state out of redeliver's block.
 func parseState(group string, ours []*sarama.RecordHeader) (redeliver.State, []redeliver.Finding) {
-	texts := make([]redeliver.Header, 0, len(ours))
+	var values strings.Builder // one string for all of them
 	for _, h := range ours {
 		if h != nil {
-			texts = append(texts, redeliver.Header{Name: string(h.Key), Value: string(h.Value)})
+			values.Write(h.Value)
 		}
 	}
-	return redeliver.ParseHeaders(group, texts)
+	rest := values.String()
+	var room [20]redeliver.Header
+	headers := room[:0]
+	for _, h := range ours {
+		if h == nil {
+			continue
+		}
+		name, known := names[string(h.Key)]
+		if !known {
+			name.text = string(h.Key)
+		}
+		headers = append(headers, redeliver.Header{Name: name.text, Value: rest[:len(h.Value)]})
+		rest = rest[len(h.Value):]
+	}
+	return redeliver.ParseHeaders(group, headers)
 }
 
 // strangers reports redeliver headers on a topic that redeliver does not write:
@@ -97,20 +125,24 @@ func (r *record) produce(topic string, st *redeliver.State) *sarama.ProducerMess
 	if r.Value != nil {
 		m.Value = sarama.ByteEncoder(r.Value)
 	}
-	var own []redeliver.Header
-	if st != nil {
-		own = st.AppendHeaders(make([]redeliver.Header, 0, 16))
-	}
-	m.Headers = make([]sarama.RecordHeader, 0, len(r.Headers)+len(own))
+	m.Headers = make([]sarama.RecordHeader, 0, len(r.Headers)+len(names))
 	for _, h := range r.Headers {
 		if h != nil {
 			m.Headers = append(m.Headers, *h)
 		}
 	}
-	for _, h := range own {
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: []byte(h.Value)})
+	if st != nil {
+		m.Headers = appendState(m.Headers, st)
 	}
 	return m
+}
+
+// appendState puts redeliver's own block behind a record's headers.
+func appendState(headers []sarama.RecordHeader, st *redeliver.State) []sarama.RecordHeader {
+	for name, value := range st.Headers() {
+		headers = append(headers, sarama.RecordHeader{Key: names[name].bytes, Value: value})
+	}
+	return headers
 }
 
 // detach copies what a record points to. The bytes of a fetched record alias the
