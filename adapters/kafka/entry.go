@@ -72,6 +72,7 @@ func (l *lane) take(m *sarama.ConsumerMessage) {
 		e.key, e.keyed = maphash.Bytes(seed, m.Key), true
 	}
 	if l.waits != nil {
+		l.nap.read = m.Offset
 		l.receive(e)
 		return
 	}

@@ -58,6 +58,7 @@ type lane struct {
 	unwatched []*entry // in flight, and nobody waits for their ack
 	moved     bool     // the mark has moved since it was told
 	paused    bool
+	nap       nap
 	timer     *time.Timer
 }
 
@@ -86,6 +87,7 @@ func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerG
 	if w, ok := r.levels[l.topic]; ok {
 		l.waits, l.slots = &w, r.retries
 		l.hold = delayqueue.NewHold[*entry](holdMost)
+		l.nap = newNap(w.level)
 	}
 	l.ctx, l.cancel = r.lifetime()
 	return l
@@ -338,8 +340,13 @@ func (l *lane) patience(now time.Time) time.Duration {
 		if at, ok := l.hold.Next(); ok {
 			d = min(d, at.Sub(now))
 		}
-		if l.paused {
+		switch {
+		case l.paused && l.nap.asleep(now):
+			d = min(d, l.nap.until.Sub(now))
+		case l.paused:
 			d = min(d, max(glance, l.hold.Last().Sub(now)-soon))
+		case l.nap.every > 0:
+			d = min(d, glance)
 		}
 	}
 	return max(0, d)
@@ -368,17 +375,27 @@ func (l *lane) roomy() bool {
 // instead, and what comes after that is a fetch or two.
 func (l *lane) listens() bool { return l.hold == nil || !l.hold.Full() }
 
-// balance pauses the partition when the lane is full and resumes it when there
-// is room.
+// balance pauses the partition when the lane is full, or naps, and resumes it
+// when there is room.
 func (l *lane) balance() {
 	switch {
-	case l.paused && l.roomy():
-		l.r.group.Resume(map[string][]int32{l.topic: {l.partition}})
-		l.paused = false
-	case !l.paused && !l.wants():
-		l.r.group.Pause(map[string][]int32{l.topic: {l.partition}})
-		l.paused = true
+	case l.paused:
+		if l.roomy() && !l.nap.asleep(time.Now()) {
+			l.r.group.Resume(map[string][]int32{l.topic: {l.partition}})
+			l.paused = false
+			l.nap.wake(time.Now())
+		}
+	case !l.wants():
+		l.pause()
+	case l.nap.tired(l.claim.HighWaterMarkOffset()):
+		l.pause()
+		l.nap.sleep(time.Now())
 	}
+}
+
+func (l *lane) pause() {
+	l.r.group.Pause(map[string][]int32{l.topic: {l.partition}})
+	l.paused = true
 }
 
 // mark tells the group how far it may commit.

@@ -113,7 +113,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 			}
 		}
 		c.mu.Lock()
-		victim.marked = false
+		victim.marked = died // nobody picks a dead one that is not yet taken from the list
 		over := c.written == len(c.plan.items)
 		if died {
 			c.kills[o.state]++

@@ -210,7 +210,7 @@ func (c *chaos) start(instance string) *worker {
 		return nil
 	}
 	c.workers[w] = struct{}{}
-	c.tails = append(c.tails, &tail{path: cfg.Journal, process: w.number})
+	c.tails = append(c.tails, &tail{path: cfg.Journal, process: w.number, ended: w.ended})
 	go func() {
 		<-w.ended
 		if !errors.Is(w.err, errKilled) && !c.over.Load() {
@@ -272,21 +272,32 @@ func (c *chaos) follow(ctx context.Context) {
 func (c *chaos) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var growing []*tail
 	for _, t := range c.tails {
+		over := t.over() // asked before it is read, so that nothing comes after
 		lines, err := t.more()
+		if over && t.torn > 0 {
+			err = fmt.Errorf("%s ends with half a line: a write was not whole", t.path)
+		}
 		if err != nil {
 			c.t.Error(err)
-			return
+			c.abort(err)
+		}
+		if !over {
+			growing = append(growing, t)
 		}
 		c.lines = append(c.lines, lines...)
 		for _, l := range lines {
-			if l.kind == joined {
+			switch l.kind {
+			case joined:
 				c.joined[l.process] = true
-			} else if l.kind == succeeded {
+			case succeeded:
 				c.done[l.id] = true
+			case entered, failed, killed, ignored: // for the checker
 			}
 		}
 	}
+	c.tails = growing
 }
 
 // settle waits until every message is accounted for and the group has settled all. When the broker says twice that all

@@ -87,7 +87,18 @@ func parseLine(text string) (line, error) {
 type tail struct {
 	path    string
 	process int
+	ended   <-chan struct{} // the process has
 	offset  int64
+	torn    int // bytes after the last whole line
+}
+
+func (t *tail) over() bool {
+	select {
+	case <-t.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // more returns the whole lines that were written since the last call.
@@ -110,6 +121,7 @@ func (t *tail) more() ([]line, error) {
 	}
 	whole := bytes.LastIndexByte(fresh, '\n') + 1
 	t.offset += int64(whole)
+	t.torn = len(fresh) - whole
 	var lines []line
 	for text := range strings.Lines(string(fresh[:whole])) {
 		l, err := parseLine(strings.TrimSuffix(text, "\n"))
