@@ -130,7 +130,7 @@ func TestDecideDrawsJitterFromIDAndAttempt(t *testing.T) {
 	if first, second := delay("a", 0), delay("a", 1); first == second {
 		t.Errorf("attempts 1 and 2 both wait %s", first)
 	}
-	if delay("a", 0) != delay("a", 0) {
+	if one, other := delay("a", 0), delay("a", 0); one != other {
 		t.Error("copies of a message wait differently")
 	}
 }

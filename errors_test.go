@@ -21,19 +21,19 @@ func pairs() map[string]pair {
 	return map[string]pair{
 		"permanent": {redeliver.Permanent(errBoom), redeliver.ErrPermanent, func(err error) bool {
 			var e *redeliver.PermanentError
-			return errors.As(err, &e) && e.Err == errBoom
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
 		}, "boom"},
 		"retry after": {redeliver.RetryAfter(errBoom, time.Minute), redeliver.ErrRetryAfter, func(err error) bool {
 			var e *redeliver.RetryAfterError
-			return errors.As(err, &e) && e.Err == errBoom && e.After == time.Minute
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom) && e.After == time.Minute
 		}, "boom"},
 		"postpone": {redeliver.Postpone(errBoom), redeliver.ErrPostponed, func(err error) bool {
 			var e *redeliver.PostponeError
-			return errors.As(err, &e) && e.Err == errBoom
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
 		}, "boom"},
 		"panic": {&redeliver.PanicError{Value: errBoom, Stack: []byte("x")}, redeliver.ErrPanic, func(err error) bool {
 			var e *redeliver.PanicError
-			return errors.As(err, &e) && e.Value == errBoom && len(e.Stack) == 1
+			return errors.As(err, &e) && errors.Is(e, errBoom) && len(e.Stack) == 1
 		}, "panic: boom"},
 		"timeout": {&redeliver.TimeoutError{After: time.Minute}, redeliver.ErrTimeout, func(err error) bool {
 			var e *redeliver.TimeoutError
@@ -41,11 +41,11 @@ func pairs() map[string]pair {
 		}, "handler still running after its timeout of 1m0s"},
 		"invalid": {&redeliver.InvalidError{Err: errBoom}, redeliver.ErrInvalid, func(err error) bool {
 			var e *redeliver.InvalidError
-			return errors.As(err, &e) && e.Err == errBoom
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
 		}, "boom"},
 		"undecodable": {&redeliver.UndecodableError{Err: errBoom}, redeliver.ErrUndecodable, func(err error) bool {
 			var e *redeliver.UndecodableError
-			return errors.As(err, &e) && e.Err == errBoom
+			return errors.As(err, &e) && errors.Is(e.Err, errBoom)
 		}, "boom"},
 		"unschedulable": {&redeliver.UnschedulableError{Wait: 2, Max: 1}, redeliver.ErrUnschedulable, func(err error) bool {
 			var e *redeliver.UnschedulableError

@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -80,9 +81,7 @@ func TestSlogSinkWritesEveryEvent(t *testing.T) {
 			if reflect.ValueOf(row.event).FieldByName("State").IsValid() {
 				want["id"], want["origin"], want["group"] = st.ID, st.Origin, st.Group
 			}
-			for k, v := range row.attrs {
-				want[k] = v
-			}
+			maps.Copy(want, row.attrs)
 			delete(got, "time")
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("line\n got %v\nwant %v", got, want)

@@ -100,8 +100,7 @@ func ExamplePolicy_classify() {
 func ExamplePolicy_Validate() {
 	policy := redeliver.Policy{MaxRetries: 2, Immediate: 5, Levels: []time.Duration{time.Minute, time.Second}}
 	err := policy.Validate("Policy")
-	var refused *redeliver.ConfigError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		for _, problem := range refused.Problems {
 			fmt.Println(problem)
 		}

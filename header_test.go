@@ -105,7 +105,7 @@ func TestHeadersNeverSayDueEarly(t *testing.T) {
 }
 
 func TestHeadersRoundTrip(t *testing.T) {
-	text := func(name string, most int) *rapid.Generator[string] {
+	text := func(_ string, most int) *rapid.Generator[string] {
 		return rapid.StringN(0, -1, most).Filter(func(s string) bool { return strings.ToValidUTF8(s, "?") == s })
 	}
 	instant := rapid.Custom(func(t *rapid.T) time.Time {

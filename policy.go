@@ -146,7 +146,9 @@ func (p Policy) check(ps *Problems, prefix string) {
 	if p.MaxAge < 0 {
 		ps.Add(field("MaxAge"), p.MaxAge, "must not be negative; 0 for no bound")
 	}
-	if c, ok := p.Backoff.(interface{ check(*Problems, string) }); ok {
+	if c, ok := p.Backoff.(interface {
+		check(ps *Problems, field string)
+	}); ok {
 		c.check(ps, field("Backoff"))
 	}
 	if p.MaxLevels < 1 || p.MaxLevels > 64 {

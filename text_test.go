@@ -133,7 +133,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add("joe@corp", `it's "a"`, "/a@b", "x@y")
 	f.Add("", "1234#x", "?a=b", "amqp://h/")
 	f.Add("u", "[::1]", "", "")
-	f.Fuzz(func(t *testing.T, user, password, path, text string) {
+	f.Fuzz(func(t *testing.T, user, password, _, text string) {
 		redeliver.Redact(password + text) // any text: no panic
 		// Escaped, the password is any at all. The marker makes it one that
 		// stands nowhere else.

@@ -66,7 +66,7 @@ func (a admin) settings(topics ...string) (map[string]map[string]string, error) 
 	settings := make(map[string]map[string]string, len(topics))
 	for _, r := range results {
 		if r.ErrorCode != 0 {
-			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w; the user needs DescribeConfigs on it", r.Name, sarama.KError(r.ErrorCode))
+			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w; the user needs DescribeConfigs on it", r.Name, r.ErrorCode)
 		}
 		settings[r.Name] = make(map[string]string, len(r.Configs))
 		for _, e := range r.Configs {
@@ -174,8 +174,8 @@ func (a admin) awaitLeaders(topics []string, limit time.Duration) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("kafka: topics %v have no leader %s after they were created (last error: %v)", missing, limit, err)
+			return fmt.Errorf("kafka: topics %v have no leader %s after they were created (last error: %w)", missing, limit, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -152,7 +153,7 @@ func (c Config) validate() error {
 }
 
 func checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
-	if bad, ok := p.Validate(field).(*redeliver.ConfigError); ok {
+	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
 		*ps = append(*ps, bad.Problems...)
 	}
 }

@@ -111,8 +111,11 @@ func (l *lane) pullBack() {
 	for {
 		select {
 		case msg := <-l.r.out:
-			d := delayqueue.FromContext(msg.Context())
-			e := d.Record.(*record).entry
+			rec, ok := delayqueue.FromContext(msg.Context()).Record.(*record)
+			if !ok {
+				continue // cannot be: only lanes write here
+			}
+			e := rec.entry
 			if e.lane == l {
 				l.end(outcome{e, abandoned})
 			} else {

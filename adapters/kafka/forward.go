@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -54,17 +55,31 @@ func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *
 
 // publish writes a delayed publish to its topic at last, as its publisher made it.
 func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery) (string, error) {
-	rec := d.Record.(*record)
+	rec, err := recordOf(d)
+	if err != nil {
+		return f.layout.origin, err
+	}
 	return f.layout.origin, f.producer.send(ctx, rec.produce(f.layout.origin, nil), anyPartition)
 }
 
 // write sends a record to a topic of ours, on the partition that belongs to its
 // place in the origin: what shared a partition there shares one here.
 func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State) error {
-	rec := d.Record.(*record)
+	rec, err := recordOf(d)
+	if err != nil {
+		return err
+	}
 	partition := anyPartition
 	if st.Source.Known {
 		partition = st.Source.Partition
 	}
 	return f.producer.send(ctx, rec.produce(topic, st), partition)
+}
+
+func recordOf(d *delayqueue.Delivery) (*record, error) {
+	rec, ok := d.Record.(*record)
+	if !ok {
+		return nil, fmt.Errorf("kafka: message %s was delivered by another adapter (%T)", d.ID, d.Record)
+	}
+	return rec, nil
 }

@@ -77,7 +77,7 @@ func (c *Client) layout(topic string) (*layout, error) {
 		if origin != nil {
 			break
 		}
-		time.Sleep(250 * time.Millisecond)
+		<-time.After(250 * time.Millisecond)
 		if there, err = c.admin.topics(); err != nil {
 			return nil, err
 		}

@@ -133,12 +133,12 @@ func TestADelayedPublishReachesEveryGroupOnceAndNotEarly(t *testing.T) {
 	due := make(map[string]time.Time)
 	var msgs []*message.Message
 	var ids []string
-	for i, wait := range []time.Duration{20, 100, 250, 700, 1500} {
+	for i, wait := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond} {
 		id := string(rune('a' + i))
 		msg := message.NewMessage(id, []byte(id))
 		kafka.SetKey(msg, []byte("k-"+id))
-		delay.Message(msg, delay.For(wait*time.Millisecond))
-		due[id] = time.Now().Add(wait * time.Millisecond)
+		delay.Message(msg, delay.For(wait))
+		due[id] = time.Now().Add(wait)
 		msgs, ids = append(msgs, msg), append(ids, id)
 	}
 	if err := billing.Publisher().Publish("orders", msgs...); err != nil {

@@ -75,7 +75,7 @@ func base(topic, group string) string {
 // that would read as such an escape is escaped too.
 func escapeGroup(group string) string {
 	var b strings.Builder
-	for i := 0; i < len(group); i++ {
+	for i := range len(group) {
 		c := group[i]
 		switch {
 		case c == '_' && !(i+2 < len(group) && isHex(group[i+1]) && isHex(group[i+2])),

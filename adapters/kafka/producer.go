@@ -68,15 +68,21 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	p := &producer{async: async}
 	p.group.Go(func() {
 		for m := range async.Successes() {
-			m.Metadata.(*confirm).done <- nil
+			answer(m, nil)
 		}
 	})
 	p.group.Go(func() {
 		for e := range async.Errors() {
-			e.Msg.Metadata.(*confirm).done <- e.Err
+			answer(e.Msg, e.Err)
 		}
 	})
 	return p, nil
+}
+
+func answer(m *sarama.ProducerMessage, err error) {
+	if c, ok := m.Metadata.(*confirm); ok { // all of ours are
+		c.done <- err
+	}
 }
 
 // start hands a record over and returns at once; the answer comes on the channel.

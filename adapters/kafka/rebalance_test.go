@@ -80,7 +80,7 @@ func TestMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
 				route(t, c, "orders", func(msg *message.Message) error {
-					seq.handle(member, msg, func() { time.Sleep(time.Millisecond) })
+					seq.handle(member, msg, func() { <-time.After(time.Millisecond) })
 					return nil
 				})
 				ev.joined(t, 1)

@@ -3,6 +3,7 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,8 +53,8 @@ var (
 // split parts a record's headers into the user's and redeliver's own block,
 // which begins at the last attempt header.
 func split(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
-	for i := len(headers) - 1; i >= 0; i-- {
-		if headers[i] != nil && bytes.Equal(headers[i].Key, attemptHeader) {
+	for i, h := range slices.Backward(headers) {
+		if h != nil && bytes.Equal(h.Key, attemptHeader) {
 			return headers[:i:i], headers[i:]
 		}
 	}

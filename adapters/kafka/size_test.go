@@ -59,7 +59,7 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 		slow.Do(func() {
 			cluster.SleepControl(func() {
 				<-ready
-				time.Sleep(500 * time.Millisecond)
+				<-time.After(500 * time.Millisecond) // not for an event: the broker is slow
 			})
 		})
 		return nil, nil, false

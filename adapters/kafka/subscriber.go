@@ -67,7 +67,7 @@ func (s *Subscriber) subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err != nil {
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", s.client.cfg.Brokers, s.client.cfg.Group, err)
 	}
-	r := newReader(s.client, l, group, context.WithoutCancel(ctx))
+	r := newReader(context.WithoutCancel(ctx), s.client, l, group)
 	run, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
 	go func() {
@@ -122,7 +122,7 @@ type waitLevel struct {
 	above time.Duration // the next longer level, 0 for none
 }
 
-func newReader(c *Client, l *layout, group sarama.ConsumerGroup, values context.Context) *reader {
+func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {
 	fwd := &forwarder{producer: c.producer, layout: l}
 	r := &reader{
 		client: c, layout: l, group: group, fwd: fwd, values: values,
