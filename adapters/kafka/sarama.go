@@ -30,7 +30,11 @@ func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
 	if cfg.Consumer.Group.InstanceId != "" {
 		ps.Add("Sarama.Consumer.Group.InstanceId", cfg.Consumer.Group.InstanceId, "must be empty: give Config.InstanceID, which is made different for every topic")
 	}
-	if err := cfg.Validate(); err != nil {
+	// As it will be used: what is left at sarama's default may not suit what the
+	// caller set (a session shorter than the default heartbeat), and ours does.
+	used := *cfg
+	settings(&used)
+	if err := used.Validate(); err != nil {
 		ps.Add("Sarama", "invalid", err.Error())
 	}
 }
@@ -54,6 +58,12 @@ func settings(cfg *sarama.Config) {
 	set(&cfg.Consumer.MaxWaitTime, def.Consumer.MaxWaitTime, 50*time.Millisecond)
 	set(&cfg.Consumer.Offsets.AutoCommit.Interval, def.Consumer.Offsets.AutoCommit.Interval, 200*time.Millisecond)
 	set(&cfg.Consumer.Group.Heartbeat.Interval, def.Consumer.Group.Heartbeat.Interval, 500*time.Millisecond)
+	// When the group's leader dies while the group joins, the others join again
+	// after this pause, and send no heartbeats meanwhile: with sarama's 2 s a
+	// short session is lost, and with any the whole group stands still. As many
+	// tries more, so that it goes on for as long as sarama's 4 would.
+	set(&cfg.Consumer.Group.Rebalance.Retry.Backoff, def.Consumer.Group.Rebalance.Retry.Backoff, 200*time.Millisecond)
+	set(&cfg.Consumer.Group.Rebalance.Retry.Max, def.Consumer.Group.Rebalance.Retry.Max, 40)
 }
 
 func set[T any](field *T, def, ours T) {
