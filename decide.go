@@ -58,27 +58,53 @@ type Decision struct {
 //  10. the wait is RetryAfter's, else the backoff's; longer than MaxWait:
 //     DeadLetter (unschedulable); past MaxAge: DeadLetter (expired);
 //     else RetryLater.
-func (p Policy) Decide(s State, err error, now time.Time) Decision {
+func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
+	d.State = s
+	p.DecideInto(&d, err, now)
+	return d
+}
+
+// DecideInto is [Policy.Decide] for a decision whose State is filled in. Large
+// structs are what makes the stacks of young goroutines grow, and every failed
+// message has one: the library itself decides in place.
+func (p *Policy) DecideInto(d *Decision, err error, now time.Time) {
 	if err == nil {
-		return Decision{Action: Commit, State: s}
+		d.Action, d.Delay = Commit, 0
+		return
 	}
-	p = p.WithDefaults()
-	now = now.UTC()
+	full := p
+	if p.Backoff == nil || p.MaxRetries == 0 || p.Timeout == 0 || p.MaxLevels == 0 {
+		full = p.complete()
+	}
+	full.decide(d, err, now.UTC())
+}
+
+//go:noinline
+func (p *Policy) complete() *Policy {
+	full := p.WithDefaults()
+	return &full
+}
+
+func (p *Policy) decide(d *Decision, err error, now time.Time) {
+	s := &d.State
 	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
-	s.Due, s.Reason = time.Time{}, ""
+	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
 	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
 
 	if is(err, ErrInvalid) {
 		s.PostponedSince = time.Time{}
-		return s.bury(ReasonInvalidated)
+		d.bury(ReasonInvalidated)
+		return
 	}
 	if is(err, ErrUndecodable) {
 		s.PostponedSince = time.Time{}
-		return s.bury(ReasonUndecodable)
+		d.bury(ReasonUndecodable)
+		return
 	}
-	class := p.classify(&s, err)
+	class := p.classify(s, err)
 	if class.Kind == KindPostpone {
-		return p.postpone(s, class, now)
+		p.postpone(d, class, now)
+		return
 	}
 
 	s.Attempts++
@@ -87,30 +113,35 @@ func (p Policy) Decide(s State, err error, now time.Time) Decision {
 		s.FirstFailed = now
 	}
 	if class.Kind == KindPermanent {
-		return s.bury(ReasonPermanent)
+		d.bury(ReasonPermanent)
+		return
 	}
 	if s.Attempts > retries(class.MaxRetries) {
-		return s.bury(exhausted(err))
+		d.bury(exhausted(err))
+		return
 	}
 	wait, named := retryAfter(err)
 	if !named {
 		if s.Attempts <= p.Immediate {
 			if p.expired(s, now) {
-				return s.bury(ReasonExpired)
+				d.bury(ReasonExpired)
+				return
 			}
-			return Decision{Action: RetryNow, State: s}
+			d.Action = RetryNow
+			return
 		}
 		var ok bool
-		if wait, ok = class.delay(&s, s.Attempts-1-p.Immediate); !ok {
-			return s.bury(exhausted(err))
+		if wait, ok = class.delay(s, s.Attempts-1-p.Immediate); !ok {
+			d.bury(exhausted(err))
+			return
 		}
 	}
-	return p.wait(s, RetryLater, wait, now)
+	p.wait(d, RetryLater, wait, now)
 }
 
 // classify says what kind of failure err is, with the policy's own backoff and
 // retries where the error has none of its own.
-func (p Policy) classify(s *State, err error) Class {
+func (p *Policy) classify(s *State, err error) Class {
 	var c Class
 	if p.Classify != nil {
 		c = p.askClassify(s, err)
@@ -135,7 +166,7 @@ func (p Policy) classify(s *State, err error) Class {
 	return c
 }
 
-func (p Policy) askClassify(s *State, err error) (c Class) {
+func (p *Policy) askClassify(s *State, err error) (c Class) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.note("Classify", r)
@@ -163,52 +194,57 @@ func (s *State) note(what string, r any) {
 }
 
 // postpone puts a message aside for as long as its next delayed retry would wait.
-func (p Policy) postpone(s State, class Class, now time.Time) Decision {
+func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
+	s := &d.State
 	if s.PostponedSince.IsZero() {
 		s.PostponedSince = now
 	}
-	wait, ok := class.delay(&s, max(0, s.Attempts-p.Immediate))
+	wait, ok := class.delay(s, max(0, s.Attempts-p.Immediate))
 	if !ok || wait <= 0 {
 		wait = DefaultExponentialBase
 	}
 	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
 	if left <= 0 {
-		return s.bury(ReasonExpired)
+		d.bury(ReasonExpired)
+		return
 	}
 	// The last wait ends with the bound: a backoff of days must not bury a
 	// message whose breaker opens once.
-	return p.wait(s, Postponed, min(wait, left), now)
+	p.wait(d, Postponed, min(wait, left), now)
 }
 
-// wait plans the next attempt after d, if the message may still live then.
-func (p Policy) wait(s State, action Action, d time.Duration, now time.Time) Decision {
-	d = max(0, d)
-	if d > MaxWait {
-		return s.bury(ReasonUnschedulable)
+// wait plans the next attempt after wait, if the message may still live then.
+func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.Time) {
+	wait = max(0, wait)
+	if wait > MaxWait {
+		d.bury(ReasonUnschedulable)
+		return
 	}
-	s.Due = CeilMilli(now.Add(d))
-	if p.expired(s, s.Due) {
-		s.Due = time.Time{}
-		return s.bury(ReasonExpired)
+	due := CeilMilli(now.Add(wait))
+	if p.expired(&d.State, due) {
+		d.bury(ReasonExpired)
+		return
 	}
-	return Decision{Action: action, Delay: d, State: s}
+	d.Action, d.Delay, d.State.Due = action, wait, due
 }
 
 // expired tells whether an attempt at t would pass MaxAge.
-func (p Policy) expired(s State, t time.Time) bool {
+func (p *Policy) expired(s *State, t time.Time) bool {
+	if p.MaxAge <= 0 {
+		return false
+	}
 	born := s.Source.Timestamp
 	if born.IsZero() {
 		born = s.FirstFailed
 	}
-	return p.MaxAge > 0 && !born.IsZero() && t.After(born.Add(p.MaxAge))
+	return !born.IsZero() && t.After(born.Add(p.MaxAge))
 }
 
-func (s State) bury(r Reason) Decision {
-	s.Reason = r
-	if s.FirstFailed.IsZero() {
-		s.FirstFailed = s.LastFailed
+func (d *Decision) bury(r Reason) {
+	d.Action, d.State.Reason = DeadLetter, r
+	if d.State.FirstFailed.IsZero() {
+		d.State.FirstFailed = d.State.LastFailed
 	}
-	return Decision{Action: DeadLetter, State: s}
 }
 
 // exhausted is the reason of a message whose retries ran out with err.
@@ -231,9 +267,11 @@ func retryAfter(err error) (time.Duration, bool) {
 	return after.After, true
 }
 
-// Unschedulable is the decision for a message whose planned wait turned out to
-// be longer than the broker can hold.
-func (p Policy) Unschedulable(s State, err error) Decision {
+// Unschedulable changes a decision whose wait turned out to be longer than the
+// broker can hold.
+func (p *Policy) Unschedulable(d *Decision, err error) {
+	s := &d.State
 	s.Error, s.ErrorType, s.Due = p.errorText(err), errorType(err), time.Time{}
-	return s.bury(ReasonUnschedulable)
+	d.Delay = 0
+	d.bury(ReasonUnschedulable)
 }

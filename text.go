@@ -75,7 +75,7 @@ func Redact(s string) string {
 }
 
 // errorText is the text of err as it may stand in a header.
-func (p Policy) errorText(err error) string {
+func (p *Policy) errorText(err error) string {
 	if p.ErrorText != nil {
 		return safeText(func() string { return p.ErrorText(err) })
 	}

@@ -75,9 +75,10 @@ func (s *Subscription) Tell(e redeliver.Event) {
 // decision is behind a pointer because it is large, and handlers' goroutines are
 // young: every copy on their stacks would make these grow.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
-	dec := s.Policy.Decide(st, err, now)
+	dec := &redeliver.Decision{State: st}
+	s.Policy.DecideInto(dec, err, now)
 	dec.State.Policy = s.Fingerprint()
-	return &dec
+	return dec
 }
 
 // Fingerprint is [Fingerprint] of the policy, reckoned once.
@@ -110,7 +111,7 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 		}
 		where, err := s.Scheduler.Schedule(ctx, d, &dec.State)
 		if errors.Is(err, redeliver.ErrUnschedulable) {
-			*dec = s.Policy.Unschedulable(dec.State, err)
+			s.Policy.Unschedulable(dec, err)
 			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
 		}
 		return where, err
