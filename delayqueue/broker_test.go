@@ -87,7 +87,9 @@ func (b *broker) seen() []string {
 
 type record struct{}
 
-func (record) Message() *message.Message { return message.NewMessage("orders/0/1", []byte("payload")) }
+func (record) Message() (*message.Message, error) {
+	return message.NewMessage("orders/0/1", []byte("payload")), nil
+}
 
 // subscribe is a subscription at b, and a message of it below session.
 func subscribe(b *broker, session context.Context) (*delayqueue.Subscription, *delayqueue.Delivery) { //nolint:revive // b is what it is about

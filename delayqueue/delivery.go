@@ -16,8 +16,9 @@ import (
 // handler did to its message.
 type Record interface {
 	// Message returns a new Watermill message of the record, as the handler is
-	// to see it. The caller sets its context.
-	Message() *message.Message
+	// to see it. The caller sets its context. It may fail although it did not
+	// before: a decoder may ask others.
+	Message() (*message.Message, error)
 }
 
 // Delivery is one delivered message: its subscription, its state and its

@@ -187,3 +187,17 @@ func TestForwardNeedsNoSink(t *testing.T) {
 		}
 	})
 }
+
+// A sink that panics must not take the message, or the process, along.
+func TestTellSurvivesItsSink(t *testing.T) {
+	told := 0
+	sub := &delayqueue.Subscription{Sink: redeliver.SinkFunc(func(redeliver.Event) {
+		told++
+		panic("no disk")
+	})}
+	sub.Tell(redeliver.Published{})
+	sub.Tell(redeliver.Published{})
+	if told != 2 {
+		t.Errorf("told %d times", told)
+	}
+}

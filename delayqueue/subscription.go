@@ -64,9 +64,11 @@ type Subscription struct {
 	fingerprint atomic.Pointer[string]
 }
 
-// Tell tells the sink, if there is one.
+// Tell tells the sink, if there is one. A sink that panics is not heard: it must
+// not take the message, or the process, along.
 func (s *Subscription) Tell(e redeliver.Event) {
 	if s.Sink != nil {
+		defer func() { _ = recover() }()
 		s.Sink.Event(e)
 	}
 }

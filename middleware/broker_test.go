@@ -53,7 +53,11 @@ func (b *broker) write(ctx context.Context, where string, d *delayqueue.Delivery
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.log = append(b.log, where+" confirms")
-	b.took = append(b.took, write{where, st, string(d.Record.Message().Payload), time.Now()})
+	payload := ""
+	if pristine, err := d.Record.Message(); err == nil {
+		payload = string(pristine.Payload)
+	}
+	b.took = append(b.took, write{where, st, payload, time.Now()})
 	return where, nil
 }
 
@@ -109,10 +113,10 @@ func events[E redeliver.Event](b *broker) (found []E) {
 // record is what the broker delivered: every message of it is a new one.
 type record struct{}
 
-func (record) Message() *message.Message {
+func (record) Message() (*message.Message, error) {
 	msg := message.NewMessage("orders/0/1", []byte("payload"))
 	msg.Metadata.Set("tenant", "acme")
-	return msg
+	return msg, nil
 }
 
 // subscribe is a subscription at b with a policy.
@@ -126,7 +130,7 @@ func subscribe(b *broker, p redeliver.Policy) *delayqueue.Subscription {
 func deliver(session context.Context, sub *delayqueue.Subscription) *message.Message {
 	d := &delayqueue.Delivery{Sub: sub, Record: record{}, ID: "orders/0/1", Source: redeliver.Source{Known: true, Offset: 1}}
 	d.Begin(session)
-	msg := d.Record.Message()
+	msg, _ := d.Record.Message()
 	msg.SetContext(d)
 	return msg
 }
@@ -159,4 +163,10 @@ func is(msg *message.Message) string {
 	default:
 		return "open"
 	}
+}
+
+// pristine is the message as the broker delivered it.
+func pristine() *message.Message {
+	msg, _ := record{}.Message()
+	return msg
 }

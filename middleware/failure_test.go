@@ -31,7 +31,7 @@ func TestSuccessAddsNothing(t *testing.T) {
 	if err != nil || len(produced) != 1 || produced[0] != out {
 		t.Errorf("%v, %v", produced, err)
 	}
-	if !msg.Equals(record{}.Message()) || msg.Context() != outer || is(msg) != "open" {
+	if !msg.Equals(pristine()) || msg.Context() != outer || is(msg) != "open" {
 		t.Errorf("the message is changed: %+v, %s", msg, is(msg))
 	}
 	if got := b.seen(); !slices.Equal(got, []string{"Attempted"}) {

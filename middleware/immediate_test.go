@@ -34,7 +34,7 @@ func TestImmediateTries(t *testing.T) {
 		if len(attempts) > 1 && st.Error != errHandler.Error() {
 			t.Errorf("try %d does not see what went wrong before: %+v", len(attempts), st)
 		}
-		if !msg.Equals(record{}.Message()) || slices.Contains(before, msg) {
+		if !msg.Equals(pristine()) || slices.Contains(before, msg) {
 			t.Errorf("try %d got what another one left: %+v", len(attempts), msg)
 		}
 		before = append(before, msg)
@@ -159,5 +159,35 @@ func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 	})
 	if st := b.only(t, "dlq"); !slices.Equal(asked, []int{1, 2, 3}) || st.Reason != redeliver.ReasonInvalidated || st.Attempts != 2 {
 		t.Errorf("asked %v, buried as %+v", asked, st)
+	}
+}
+
+// unreadable is a record whose decoder answered once and does not any more.
+type unreadable struct{ record }
+
+var errRegistry = errors.New("schema registry is gone")
+
+func (unreadable) Message() (*message.Message, error) { return nil, errRegistry }
+
+// A second try of a record that cannot be decoded again must not run the handler
+// on nothing and call that a success.
+func TestImmediateTryThatCannotBeDecodedGoesToTheDLQ(t *testing.T) {
+	b := &broker{}
+	sub := subscribe(b, redeliver.Policy{MaxRetries: 3, Immediate: 2})
+	d := &delayqueue.Delivery{Sub: sub, Record: unreadable{}, ID: "orders/0/1"}
+	d.Begin(t.Context())
+	msg := pristine()
+	msg.SetContext(d)
+	runs := 0
+	_, err := middleware.Retry()(func(*message.Message) ([]*message.Message, error) {
+		runs++
+		return nil, errHandler
+	})(msg)
+	if err != nil || runs != 1 {
+		t.Errorf("%v after %d runs", err, runs)
+	}
+	wrote := b.writes()
+	if len(wrote) != 1 || wrote[0].where != "dlq" || wrote[0].state.Reason != redeliver.ReasonUndecodable || wrote[0].state.Attempts != 1 {
+		t.Errorf("written: %+v", wrote)
 	}
 }

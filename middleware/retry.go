@@ -94,7 +94,10 @@ func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 		// have changed this one, under a delivery that knows of the attempt.
 		d = next
 		ctx = d.Under(outer)
-		run = d.Record.Message()
+		if run, err = d.Record.Message(); err != nil {
+			_, err = failed(d, &redeliver.UndecodableError{Err: err})
+			return nil, err
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func (ps *pubsub) deliver(ctx context.Context, waited *redeliver.State) bool {
 	d := &delayqueue.Delivery{Sub: ps.sub, Record: record{}, ID: "orders/0/1", Waited: waited}
 	d.Begin(ctx)
 	defer d.End(nil)
-	msg := d.Record.Message()
+	msg, _ := d.Record.Message()
 	msg.SetContext(d)
 	select {
 	case ps.out <- msg:

@@ -12,8 +12,11 @@ import (
 // within the drain timeout.
 var errMoved = errors.New("kafka: the partition was revoked or the subscriber closed, and the drain timeout is over")
 
-// shortly is how long a drain waits for what comes due by itself.
-const shortly = 250 * time.Millisecond
+// shortly is how long a drain waits for what comes due by itself: with jitter a
+// record may have to wait although later ones have run.
+func (r *reader) shortly() time.Duration {
+	return min(r.jitter+250*time.Millisecond, r.client.cfg.DrainTimeout/2)
+}
 
 // drain is the end of a lane: what waits is given up, and what is in flight may
 // finish within the drain timeout, so that the member that reads the partition
@@ -98,7 +101,7 @@ func (l *lane) dueSoon(began time.Time) <-chan time.Time {
 	l.release(now)
 	l.forget()
 	at, ok := l.hold.Next()
-	if !ok || at.Sub(began) > shortly {
+	if !ok || at.Sub(began) > l.r.shortly() {
 		return nil
 	}
 	l.timer.Reset(at.Sub(now))

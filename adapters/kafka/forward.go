@@ -44,7 +44,10 @@ func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *re
 // waits in all was looked at when it was scheduled; each level it can hold.
 func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	topic := f.layout.place(st.Due, time.Now())
-	return topic, f.write(ctx, topic, d, st)
+	hopping := *st
+	// The level is one of this ladder now, and is to be judged by it.
+	hopping.Policy = f.layout.fingerprint
+	return topic, f.write(ctx, topic, d, &hopping)
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].

@@ -87,7 +87,7 @@ func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerG
 	if w, ok := r.levels[l.topic]; ok {
 		l.waits, l.slots = &w, r.retries
 		l.hold = delayqueue.NewHold[*entry](holdMost)
-		l.nap = newNap(w.level)
+		l.nap = newNap(w.level, r.wait)
 	}
 	l.ctx, l.cancel = r.lifetime()
 	return l
@@ -428,7 +428,7 @@ func (l *lane) end(o outcome) {
 	if e.d != nil {
 		e.d.End(nil)
 		if o.how == acked && l.r.sub.Sink != nil && !e.d.Forwarded() {
-			l.r.sub.Sink.Event(redeliver.Committed{State: e.d.State()})
+			l.r.sub.Tell(redeliver.Committed{State: e.d.State()})
 		}
 	}
 	if o.how != abandoned {

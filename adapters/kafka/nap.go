@@ -9,6 +9,7 @@ import "time"
 // the broker has to do.
 type nap struct {
 	every time.Duration // how long a nap lasts; 0 for none
+	idle  time.Duration // how long to wait for a first record when awake
 	until time.Time     // asleep till then
 	since time.Time     // awake since
 	read  int64         // the last offset that was read
@@ -24,9 +25,10 @@ const (
 	idle = 150 * time.Millisecond
 )
 
-func newNap(level time.Duration) nap {
-	n := nap{every: min(level/4, longestNap), since: time.Now(), read: -1, seen: -1}
-	if n.every < shortestNap {
+// newNap makes the nap for a level; wait is how long a fetch may wait for records.
+func newNap(level, wait time.Duration) nap {
+	n := nap{every: min(level/4, longestNap), idle: max(idle, 3*wait), since: time.Now(), read: -1, seen: -1}
+	if n.every < max(shortestNap, wait) {
 		n.every = 0
 	}
 	return n
@@ -45,8 +47,8 @@ func (n *nap) tired(end int64) bool {
 	if n.every == 0 {
 		return false
 	}
-	if n.read > n.seen {
+	if n.read > n.seen || n.read >= 0 && n.read+1 < end {
 		return n.read+1 >= end
 	}
-	return time.Since(n.since) > idle
+	return time.Since(n.since) > n.idle
 }

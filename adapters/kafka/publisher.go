@@ -70,6 +70,9 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	if err != nil {
 		return nil, nil, err
 	}
+	if size := m.ByteSize(2); size > l.largest {
+		return nil, nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.largest)
+	}
 	if wait := due.Sub(now); wait > l.maxWait {
 		return nil, nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
 	}

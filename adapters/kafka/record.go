@@ -22,15 +22,8 @@ type record struct {
 	entry     *entry // its way through the lane that read it
 }
 
-// Message implements [delayqueue.Record]. A record that cannot be decoded has no
-// handler that could ask for a second message of it.
-func (r *record) Message() *message.Message {
-	msg, err := r.marshaler.Unmarshal(&r.ConsumerMessage)
-	if err != nil || msg == nil {
-		return message.NewMessage("", nil)
-	}
-	return msg
-}
+// Message implements [delayqueue.Record].
+func (r *record) Message() (*message.Message, error) { return unmarshal(r) }
 
 // RecordFromContext returns the Kafka record behind the message whose handler
 // got ctx, as it stood in its origin: its key, headers with their order,

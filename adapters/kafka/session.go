@@ -22,7 +22,7 @@ type session struct{ reader *reader }
 func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
 	if r.startsAtNewest() {
-		if err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
+		if _, err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
 			return err
 		}
 	}
@@ -40,11 +40,23 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 		// A cooperative rebalance brought a partition that Setup did not see.
 		// Once it has an offset the session is begun anew; this happens once
 		// in the life of a group's partition.
-		if err := r.placeAtNewest(sess, []int32{claim.Partition()}); err != nil {
+		placed, err := r.placeAtNewest(sess, []int32{claim.Partition()})
+		if err != nil {
 			return err
 		}
-		sess.Commit()
-		return nil
+		if placed {
+			sess.Commit()
+			return nil
+		}
+	}
+	if claim.InitialOffset() == sarama.OffsetOldest {
+		// There is no valid offset. One that lies behind the end, of a log that
+		// was cut, must not stay: it would pass for a commit of what is read now.
+		oldest, err := r.client.admin.client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
+		if err != nil {
+			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
+		}
+		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
 	}
 	l := newLane(r, sess, claim)
 	// Paused partitions stay paused across sessions.
@@ -58,31 +70,32 @@ func (r *reader) startsAtNewest() bool {
 }
 
 // placeAtNewest marks the end of those of the origin's partitions for which the
-// group has committed nothing.
-func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []int32) error {
+// group has committed nothing; placed tells whether there were any.
+func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []int32) (placed bool, err error) {
 	if len(partitions) == 0 {
-		return nil
+		return false, nil
 	}
 	origin := r.layout.origin
 	committed, err := r.client.admin.sarama.ListConsumerGroupOffsets(r.layout.group, map[string][]int32{origin: partitions})
 	if err != nil {
-		return fmt.Errorf("kafka: reading the offsets of group %s: %w", r.layout.group, err)
+		return false, fmt.Errorf("kafka: reading the offsets of group %s: %w", r.layout.group, err)
 	}
 	for _, p := range partitions {
 		block := committed.GetBlock(origin, p)
 		if block == nil || !errors.Is(block.Err, sarama.ErrNoError) {
-			return fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer (%v)", r.layout.group, origin, p, block)
+			return false, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer (%v)", r.layout.group, origin, p, block)
 		}
 		if block.Offset >= 0 {
 			continue
 		}
 		newest, err := r.client.admin.client.GetOffset(origin, p, sarama.OffsetNewest)
 		if err != nil {
-			return fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
+			return false, fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
 		}
 		sess.MarkOffset(origin, p, newest, "")
+		placed = true
 	}
-	return nil
+	return placed, nil
 }
 
 // claimsText lists partitions: "orders[0 1], orders.billing.retry[0]".

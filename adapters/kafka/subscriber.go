@@ -108,6 +108,7 @@ type reader struct {
 	levels map[string]waitLevel
 	owned  owned
 	jitter time.Duration // the most that the policy's backoff adds to a delay
+	wait   time.Duration // how long a fetch may wait for records
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
@@ -137,6 +138,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		},
 	}
 	_, r.jitter, _ = l.policy.Delays()
+	r.wait = c.cfg.consumerConfig(l.origin).Consumer.MaxWaitTime
 	for _, t := range l.topics {
 		if t.waits() {
 			r.levels[t.name] = waitLevel{t.level, l.ladder.Above(t.level)}

@@ -93,4 +93,4 @@ func (nowhere) DeadLetter(context.Context, *delayqueue.Delivery, *redeliver.Stat
 	return "", errNowhere
 }
 
-func (nowhere) Message() *message.Message { return message.NewMessage("", nil) }
+func (nowhere) Message() (*message.Message, error) { return message.NewMessage("", nil), nil }
