@@ -55,9 +55,16 @@
 // message is overtaken by later ones of its key, and its retry may run beside
 // one. With [Config.MaxInFlight] 1 one first delivery runs at a time.
 //
-// A rebalance waits for handlers in flight ([Config.DrainTimeout], 10 s), so a
-// member that comes or goes in order causes no duplicates by itself. Eager and
-// cooperative strategies and static membership ([Config.InstanceID]) work.
+// A rebalance waits for handlers in flight ([Config.DrainTimeout], 10 s) and
+// begins what stands below a record that has run, so a member that comes or goes
+// in order causes few duplicates: records on a delay topic that ran before an
+// earlier one whose jitter is not over. Eager and cooperative strategies and
+// static membership ([Config.InstanceID]) work. A cooperative group commits
+// nothing while it rebalances, so a kill just then repeats what ran since.
+//
+// While the group has no broker to commit to, what was read ahead is still
+// handled and is handled again afterwards. A write that is not answered within
+// [Config.SendTimeout] is tried again and may then be there twice.
 //
 // Only committed records of transactional producers are read.
 //
@@ -65,7 +72,9 @@
 //
 // Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
 // host that wrote the due time; late by a few milliseconds while the group has
-// free slots ([Config.MaxRetriesInFlight]). Where the retention of the delay
+// free slots ([Config.MaxRetriesInFlight]). The reader of a level of 400 ms and
+// more pauses for a quarter of the level (at most 1 s) once it has read all there
+// is: its records come in few, large fetches, and none is due before. Where the retention of the delay
 // topics is limited (a managed Kafka that refuses -1), the longest wait is a
 // quarter of it; a policy that plans a longer one is refused, a handler that
 // asks for one gets its message dead-lettered as unschedulable.
@@ -86,10 +95,13 @@
 //   - A delay topic or the DLQ does not take a message: the write is tried again
 //     with backoff up to 10 s; meanwhile the source stays unacked, the handler
 //     does not run again, and no new handler is started (the event intake paused).
+//   - A delay topic stays unwritable for good (deleted, no rights): the whole
+//     subscription waits for it, loudly. The DLQ is not used in its place.
 //   - Brokers go away: the client joins again with backoff up to 5 s and says so
 //     once.
-//   - A handler is slow: only its key waits. When a partition is 10 x MaxInFlight
-//     records ahead of its lowest unsettled one, it pauses.
+//   - A handler is slow: only its key waits. A partition that is 10 x MaxInFlight
+//     records ahead of its lowest unsettled one begins no more; one that has read
+//     some thousand records ahead pauses.
 //   - A handler never returns: its attempt ends with the policy's Timeout.
 //   - A record cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - The group's offsets expire or are deleted: delay topics are read from
