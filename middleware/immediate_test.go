@@ -163,7 +163,7 @@ func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 }
 
 // unreadable is a record whose decoder answered once and does not any more.
-type unreadable struct{ record }
+type unreadable struct{}
 
 var errRegistry = errors.New("schema registry is gone")
 

@@ -154,7 +154,7 @@ func (e *events) noneEarly(t *testing.T, before ...*events) {
 		id string
 		n  int
 	}
-	from := append(before, e)
+	from := slices.Concat(before, []*events{e})
 	due := func() (map[nth]time.Time, map[string]bool) {
 		due, abandoned := make(map[nth]time.Time), make(map[string]bool)
 		for _, from := range from {
