@@ -44,6 +44,12 @@ const (
 // it could be settled. It must not be acked; it comes back by itself.
 var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
 
+// ErrRefused marks the error of a Schedule or DeadLetter that concerns this one
+// message, however often it is tried: it is too large for the topic, say. A
+// message that its level refuses goes to the DLQ, unschedulable; one that the DLQ
+// refuses is tried again and again, but does not hold up the others.
+var ErrRefused = errors.New("the broker refuses this message")
+
 // Subscription is one origin read by one group, with its policy and the way to
 // where its failed messages go. An adapter makes one; all fields are set before
 // the first delivery and do not change. It is safe for concurrent use.
@@ -112,7 +118,7 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
 		}
 		where, err := s.Scheduler.Schedule(ctx, d, &dec.State)
-		if errors.Is(err, redeliver.ErrUnschedulable) {
+		if errors.Is(err, redeliver.ErrUnschedulable) || errors.Is(err, ErrRefused) {
 			s.Policy.Unschedulable(dec, err)
 			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
 		}
@@ -139,8 +145,9 @@ func (s *Subscription) Persist(d *Delivery, st *redeliver.State, write func(cont
 		timeout = DefaultSendTimeout
 	}
 	var pause *backoff.ExponentialBackOff
+	shut := false
 	defer func() {
-		if pause != nil && s.Gate.Open() {
+		if shut && s.Gate.Open() {
 			s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake resumed"})
 		}
 	}()
@@ -157,6 +164,9 @@ func (s *Subscription) Persist(d *Delivery, st *redeliver.State, write func(cont
 		if pause == nil {
 			pause = backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstPause),
 				backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
+		}
+		if !shut && !errors.Is(err, ErrRefused) {
+			shut = true
 			if s.Gate.Close() {
 				s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake paused", Detail: "writing to " + where, Err: err})
 			}

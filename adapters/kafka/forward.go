@@ -2,8 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -62,7 +65,7 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery) (string
 	if err != nil {
 		return f.layout.origin, err
 	}
-	return f.layout.origin, f.producer.send(ctx, rec.produce(f.layout.origin, nil), anyPartition)
+	return f.layout.origin, refused(f.producer.send(ctx, rec.produce(f.layout.origin, nil), anyPartition))
 }
 
 // write sends a record to a topic of ours, on the partition that belongs to its
@@ -76,7 +79,15 @@ func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Deliv
 	if st.Source.Known {
 		partition = st.Source.Partition
 	}
-	return f.producer.send(ctx, rec.produce(topic, st), partition)
+	return refused(f.producer.send(ctx, rec.produce(topic, st), partition))
+}
+
+// refused marks the errors that concern one record, however often it is sent.
+func refused(err error) error {
+	if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidRecord) {
+		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+	}
+	return err
 }
 
 func recordOf(d *delayqueue.Delivery) (*record, error) {

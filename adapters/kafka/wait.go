@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // holdMost is the end of all patience: a lane that holds so much does not read
@@ -112,15 +114,24 @@ func (l *lane) pass(e *entry) {
 	sub, st := l.r.sub, e.state
 	go func() {
 		o := outcome{e, forwarded}
+		var buried *redeliver.Decision // a delayed publish that its topic refuses for good
 		where, err := sub.Persist(e.d, st, func(ctx context.Context) (string, error) {
-			if e.then == toOrigin {
-				return l.r.fwd.publish(ctx, e.d)
+			if e.then != toOrigin {
+				return l.r.fwd.hop(ctx, e.d, st)
 			}
-			return l.r.fwd.hop(ctx, e.d, st)
+			where, err := l.r.fwd.publish(ctx, e.d)
+			if !errors.Is(err, delayqueue.ErrRefused) {
+				return where, err
+			}
+			buried = &redeliver.Decision{State: *st}
+			sub.Policy.Unschedulable(buried, err)
+			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
 		})
 		switch {
 		case err != nil:
 			o.how = abandoned
+		case buried != nil:
+			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
 		case e.then == toOrigin:
 			sub.Tell(redeliver.Published{State: *st, Topic: where})
 		default:
