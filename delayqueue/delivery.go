@@ -21,6 +21,11 @@ type Record interface {
 	Message() (*message.Message, error)
 }
 
+// Mover is told, from any goroutine, that a Forward of a message is over: it was
+// written to where it goes and is settled, or it was abandoned. The answer of
+// its handler may still be on its way up through other middlewares.
+type Mover interface{ Moved(forwarded bool) }
+
 // Delivery is one delivered message: its subscription, its state and its
 // record. It is the context of the message that the handler gets, or an
 // ancestor of it: [FromContext] finds it.
@@ -37,6 +42,8 @@ type Delivery struct {
 	// Waited is the state that the message brought from a topic that redeliver
 	// writes; nil for a first delivery.
 	Waited *redeliver.State
+	// Mover, where there is one, is told when a Forward of the message is over.
+	Mover Mover
 
 	first      *Delivery                       // what this one follows, see After; nil for itself
 	latest     atomic.Pointer[redeliver.State] // of the last After
@@ -143,9 +150,21 @@ func (d *Delivery) claim() bool {
 
 func (d *Delivery) release() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	close(d.forwarding)
 	d.forwarding = nil
+	d.mu.Unlock()
+	if d.Mover != nil {
+		d.Mover.Moved(d.forwarded.Load())
+	}
+}
+
+// Moving tells whether a Forward of the message has begun, so that the Mover is
+// told of its end, or was.
+func (d *Delivery) Moving() bool {
+	r := d.root()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.forwarding != nil || r.forwarded.Load()
 }
 
 // Forwarded tells whether the message was written to where it waits or to the

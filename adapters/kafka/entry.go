@@ -132,7 +132,7 @@ func (l *lane) unpack(e *entry) (ok bool) {
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: l.r.sub, Record: e.rec, Waited: e.state}
+	d := &delayqueue.Delivery{Sub: l.r.sub, Record: e.rec, Waited: e.state, Mover: e}
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {
@@ -165,6 +165,26 @@ func unmarshal(rec *record) (msg *message.Message, err error) {
 	return msg, err
 }
 
+// Moved implements [delayqueue.Mover].
+func (e *entry) Moved(ok bool) {
+	o := outcome{e, forwarded}
+	if !ok {
+		o.how = abandoned
+	}
+	e.lane.report(o)
+}
+
+// answered tells whether the message of an entry was acked or nacked.
+func (e *entry) answered() bool {
+	select {
+	case <-e.msg.Acked():
+	case <-e.msg.Nacked():
+	default:
+		return false
+	}
+	return true
+}
+
 // nack is the answer of a message that failed without an error: a publisher of
 // the Router, another middleware. It is an attempt like an error.
 func (l *lane) nack(e *entry) {
@@ -187,11 +207,5 @@ func (l *lane) nack(e *entry) {
 
 // forward writes an entry in flight to where dec says, without a handler.
 func (l *lane) forward(e *entry, dec *redeliver.Decision, cause error) {
-	go func() {
-		o := outcome{e, forwarded}
-		if err := l.r.sub.Forward(e.d, dec, cause); err != nil {
-			o.how = abandoned
-		}
-		l.report(o)
-	}()
+	go func() { e.Moved(l.r.sub.Forward(e.d, dec, cause) == nil) }()
 }

@@ -19,6 +19,8 @@ const (
 	holdHard  = 4096                  // the same when the last one is due soon
 	soon      = time.Second           // what is due so soon is read although many wait
 	glance    = 50 * time.Millisecond // how often a blocked lane looks at what is in flight
+
+	leavingMost = 1024 // handlers that the lane waits for although their messages have moved on
 )
 
 // lane is one partition in one session. Everything in it belongs to the one
@@ -56,6 +58,7 @@ type lane struct {
 	backlog   int  // read, not held, not in flight
 	inFlight  map[*entry]struct{}
 	unwatched []*entry // in flight, and nobody waits for their ack
+	leaving   []*entry // settled by a Forward; their handlers' answers are on the way
 	moved     bool     // the mark has moved since it was told
 	paused    bool
 	nap       nap
@@ -255,13 +258,29 @@ func (l *lane) poll() (busy bool) {
 	}
 	clear(l.unwatched[len(kept):])
 	l.unwatched = kept
+	l.part()
 	l.mark()
 	return busy
 }
 
-// watch has a goroutine wait for each message in flight that has none.
+// part ends the contexts of messages that have moved on, once the Router is
+// through with them: a middleware around Retry may still use them.
+func (l *lane) part() {
+	n := 0
+	for n < len(l.leaving) && (l.leaving[n].answered() || n+leavingMost < len(l.leaving)) {
+		l.leaving[n].d.End(nil)
+		n++
+	}
+	l.leaving = slices.Delete(l.leaving, 0, n)
+}
+
+// watch has a goroutine wait for each message in flight that has none and that
+// is not on its way elsewhere: the end of that way is reported.
 func (l *lane) watch() {
 	for _, e := range l.unwatched {
+		if e.d.Moving() {
+			continue
+		}
 		go func() {
 			o := outcome{e, acked}
 			select {
@@ -426,7 +445,11 @@ func (l *lane) end(o outcome) {
 	delete(l.inFlight, e)
 	<-l.slots
 	if e.d != nil {
-		e.d.End(nil)
+		if o.how == forwarded && e.msg != nil {
+			l.leaving = append(l.leaving, e)
+		} else {
+			e.d.End(nil)
+		}
 		if o.how == acked && l.r.sub.Sink != nil && !e.d.Forwarded() {
 			l.r.sub.Tell(redeliver.Committed{State: e.d.State()})
 		}
