@@ -44,7 +44,7 @@ type Decision struct {
 // The rules, first match wins:
 //
 //  1. no error: Commit.
-//  2. InvalidError, UndecodableError: DeadLetter, and no attempt is counted.
+//  2. InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
 //  3. Permanent: DeadLetter (permanent).
 //  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
@@ -54,9 +54,9 @@ type Decision struct {
 //  8. no retries left, or the backoff has ended: DeadLetter (exhausted; timeout
 //     or panic when that was the last attempt's failure).
 //  9. an immediate try is left and the error does not name a time: RetryNow;
-//     past MaxAge: DeadLetter (expired).
+//     past MaxAge or State.Expires: DeadLetter (expired).
 //  10. the wait is RetryAfter's, else the backoff's; longer than MaxWait:
-//     DeadLetter (unschedulable); past MaxAge: DeadLetter (expired);
+//     DeadLetter (unschedulable); past MaxAge or State.Expires: DeadLetter (expired);
 //     else RetryLater.
 func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
@@ -91,14 +91,9 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
 	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
 
-	if is(err, ErrInvalid) {
+	if end := final(err); end != "" {
 		s.PostponedSince = time.Time{}
-		d.bury(ReasonInvalidated)
-		return
-	}
-	if is(err, ErrUndecodable) {
-		s.PostponedSince = time.Time{}
-		d.bury(ReasonUndecodable)
+		d.bury(end)
 		return
 	}
 	class := p.classify(s, err)
@@ -137,6 +132,20 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 		}
 	}
 	p.wait(d, RetryLater, wait, now)
+}
+
+// final is the reason of a failure that is no attempt and has no retry.
+func final(err error) Reason {
+	switch {
+	case is(err, ErrInvalid):
+		return ReasonInvalidated
+	case is(err, ErrUndecodable):
+		return ReasonUndecodable
+	case is(err, ErrCrashed):
+		return ReasonCrashed
+	default:
+		return ""
+	}
 }
 
 // classify says what kind of failure err is, with the policy's own backoff and
@@ -228,8 +237,11 @@ func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.T
 	d.Action, d.Delay, d.State.Due = action, wait, due
 }
 
-// expired tells whether an attempt at t would pass MaxAge.
+// expired tells whether an attempt at t would pass MaxAge or the message's own end.
 func (p *Policy) expired(s *State, t time.Time) bool {
+	if !s.Expires.IsZero() && t.After(s.Expires) {
+		return true
+	}
 	if p.MaxAge <= 0 {
 		return false
 	}

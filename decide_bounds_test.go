@@ -101,6 +101,9 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 		"exhausted comes first":                  {age(time.Minute), redeliver.State{Attempts: 3, FirstFailed: now.Add(-time.Hour)}, errBoom, dead(redeliver.ReasonExhausted, 4)},
 		"unschedulable comes first":              {age(time.Minute), hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), dead(redeliver.ReasonUnschedulable, 1)},
 		"an immediate try passes it, too":        {redeliver.Policy{MaxAge: time.Minute, Immediate: 1}, hourOld, errBoom, dead(redeliver.ReasonExpired, 1)}, // used to run again
+		"the message's own end":                  {age(0), redeliver.State{Expires: now.Add(9 * time.Second)}, errBoom, dead(redeliver.ReasonExpired, 1)},
+		"before the message's own end":           {age(0), redeliver.State{Expires: now.Add(11 * time.Second)}, errBoom, later(10*time.Second, 1)},
+		"the earlier of both ends":               {age(time.Minute), redeliver.State{Expires: now.Add(time.Hour), Source: hourOld.Source}, errBoom, dead(redeliver.ReasonExpired, 1)},
 		"an immediate try with room left is run": {redeliver.Policy{MaxAge: soon, Immediate: 1}, hourOld, errBoom, again(1)},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, row.policy.Decide(row.state, row.err, now), row.want) })

@@ -124,6 +124,7 @@ func TestDecideReadsTheHandlersAnswer(t *testing.T) {
 		"breaker open, permanent":           {redeliver.Permanent(gobreaker.ErrOpenState), dead(redeliver.ReasonPermanent, 1)},
 
 		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), dead(redeliver.ReasonInvalidated, 0)},
+		"crashed":                 {wrap(&redeliver.CrashedError{Times: 3}), dead(redeliver.ReasonCrashed, 0)},
 		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, dead(redeliver.ReasonInvalidated, 0)},
 		"invalid and postponed":   {errors.Join(gobreaker.ErrOpenState, redeliver.ErrInvalid), dead(redeliver.ReasonInvalidated, 0)},
 		"undecodable":             {wrap(&redeliver.UndecodableError{Err: errBoom}), dead(redeliver.ReasonUndecodable, 0)},

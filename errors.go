@@ -29,6 +29,9 @@ var (
 	ErrInvalid = errors.New("message must no longer run")
 	// ErrUndecodable marks a message whose bytes are no message. See [UndecodableError].
 	ErrUndecodable = errors.New("undecodable message")
+	// ErrCrashed marks a message that was alone when its process died, too often.
+	// See [CrashedError].
+	ErrCrashed = errors.New("the process died while it ran this message")
 	// ErrUnschedulable marks a delay that the broker cannot hold. See [UnschedulableError].
 	ErrUnschedulable = errors.New("delay cannot be scheduled")
 	// ErrConfig marks a configuration that was refused. See [ConfigError].
@@ -158,6 +161,16 @@ func (e *InvalidError) Unwrap() error {
 	}
 	return e.Err
 }
+
+// CrashedError is how often the process died while it ran this message alone.
+type CrashedError struct{ Times int }
+
+func (e *CrashedError) Error() string {
+	return fmt.Sprintf("the process died %d times while it ran this message and no other", e.Times)
+}
+
+// Is makes errors.Is(err, ErrCrashed) true.
+func (e *CrashedError) Is(target error) bool { return target == ErrCrashed }
 
 // UndecodableError is why the bytes of a record are no message.
 type UndecodableError struct{ Err error }

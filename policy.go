@@ -19,6 +19,7 @@ const (
 	DefaultMaxRetries = 3
 	DefaultTimeout    = 5 * time.Minute
 	DefaultMaxLevels  = 8
+	DefaultMaxCrashes = 3
 
 	// MaxPostponed bounds how long a message may be postponed: after 24 h
 	// behind an open breaker it goes to the DLQ as expired.
@@ -46,6 +47,10 @@ type Policy struct {
 	// the broker has none: from its first failure). A retry that would pass it
 	// is not waited for: the message is dead-lettered now, expired. Default 0, no bound.
 	MaxAge time.Duration
+	// MaxCrashes is how often the process may die while it runs a message and
+	// no other: then the message goes to the DLQ, crashed. Default 3. What an
+	// adapter cannot count stands in its package's documentation.
+	MaxCrashes int
 	// Classify says what kind of failure an error is. Default: all errors are
 	// retried, except those wrapped by Permanent, RetryAfter and Postpone,
 	// whose word always comes first. It must be quick and must not block.
@@ -116,6 +121,9 @@ func (p Policy) WithDefaults() Policy {
 	if p.MaxLevels == 0 {
 		p.MaxLevels = DefaultMaxLevels
 	}
+	if p.MaxCrashes == 0 {
+		p.MaxCrashes = DefaultMaxCrashes
+	}
 	return p
 }
 
@@ -153,6 +161,9 @@ func (p Policy) check(ps *Problems, prefix string) {
 	}
 	if p.MaxLevels < 1 || p.MaxLevels > 64 {
 		ps.Add(field("MaxLevels"), raw.MaxLevels, "must be from 1 to 64, 0 for the default")
+	}
+	if p.MaxCrashes < 1 || p.MaxCrashes > 100 {
+		ps.Add(field("MaxCrashes"), raw.MaxCrashes, "must be from 1 to 100, 0 for the default")
 	}
 	for i, d := range p.Levels {
 		checkDelay(ps, fmt.Sprintf("%s[%d]", field("Levels"), i), d)

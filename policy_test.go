@@ -43,6 +43,8 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		"P.Immediate is 1: must be from 0 to MaxRetries, 0: immediate tries are retries":                 {MaxRetries: redeliver.NoRetries, Immediate: 1},
 		"P.Timeout is -1s: must be positive, 0 for the default, or NoTimeout":                            {Timeout: -time.Second},
 		"P.MaxAge is -1s: must not be negative; 0 for no bound":                                          {MaxAge: -time.Second},
+		"P.MaxCrashes is -1: must be from 1 to 100, 0 for the default":                                   {MaxCrashes: -1},
+		"P.MaxCrashes is 101: must be from 1 to 100, 0 for the default":                                  {MaxCrashes: 101},
 		"P.MaxLevels is -1: must be from 1 to 64, 0 for the default":                                     {MaxLevels: -1},
 		"P.MaxLevels is 65: must be from 1 to 64, 0 for the default":                                     {MaxLevels: 65},
 		"P.Levels[0] is 0s: must be at least 1ms; for retries without a wait use Immediate":              {Levels: []time.Duration{0}},
@@ -112,7 +114,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	if len(zeroIs) > 0 {
 		t.Errorf("no such fields: %v", zeroIs)
 	}
-	want := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential(), Timeout: 5 * time.Minute, MaxLevels: 8}
+	want := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential(), Timeout: 5 * time.Minute, MaxLevels: 8, MaxCrashes: 3}
 	if got := (redeliver.Policy{}).WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}
@@ -121,7 +123,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := redeliver.Policy{
 		MaxRetries: redeliver.NoRetries, Immediate: 1, Backoff: redeliver.RocketMQ(), Timeout: redeliver.NoTimeout, MaxAge: time.Hour,
-		Levels: []time.Duration{time.Second}, MaxLevels: 2,
+		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5,
 	}
 	if got := set.WithDefaults(); !reflect.DeepEqual(got, set) {
 		t.Errorf("defaults changed %+v to %+v", set, got)

@@ -38,6 +38,10 @@ type State struct {
 	// Policy is the fingerprint of the policy that planned the wait, see
 	// [Policy.Fingerprint].
 	Policy string
+	// Expires is the end that the message itself names (on RabbitMQ its
+	// expiration): an attempt that would pass it is not waited for. Zero for
+	// none. It is no header: the adapter reckons it from the message.
+	Expires time.Time
 	// Replays counts how often the message was sent again from the DLQ.
 	Replays int
 }

@@ -39,6 +39,9 @@ type Delivery struct {
 	// delivery has nothing else.
 	ID     string
 	Source redeliver.Source
+	// Expires is the end that a message names that did not wait before, see
+	// redeliver.State.
+	Expires time.Time
 	// Waited is the state that the message brought from a topic that redeliver
 	// writes; nil for a first delivery.
 	Waited *redeliver.State
@@ -119,7 +122,7 @@ func (d *Delivery) ReadState(st *redeliver.State) {
 		*st = *d.Waited
 		return
 	}
-	st.ID, st.Group, st.Origin, st.Source = d.ID, d.Sub.Group, d.Sub.Origin, d.Source
+	st.ID, st.Group, st.Origin, st.Source, st.Expires = d.ID, d.Sub.Group, d.Sub.Origin, d.Source, d.Expires
 }
 
 func (d *Delivery) root() *Delivery {

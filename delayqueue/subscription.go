@@ -89,6 +89,22 @@ func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *red
 	return dec
 }
 
+// DecideNack asks the policy about a message that failed without an error: a
+// publisher of the Router, another middleware. It is an attempt like an error,
+// and runs again after delay, or, where that is 0, when the policy says. There is
+// no handler to run it at once, so it goes the way of a delayed one.
+func (s *Subscription) DecideNack(d *Delivery, delay time.Duration, now time.Time) *redeliver.Decision {
+	cause := redeliver.ErrNacked
+	if delay > 0 {
+		cause = redeliver.RetryAfter(cause, delay)
+	}
+	dec := s.Decide(d.State(), cause, now)
+	if dec.Action == redeliver.RetryNow {
+		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
+	}
+	return dec
+}
+
 // Fingerprint is [Fingerprint] of the policy, reckoned once.
 func (s *Subscription) Fingerprint() string {
 	if p := s.fingerprint.Load(); p != nil {

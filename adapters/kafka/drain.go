@@ -31,7 +31,7 @@ func (l *lane) drain(over bool) {
 	defer deadline.Stop()
 	// What lies ready is left to a consumer that goes on taking: pulled back
 	// under its hands it would leave gaps as well.
-	look := time.NewTicker(glance)
+	look := time.NewTicker(delayqueue.Glance)
 	defer look.Stop()
 	lying, began := -1, time.Now()
 	for waiting := true; waiting; {
@@ -40,15 +40,15 @@ func (l *lane) drain(over bool) {
 		if !l.prepare() {
 			out = nil
 		}
-		l.watch()
-		if len(l.inFlight) == 0 && !l.choose() && due == nil {
+		l.flight.Watch()
+		if l.flight.Len() == 0 && !l.choose() && due == nil {
 			break
 		}
 		select {
 		case out <- l.peek():
 			l.sent()
-		case o := <-l.events:
-			l.end(o)
+		case o := <-l.flight.Landings():
+			l.end(o.E, o.How)
 		case <-due:
 		case <-look.C: // and see whether a slot is free
 			if n := len(l.r.out); over && n > 0 && n == lying { // nobody takes them
@@ -65,11 +65,11 @@ func (l *lane) drain(over bool) {
 	l.moved = l.track.mark > 0
 	l.mark()
 	l.cancel(errMoved)
-	close(l.gone)
+	l.flight.Close()
 	if l.slot {
 		<-l.slots
 	}
-	for range l.inFlight {
+	for range l.flight.Len() {
 		<-l.slots
 	}
 }
@@ -80,13 +80,13 @@ func (l *lane) owed(e *entry) bool { return e.number < l.begun }
 // forget gives up what is ready and not owed.
 func (l *lane) forget() {
 	other := func(e *entry) bool { return !l.owed(e) }
-	l.ready.items, l.ready.head = slices.DeleteFunc(l.ready.items[l.ready.head:], other), 0
+	l.ready.Delete(other)
 	l.freed = slices.DeleteFunc(l.freed, other)
 	if l.chosen != nil && !l.owed(l.chosen) {
 		l.chosen = nil
 	}
 	if l.next != nil && !l.owed(l.next) {
-		l.end(outcome{l.next, abandoned})
+		l.end(l.next, delayqueue.Abandoned)
 		l.next = nil
 	}
 }
@@ -120,9 +120,9 @@ func (l *lane) pullBack() {
 			}
 			e := rec.entry
 			if e.lane == l {
-				l.end(outcome{e, abandoned})
+				l.end(e, delayqueue.Abandoned)
 			} else {
-				e.lane.report(outcome{e, abandoned})
+				e.lane.flight.Report(e, delayqueue.Abandoned)
 			}
 		default:
 			return

@@ -38,26 +38,19 @@ const (
 	toOrigin       // a delayed publish is due
 )
 
-// queue is a first in, first out queue of entries.
-type queue struct {
-	items []*entry
-	head  int
-}
+// Delivery implements [delayqueue.Flyer].
+func (e *entry) Delivery() *delayqueue.Delivery { return e.d }
 
-func (q *queue) empty() bool { return q.head == len(q.items) }
+// Handed implements [delayqueue.Flyer].
+func (e *entry) Handed() *message.Message { return e.msg }
 
-func (q *queue) peek() *entry { return q.items[q.head] }
-
-func (q *queue) push(e *entry) { q.items = append(q.items, e) }
-
-func (q *queue) pop() *entry {
-	e := q.items[q.head]
-	q.items[q.head] = nil
-	q.head++
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
+// Moved implements [delayqueue.Mover].
+func (e *entry) Moved(forwarded bool) {
+	how := delayqueue.Abandoned
+	if forwarded {
+		how = delayqueue.Forwarded
 	}
-	return e
+	e.lane.flight.Report(e, how)
 }
 
 var seed = maphash.MakeSeed()
@@ -90,7 +83,7 @@ func (l *lane) enqueue(e *entry) {
 			return
 		}
 	}
-	l.ready.push(e)
+	l.ready.Push(e)
 }
 
 // free lets the next of its key go.
@@ -165,44 +158,15 @@ func unmarshal(rec *record) (msg *message.Message, err error) {
 	return msg, err
 }
 
-// Moved implements [delayqueue.Mover].
-func (e *entry) Moved(ok bool) {
-	o := outcome{e, forwarded}
-	if !ok {
-		o.how = abandoned
-	}
-	e.lane.report(o)
-}
-
-// answered tells whether the message of an entry was acked or nacked.
-func (e *entry) answered() bool {
-	select {
-	case <-e.msg.Acked():
-	case <-e.msg.Nacked():
-	default:
-		return false
-	}
-	return true
-}
-
 // nack is the answer of a message that failed without an error: a publisher of
 // the Router, another middleware. It is an attempt like an error.
 func (l *lane) nack(e *entry) {
 	if e.d.Lost() || l.sess.Context().Err() != nil {
 		// The end of the session is why, or may be: it comes back uncounted.
-		l.end(outcome{e, abandoned})
+		l.end(e, delayqueue.Abandoned)
 		return
 	}
-	cause := redeliver.ErrNacked
-	if wait := l.r.client.cfg.NackDelay; wait > 0 {
-		cause = redeliver.RetryAfter(cause, wait)
-	}
-	now := time.Now()
-	dec := l.r.sub.Decide(e.d.State(), cause, now)
-	if dec.Action == redeliver.RetryNow { // there is no handler here to run
-		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
-	}
-	l.forward(e, dec, redeliver.ErrNacked)
+	l.forward(e, l.r.sub.DecideNack(e.d, l.r.client.cfg.NackDelay, time.Now()), redeliver.ErrNacked)
 }
 
 // forward writes an entry in flight to where dec says, without a handler.

@@ -8,19 +8,15 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Bounds of what a lane keeps in memory.
 const (
-	readAhead = 4096                  // records read that wait for a slot or their key
-	holdSoft  = 1024                  // waiting records above which the partition pauses
-	holdHard  = 4096                  // the same when the last one is due soon
-	soon      = time.Second           // what is due so soon is read although many wait
-	glance    = 50 * time.Millisecond // how often a blocked lane looks at what is in flight
-
-	leavingMost = 1024 // handlers that the lane waits for although their messages have moved on
+	readAhead = 4096        // records read that wait for a slot or their key
+	holdSoft  = 1024        // waiting records above which the partition pauses
+	holdHard  = 4096        // the same when the last one is due soon
+	soon      = time.Second // what is due so soon is read although many wait
 )
 
 // lane is one partition in one session. Everything in it belongs to the one
@@ -41,51 +37,32 @@ type lane struct {
 
 	ctx    context.Context // its end: the messages are lost to this process
 	cancel context.CancelCauseFunc
-	events chan outcome
-	gone   chan struct{} // closed when the lane listens no more
 
 	track  tracker
 	hold   *delayqueue.Hold[*entry]
-	keys   map[uint64]*entry // the last of each key that is under way
-	ready  queue             // in the order in which they were read, or came due
-	freed  []*entry          // were behind their key, and are not any more
-	chosen *entry            // the one that gets the next slot
-	next   *entry            // has a slot and waits for somebody to take it
+	keys   map[uint64]*entry       // the last of each key that is under way
+	ready  delayqueue.FIFO[*entry] // in the order in which they were read, or came due
+	freed  []*entry                // were behind their key, and are not any more
+	chosen *entry                  // the one that gets the next slot
+	next   *entry                  // has a slot and waits for somebody to take it
 
-	begun     uint64 // one above the highest number that was handed out
-	draining  bool
-	slot      bool // a slot without an entry yet
-	backlog   int  // read, not held, not in flight
-	inFlight  map[*entry]struct{}
-	unwatched []*entry // in flight, and nobody waits for their ack
-	leaving   []*entry // settled by a Forward; their handlers' answers are on the way
-	moved     bool     // the mark has moved since it was told
-	paused    bool
-	nap       nap
-	timer     *time.Timer
+	begun    uint64 // one above the highest number that was handed out
+	draining bool
+	slot     bool // a slot without an entry yet
+	backlog  int  // read, not held, not in flight
+	flight   *delayqueue.Flight[*entry]
+	moved    bool // the mark has moved since it was told
+	paused   bool
+	nap      nap
+	timer    *time.Timer
 }
-
-// outcome is how an entry's way through this process ended.
-type outcome struct {
-	e   *entry
-	how ending
-}
-
-type ending uint8
-
-const (
-	acked     ending = iota
-	nacked           // without an error: the lane must do something about it
-	forwarded        // moved on without a handler
-	abandoned        // not settled; it comes back
-)
 
 func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) *lane {
 	l := &lane{
 		r: r, sess: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(),
-		slots: r.first, keys: make(map[uint64]*entry), inFlight: make(map[*entry]struct{}),
-		events: make(chan outcome, cap(r.first)+cap(r.retries)), gone: make(chan struct{}),
-		timer: time.NewTimer(time.Hour),
+		slots: r.first, keys: make(map[uint64]*entry),
+		flight: delayqueue.NewFlight[*entry](cap(r.first) + cap(r.retries)),
+		timer:  time.NewTimer(time.Hour),
 	}
 	if w, ok := r.levels[l.topic]; ok {
 		l.waits, l.slots = &w, r.retries
@@ -188,7 +165,7 @@ func (l *lane) prepare() bool {
 		e := l.chosen
 		l.chosen, l.slot = nil, false
 		l.backlog--
-		l.inFlight[e] = struct{}{}
+		l.flight.Begin(e)
 		if e.then != toHandler {
 			l.pass(e)
 		} else if l.unpack(e) {
@@ -211,98 +188,23 @@ func (l *lane) choose() bool {
 			return true
 		}
 	}
-	if !l.ready.empty() && l.reach(l.ready.peek()) {
-		l.chosen = l.ready.pop()
+	if !l.ready.Empty() && l.reach(l.ready.Peek()) {
+		l.chosen = l.ready.Pop()
 	}
 	return l.chosen != nil
 }
 
 func (l *lane) sent() {
 	l.begun = max(l.begun, l.next.number+1)
-	l.unwatched = append(l.unwatched, l.next)
+	l.flight.Handed(l.next)
 	l.next = nil
 }
 
-// poll settles what was acked since the last look. Only the oldest are looked
-// at: a message that takes long gets a goroutine that waits for it.
+// poll settles what was answered since the last look.
 func (l *lane) poll() (busy bool) {
-	for more := true; more; {
-		select {
-		case o := <-l.events:
-			l.end(o)
-			busy = true
-		default:
-			more = false
-		}
-	}
-	kept := l.unwatched[:0]
-	for i, e := range l.unwatched {
-		if len(kept) >= 8 {
-			kept = append(kept, l.unwatched[i:]...)
-			break
-		}
-		select {
-		case <-e.msg.Acked():
-			l.end(outcome{e, acked})
-			busy = true
-			continue
-		default:
-		}
-		select {
-		case <-e.msg.Nacked():
-			l.end(outcome{e, nacked})
-			busy = true
-		default:
-			kept = append(kept, e)
-		}
-	}
-	clear(l.unwatched[len(kept):])
-	l.unwatched = kept
-	l.part()
+	busy = l.flight.Poll(l.end)
 	l.mark()
 	return busy
-}
-
-// part ends the contexts of messages that have moved on, once the Router is
-// through with them: a middleware around Retry may still use them.
-func (l *lane) part() {
-	n := 0
-	for n < len(l.leaving) && (l.leaving[n].answered() || n+leavingMost < len(l.leaving)) {
-		l.leaving[n].d.End(nil)
-		n++
-	}
-	l.leaving = slices.Delete(l.leaving, 0, n)
-}
-
-// watch has a goroutine wait for each message in flight that has none and that
-// is not on its way elsewhere: the end of that way is reported.
-func (l *lane) watch() {
-	for _, e := range l.unwatched {
-		if e.d.Moving() {
-			continue
-		}
-		go func() {
-			o := outcome{e, acked}
-			select {
-			case <-e.msg.Acked():
-			case <-e.msg.Nacked():
-				o.how = nacked
-			case <-l.gone:
-				return
-			}
-			l.report(o)
-		}()
-	}
-	clear(l.unwatched)
-	l.unwatched = l.unwatched[:0]
-}
-
-// report tells the lane, from another goroutine, how an entry ended.
-func (l *lane) report(o outcome) {
-	select {
-	case l.events <- o:
-	case <-l.gone:
-	}
 }
 
 // block waits until something can be done. It is false when the session is over
@@ -317,7 +219,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 	out := l.r.out
 	if l.next == nil {
 		out = nil
-		l.watch()
+		l.flight.Watch()
 		if l.choose() {
 			if l.r.sub.Gate.Closed() {
 				opened = l.r.sub.Gate.Opened()
@@ -337,12 +239,12 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.sent()
 	case slots <- struct{}{}:
 		l.slot = true
-	case o := <-l.events:
-		l.end(o)
+	case o := <-l.flight.Landings():
+		l.end(o.E, o.How)
 		l.mark()
 	case <-opened:
 	case <-l.timer.C:
-		l.watch()
+		l.flight.Watch()
 	case <-over:
 		return false
 	}
@@ -352,8 +254,8 @@ func (l *lane) block(over <-chan struct{}) bool {
 // patience is how long a blocked lane may sleep.
 func (l *lane) patience(now time.Time) time.Duration {
 	d := time.Hour
-	if len(l.unwatched) > 0 {
-		d = glance
+	if l.flight.Unwatched() {
+		d = delayqueue.Glance
 	}
 	if l.hold != nil {
 		if at, ok := l.hold.Next(); ok {
@@ -363,9 +265,9 @@ func (l *lane) patience(now time.Time) time.Duration {
 		case l.paused && l.nap.asleep(now):
 			d = min(d, l.nap.until.Sub(now))
 		case l.paused:
-			d = min(d, max(glance, l.hold.Last().Sub(now)-soon))
+			d = min(d, max(delayqueue.Glance, l.hold.Last().Sub(now)-soon))
 		case l.nap.every > 0:
-			d = min(d, glance)
+			d = min(d, delayqueue.Glance)
 		}
 	}
 	return max(0, d)
@@ -433,28 +335,16 @@ func (l *lane) reach(e *entry) bool {
 }
 
 // end takes an entry out of flight.
-func (l *lane) end(o outcome) {
-	e := o.e
-	if _, ok := l.inFlight[e]; !ok {
-		return // it was given up
-	}
-	if o.how == nacked {
+func (l *lane) end(e *entry, how delayqueue.Ending) {
+	if how == delayqueue.Nacked && l.flight.Has(e) {
 		l.nack(e)
 		return
 	}
-	delete(l.inFlight, e)
-	<-l.slots
-	if e.d != nil {
-		if o.how == forwarded && e.msg != nil {
-			l.leaving = append(l.leaving, e)
-		} else {
-			e.d.End(nil)
-		}
-		if o.how == acked && l.r.sub.Sink != nil && !e.d.Forwarded() {
-			l.r.sub.Tell(redeliver.Committed{State: e.d.State()})
-		}
+	if !l.flight.Land(e, how) {
+		return // it was given up
 	}
-	if o.how != abandoned {
+	<-l.slots
+	if how != delayqueue.Abandoned {
 		l.moved = l.track.settle(e.number) || l.moved
 	}
 	l.free(e)

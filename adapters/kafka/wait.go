@@ -113,7 +113,7 @@ func (l *lane) pass(e *entry) {
 	e.d = l.delivery(e)
 	sub, st := l.r.sub, e.state
 	go func() {
-		o := outcome{e, forwarded}
+		how := delayqueue.Forwarded
 		var buried *redeliver.Decision // a delayed publish that its topic refuses for good
 		where, err := sub.Persist(e.d, st, func(ctx context.Context) (string, error) {
 			if e.then != toOrigin {
@@ -129,7 +129,7 @@ func (l *lane) pass(e *entry) {
 		})
 		switch {
 		case err != nil:
-			o.how = abandoned
+			how = delayqueue.Abandoned
 		case buried != nil:
 			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
 		case e.then == toOrigin:
@@ -137,6 +137,6 @@ func (l *lane) pass(e *entry) {
 		default:
 			sub.Tell(redeliver.Hopped{State: *st, From: l.topic, To: where})
 		}
-		l.report(o)
+		l.flight.Report(e, how)
 	}()
 }
