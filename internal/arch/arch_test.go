@@ -25,6 +25,10 @@ var allowed = map[string][]string{
 	"middleware": {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"adapters/kafka": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
+	"adapters/amqp": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",
+		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
+	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware",
+		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 }
 
 func TestImportsPointDownwards(t *testing.T) {

@@ -1,0 +1,162 @@
+package adaptertest
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// attempt is one run of a handler, as it was when it began.
+type attempt struct {
+	State        redeliver.State
+	Msg          *message.Message // the handler's; a copy of what was in it follows
+	UUID         string
+	Payload      []byte
+	Metadata     message.Metadata
+	Seen         Message
+	Began, Ended time.Time // Ended is zero while it runs
+	Process      *process
+}
+
+// journal is what the handlers and sinks of a test's processes saw, in order. It
+// knows nothing of a process from its Kill on.
+type journal struct {
+	mu       sync.Mutex
+	events   []redeliver.Event
+	attempts []*attempt
+	news     chan struct{} // closed, and replaced, when there is more
+}
+
+func newJournal() *journal { return &journal{news: make(chan struct{})} }
+
+func (j *journal) change(what func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	what()
+	close(j.news)
+	j.news = make(chan struct{})
+}
+
+// await returns when ok says so, which is asked whenever there is more.
+func (j *journal) await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	for {
+		j.mu.Lock()
+		news := j.news
+		j.mu.Unlock()
+		if ok() {
+			return
+		}
+		select {
+		case <-news:
+		case <-deadline.C:
+			j.tell(t)
+			t.Fatalf("not within %s: %s", Patience, what)
+		}
+	}
+}
+
+// tell writes the latest events to the log of a test that fails.
+func (j *journal) tell(t *testing.T) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.events[max(0, len(j.events)-30):] {
+		t.Logf("%T %+v", e, e)
+	}
+	for _, a := range j.attempts[max(0, len(j.attempts)-30):] {
+		t.Logf("attempt %d of %s from %s to %s", a.State.Attempt(), a.State.ID, a.Began.Format(time.StampMilli), a.Ended.Format(time.StampMilli))
+	}
+}
+
+// ran are the attempts of a message so far.
+func (j *journal) ran(id string) []attempt {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []attempt
+	for _, a := range j.attempts {
+		if a.State.ID == id {
+			found = append(found, *a)
+		}
+	}
+	return found
+}
+
+// all are the attempts so far.
+func (j *journal) all() []attempt {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	found := make([]attempt, len(j.attempts))
+	for i, a := range j.attempts {
+		found[i] = *a
+	}
+	return found
+}
+
+// heard are the events of type E so far.
+func heard[E redeliver.Event](j *journal) []E {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []E
+	for _, e := range j.events {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// awaitEvents returns when there are n events of type E.
+func awaitEvents[E redeliver.Event](b *bench, n int) []E {
+	b.Helper()
+	var found []E
+	b.await("events", func() bool {
+		found = heard[E](b.journal)
+		return len(found) >= n
+	})
+	return found
+}
+
+// ended tells which messages were committed and which dead-lettered, and how often.
+func (j *journal) ended() (committed, dead map[string]int) {
+	committed, dead = make(map[string]int), make(map[string]int)
+	for _, e := range heard[redeliver.Committed](j) {
+		committed[e.State.ID]++
+	}
+	for _, e := range heard[redeliver.DeadLettered](j) {
+		dead[e.State.ID]++
+	}
+	return committed, dead
+}
+
+// numbers are the attempts' numbers.
+func numbers(as []attempt) []int {
+	ns := make([]int, len(as))
+	for i, a := range as {
+		ns[i] = a.State.Attempt()
+	}
+	return ns
+}
+
+// upTo is 1, 2, ... n.
+func upTo(n int) []int {
+	ns := make([]int, n)
+	for i := range ns {
+		ns[i] = i + 1
+	}
+	return ns
+}
+
+// once tells whether every number stands there once, whatever the order.
+func once(ns []int, n int) bool {
+	ns = slices.Clone(ns)
+	slices.Sort(ns)
+	return slices.Equal(ns, upTo(n))
+}

@@ -1,0 +1,68 @@
+package adaptertest
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// atOnce is how many tests run at once. Most of their time they wait.
+const atOnce = 12
+
+// test is one promise.
+type test struct {
+	name string
+	body func(*bench)
+	// needs is the name of the field of Features without which the promise is
+	// not made. Empty: every adapter makes it.
+	needs string
+	// groups is how many groups read the origin. Default 1.
+	groups int
+}
+
+func tests() []test {
+	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), replays(),
+		crashes(), shutdowns(), orders(), policies(), publishing())
+}
+
+// Run runs the kit: one subtest for each promise. Promises that the harness's
+// Features do not make are named in the log.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	var todo []test
+	for _, c := range tests() {
+		if c.needs != "" && !h.Features.has(c.needs) {
+			t.Logf("%s makes no promise of %s: %s is not run", h.Name, c.needs, c.name)
+			continue
+		}
+		todo = append(todo, c)
+	}
+	if h.Wrap != nil {
+		for _, c := range todo {
+			t.Run(c.name, func(t *testing.T) {
+				h.Wrap(t, func(t *testing.T) { c.body(newBench(t, h, c.groups)) }) //nolint:thelper // it is the test
+			})
+		}
+		return
+	}
+	// Not t.Parallel: its bound is the number of processors, and these tests
+	// hardly use one.
+	next := make(chan test)
+	var workers sync.WaitGroup
+	for range atOnce {
+		workers.Go(func() {
+			for c := range next {
+				t.Run(c.name, func(t *testing.T) { c.body(newBench(t, h, c.groups)) })
+			}
+		})
+	}
+	for _, c := range todo {
+		next <- c
+	}
+	close(next)
+	workers.Wait()
+}
+
+// has tells whether a feature is there.
+func (f Features) has(name string) bool { return reflect.ValueOf(f).FieldByName(name).Bool() }

@@ -1,0 +1,239 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Client is a service's connections to RabbitMQ, its policies, and what is made
+// of them. It is safe for concurrent use.
+type Client struct {
+	cfg Config
+	// consuming and publishing are apart, see link.
+	consuming, publishing *link
+	// forwarded carries what moves on, published what the service publishes: an
+	// exchange that does not exist closes a channel, with all that is on it.
+	forwarded, published *sender
+
+	mu      sync.Mutex
+	layouts map[string]*layout // declared, by topic
+	targets map[string]bool    // topics whose exchange is declared
+	subs    []*Subscriber
+	closed  bool
+
+	turn turn
+}
+
+// Open checks the configuration, connects, and returns a Client. All problems of
+// the configuration are in one redeliver.ConfigError. Brokers that do not answer
+// are an error within Config.DialTimeout for each, or when ctx ends.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
+	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool)}
+	c.turn.taken = make(chan struct{}, 1)
+	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming"}
+	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.tellBlocked}
+	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
+	for _, l := range []*link{c.publishing, c.consuming} {
+		if _, err := l.get(ctx); err != nil {
+			c.disconnect()
+			return nil, fmt.Errorf("%w; check the address, the user, the virtual host and TLS", err)
+		}
+	}
+	return c, nil
+}
+
+// tellBlocked reports an alarm of the broker.
+func (c *Client) tellBlocked(reason string, blocked bool) {
+	change := "unblocked"
+	if blocked {
+		change = "blocked"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.layouts {
+		sub := delayqueue.Subscription{Sink: c.cfg.Sink}
+		sub.Tell(redeliver.SubscriptionChanged{
+			Origin: l.queue, Group: l.queue, Change: change, Detail: "the broker's alarm: " + reason,
+		})
+	}
+}
+
+func (c *Client) disconnect() {
+	c.consuming.close()
+	c.publishing.close()
+}
+
+// Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
+// subscriptions and closes neither the client, nor what other subscribers need.
+func (c *Client) Subscriber() *Subscriber {
+	s := newSubscriber(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subs = append(c.subs, s)
+	return s
+}
+
+// Publisher returns a Watermill publisher. It publishes until the client is
+// closed; closing it (a Router does) does nothing.
+func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
+
+// Close ends all subscribers, waits until their handlers are done or the drain
+// timeout is over, and disconnects. When ctx ends meanwhile, it returns ctx's
+// error and goes on in the background; nothing is lost either way. A ctx that
+// has ended before bounds nothing: Config.DrainTimeout does. A second Close does
+// nothing.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c.mu.Lock()
+	subs, was := c.subs, c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, s := range subs {
+			all.Go(func() { _ = s.Close() }) // always nil
+		}
+		all.Wait()
+		c.disconnect()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("amqp: closing: %w", ctx.Err())
+	}
+}
+
+// ready returns the layout of a topic whose queues are declared.
+func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
+	c.mu.Lock()
+	l, closed := c.layouts[topic], c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	if l != nil {
+		return l, nil
+	}
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.provision(ctx, l); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.layouts[topic] = l
+	return l, nil
+}
+
+// provision declares what a subscription needs.
+func (c *Client) provision(ctx context.Context, l *layout) error {
+	d := c.declarer(ctx)
+	defer d.close()
+	return c.declare(d, l)
+}
+
+func (c *Client) declarer(ctx context.Context) *declarer {
+	return &declarer{open: func() (*amqp.Channel, error) { return c.publishing.channel(ctx) }}
+}
+
+// target makes sure that the exchange of a topic is there.
+func (c *Client) target(ctx context.Context, topic string) error {
+	exchange := c.cfg.Topology.exchange(topic)
+	if exchange == "" || c.cfg.Topology.Existing {
+		return nil
+	}
+	c.mu.Lock()
+	done, closed := c.targets[topic], c.closed
+	c.mu.Unlock()
+	if closed {
+		return errClosed
+	}
+	if done {
+		return nil
+	}
+	d := c.declarer(ctx)
+	defer d.close()
+	var ps redeliver.Problems
+	d.exchange(&ps, exchange, c.cfg.Topology.kind())
+	if d.err != nil {
+		return d.err
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.targets[topic] = true
+	return nil
+}
+
+// SubscribeInitialize declares the topic's queue and all that a subscription of
+// it needs. Watermill's components call it.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
+	defer cancel()
+	_, err := s.client.ready(ctx, topic)
+	return err
+}
+
+// handbacks counts, by id, the deliveries that this process had in hand when
+// their channel ended: it is alive, so they killed nobody.
+type handbacks struct {
+	mu    sync.Mutex
+	times map[string]int
+	begun time.Time
+}
+
+const (
+	handbacksMost = 100_000   // ids; above that all are forgotten
+	handbacksLive = time.Hour // and every so often
+)
+
+func (h *handbacks) add(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.times == nil || len(h.times) >= handbacksMost || time.Since(h.begun) > handbacksLive {
+		h.times, h.begun = make(map[string]int), time.Now()
+	}
+	h.times[id]++
+}
+
+func (h *handbacks) of(id string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.times[id]
+}
+
+func (h *handbacks) settled(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.times, id)
+}
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+	_ message.Publisher            = (*Publisher)(nil)
+)

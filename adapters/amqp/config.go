@@ -1,0 +1,203 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Defaults of [Config].
+const (
+	DefaultMaxInFlight     = 100
+	DefaultDrainTimeout    = 10 * time.Second
+	DefaultSendTimeout     = 30 * time.Second
+	DefaultDialTimeout     = 10 * time.Second
+	DefaultConsumerTimeout = 30 * time.Minute // RabbitMQ's own
+	// DefaultJitterPrefetch is RetryPrefetch where the policy's backoff has
+	// jitter: so many messages may wait for the end of theirs.
+	DefaultJitterPrefetch = 4000
+
+	maxPrefetch = 65535
+	maxShards   = 64
+)
+
+// Config says how a service reads queues of RabbitMQ with retries, delays and a
+// DLQ. URLs is required.
+type Config struct {
+	// URLs are the brokers, "amqp://user:password@host:5672/vhost" or amqps,
+	// tried in turn. Required.
+	URLs []string
+	// Policy is for every queue that Queues does not name. Default: the zero
+	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	Policy redeliver.Policy
+	// Queues are the policies of single queues. Default: none of their own.
+	Queues map[string]redeliver.Policy
+	// Topology says which queue a topic means. Default: Queue, the queue of
+	// the topic's name.
+	Topology Topology
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at
+	// once. Default 100.
+	MaxInFlight int
+	// MaxRetriesInFlight bounds how many retries run at once beside them.
+	// Default MaxInFlight.
+	MaxRetriesInFlight int
+	// Prefetch is how many unacked first deliveries the broker sends to one
+	// Subscribe. Default and least: MaxInFlight. At most 65,535.
+	Prefetch int
+	// RetryPrefetch is the same for retries, those included that wait here for
+	// the last part of their delay. Default: 4,000 where the policy's backoff
+	// has jitter, else twice MaxRetriesInFlight. At most 65,535.
+	RetryPrefetch int
+	// Shards is the number of queues behind each level. One dead-letters about
+	// 2,500 messages/s; more share the work. Default 1, at most 64.
+	Shards int
+	// NackDelay is when a message runs again that was nacked without an error.
+	// It counts as an attempt. Default: what the policy says of an error.
+	NackDelay time.Duration
+	// DrainTimeout bounds how long handlers may finish when the subscriber
+	// closes; then their contexts are cancelled and their messages stay
+	// unacked. Default 10 s.
+	DrainTimeout time.Duration
+	// SendTimeout bounds one try to write a message. Default 30 s.
+	SendTimeout time.Duration
+	// DialTimeout bounds one try to connect. Default 10 s.
+	DialTimeout time.Duration
+	// ConsumerTimeout is the broker's own (consumer_timeout): it closes the
+	// channel of whoever keeps a message longer. What lies here unrun for half
+	// of it is handed back. Default 30 min, RabbitMQ's default.
+	ConsumerTimeout time.Duration
+	// NoProvisioning refuses to start when a queue of ours is missing, instead
+	// of creating it. Plan lists them. Default: they are created.
+	NoProvisioning bool
+	// ManagementURL is the broker's management API,
+	// "http://user:password@host:15672"; with it Plan looks at what AMQP cannot
+	// tell: policies, limits, stuck messages. Default: it is not asked.
+	ManagementURL string
+	// Names says how our queues are called. Default: see Names.
+	Names Names
+	// Marshaler turns deliveries into Watermill messages and back. Default:
+	// DefaultMarshaler.
+	Marshaler Marshaler
+	// Sink is told what happens. Default: NewSlogSink.
+	Sink redeliver.Sink
+	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size,
+	// connection properties. Its Recovery must be nil: redeliver reconnects by
+	// itself, because a recovered channel lets a late ack settle another
+	// message. Default: the zero Config of amqp091-go.
+	AMQP amqp.Config
+}
+
+func (c Config) withDefaults() Config {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	long := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.MaxInFlight, DefaultMaxInFlight)
+	def(&c.MaxRetriesInFlight, c.MaxInFlight)
+	def(&c.Prefetch, c.MaxInFlight)
+	def(&c.Shards, 1)
+	long(&c.DrainTimeout, DefaultDrainTimeout)
+	long(&c.SendTimeout, DefaultSendTimeout)
+	long(&c.DialTimeout, DefaultDialTimeout)
+	long(&c.ConsumerTimeout, DefaultConsumerTimeout)
+	if c.Marshaler == nil {
+		c.Marshaler = DefaultMarshaler{}
+	}
+	if c.Sink == nil {
+		c.Sink = redeliver.NewSlogSink(slog.Default())
+	}
+	return c
+}
+
+// policy is the policy of a queue, with its defaults.
+func (c Config) policy(queue string) redeliver.Policy {
+	if p, ok := c.Queues[queue]; ok {
+		return p.WithDefaults()
+	}
+	return c.Policy.WithDefaults()
+}
+
+// retryPrefetch is RetryPrefetch for a policy.
+func (c Config) retryPrefetch(p redeliver.Policy) int {
+	if c.RetryPrefetch > 0 {
+		return c.RetryPrefetch
+	}
+	n := 2 * c.MaxRetriesInFlight
+	if _, jitter, ok := p.Delays(); !ok || jitter > 0 {
+		n = max(n, DefaultJitterPrefetch)
+	}
+	return min(n, maxPrefetch)
+}
+
+// validate returns all problems at once. c has its defaults.
+func (c Config) validate() error {
+	var ps redeliver.Problems
+	if len(c.URLs) == 0 {
+		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
+	}
+	for i, u := range c.URLs {
+		if _, err := amqp.ParseURI(u); err != nil {
+			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.Redact(u), "must be an amqp:// or amqps:// URL")
+		}
+	}
+	checkPolicy(&ps, "Policy", c.Policy)
+	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
+		field := fmt.Sprintf("Queues[%q]", queue)
+		checkQueue(&ps, field, queue)
+		checkPolicy(&ps, field, c.Queues[queue])
+	}
+	c.Topology.check(&ps)
+	between(&ps, "MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
+	between(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
+	between(&ps, "Prefetch", c.Prefetch, min(c.MaxInFlight, maxPrefetch), maxPrefetch)
+	if c.RetryPrefetch != 0 {
+		between(&ps, "RetryPrefetch", c.RetryPrefetch, min(c.MaxRetriesInFlight, maxPrefetch), maxPrefetch)
+	}
+	between(&ps, "Shards", c.Shards, 1, maxShards)
+	positive(&ps, "NackDelay", c.NackDelay, 0)
+	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
+	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
+	positive(&ps, "DialTimeout", c.DialTimeout, time.Nanosecond)
+	positive(&ps, "ConsumerTimeout", c.ConsumerTimeout, time.Second)
+	if c.ManagementURL != "" {
+		if u, err := url.Parse(c.ManagementURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			ps.Add("ManagementURL", redeliver.Redact(c.ManagementURL), "must be http://user:password@host:15672, or https")
+		}
+	}
+	if c.AMQP.Recovery != nil {
+		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects by itself")
+	}
+	return ps.Err()
+}
+
+func checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
+	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
+		*ps = append(*ps, bad.Problems...)
+	}
+}
+
+func positive(ps *redeliver.Problems, field string, value, least time.Duration) {
+	if value < least {
+		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", least))
+	}
+}
+
+func between(ps *redeliver.Problems, field string, value, least, most int) {
+	if value < least || value > most {
+		ps.Add(field, value, fmt.Sprintf("must be from %d to %d, or 0 for the default", least, most))
+	}
+}

@@ -1,0 +1,115 @@
+// Package amqp is retries, delays and a dead-letter queue on RabbitMQ, with
+// nothing but queues: no plugin. For Watermill: a [Subscriber] and a [Publisher]
+// over rabbitmq/amqp091-go, and the queues on which failed messages wait. [Open]
+// connects, [Client.Plan] tells beforehand what will be used and created.
+//
+//	billing, err := amqp.Open(ctx, amqp.Config{URLs: []string{"amqp://guest:guest@localhost"}})
+//	router.AddMiddleware(middleware.Retry())
+//	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
+//	...
+//	defer billing.Close(ctx) // after the router
+//
+// RabbitMQ 3.10 and later, with its feature flags enabled (stream_queue, for
+// at-least-once dead-lettering).
+//
+// # Vocabulary
+//
+// The origin is the queue, and so is the group: who reads one queue competes. A
+// topic is what Watermill calls one; the [Topology] says which queue it means. A
+// level is a delay queue. An id is the header _watermill_message_uuid, or the
+// message id, or, where there is neither, a hash of the message, which begins
+// with "derived:"; equal messages without an id share it. It stays the same
+// through all attempts and the DLQ.
+//
+// # Topology
+//
+// For queue orders:
+//
+//	orders.retry.10s       one delay queue for each level; orders.retry.10s.1 ... its shards
+//	orders.retry           where retries come back, read beside orders
+//	orders.retry.suspects  messages that may have killed their process
+//	orders.dlq             the DLQ
+//
+// All are quorum queues, declared before the first message is read. A delay
+// queue has a TTL (x-message-ttl) and dead-letters at least once
+// (x-dead-letter-strategy) to orders.retry through the default exchange, so no
+// other queue gets a copy. Retries do not wait behind the backlog of orders and
+// are not subject to its limits. Levels that a policy no longer has empty
+// themselves; delete their queues when they are empty.
+//
+// A queue that the topology creates is a quorum queue and dead-letters to the DLQ
+// on the broker's own delivery limit; one that exists is used as it is. A queue
+// of ours that exists with other arguments is refused.
+//
+// # Delivery guarantees
+//
+// At least once. A message is acked only when it is handled, or when the broker
+// has confirmed that a delay queue or the DLQ has it, and did not return it. A
+// process may be killed at any instruction: what was not acked comes back, with
+// the same id. Acks are gathered; one that waits behind a slower message is sent
+// by itself within 10 ms.
+//
+// Order: messages of one queue begin in the order of the queue, [Config.MaxInFlight]
+// at once; RabbitMQ knows no keys. With MaxInFlight 1 and one consumer they run
+// one after another; a failed one is overtaken.
+//
+// Crashes: a message that came back more than once (on a classic queue: at all)
+// is a suspect. It is moved to the queue of suspects and runs when nothing else
+// of its client does. One that was alone when its process died Policy.MaxCrashes
+// times goes to the DLQ, crashed; its neighbours are never charged. Connections
+// that were lost while the process lived do not count, as long as the message
+// comes back to the same process. While a suspect waits for its turn, the client
+// begins nothing else, at most for as long as its longest handler runs.
+//
+// # Delay limits
+//
+// Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
+// host that wrote the due time; late by some milliseconds. One delay queue
+// dead-letters about 2,500 messages/s: above that they come late, and
+// [Config.Shards] helps. Jitter is spent here, unacked, up to
+// [Config.RetryPrefetch] messages.
+//
+// # Header mapping
+//
+// Watermill's metadata are the headers, its UUID the header
+// _watermill_message_uuid, as in watermill-amqp. What metadata cannot hold is in
+// the delivery itself, see [DeliveryFromContext]: properties, headers of every
+// type, exchange and routing key. All of it is the same on every attempt and in
+// the DLQ; redeliver's own headers stand beside it, and the handler never sees
+// them: it asks redeliver.FromContext. What must not be republished as it is
+// stands in headers of ours on the way and is put back for the handler: exchange
+// and routing key, expiration, user-id, CC, a delivery mode that is not
+// persistent. The broker's own headers (x-death, x-first-death-*, x-last-death-*,
+// x-delivery-count) are shown at the first attempt and not carried on.
+//
+// An expiration is a deadline: a retry that would pass it is not waited for, the
+// message goes to the DLQ, expired. It counts from the message's timestamp, or,
+// without one, from when it was first read.
+//
+// Headers must fit into a frame (128 KiB by default) with 4 KiB to spare for what
+// the broker adds; ours are shortened for that. A message whose own headers leave
+// no room goes to the DLQ, unschedulable.
+//
+// # Failure modes
+//
+//   - A delay queue or the DLQ does not take a message: the write is tried again
+//     with backoff up to 10 s; meanwhile the source stays unacked, the handler
+//     does not run again, and no new handler is started (the event intake paused).
+//   - The broker is in alarm (memory, disk) and blocks publishers: the same; the
+//     events blocked and unblocked say so. Acks go on, on a connection of their own.
+//   - The connection is lost: a new one, with backoff up to 5 s. What was in hand
+//     comes back; the contexts of running handlers are cancelled.
+//   - A queue is deleted under us: it is declared anew, if it is ours or the
+//     topology declares it; what it held is gone.
+//   - A handler never returns: its attempt ends with the policy's Timeout.
+//   - A message lies here unrun for half of [Config.ConsumerTimeout]: it is handed
+//     back. A handler that runs longer than the broker's consumer_timeout loses
+//     its channel, and its message comes back.
+//   - A delivery cannot be decoded: it goes to the DLQ as it is, undecodable.
+//
+// # Not supported
+//
+// Exclusive queues and queues that the broker names: their retries would outlive
+// them. Streams. Order of a key. Transactions. A replay out of the DLQ by a tool
+// of ours (a message published to orders.retry is delivered as new).
+package amqp

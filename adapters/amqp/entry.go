@@ -1,0 +1,178 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// entry is one delivery on its way through a lane.
+type entry struct {
+	lane    *lane
+	rec     record
+	tag     uint64
+	arrived time.Time
+	again   bool // it was delivered before
+	then    then
+	times   int // a suspect's crashes
+
+	state *redeliver.State     // what it brought from a queue that we write
+	d     *delayqueue.Delivery // made when it leaves for the handler
+	msg   *message.Message
+}
+
+// then is what is to be done with an entry.
+type then uint8
+
+const (
+	toHandler  then = iota
+	toLevel         // hop to a shorter level
+	toOrigin        // a delayed publish is due
+	toSuspects      // it may have killed its process
+	toDLQ           // it has, too often
+)
+
+// Delivery implements [delayqueue.Flyer].
+func (e *entry) Delivery() *delayqueue.Delivery { return e.d }
+
+// Handed implements [delayqueue.Flyer].
+func (e *entry) Handed() *message.Message { return e.msg }
+
+// Moved implements [delayqueue.Mover].
+func (e *entry) Moved(forwarded bool) {
+	how := delayqueue.Abandoned
+	if forwarded {
+		how = delayqueue.Forwarded
+	}
+	e.lane.flight.Report(e, how)
+}
+
+// take registers a delivery and sends it on its way.
+func (l *lane) take(d amqp.Delivery) {
+	e := &entry{lane: l, tag: d.DeliveryTag, arrived: time.Now(), again: d.Redelivered}
+	e.rec = record{Delivery: d, marshaler: l.r.client.cfg.Marshaler, entry: e}
+	// It is the lane's to ack.
+	e.rec.Acknowledger, e.rec.DeliveryTag, e.rec.ConsumerTag = nil, 0, ""
+	l.acks.add(e)
+	if l.kind == mainQueue {
+		if n, counted := deliveryCount(d.Headers); e.again && l.r.client.turn.suspect(n, counted, idOf(&e.rec.Delivery)) {
+			e.then = toSuspects
+		}
+		l.ready.Push(e)
+		return
+	}
+	l.receive(e)
+}
+
+// unpack makes the message that the handler gets. What cannot be decoded goes
+// to the DLQ as it is; ok is false then.
+func (l *lane) unpack(e *entry) (ok bool) {
+	e.d = l.delivery(e)
+	msg, err := e.rec.Message()
+	if err != nil {
+		undecodable := &redeliver.UndecodableError{Err: err}
+		l.forward(e, l.r.sub.Decide(e.d.State(), undecodable, time.Now()), undecodable)
+		return false
+	}
+	msg.SetContext(e.d)
+	e.msg = msg
+	return true
+}
+
+// delivery makes an entry's context and what the middlewares need to know.
+func (l *lane) delivery(e *entry) *delayqueue.Delivery {
+	d := &delayqueue.Delivery{Sub: l.r.sub, Record: &e.rec, Waited: e.state, Mover: e}
+	if e.state != nil {
+		d.ID, d.Source = e.state.ID, e.state.Source
+	} else {
+		m := &e.rec.Delivery
+		d.ID = idOf(m)
+		d.Source.Timestamp = m.Timestamp
+		d.Expires = expires(m, e.arrived)
+		if l.r.sub.Sink != nil {
+			if found := strangers(m.Headers); found != nil {
+				l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.queue, ID: d.ID, Findings: found})
+			}
+		}
+		if d.Source.Timestamp.IsZero() && !d.Expires.IsZero() {
+			d.Source.Timestamp = e.arrived // the expiration counts from here on
+		}
+	}
+	d.Begin(l.ctx)
+	return d
+}
+
+// idOf is the id of an entry, wherever it is on its way.
+func (l *lane) idOf(e *entry) string {
+	if e.state != nil {
+		return e.state.ID
+	}
+	return idOf(&e.rec.Delivery)
+}
+
+// nack is the answer of a message that failed without an error: a publisher of
+// the Router, another middleware. It is an attempt like an error.
+func (l *lane) nack(e *entry) {
+	if e.d.Lost() || l.ch.IsClosed() {
+		l.end(e, delayqueue.Abandoned)
+		return
+	}
+	l.forward(e, l.r.sub.DecideNack(e.d, l.r.client.cfg.NackDelay, time.Now()), redeliver.ErrNacked)
+}
+
+// forward writes an entry in flight to where dec says, without a handler.
+func (l *lane) forward(e *entry, dec *redeliver.Decision, cause error) {
+	go func() { e.Moved(l.r.sub.Forward(e.d, dec, cause) == nil) }()
+}
+
+// pass moves an entry on that no handler is to see now: to a shorter level, to
+// the suspects, or, a delayed publish that is due, to its exchange.
+func (l *lane) pass(e *entry) {
+	e.d = l.delivery(e)
+	sub, st := l.r.sub, e.d.State()
+	if e.then == toDLQ {
+		crashed := &redeliver.CrashedError{Times: e.times}
+		l.forward(e, sub.Decide(st, crashed, time.Now()), crashed)
+		return
+	}
+	go func() {
+		var buried *redeliver.Decision // what no queue takes for good
+		where, err := sub.Persist(e.d, &st, func(ctx context.Context) (string, error) {
+			where, err := l.r.move(ctx, e, &st)
+			if !errors.Is(err, delayqueue.ErrRefused) {
+				return where, err
+			}
+			buried = &redeliver.Decision{State: st}
+			sub.Policy.Unschedulable(buried, err)
+			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
+		})
+		switch {
+		case err != nil:
+		case buried != nil:
+			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
+		case e.then == toOrigin:
+			sub.Tell(redeliver.Published{State: st, Topic: where})
+		default:
+			sub.Tell(redeliver.Hopped{State: st, From: l.queue, To: where})
+		}
+		e.Moved(err == nil)
+	}()
+}
+
+// move writes an entry to where it goes next.
+func (r *reader) move(ctx context.Context, e *entry, st *redeliver.State) (string, error) {
+	switch e.then {
+	case toOrigin:
+		return r.fwd.publish(ctx, e.d, r.client.published)
+	case toSuspects:
+		return r.fwd.suspect(ctx, e.d, st)
+	default:
+		return r.fwd.hop(ctx, e.d, st)
+	}
+}

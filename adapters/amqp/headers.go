@@ -1,0 +1,253 @@
+package amqp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+const headerID = redeliver.HeaderID
+
+// The headers for what must not be republished as it is: it would end the wait
+// early, close the channel, or send the message elsewhere as well.
+const (
+	HeaderExchange     = "redeliver-amqp-exchange"
+	HeaderRoutingKey   = "redeliver-amqp-routing-key"
+	HeaderExpiration   = "redeliver-amqp-expiration"
+	HeaderUserID       = "redeliver-amqp-user-id"
+	HeaderCC           = "redeliver-amqp-cc"
+	HeaderReplyTo      = "redeliver-amqp-reply-to"      // only the literal amq.rabbitmq.reply-to
+	HeaderDeliveryMode = "redeliver-amqp-delivery-mode" // only of messages that are not persistent
+	// HeaderForeign is a table of the message's own headers that are called
+	// like ours: a service copied them onward.
+	HeaderForeign = "redeliver-amqp-foreign"
+)
+
+const directReplyTo = "amq.rabbitmq.reply-to"
+
+// brokers tells whether a header is the broker's own: read, never republished,
+// because x-death that names the target of a dead-lettering is a cycle.
+func brokers(name string) bool {
+	switch name {
+	case "x-death", "x-delivery-count", "x-acquired-count":
+		return true
+	default:
+		return strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
+	}
+}
+
+// plain is the message as its publisher made it, but for what the broker added.
+func plain(d *amqp.Delivery) amqp.Publishing {
+	p := amqp.Publishing{
+		Headers:     make(amqp.Table, len(d.Headers)+20),
+		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
+		CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp,
+		Type: d.Type, UserId: d.UserId, AppId: d.AppId, Body: d.Body,
+	}
+	for name, v := range d.Headers {
+		if !brokers(name) {
+			p.Headers[name] = v
+		}
+	}
+	return p
+}
+
+// publishing makes the message to be written to a queue of ours: the user's body,
+// properties and headers, and, where st is not nil, redeliver's headers.
+func (r *record) publishing(st *redeliver.State) amqp.Publishing {
+	d := &r.Delivery
+	p := plain(d)
+	p.DeliveryMode, p.Expiration, p.UserId = amqp.Persistent, "", ""
+	foreign := make(amqp.Table)
+	var copies any
+	for name, v := range d.Headers {
+		switch {
+		case name == "CC":
+			copies = v
+			delete(p.Headers, name)
+		case strings.HasPrefix(name, redeliver.HeaderPrefix):
+			foreign[name] = v
+			delete(p.Headers, name)
+		}
+	}
+	if copies != nil {
+		p.Headers[HeaderCC] = copies
+	}
+	if len(foreign) > 0 {
+		p.Headers[HeaderForeign] = foreign
+	}
+	set := func(name, value string) {
+		if value != "" {
+			p.Headers[name] = value
+		}
+	}
+	set(HeaderExpiration, d.Expiration)
+	set(HeaderUserID, d.UserId)
+	if d.ReplyTo == directReplyTo {
+		p.ReplyTo, p.Headers[HeaderReplyTo] = "", d.ReplyTo
+	}
+	if d.DeliveryMode != amqp.Persistent {
+		p.Headers[HeaderDeliveryMode] = strconv.Itoa(int(d.DeliveryMode))
+	}
+	p.Headers[HeaderExchange] = d.Exchange // the default exchange is "", and that is said
+	p.Headers[HeaderRoutingKey] = d.RoutingKey
+	if st != nil {
+		for name, value := range st.Headers() {
+			p.Headers[name] = string(value)
+		}
+	}
+	return p
+}
+
+// original takes redeliver's headers off a delivery from one of its queues and
+// puts back what they stand for. It returns them as text, with findings for
+// those that are none.
+func original(d *amqp.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
+	headers := make(amqp.Table, len(d.Headers))
+	for name, v := range d.Headers {
+		switch {
+		case brokers(name):
+		case !strings.HasPrefix(name, redeliver.HeaderPrefix):
+			headers[name] = v
+		case name == HeaderCC:
+			headers["CC"] = v
+		case strings.HasPrefix(name, "redeliver-amqp-"):
+		default:
+			text, ok := textOf(v)
+			if !ok {
+				findings = append(findings, redeliver.Finding{Header: name, Value: redeliver.Cut(fmt.Sprint(v), 64), Problem: "is no text; it is ignored"})
+				continue
+			}
+			ours = append(ours, redeliver.Header{Name: name, Value: text})
+		}
+	}
+	text := func(name string) string { s, _ := d.Headers[name].(string); return s }
+	if foreign, ok := d.Headers[HeaderForeign].(amqp.Table); ok {
+		for name, v := range foreign {
+			if strings.HasPrefix(name, redeliver.HeaderPrefix) {
+				headers[name] = v
+			}
+		}
+	}
+	if _, ours := d.Headers[HeaderRoutingKey]; ours {
+		// What one of ours brought stands in these headers; a delivery without
+		// them was put here by somebody else and is its own original.
+		d.Exchange, d.RoutingKey = text(HeaderExchange), text(HeaderRoutingKey)
+		d.Expiration, d.UserId = text(HeaderExpiration), text(HeaderUserID)
+		if reply := text(HeaderReplyTo); reply != "" {
+			d.ReplyTo = reply
+		}
+		if mode, err := strconv.ParseUint(text(HeaderDeliveryMode), 10, 8); err == nil {
+			d.DeliveryMode = uint8(mode)
+		}
+	}
+	if len(headers) == 0 {
+		headers = nil
+	}
+	d.Headers = headers
+	return ours, findings
+}
+
+// strangers reports redeliver headers on a queue that redeliver does not write.
+func strangers(headers amqp.Table) []redeliver.Finding {
+	var found []redeliver.Finding
+	for name, v := range headers {
+		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
+			found = append(found, redeliver.Finding{
+				Header: name, Value: redeliver.Cut(fmt.Sprint(v), 64),
+				Problem: "on a queue that redeliver does not write; it is not believed",
+			})
+		}
+	}
+	return found
+}
+
+// lifetime is the expiration of a message: how long its publisher gave it.
+func lifetime(expiration string) (time.Duration, bool) {
+	ms, err := strconv.ParseInt(expiration, 10, 64)
+	if err != nil || ms < 0 || ms > int64(redeliver.MaxWait/time.Millisecond) {
+		return 0, false
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// spare is what the broker may add to the headers on their way: an x-death entry
+// for each queue that the message waited in. Headers larger than a frame kill
+// the connection of whoever consumes them.
+const spare = 4 << 10
+
+// fit shortens redeliver's own headers until all fit into a frame with room
+// to spare. ok is false when the message's own are too large for that.
+func fit(p *amqp.Publishing, frame, room int) (ok bool) {
+	if frame <= 0 {
+		return true
+	}
+	most := frame - 8 - room // a frame has 8 bytes around its payload
+	if size := headerSize(p); size <= most {
+		return true
+	}
+	if text, ok := p.Headers[redeliver.HeaderError].(string); ok {
+		p.Headers[redeliver.HeaderError] = redeliver.Cut(text, 128)
+	}
+	for _, dispensable := range []string{"", redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy} {
+		delete(p.Headers, dispensable)
+		if headerSize(p) <= most {
+			return true
+		}
+	}
+	return false
+}
+
+// headerSize is the size of a content header's payload, as it is on the wire.
+func headerSize(p *amqp.Publishing) int {
+	n := 2 + 2 + 8 + 2 // class, weight, body size, flags
+	for _, s := range []string{p.ContentType, p.ContentEncoding, p.CorrelationId, p.ReplyTo, p.Expiration, p.MessageId, p.Type, p.UserId, p.AppId} {
+		n += 1 + len(s)
+	}
+	n += 1 + 1 + 8 // delivery mode, priority, timestamp
+	return n + tableSize(p.Headers)
+}
+
+func tableSize(t amqp.Table) int {
+	n := 4
+	for name, v := range t {
+		n += 1 + len(name) + fieldSize(v)
+	}
+	return n
+}
+
+func fieldSize(v any) int {
+	switch v := v.(type) {
+	case nil:
+		return 1
+	case bool, byte, int8:
+		return 2
+	case int16, uint16:
+		return 3
+	case int, int32, uint32, float32:
+		return 5
+	case amqp.Decimal:
+		return 6
+	case int64, float64, time.Time:
+		return 9
+	case string:
+		return 5 + len(v)
+	case []byte:
+		return 5 + len(v)
+	case amqp.Table:
+		return 1 + tableSize(v)
+	case []any:
+		n := 5
+		for _, item := range v {
+			n += fieldSize(item)
+		}
+		return n
+	default:
+		return 9
+	}
+}

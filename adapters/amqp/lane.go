@@ -1,0 +1,381 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// lateAck is how long a settled delivery may wait behind an open one before it
+// is acked by itself.
+const lateAck = 10 * time.Millisecond
+
+// laneConfig is the queue that a lane reads.
+type laneConfig struct {
+	kind     kind
+	queue    string
+	prefetch int
+	slots    chan struct{} // bound what is in flight; they outlive a lane
+}
+
+// lane is one queue, read on one channel. Everything in it belongs to the one
+// goroutine that runs it; others speak to it through its flight.
+//
+// A delivery goes: read -> hold, if it waits -> ready -> slot -> out -> settled
+// -> acked. The channel is never used again after its end: tags begin anew on the
+// next one, and a late ack must not settle another message.
+type lane struct {
+	laneConfig
+	r      *reader
+	ch     *amqp.Channel
+	in     <-chan amqp.Delivery
+	closed chan *amqp.Error
+	gone   chan string   // the broker cancelled the consumer
+	landed chan struct{} // of suspects: one was settled
+
+	ctx    context.Context // its end: the messages are lost to this process
+	cancel context.CancelCauseFunc
+
+	acks    *acks
+	hold    *delayqueue.Hold[*entry]
+	ready   delayqueue.FIFO[*entry] // in the order in which they were read, or came due
+	next    *entry                  // has a slot and waits for somebody to take it
+	slot    bool                    // a slot without an entry yet
+	flight  *delayqueue.Flight[*entry]
+	timer   *time.Timer
+	swept   time.Time // when what lies here was last looked at
+	settled time.Time // when the oldest late ack was put off
+}
+
+// errLost is why the context of a message ends whose channel is gone.
+var errLost = errors.New("amqp: the channel is closed; the message comes back")
+
+// errDrained is the same for one whose handler did not finish in time.
+var errDrained = errors.New("amqp: the subscriber closed, and the drain timeout is over")
+
+func newLane(r *reader, cfg laneConfig, ch *amqp.Channel, in <-chan amqp.Delivery) *lane {
+	l := &lane{
+		laneConfig: cfg, r: r, ch: ch, in: in, acks: newAcks(),
+		closed: ch.NotifyClose(make(chan *amqp.Error, 1)), gone: ch.NotifyCancel(make(chan string, 1)), landed: make(chan struct{}, 1),
+		hold:   delayqueue.NewHold[*entry](cfg.prefetch + 1), // the broker's prefetch is the bound
+		flight: delayqueue.NewFlight[*entry](cap(cfg.slots)), timer: time.NewTimer(time.Hour), swept: time.Now(),
+	}
+	l.ctx, l.cancel = context.WithCancelCause(r.values)
+	return l
+}
+
+// run reads the queue until ctx ends, and then waits for what is in flight, or
+// until the channel is gone. It returns why.
+func (l *lane) run(ctx context.Context) error {
+	defer l.timer.Stop()
+	for ctx.Err() == nil {
+		busy, open := l.read()
+		if !open {
+			return l.abandon()
+		}
+		busy = l.send() || busy
+		busy = l.poll() || busy
+		if busy {
+			continue
+		}
+		// Handlers that answer at once do so while this goroutine steps aside.
+		runtime.Gosched()
+		if l.poll() {
+			continue
+		}
+		if !l.block(ctx.Done()) {
+			return l.abandon()
+		}
+	}
+	l.drain()
+	return nil
+}
+
+// read takes what the broker has sent, without waiting. open is false when the
+// channel or the consumer has ended.
+func (l *lane) read() (busy, open bool) {
+	for range 64 {
+		select {
+		case d, ok := <-l.in:
+			if !ok {
+				return busy, false
+			}
+			l.take(d)
+			busy = true
+		default:
+			return busy, true
+		}
+	}
+	return busy, true
+}
+
+// send hands out what is ready, without waiting.
+func (l *lane) send() (busy bool) {
+	l.release(time.Now())
+	for l.prepare() {
+		select {
+		case l.r.out <- l.next.msg:
+			l.flight.Handed(l.next)
+			l.next = nil
+			busy = true
+		default:
+			return busy
+		}
+	}
+	return busy
+}
+
+// prepare makes sure that next stands, if something is ready, a slot is free and
+// it is this lane's turn.
+func (l *lane) prepare() bool {
+	for l.next == nil {
+		if l.ready.Empty() || l.r.sub.Gate.Closed() {
+			return false
+		}
+		if !l.slot {
+			select {
+			case l.slots <- struct{}{}:
+				l.slot = true
+			default:
+				return false
+			}
+		}
+		if l.kind != suspectQueue && !l.r.client.turn.begin() {
+			return false
+		}
+		e := l.ready.Pop()
+		l.slot = false
+		l.flight.Begin(e)
+		if e.then != toHandler {
+			l.pass(e)
+		} else if l.unpack(e) {
+			l.next = e
+		}
+	}
+	return true
+}
+
+// poll settles what was answered since the last look, and tells the broker.
+func (l *lane) poll() (busy bool) {
+	busy = l.flight.Poll(l.end)
+	l.flush(false)
+	return busy
+}
+
+// flush sends acks. An error means that the channel is gone, which shows in l.in.
+func (l *lane) flush(force bool) {
+	was := l.acks.lagging()
+	force = force || was && time.Since(l.settled) >= lateAck
+	if l.acks.flush(max(1, l.prefetch/4), force, l.ch.Ack) != nil {
+		return
+	}
+	if l.acks.lagging() && (!was || force) {
+		l.settled = time.Now()
+	}
+}
+
+// block waits until something can be done. It is false when the channel is gone.
+func (l *lane) block(over <-chan struct{}) bool {
+	var slots chan<- struct{}
+	var opened, calm <-chan struct{}
+	out := l.r.out
+	if l.next == nil {
+		out = nil
+		l.flight.Watch()
+		if !l.ready.Empty() {
+			switch {
+			case l.r.sub.Gate.Closed():
+				opened = l.r.sub.Gate.Opened()
+			case !l.slot:
+				slots = l.slots
+			default:
+				calm = l.r.client.turn.calm.Opened()
+			}
+		}
+	}
+	l.timer.Reset(l.patience(time.Now()))
+	select {
+	case d, ok := <-l.in:
+		if !ok {
+			return false
+		}
+		l.take(d)
+	case out <- l.peek():
+		l.flight.Handed(l.next)
+		l.next = nil
+	case slots <- struct{}{}:
+		l.slot = true
+	case landed := <-l.flight.Landings():
+		l.end(landed.E, landed.How)
+	case <-opened:
+	case <-calm:
+	case <-l.timer.C:
+		l.flight.Watch()
+		l.handBack(time.Now())
+	case <-over:
+	}
+	return true
+}
+
+func (l *lane) peek() *message.Message {
+	if l.next == nil {
+		return nil
+	}
+	return l.next.msg
+}
+
+// patience is how long a blocked lane may sleep.
+func (l *lane) patience(now time.Time) time.Duration {
+	d := l.r.client.cfg.ConsumerTimeout / 20
+	if l.flight.Unwatched() {
+		d = delayqueue.Glance
+	}
+	if l.acks.lagging() {
+		d = min(d, l.settled.Add(lateAck).Sub(now))
+	}
+	if at, ok := l.hold.Next(); ok {
+		d = min(d, at.Sub(now))
+	}
+	return max(0, d)
+}
+
+// handBack gives back what has lain here unrun for half of the time after which
+// the broker would close the channel. It comes again, uncounted.
+func (l *lane) handBack(now time.Time) {
+	limit := l.r.client.cfg.ConsumerTimeout / 2
+	if now.Sub(l.swept) < limit/10 {
+		return
+	}
+	l.swept = now
+	l.ready.Delete(func(e *entry) bool {
+		if now.Sub(e.arrived) < limit {
+			return false
+		}
+		l.r.client.turn.known.add(l.idOf(e))
+		if l.ch.Nack(e.tag, false, true) == nil {
+			l.acks.handedBack(e.tag)
+		}
+		return true
+	})
+}
+
+// end takes an entry out of flight.
+func (l *lane) end(e *entry, how delayqueue.Ending) {
+	if how == delayqueue.Nacked && l.flight.Has(e) {
+		l.nack(e)
+		return
+	}
+	if !l.flight.Land(e, how) {
+		return // it was given up
+	}
+	l.leave()
+	if how != delayqueue.Abandoned {
+		l.acks.settle(e.tag)
+		if e.again {
+			l.r.client.turn.known.settled(e.d.ID)
+		}
+	}
+}
+
+// leave gives back what an entry in flight held.
+func (l *lane) leave() {
+	<-l.slots
+	if l.kind != suspectQueue {
+		l.r.client.turn.busy.Add(-1)
+		return
+	}
+	select {
+	case l.landed <- struct{}{}:
+	default: // its turn was over already
+	}
+}
+
+// drain is the end of a lane whose subscription ends: what is in flight may
+// finish within the drain timeout; the rest goes back to the queue with the
+// channel.
+func (l *lane) drain() {
+	if l.next != nil {
+		l.end(l.next, delayqueue.Abandoned)
+		l.next = nil
+	}
+	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
+	defer deadline.Stop()
+	look := time.NewTicker(delayqueue.Glance)
+	defer look.Stop()
+	lying := -1
+	for waiting := true; waiting && l.flight.Len() > 0; {
+		l.poll()
+		l.flight.Watch()
+		select {
+		case landed := <-l.flight.Landings():
+			l.end(landed.E, landed.How)
+		case <-look.C:
+			if n := len(l.r.out); n > 0 && n == lying { // nobody takes them
+				l.pullBack()
+			} else {
+				lying = n
+			}
+		case <-deadline.C:
+			waiting = false
+		}
+	}
+	if l.kind == suspectQueue {
+		l.acquit()
+	}
+	l.flush(true)
+	l.over(errDrained)
+	_ = l.ch.Close() // what is not acked goes back with it, also when this fails
+}
+
+// pullBack takes back the messages that lie ready and that nobody has taken.
+func (l *lane) pullBack() {
+	for {
+		select {
+		case msg := <-l.r.out:
+			if rec, ok := delayqueue.FromContext(msg.Context()).Record.(*record); ok { // all of ours are
+				rec.entry.lane.flight.Report(rec.entry, delayqueue.Abandoned)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// abandon is the end of a lane whose channel is gone: all that it has in hand
+// comes back, to this process or another.
+func (l *lane) abandon() error {
+	l.acks.inHand(func(e *entry) { l.r.client.turn.known.add(l.idOf(e)) })
+	l.next = nil
+	l.over(errLost)
+	select {
+	case err := <-l.closed:
+		if err != nil {
+			return err
+		}
+	case tag := <-l.gone:
+		_ = l.ch.Close() // the consumer is gone, the channel is of no use
+		if tag != "" {
+			return errors.New("the broker cancelled the consumer: the queue was deleted, or its leader moved")
+		}
+	case <-time.After(time.Second):
+	}
+	return errLost
+}
+
+// over ends what is left in flight.
+func (l *lane) over(cause error) {
+	l.cancel(cause)
+	l.flight.Close()
+	if l.slot {
+		<-l.slots
+	}
+	for range l.flight.Len() {
+		l.leave()
+	}
+}

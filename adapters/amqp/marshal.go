@@ -1,0 +1,79 @@
+package amqp
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// UUIDHeader carries a Watermill message's UUID, as in watermill-amqp.
+const UUIDHeader = "_watermill_message_uuid"
+
+// Marshaler turns deliveries into Watermill messages and back. It must be safe
+// for concurrent use.
+type Marshaler interface {
+	// Unmarshal makes the message that the handler gets. The delivery must not
+	// be changed, and the message must not share its bytes. An error (or a
+	// panic) sends the delivery as it is to the DLQ, undecodable.
+	Unmarshal(d *amqp.Delivery) (*message.Message, error)
+	// Marshal makes what is published for a message.
+	Marshal(topic string, msg *message.Message) (amqp.Publishing, error)
+}
+
+// DefaultMarshaler speaks watermill-amqp's format: the UUID in a header, each
+// metadata entry a header, the payload the body; messages are persistent. Where
+// a delivery has no UUID its message id is the UUID, else a hash of it. Headers
+// that are no text show in the metadata as text where they are numbers, booleans
+// or times; DeliveryFromContext shows them all as they are.
+type DefaultMarshaler struct{}
+
+// Unmarshal implements [Marshaler].
+func (DefaultMarshaler) Unmarshal(d *amqp.Delivery) (*message.Message, error) {
+	// A copy: a handler that writes into its payload must not change what is retried.
+	msg := message.NewMessage(idOf(d), slices.Clone(d.Body))
+	for name, v := range d.Headers {
+		if name == UUIDHeader {
+			if uuid, ok := v.(string); ok && uuid != "" {
+				msg.UUID = uuid
+			}
+			continue
+		}
+		if text, ok := textOf(v); ok {
+			msg.Metadata[name] = text
+		}
+	}
+	return msg, nil
+}
+
+// Marshal implements [Marshaler].
+func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp.Publishing, error) {
+	headers := make(amqp.Table, len(msg.Metadata)+1)
+	for k, v := range msg.Metadata {
+		headers[k] = v
+	}
+	headers[UUIDHeader] = msg.UUID
+	return amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, Body: msg.Payload}, nil
+}
+
+// textOf is a header's value as text. ok is false for what has none: tables,
+// arrays, nothing.
+func textOf(v any) (text string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	case bool:
+		return strconv.FormatBool(v), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339), true
+	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
+		return fmt.Sprint(v), true
+	default:
+		return "", false
+	}
+}

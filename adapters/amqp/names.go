@@ -1,0 +1,93 @@
+package amqp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Limits of names: AMQP's own for a queue is 255 bytes; the longest suffix of
+// ours is ".retry.", a level and a shard.
+const (
+	maxQueue  = 255
+	maxSuffix = 40
+)
+
+// Names says how the queues beside a queue are called. A nil field is the
+// default that stands beside it. Whatever they return must differ for every
+// queue: two queues must never share their retries.
+type Names struct {
+	// Retry is the queue from which a message comes back. Default
+	// "<queue>.retry". A delay queue is called after it, with a dot and its
+	// level behind: "<queue>.retry.10s", further shards "<queue>.retry.10s.1".
+	Retry func(queue string) string
+	// DLQ is the dead-letter queue. Default "<queue>.dlq".
+	DLQ func(queue string) string
+}
+
+func (n Names) retry(queue string) string {
+	if n.Retry != nil {
+		return n.Retry(queue)
+	}
+	return base(queue) + ".retry"
+}
+
+func (n Names) dlq(queue string) string {
+	if n.DLQ != nil {
+		return n.DLQ(queue)
+	}
+	return base(queue) + ".dlq"
+}
+
+// suspects is the queue of messages that may have killed their process.
+func (n Names) suspects(queue string) string { return n.retry(queue) + ".suspects" }
+
+func (n Names) delay(queue string, level time.Duration, shard int) string {
+	name := n.retry(queue) + "." + delayqueue.LevelName(level)
+	if shard > 0 {
+		name += "." + strconv.Itoa(shard)
+	}
+	return name
+}
+
+// level reads the level back from the name of a delay queue of queue.
+func (n Names) level(queue, name string) (time.Duration, bool) {
+	suffix, ok := strings.CutPrefix(name, n.retry(queue)+".")
+	if !ok {
+		return 0, false
+	}
+	suffix, _, _ = strings.Cut(suffix, ".")
+	return delayqueue.ParseLevel(suffix)
+}
+
+// base is the queue's name. One that leaves no room for the suffixes is cut, and
+// a hash of the whole stands for what is lost.
+func base(queue string) string {
+	if len(queue) <= maxQueue-maxSuffix {
+		return queue
+	}
+	sum := sha256.Sum256([]byte(queue))
+	hash := "-" + hex.EncodeToString(sum[:8])
+	return redeliver.Cut(queue, maxQueue-maxSuffix-len(hash)) + hash
+}
+
+// checkQueue refuses what RabbitMQ would refuse, before it is asked.
+func checkQueue(ps *redeliver.Problems, field, queue string) {
+	switch {
+	case queue == "":
+		ps.Add(field, `""`, "must be the name of a queue: one that the broker names itself is gone with its connection, and its retries would find nobody")
+	case len(queue) > maxQueue:
+		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
+	case !utf8.ValidString(queue):
+		ps.Add(field, fmt.Sprintf("%q", queue), "must be UTF-8")
+	case strings.HasPrefix(queue, "amq."):
+		ps.Add(field, fmt.Sprintf("%q", queue), "must not begin with amq., which is the broker's own")
+	}
+}

@@ -1,0 +1,110 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Publisher writes messages; it is a Watermill publisher and safe for concurrent
+// use.
+type Publisher struct{ client *Client }
+
+// Publish writes the messages to where the topology says and returns when a
+// queue has each of them, or with the errors of those that were refused or that
+// no queue takes: the others are written. It waits for Config.SendTimeout at most.
+//
+// A message with Watermill's delay metadata (package components/delay) waits on
+// the levels of the topic's queue, and is published when it is due. A subscriber
+// of the topic, with this client's configuration, must run for that.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+	defer cancel()
+	var errs []error
+	var waiting []*pending
+	settle := func() {
+		for _, w := range waiting {
+			if err := w.wait(ctx); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		waiting = waiting[:0]
+	}
+	for i, msg := range messages {
+		out, err := p.prepare(ctx, topic, msg)
+		if err == nil && !out.sender.reserved() {
+			settle()
+			err = out.sender.reserve(ctx)
+		}
+		var w *pending
+		if err == nil {
+			w, err = out.sender.start(ctx, out.exchange, out.key, out.Publishing)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
+			break
+		}
+		waiting = append(waiting, w)
+	}
+	settle()
+	return errors.Join(errs...)
+}
+
+// outgoing is a message that is ready to be published.
+type outgoing struct {
+	amqp.Publishing
+	sender        *sender
+	exchange, key string
+}
+
+// prepare makes what is published for a message: to where the topology says, or
+// to where it waits.
+func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out outgoing, err error) {
+	c := p.client
+	out.Publishing, err = c.cfg.Marshaler.Marshal(topic, msg)
+	if err != nil {
+		return out, fmt.Errorf("amqp: marshaling message %s: %w", msg.UUID, err)
+	}
+	now := time.Now().UTC()
+	due, later, err := delayqueue.PublishDue(msg, now)
+	if err != nil {
+		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
+	}
+	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
+	if !later {
+		return out, c.target(ctx, topic)
+	}
+	l, err := c.ready(ctx, topic)
+	if err != nil {
+		return out, err
+	}
+	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
+	out.Publishing = rec.publishing(&redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint})
+	if !fit(&out.Publishing, c.publishing.frameMax(), spare) {
+		return out, fmt.Errorf("amqp: message %s for %s: its headers of %d bytes are too large to wait", msg.UUID, topic, headerSize(&out.Publishing))
+	}
+	f := forwarder{sender: c.forwarded, layout: l}
+	out.sender, out.exchange, out.key = c.forwarded, "", f.place(due, now)
+	return out, nil
+}
+
+// deliveryOf is what a consumer would get of a publishing.
+func deliveryOf(p amqp.Publishing, exchange, key string) amqp.Delivery {
+	return amqp.Delivery{
+		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
+		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId,
+		Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Exchange: exchange, RoutingKey: key, Body: p.Body,
+	}
+}
+
+// Close implements message.Publisher and does nothing: a Router calls it while
+// handlers still run, and what they produce must still go out. [Client.Close]
+// is the end.
+func (p *Publisher) Close() error { return nil }

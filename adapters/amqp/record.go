@@ -1,0 +1,94 @@
+package amqp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// record is a delivery as the handler sees it first: redeliver's own headers are
+// cut off; exchange, routing key and properties are the original's. It cannot be
+// acked: that is the lane's to do.
+type record struct {
+	amqp.Delivery
+	marshaler Marshaler
+	entry     *entry // its way through the lane that read it; nil for a publish
+}
+
+// Message implements [delayqueue.Record].
+func (r *record) Message() (msg *message.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = r.marshaler.Unmarshal(&r.Delivery)
+	if err == nil && msg == nil {
+		err = fmt.Errorf("the marshaler returned no message")
+	}
+	return msg, err
+}
+
+// DeliveryFromContext returns the delivery behind the message whose handler got
+// ctx, as it came from its queue at first: properties, headers of every type,
+// exchange and routing key. It is nil for a context of another message. It must
+// be neither changed nor acked.
+func DeliveryFromContext(ctx context.Context) *amqp.Delivery {
+	if d := delayqueue.FromContext(ctx); d != nil {
+		if r, ok := d.Record.(*record); ok {
+			return &r.Delivery
+		}
+	}
+	return nil
+}
+
+// idOf is the id of a delivery: Watermill's UUID, the message id, or a hash of
+// the message, marked as derived. One that does not fit into a header is hashed.
+func idOf(d *amqp.Delivery) string {
+	if uuid, ok := d.Headers[UUIDHeader].(string); ok && uuid != "" {
+		return redeliver.ShortID(uuid)
+	}
+	if d.MessageId != "" {
+		return redeliver.ShortID(d.MessageId)
+	}
+	return "derived:" + digest(d)
+}
+
+// digest is a hash over what a publisher said. Two equal messages share it.
+func digest(d *amqp.Delivery) string {
+	h := sha256.New()
+	part := func(b []byte) {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+		_, _ = h.Write(n[:]) // a hash takes everything
+		_, _ = h.Write(b)
+	}
+	for _, s := range []string{d.Exchange, d.RoutingKey, d.ContentType, d.CorrelationId, d.Type, d.AppId} {
+		part([]byte(s))
+	}
+	var at [8]byte
+	if !d.Timestamp.IsZero() {
+		binary.BigEndian.PutUint64(at[:], uint64(d.Timestamp.Unix()))
+	}
+	part(at[:])
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		if brokers(name) {
+			continue
+		}
+		part([]byte(name))
+		part(fmt.Append(nil, d.Headers[name])) // maps are printed in order
+	}
+	part(d.Body)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

@@ -1,0 +1,256 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// window is how many publishes of one sender may be unconfirmed. More channels,
+// or more than this, were slower.
+const window = 1024
+
+// sender publishes on a channel of its own and knows of every message whether
+// the broker took it: it is confirmed, and it was not returned. It is safe for
+// concurrent use.
+type sender struct {
+	link  *link
+	slots chan struct{} // unconfirmed publishes
+	turn  chan struct{} // held while a frame is written; a channel, to wait with a context
+	gen   *generation   // guarded by turn
+}
+
+// generation is one channel of a sender and what is unconfirmed on it.
+type generation struct {
+	ch      *amqp.Channel
+	closed  chan *amqp.Error // why the channel was closed, buffered
+	returns chan amqp.Return // room for the whole window, so that it never blocks the reader
+
+	mu       sync.Mutex
+	open     map[identity]int  // unconfirmed publishes
+	returned map[identity]bool // of those, at least one was returned
+	cause    error
+}
+
+// identity finds the publish that a return belongs to. Where several share one,
+// a return counts for all of them that are unconfirmed: they are published
+// again, and a copy too many is better than one too few.
+type identity struct{ exchange, key, id string }
+
+func identityOf(exchange, key string, headers amqp.Table, messageID string) identity {
+	i := identity{exchange: exchange, key: key, id: messageID}
+	for _, name := range []string{headerID, UUIDHeader} {
+		if id, ok := headers[name].(string); ok {
+			i.id = id
+			break
+		}
+	}
+	return i
+}
+
+func newSender(l *link) *sender {
+	return &sender{link: l, slots: make(chan struct{}, window), turn: make(chan struct{}, 1)}
+}
+
+// pending is a publish that waits for its confirm.
+type pending struct {
+	s    *sender
+	gen  *generation
+	id   identity
+	done *amqp.DeferredConfirmation
+}
+
+// send publishes a message and returns when it is confirmed, refused, or ctx
+// ends; then it may still be there.
+func (s *sender) send(ctx context.Context, exchange, key string, m amqp.Publishing) error {
+	if err := s.reserve(ctx); err != nil {
+		return err
+	}
+	p, err := s.start(ctx, exchange, key, m)
+	if err != nil {
+		return err
+	}
+	return p.wait(ctx)
+}
+
+// reserve waits for a place in the window. Who holds a place must not call it:
+// all places could be held by such, and none would ever be free.
+func (s *sender) reserve(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("amqp: %d publishes wait for a confirm: %w", window, ctx.Err())
+	}
+}
+
+// reserved is reserve for who holds places already: it does not wait.
+func (s *sender) reserved() bool {
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// start publishes a message in the place that was reserved; wait tells what
+// became of it.
+func (s *sender) start(ctx context.Context, exchange, key string, m amqp.Publishing) (*pending, error) {
+	p, err := s.publish(ctx, exchange, key, m)
+	if err != nil {
+		<-s.slots
+		return nil, fmt.Errorf("amqp: publishing to %s: %w", place(exchange, key), err)
+	}
+	return p, nil
+}
+
+func (s *sender) publish(ctx context.Context, exchange, key string, m amqp.Publishing) (*pending, error) {
+	if s.link.blocked.Closed() {
+		select {
+		case <-s.link.blocked.Opened():
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the broker is in alarm (memory or disk) and takes no messages: %w", ctx.Err())
+		}
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-s.turn }()
+	if s.gen == nil || s.gen.ch.IsClosed() {
+		gen, err := s.renew(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.gen = gen
+	}
+	p := &pending{s: s, gen: s.gen, id: identityOf(exchange, key, m.Headers, m.MessageId)}
+	p.gen.add(p.id)
+	done, err := p.gen.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
+	if err != nil {
+		p.gen.remove(p.id)
+		return nil, p.gen.why(err)
+	}
+	p.done = done
+	return p, nil
+}
+
+func (s *sender) renew(ctx context.Context) (*generation, error) {
+	ch, err := s.link.channel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &generation{
+		ch: ch, closed: ch.NotifyClose(make(chan *amqp.Error, 1)), returns: ch.NotifyReturn(make(chan amqp.Return, window)),
+		open: make(map[identity]int), returned: make(map[identity]bool),
+	}
+	if err := ch.Confirm(false); err != nil {
+		return nil, fmt.Errorf("asking for confirms: %w", err)
+	}
+	return g, nil
+}
+
+// wait returns nil when a queue has the message.
+func (p *pending) wait(ctx context.Context) error {
+	select {
+	case <-p.done.Done():
+	case <-ctx.Done():
+		go func() { // its slot is free when the broker, or the end of the channel, says so
+			<-p.done.Done()
+			p.over()
+		}()
+		return fmt.Errorf("amqp: no confirm for a message to %s, it may or may not be there: %w", place(p.id.exchange, p.id.key), ctx.Err())
+	}
+	returned := p.over()
+	switch {
+	case returned:
+		return fmt.Errorf("amqp: no queue takes messages of %s: declare or bind it", place(p.id.exchange, p.id.key))
+	case !p.done.Acked():
+		return fmt.Errorf("amqp: publishing to %s: %w", place(p.id.exchange, p.id.key), p.gen.why(errRefused))
+	default:
+		return nil
+	}
+}
+
+var errRefused = errors.New("the broker refused the message (the queue is full, or has no leader)")
+
+// over takes the publish out of the window. A return comes before its confirm,
+// so what was returned is in the channel by now.
+func (p *pending) over() (returned bool) {
+	g := p.gen
+	g.mu.Lock()
+	for more := true; more; {
+		select {
+		case r, ok := <-g.returns:
+			if !ok {
+				more = false
+				break
+			}
+			g.returned[identityOf(r.Exchange, r.RoutingKey, r.Headers, r.MessageId)] = true
+		default:
+			more = false
+		}
+	}
+	returned = g.returned[p.id]
+	g.forget(p.id)
+	g.mu.Unlock()
+	<-p.s.slots
+	return returned
+}
+
+func (g *generation) add(id identity) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open[id]++
+}
+
+func (g *generation) remove(id identity) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forget(id)
+}
+
+// forget counts down; the caller holds mu.
+func (g *generation) forget(id identity) {
+	if g.open[id]--; g.open[id] <= 0 {
+		delete(g.open, id)
+		delete(g.returned, id)
+	}
+}
+
+// why is err, or the reason for which the channel was closed meanwhile.
+func (g *generation) why(err error) error {
+	if !g.ch.IsClosed() {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cause == nil {
+		// The channel counts as closed a moment before it says why.
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		select {
+		case e, ok := <-g.closed:
+			g.cause = errors.New("the connection is gone")
+			if ok && e != nil {
+				g.cause = e
+			}
+		case <-timer.C:
+			return err
+		}
+	}
+	return g.cause
+}
+
+func place(exchange, key string) string {
+	if exchange == "" {
+		return "queue " + key
+	}
+	return fmt.Sprintf("exchange %s with routing key %q", exchange, key)
+}

@@ -1,0 +1,234 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v4"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Subscriber delivers the messages of queues; it is a Watermill subscriber and
+// safe for concurrent use.
+type Subscriber struct {
+	client *Client
+	mu     sync.Mutex
+	closed bool
+	stop   context.CancelFunc
+	ctx    context.Context // ends with Close
+	group  sync.WaitGroup
+}
+
+func newSubscriber(c *Client) *Subscriber {
+	s := &Subscriber{client: c}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Subscribe reads the queue of a topic and its retries, after it has declared
+// what it needs, and delivers messages until ctx ends or the subscriber is
+// closed. Every call is a consumer of its own.
+//
+// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries
+// are on their way at once. A message is done when it is acked. One that is
+// nacked has failed an attempt: the policy decides, as for an error.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errors.New("amqp: the subscriber is closed")
+	}
+	s.group.Add(1) // Close waits for us from here on
+	s.mu.Unlock()
+	l, err := s.client.ready(ctx, topic)
+	if err != nil {
+		s.group.Done()
+		return nil, err
+	}
+	r := newReader(context.WithoutCancel(ctx), s.client, l)
+	run, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	go func() {
+		defer s.group.Done()
+		defer stop()
+		defer cancel()
+		r.run(run)
+	}()
+	return r.out, nil
+}
+
+// Close ends all subscriptions and returns when their channels are closed. It
+// waits for messages in flight, up to Config.DrainTimeout; then their contexts
+// are cancelled and they stay unacked.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.group.Wait()
+	return nil
+}
+
+// outAhead is how many messages may lie ready for a consumer that is busy: they
+// hold slots, and spare both sides a switch for every message.
+const outAhead = 64
+
+// reader is one Subscribe: it reads the queue, the queue from which retries come
+// back, and the queue of suspects, each by a lane.
+type reader struct {
+	client *Client
+	layout *layout
+	sub    *delayqueue.Subscription
+	fwd    *forwarder
+	out    chan *message.Message
+	values context.Context // the Subscribe context's values, never its end
+	jitter time.Duration   // the most that the policy's backoff adds to a delay
+
+	mu   sync.Mutex
+	up   int  // lanes that consume
+	lost bool // and it was told
+}
+
+func newReader(values context.Context, c *Client, l *layout) *reader {
+	fwd := &forwarder{sender: c.forwarded, layout: l}
+	r := &reader{
+		client: c, layout: l, fwd: fwd, values: values,
+		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
+		sub: &delayqueue.Subscription{
+			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
+			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout,
+		},
+	}
+	_, r.jitter, _ = l.policy.Delays()
+	return r
+}
+
+// lanes is how many queues a subscription reads.
+const lanes = 3
+
+// lanes says which queues are read, and how.
+func (r *reader) lanes() [lanes]laneConfig {
+	cfg := r.client.cfg
+	return [lanes]laneConfig{
+		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.Prefetch, slots: make(chan struct{}, cfg.MaxInFlight)},
+		{kind: retryQueue, queue: r.layout.retry(), prefetch: cfg.retryPrefetch(r.layout.policy), slots: make(chan struct{}, cfg.MaxRetriesInFlight)},
+		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
+	}
+}
+
+// run reads until ctx ends, then closes the channel.
+func (r *reader) run(ctx context.Context) {
+	defer close(r.out)
+	var all sync.WaitGroup
+	for _, cfg := range r.lanes() {
+		all.Go(func() { r.keep(ctx, cfg) })
+	}
+	all.Wait()
+}
+
+// keep has a lane read its queue, and another one, on a new channel, whenever
+// that fails. Between failures it pauses with backoff.
+func (r *reader) keep(ctx context.Context, cfg laneConfig) {
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := r.consume(ctx, cfg)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > 10*time.Second {
+			pause.Reset()
+		}
+		timer := time.NewTimer(pause.NextBackOff())
+		r.disconnected(cfg.queue, err)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// consume reads a queue on a channel of its own until the channel ends.
+func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
+	ch, in, err := r.open(ctx, cfg)
+	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+		// It was deleted under us. What is ours, or would be, is declared anew.
+		if err = r.client.provision(ctx, r.layout); err == nil {
+			ch, in, err = r.open(ctx, cfg)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l := newLane(r, cfg, ch, in)
+	if cfg.kind == suspectQueue {
+		fed := make(chan amqp.Delivery)
+		l.in = fed
+		var feeding sync.WaitGroup
+		defer feeding.Wait()
+		feeding.Go(func() { l.feed(ctx, fed) })
+	}
+	r.consuming()
+	defer r.stopped()
+	return l.run(ctx)
+}
+
+func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-chan amqp.Delivery, error) {
+	ch, err := r.client.consuming.channel(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.kind == suspectQueue { // they are fetched one by one
+		return ch, nil, nil
+	}
+	if err := ch.Qos(cfg.prefetch, 0, false); err != nil {
+		return nil, nil, err
+	}
+	in, err := ch.Consume(cfg.queue, "", false, false, false, false, nil)
+	if err != nil {
+		_ = ch.Close() // it is closed already, or its connection is gone
+		return nil, nil, err
+	}
+	return ch, in, nil
+}
+
+// disconnected tells once that a queue cannot be read; consuming tells when all
+// can be again.
+func (r *reader) disconnected(queue string, err error) {
+	r.mu.Lock()
+	was := r.lost
+	r.lost = true
+	r.mu.Unlock()
+	if !was {
+		r.tell("disconnected", "reading "+queue+"; trying again with backoff", err)
+	}
+}
+
+func (r *reader) consuming() {
+	r.mu.Lock()
+	r.up++
+	all := r.up == lanes
+	r.lost = r.lost && !all
+	r.mu.Unlock()
+	if all {
+		r.tell("consuming", "", nil)
+	}
+}
+
+func (r *reader) stopped() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.up--
+}
+
+func (r *reader) tell(change, detail string, err error) {
+	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.queue, Group: r.layout.queue, Change: change, Detail: detail, Err: err})
+}

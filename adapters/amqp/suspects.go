@@ -1,0 +1,159 @@
+package amqp
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// A message that kills its process comes back, and with it everything that the
+// process had prefetched. The broker's count of deliveries rises for all of them,
+// and for lost connections and shutdowns too, so it charges nobody: it marks
+// suspects. A suspect is moved to a queue of its own. From there one is fetched
+// at a time, when nothing else of that client runs, and nothing else begins until
+// it is settled. One that comes back from there without an answer, and whose
+// channel this process has not seen ending, was alone when its process died.
+
+// suspicion is how often a delivery must have come back to be a suspect: a
+// restart hands back all that was prefetched, and is no crash. Classic queues
+// say only whether, not how often.
+const suspicion = 2
+
+// inquiry is how often the queue of suspects is looked at.
+const inquiry = time.Second
+
+// turn lets one suspect at a time run while nothing else of the client does.
+type turn struct {
+	taken chan struct{}   // held while a suspect runs, or is about to
+	calm  delayqueue.Gate // closed: nothing else may begin
+	busy  atomic.Int64    // messages in flight that are no suspects
+	known handbacks       // deliveries that this process lost and survived
+}
+
+// begin counts a message that is no suspect. It is false when it has to wait.
+func (t *turn) begin() bool {
+	t.busy.Add(1) // first, so that a suspect that looks now sees it
+	if t.calm.Closed() {
+		t.busy.Add(-1)
+		return false
+	}
+	return true
+}
+
+// take waits until nothing else runs. It is false when ctx has ended before.
+func (t *turn) take(ctx context.Context) bool {
+	select {
+	case t.taken <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	t.calm.Close()
+	look := time.NewTicker(delayqueue.Glance / 10)
+	defer look.Stop()
+	for t.busy.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.give()
+			return false
+		}
+	}
+	return true
+}
+
+func (t *turn) give() {
+	t.calm.Open()
+	<-t.taken
+}
+
+// feed gives a lane one suspect at a time, each in a turn of its own, until ctx
+// ends or the channel is gone. It belongs to a goroutine of its own.
+func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
+	defer close(in)
+	look := time.NewTicker(inquiry)
+	defer look.Stop()
+	for {
+		q, err := l.ch.QueueDeclarePassive(l.queue, true, false, false, false, nil)
+		if err != nil {
+			return
+		}
+		for range q.Messages {
+			if !l.feedOne(ctx, in) {
+				return
+			}
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *lane) feedOne(ctx context.Context, in chan<- amqp.Delivery) bool {
+	t := &l.r.client.turn
+	if !t.take(ctx) {
+		return false
+	}
+	defer t.give()
+	d, ok, err := l.ch.Get(l.queue, false)
+	if err != nil {
+		return false
+	}
+	if !ok { // another process has it
+		return true
+	}
+	select {
+	case in <- d:
+	case <-l.ctx.Done():
+		return false
+	}
+	select {
+	case <-l.landed:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// deliveryCount is how often a quorum queue delivered a message before.
+func deliveryCount(headers amqp.Table) (n int, counted bool) {
+	switch v := headers["x-delivery-count"].(type) {
+	case int64:
+		return int(v), true
+	case int32:
+		return int(v), true
+	default:
+		return 0, false
+	}
+}
+
+// suspect tells whether a message that was delivered before, n times by a queue
+// that counted, may have killed its process.
+func (t *turn) suspect(n int, counted bool, id string) bool {
+	least := suspicion
+	if !counted {
+		n, least = 1, 1
+	}
+	return n-t.known.of(id) >= least
+}
+
+// acquit moves the suspects that have not answered within the drain timeout back
+// to their queue, uncharged: closing the channel would count as a crash.
+func (l *lane) acquit() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.r.client.cfg.SendTimeout)
+	defer cancel()
+	l.acks.inHand(func(e *entry) {
+		if e.d == nil {
+			e.d = l.delivery(e)
+		}
+		st := e.d.State()
+		if _, err := l.r.fwd.suspect(ctx, e.d, &st); err == nil {
+			l.acks.settle(e.tag)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package amqp
+
+import (
+	"cmp"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Topology says which queue a subscriber of a topic reads, and where a
+// publisher publishes a topic: the set-ups of watermill-amqp, or your own. The
+// zero Topology is [Queue]. What does not exist is created, durable; what exists
+// is used as it is.
+type Topology struct {
+	// Queue names the queue that Subscribe(topic) reads. Default: the topic.
+	Queue func(topic string) string
+	// Exchange names the exchange to which Publish(topic) publishes and the
+	// queue is bound. Default: the default exchange, which needs no binding.
+	Exchange func(topic string) string
+	// Kind is the type of the exchange: "fanout" (default), "direct", "topic"
+	// or "headers".
+	Kind string
+	// RoutingKey is what Publish(topic) publishes with. Default: the queue's
+	// name on the default exchange, the topic on any other.
+	RoutingKey func(topic string) string
+	// BindingKeys are what the queue is bound with. Default: RoutingKey(topic).
+	BindingKeys func(topic string) []string
+	// BindingArgs are the arguments of the bindings of a headers exchange.
+	BindingArgs amqp.Table
+	// QueueArgs are the arguments of the queue where it is created. Default: a
+	// quorum queue that dead-letters to our DLQ on the broker's own limits.
+	QueueArgs amqp.Table
+	// Existing creates neither queue, nor exchange, nor binding: they must be
+	// there.
+	Existing bool
+}
+
+// Queue is one durable queue for each topic, of the topic's name, published to
+// through the default exchange: watermill-amqp's NewDurableQueueConfig.
+func Queue() Topology { return Topology{} }
+
+// ExistingQueue reads the queue of the topic's name, which must exist, and
+// publishes to it through the default exchange.
+func ExistingQueue() Topology { return Topology{Existing: true} }
+
+// PubSub is one fanout exchange for each topic, of the topic's name, and a queue
+// "<topic>_<group>" bound to it: watermill-amqp's NewDurablePubSubConfig with
+// GenerateQueueNameTopicNameWithSuffix.
+func PubSub(group string) Topology {
+	return Topology{
+		Queue:    func(topic string) string { return topic + "_" + group },
+		Exchange: func(topic string) string { return topic },
+		Kind:     amqp.ExchangeFanout,
+	}
+}
+
+// TopicExchange publishes topics as routing keys to one topic exchange and binds
+// one queue with the topic as binding key: watermill-amqp's NewDurableTopicConfig.
+func TopicExchange(exchange, queue string) Topology {
+	return bound(exchange, queue, amqp.ExchangeTopic)
+}
+
+// DirectExchange is TopicExchange with a direct exchange.
+func DirectExchange(exchange, queue string) Topology {
+	return bound(exchange, queue, amqp.ExchangeDirect)
+}
+
+func bound(exchange, queue, kind string) Topology {
+	return Topology{
+		Queue:    func(string) string { return queue },
+		Exchange: func(string) string { return exchange },
+		Kind:     kind,
+	}
+}
+
+func (t Topology) queue(topic string) string {
+	if t.Queue != nil {
+		return t.Queue(topic)
+	}
+	return topic
+}
+
+func (t Topology) exchange(topic string) string {
+	if t.Exchange != nil {
+		return t.Exchange(topic)
+	}
+	return ""
+}
+
+func (t Topology) kind() string { return cmp.Or(t.Kind, amqp.ExchangeFanout) }
+
+func (t Topology) routingKey(topic string) string {
+	switch {
+	case t.RoutingKey != nil:
+		return t.RoutingKey(topic)
+	case t.exchange(topic) == "":
+		return t.queue(topic)
+	default:
+		return topic
+	}
+}
+
+func (t Topology) bindingKeys(topic string) []string {
+	if t.BindingKeys != nil {
+		return t.BindingKeys(topic)
+	}
+	return []string{t.routingKey(topic)}
+}
+
+func (t Topology) check(ps *redeliver.Problems) {
+	switch t.kind() {
+	case amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeTopic, amqp.ExchangeHeaders:
+	default:
+		ps.Add("Topology.Kind", t.Kind, "must be direct, fanout, topic or headers")
+	}
+}

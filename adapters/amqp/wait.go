@@ -1,0 +1,145 @@
+package amqp
+
+import (
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// receive reads the state of a delivery from a queue that we write and holds it
+// until it may go on.
+func (l *lane) receive(e *entry) {
+	d := &e.rec.Delivery
+	level, waited := l.level(d.Headers)
+	count, counted := deliveryCount(d.Headers)
+	ours, findings := original(d)
+	st, more := redeliver.ParseHeaders(l.r.layout.queue, ours)
+	findings = append(findings, more...)
+	if len(ours) == 0 {
+		findings = append(findings, redeliver.Finding{Header: redeliver.HeaderAttempt, Problem: "is missing on a queue of redeliver's; the message counts as new"})
+	}
+	// A block that is not whole may still say when the message is due; it may
+	// not send the message anywhere but to its own group's handler.
+	whole := len(findings) == 0
+	if st.ID == "" {
+		st.ID = idOf(d)
+	}
+	st.Group, st.Origin = l.r.layout.queue, l.r.layout.queue
+	if most := l.longest(st, level, waited, e.arrived); st.Due.After(most) {
+		findings = append(findings, redeliver.Finding{
+			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
+			Problem: "is later than anything on this queue can be; now is taken",
+		})
+		st.Due = time.Time{}
+	}
+	if len(findings) > 0 {
+		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.queue, ID: st.ID, Findings: findings})
+	}
+	if st.Due.IsZero() {
+		st.Due = redeliver.CeilMilli(e.arrived.UTC())
+	}
+	st.Expires = expires(d, st.Source.Timestamp)
+	e.state = &st
+
+	turn := &l.r.client.turn
+	switch {
+	case l.kind == suspectQueue:
+		if e.again {
+			e.times = max(0, count-turn.known.of(st.ID))
+		}
+		if e.times >= l.r.layout.policy.MaxCrashes {
+			e.then = toDLQ
+		}
+		l.ready.Push(e)
+		return
+	case whole && neverDelivered(st):
+		e.then = toOrigin
+	case e.again && turn.suspect(count, counted, st.ID):
+		e.then = toSuspects
+		l.ready.Push(e)
+		return
+	}
+	left := st.Due.Sub(e.arrived)
+	if left <= 0 {
+		l.ready.Push(e)
+		return
+	}
+	if _, more := l.r.layout.ladder.Next(left, 0); more && !l.mayHold(left) {
+		e.then = toLevel
+		l.ready.Push(e)
+		return
+	}
+	l.hold.Put(st.Due, e)
+}
+
+// mayHold tells whether a wait that a level could take is spent here: what
+// remains of it is jitter, and there is room. A hop would only bring the message
+// back to this place.
+func (l *lane) mayHold(left time.Duration) bool {
+	return left <= l.r.jitter && left < l.r.client.cfg.ConsumerTimeout/4 && l.hold.Len() < l.prefetch/2
+}
+
+// release makes ready what has waited long enough.
+func (l *lane) release(now time.Time) {
+	for {
+		e, ok := l.hold.Pop(now)
+		if !ok {
+			return
+		}
+		l.ready.Push(e)
+	}
+}
+
+// neverDelivered tells a delayed publish, which waits for its time to be
+// published, from a message that a handler has seen or is to see.
+func neverDelivered(st redeliver.State) bool {
+	return st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
+}
+
+// level is the level on which a delivery waited last, and when it left it, by
+// the broker's own account.
+func (l *lane) level(headers amqp.Table) (level time.Duration, ok bool) {
+	deaths, _ := headers["x-death"].([]any)
+	if len(deaths) == 0 {
+		return 0, false
+	}
+	death, _ := deaths[0].(amqp.Table)
+	queue, _ := death["queue"].(string)
+	return l.r.layout.names.level(l.r.layout.queue, queue)
+}
+
+// longest is the latest due time that a delivery can have: with more time left
+// it would be on the next longer level. One that another policy wrote may have
+// had other levels to choose from.
+func (l *lane) longest(st redeliver.State, level time.Duration, waited bool, arrived time.Time) time.Time {
+	ladder := l.r.layout.ladder
+	ours := st.Policy == l.r.layout.fingerprint
+	above := ladder[0] // it came without a level: its wait was too short for one
+	if waited {
+		if above = ladder.Above(level); above > 0 {
+			above -= level
+		}
+	}
+	if !ours || above == 0 {
+		return arrived.Add(redeliver.MaxWait)
+	}
+	return arrived.Add(above + slack)
+}
+
+// expires is when a message's own expiration is over. It counts from the
+// publisher's time, which has whole seconds only, or from when we first saw it.
+func expires(d *amqp.Delivery, seen time.Time) time.Time {
+	life, ok := lifetime(d.Expiration)
+	switch {
+	case !ok:
+		return time.Time{}
+	case !d.Timestamp.IsZero():
+		return d.Timestamp.Add(time.Second + life)
+	case seen.IsZero():
+		return time.Time{}
+	default:
+		return seen.Add(life)
+	}
+}
