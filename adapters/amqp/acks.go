@@ -8,6 +8,7 @@ type acks struct {
 	first uint64 // the lowest tag that is not settled; all below are told
 	next  uint64 // the tag that is delivered next
 	late  []uint64
+	n     int // settled deliveries that the broker was not told of
 }
 
 type slot struct {
@@ -47,6 +48,7 @@ func (a *acks) settle(tag uint64) {
 		return
 	}
 	s.what = settled
+	a.n++
 	if tag != a.first {
 		a.late = append(a.late, tag)
 	}
@@ -59,7 +61,7 @@ func (a *acks) handedBack(tag uint64) { a.at(tag).what = told }
 // one ack, which never covers another; of the later ones each by itself, where
 // there are enough of them or force says so.
 func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool) error) error {
-	last, n := uint64(0), 0
+	last, n := uint64(0), 0 // of those to be acked
 	for ; a.first < a.next; a.first++ {
 		s := a.at(a.first)
 		if s.what == open {
@@ -72,6 +74,7 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 		*s = slot{}
 	}
 	if n > 0 {
+		a.n -= n
 		if err := ack(last, n > 1); err != nil {
 			return err
 		}
@@ -87,13 +90,14 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 			return err
 		}
 		a.at(tag).what = told
+		a.n--
 	}
 	a.late = a.late[:0]
 	return nil
 }
 
-// lagging tells whether settled deliveries wait behind an open one.
-func (a *acks) lagging() bool { return len(a.late) > 0 }
+// pending is how many deliveries are settled and the broker does not know.
+func (a *acks) pending() int { return a.n }
 
 // inHand calls f for every delivery that is neither settled nor handed back.
 func (a *acks) inHand(f func(*entry)) {

@@ -12,9 +12,13 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// lateAck is how long a settled delivery may wait behind an open one before it
-// is acked by itself.
-const lateAck = 10 * time.Millisecond
+const (
+	// ackWait is how long a settled delivery waits for others to be acked with it.
+	ackWait = 2 * time.Millisecond
+	// lateAck is how long it may wait behind an open one before it is acked by
+	// itself.
+	lateAck = 10 * time.Millisecond
+)
 
 // laneConfig is the queue that a lane reads.
 type laneConfig struct {
@@ -50,7 +54,7 @@ type lane struct {
 	flight  *delayqueue.Flight[*entry]
 	timer   *time.Timer
 	swept   time.Time // when what lies here was last looked at
-	settled time.Time // when the oldest late ack was put off
+	settled time.Time // since when settled deliveries wait for their ack
 }
 
 // errLost is why the context of a message ends whose channel is gone.
@@ -168,15 +172,28 @@ func (l *lane) poll() (busy bool) {
 	return busy
 }
 
-// flush sends acks. An error means that the channel is gone, which shows in l.in.
+// flush sends acks, where there are enough of them or they have waited long
+// enough: a quorum queue writes every ack to its log. An error means that the
+// channel is gone, which shows in l.in.
 func (l *lane) flush(force bool) {
-	was := l.acks.lagging()
-	force = force || was && time.Since(l.settled) >= lateAck
-	if l.acks.flush(max(1, l.prefetch/4), force, l.ch.Ack) != nil {
+	n := l.acks.pending()
+	if n == 0 {
 		return
 	}
-	if l.acks.lagging() && (!was || force) {
-		l.settled = time.Now()
+	enough := max(1, l.prefetch/2)
+	now := time.Now()
+	if l.settled.IsZero() {
+		l.settled = now
+	}
+	waited := now.Sub(l.settled)
+	if !force && n < enough && waited < ackWait {
+		return
+	}
+	if l.acks.flush(enough, force || waited >= lateAck, l.ch.Ack) != nil {
+		return
+	}
+	if l.acks.pending() == 0 || waited >= lateAck {
+		l.settled = time.Time{}
 	}
 }
 
@@ -236,8 +253,12 @@ func (l *lane) patience(now time.Time) time.Duration {
 	if l.flight.Unwatched() {
 		d = delayqueue.Glance
 	}
-	if l.acks.lagging() {
-		d = min(d, l.settled.Add(lateAck).Sub(now))
+	if l.acks.pending() > 0 && !l.settled.IsZero() {
+		wait := ackWait
+		if now.Sub(l.settled) >= ackWait { // what is left waits behind an open delivery
+			wait = lateAck
+		}
+		d = min(d, l.settled.Add(wait).Sub(now))
 	}
 	if at, ok := l.hold.Next(); ok {
 		d = min(d, at.Sub(now))
