@@ -15,8 +15,9 @@ import (
 type system interface {
 	// start starts the broker on the data and addresses it had before; it does not wait for readiness.
 	start(ctx context.Context) error
-	// stop ends it in order and keeps its data. Bounded: what does not end in time is killed.
-	stop() error
+	// stop ends it in order and keeps its data. Bounded: what does not end in time is killed. When it is forGood, the
+	// data is not wanted any more, and a broker that is slow to end in order may be killed.
+	stop(forGood bool) error
 	// kill ends it with SIGKILL and keeps its data.
 	kill() error
 	// ended says why the broker is not running although nobody stopped it; nil while all is well.
@@ -56,7 +57,7 @@ func open(ctx context.Context, b *Broker) (*Broker, error) {
 	if err := b.Start(ctx); err != nil {
 		b.stopped = true
 		b.release()
-		return nil, errors.Join(err, b.sys.stop(), b.remove(true))
+		return nil, errors.Join(err, b.sys.stop(true), b.remove(true))
 	}
 	return b, nil
 }
@@ -98,7 +99,7 @@ func (b *Broker) shutdown() error {
 	if b.stopped {
 		return fmt.Errorf("shutting down %s: %w", b, ErrStopped)
 	}
-	if err := b.sys.stop(); err != nil {
+	if err := b.sys.stop(false); err != nil {
 		return fmt.Errorf("shutting down %s: %w", b, err)
 	}
 	return nil
@@ -147,7 +148,7 @@ func (b *Broker) Stop() error {
 	if early != nil {
 		early = fmt.Errorf("%s ended before it was stopped: %w; the end of its log:\n%s", b, early, b.sys.logTail())
 	}
-	return errors.Join(early, b.sys.stop(), b.remove(b.keepLog || early != nil))
+	return errors.Join(early, b.sys.stop(true), b.remove(b.keepLog || early != nil))
 }
 
 func (b *Broker) remove(keepLog bool) error {
@@ -196,7 +197,7 @@ func (b *Broker) WaitReady(ctx context.Context) error {
 
 // try asks the broker once; a broker that took the connection and says nothing must not use up the whole patience.
 func (b *Broker) try(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return b.ready(ctx, b.addrs)
 }

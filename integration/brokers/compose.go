@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redeliver/redeliver/integration/compose"
 )
 
 // findCompose returns the command that stands for compose, if a docker daemon answers. Both the plugin and the older
@@ -45,55 +43,34 @@ type composed struct {
 	down bool       // stopped or killed by us
 }
 
-func composeKafka(ctx context.Context, o KafkaOptions, command []string) (*Broker, error) {
-	ports, err := freePorts(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
+// newComposed writes what compose reads: the compose file, a second one with what the test wants over it for the
+// service (JSON is YAML), and files for those to mount. The variables are what the compose file takes.
+func newComposed(
+	command []string, service string, base []byte, over map[string]any, files map[string]string, env ...string,
+) (*composed, error) {
 	dir, err := os.MkdirTemp("", "redeliver-compose-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the compose files: %w", err)
 	}
 	c := &composed{
 		command: command,
+		files:   []string{filepath.Join(dir, "compose.yml"), filepath.Join(dir, "over.yml")},
 		project: strings.ToLower(filepath.Base(dir)), // as unique as the directory
-		service: "kafka",
+		service: service,
+		env:     append(os.Environ(), env...),
 		dir:     dir,
-		env: append(os.Environ(),
-			fmt.Sprintf("REDELIVER_KAFKA_PORT=%d", ports[0]),
-			"REDELIVER_KAFKA_HEAP="+o.Heap),
 	}
-	if err := c.writeFiles(compose.Kafka, o.Properties); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	merged, err := json.Marshal(map[string]any{"services": map[string]any{service: over}})
+	if err == nil {
+		err = errors.Join(os.WriteFile(c.files[0], base, 0o600), os.WriteFile(c.files[1], merged, 0o600))
 	}
-	return open(ctx, &Broker{
-		name:     "Apache Kafka " + kafkaVersion + " (docker)",
-		addrs:    []string{fmt.Sprintf("127.0.0.1:%d", ports[0])},
-		sys:      c,
-		ready:    kafkaIsWhole,
-		patience: o.StartTimeout,
-		logf:     o.Logf,
-	})
-}
-
-// writeFiles writes the compose file and, where a test wants other properties, a second one that compose merges over
-// it. JSON is YAML.
-func (c *composed) writeFiles(base []byte, properties map[string]string) error {
-	env := map[string]string{}
-	for k, v := range properties {
-		env[imageVariable(k)] = strings.ReplaceAll(v, "$", "$$") // compose would fill in a variable
+	for name, text := range files { // the user in the container must be able to read them
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	over, err := json.Marshal(map[string]any{"services": map[string]any{c.service: map[string]any{"environment": env}}})
 	if err != nil {
-		return fmt.Errorf("writing the properties for compose: %w", err)
+		return nil, errors.Join(fmt.Errorf("writing the compose files: %w", err), os.RemoveAll(dir))
 	}
-	for name, text := range map[string][]byte{"compose.yml": base, "properties.yml": over} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), text, 0o600); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
-		}
-	}
-	c.files = []string{filepath.Join(c.dir, "compose.yml"), filepath.Join(c.dir, "properties.yml")}
-	return nil
+	return c, nil
 }
 
 // run runs one compose command; a hanging daemon must not hang the tests.
@@ -131,7 +108,7 @@ func (c *composed) start(ctx context.Context) error {
 	return nil
 }
 
-func (c *composed) stop() error {
+func (c *composed) stop(bool) error {
 	return c.end("stop", "-t", "30", c.service)
 }
 

@@ -5,13 +5,16 @@
 //
 //   - given: an environment variable such as REDELIVER_TEST_KAFKA names the addresses of one that runs already;
 //   - docker: a docker daemon answers, and compose starts the broker from integration/compose;
-//   - native: the broker's own packages run as a child process, as on a machine with nothing but Java and Maven.
+//   - native: the broker's own packages run as child processes. Kafka needs Java and Maven; RabbitMQ 3.10 and 4.0 are
+//     those of Debian 12 and 13: the one that this machine has installed, the other from a chroot that debootstrap
+//     makes once in the user's cache directory, as root.
 //
 // REDELIVER_TEST_WAY=docker or =native insists on one of the last two. Without it, a compose that cannot start the
 // broker (no network for images, say) is told in the log, and the native way is taken.
 //
-// A test that is content with the run's common broker calls [RequireKafka]. One that restarts or kills its broker
-// calls [OwnKafka] and disturbs nobody. Neither ever skips: a missing broker is a failure.
+// A test that is content with the run's common broker calls [RequireKafka], [RequireRabbitMQ] or [RequireRabbitMQ4].
+// One that restarts or kills its broker calls [OwnKafka] or [OwnRabbitMQ] and disturbs nobody. None of them ever skips:
+// a missing broker is a failure.
 //
 // A native broker dies with the process that started it, also when that is killed. It runs on Linux and other Unix
 // systems; the files that need one say so.

@@ -17,6 +17,7 @@ type given struct {
 	name       string
 	addrsEnv   string // the variable that named it
 	restartEnv string // the variable that may hold a command to restart it
+	own        string // the option that asks for a broker of one's own
 }
 
 func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, error) {
@@ -27,7 +28,7 @@ func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, e
 	return open(ctx, &Broker{
 		name:     "kafka given by " + EnvKafka,
 		addrs:    addrs,
-		sys:      &given{name: "kafka", addrsEnv: EnvKafka, restartEnv: EnvKafkaRestart},
+		sys:      &given{name: "kafka", addrsEnv: EnvKafka, restartEnv: EnvKafkaRestart, own: "KafkaOptions.Own"},
 		ready:    kafkaAnswers,
 		patience: min(o.StartTimeout, maxGivenPatience),
 		logf:     o.Logf,
@@ -35,21 +36,21 @@ func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, e
 }
 
 func (g *given) start(context.Context) error { return nil }
-func (g *given) stop() error                 { return nil }
+func (g *given) stop(bool) error             { return nil }
 func (g *given) ended() error                { return nil }
 func (g *given) remove(bool) (string, error) { return "", nil }
 func (g *given) logTail() string             { return "(the log is with whoever runs it)" }
 
 // kill does nothing when a context ends, so it is Kill that must say it cannot.
 func (g *given) kill() error {
-	return fmt.Errorf("%s was given by %s and is not ours to kill; set KafkaOptions.Own for a broker that is", g.name, g.addrsEnv)
+	return fmt.Errorf("%s was given by %s and is not ours to kill; set %s for a broker that is", g.name, g.addrsEnv, g.own)
 }
 
 func (g *given) restart(ctx context.Context) error {
 	command := os.Getenv(g.restartEnv)
 	if command == "" {
 		return fmt.Errorf("%s was given by %s and is not ours to restart: "+
-			"put a shell command that restarts it into %s, or set KafkaOptions.Own", g.name, g.addrsEnv, g.restartEnv)
+			"put a shell command that restarts it into %s, or set %s", g.name, g.addrsEnv, g.restartEnv, g.own)
 	}
 	out, err := exec.CommandContext(ctx, "sh", "-c", command).CombinedOutput()
 	if err != nil {

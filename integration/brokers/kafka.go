@@ -2,7 +2,6 @@ package brokers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -14,7 +13,6 @@ import (
 const (
 	EnvKafka        = "REDELIVER_TEST_KAFKA"         // host:port[,host:port] of a Kafka that runs already
 	EnvKafkaRestart = "REDELIVER_TEST_KAFKA_RESTART" // a shell command that restarts that Kafka
-	EnvWay          = "REDELIVER_TEST_WAY"           // "docker" or "native"
 )
 
 // kafkaVersion is what the native way fetches and the compose file names.
@@ -56,43 +54,13 @@ func Kafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
 		return givenKafka(ctx, o, addrs)
 	}
 	began := time.Now()
-	b, err := startKafka(ctx, o)
+	b, err := byWay(ctx, "kafka", o.Logf,
+		func(command []string) (*Broker, error) { return composeKafka(ctx, o, command) },
+		func() (*Broker, error) { return nativeKafka(ctx, o) })
 	if err != nil {
 		return nil, fmt.Errorf("starting a kafka for the tests: %w", err)
 	}
 	o.Logf("%s, up in %.1fs", b, time.Since(began).Seconds())
-	return b, nil
-}
-
-// startKafka chooses between docker and native.
-func startKafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	switch way := os.Getenv(EnvWay); way {
-	case "native":
-		return nativeKafka(ctx, o)
-	case "docker":
-		dc, err := findCompose(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s=docker: %w", EnvWay, err)
-		}
-		return composeKafka(ctx, o, dc)
-	case "":
-	default:
-		return nil, fmt.Errorf("%s=%q is no way to start a broker; use docker or native", EnvWay, way)
-	}
-
-	dc, err := findCompose(ctx)
-	if err != nil {
-		return nativeKafka(ctx, o) // no daemon is the normal case, and needs no word
-	}
-	b, err := composeKafka(ctx, o, dc)
-	if err == nil || ctx.Err() != nil {
-		return b, err
-	}
-	o.Logf("docker compose could not start kafka, starting it natively instead (%s=docker insists): %v", EnvWay, err)
-	b, nativeErr := nativeKafka(ctx, o)
-	if nativeErr != nil {
-		return nil, errors.Join(err, nativeErr)
-	}
 	return b, nil
 }
 

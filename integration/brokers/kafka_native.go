@@ -127,7 +127,7 @@ func (k *kafkaProcess) start(ctx context.Context) error {
 	return nil
 }
 
-func (k *kafkaProcess) stop() error {
+func (k *kafkaProcess) stop(bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.down = k.down || k.proc.running()
@@ -150,6 +150,6 @@ func (k *kafkaProcess) ended() error {
 	return k.proc.err
 }
 
-func (k *kafkaProcess) logTail() string { return k.work.logTail() }
+func (k *kafkaProcess) logTail() string { return k.work.logTail(40) }
 
 func (k *kafkaProcess) remove(keepLog bool) (string, error) { return k.work.remove(keepLog) }

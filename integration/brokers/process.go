@@ -22,7 +22,10 @@ type process struct {
 // startProcess starts cmd in a process group of its own, so that a Ctrl-C at the terminal reaches the tests but not
 // the broker under them, which is stopped afterwards in order.
 func startProcess(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
 	dieWithParent(cmd.SysProcAttr)
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)

@@ -41,3 +41,26 @@ func TestPropertiesEscapesBackslashes(t *testing.T) {
 		t.Errorf("properties = %q, want %q", got, want)
 	}
 }
+
+func TestRabbitMQSettingsCanBeReplaced(t *testing.T) {
+	o := RabbitMQOptions{Config: map[string]string{"consumer_timeout": "1000", "management.tcp.ip": "::1"}}
+	got := rabbitConf(rabbitNative(o, 1, 2))
+	want := "collect_statistics_interval = 1000\nconsumer_timeout = 1000\nlisteners.tcp.default = 127.0.0.1:1\n" +
+		"management.tcp.ip = ::1\nmanagement.tcp.port = 2\n"
+	if got != want {
+		t.Errorf("rabbitmq.conf = %q, want %q", got, want)
+	}
+}
+
+func TestComposeFileTakesOurImages(t *testing.T) {
+	file := string(compose.RabbitMQ)
+	for _, line := range []string{
+		"rabbitmq:${REDELIVER_RABBITMQ_VERSION:-" + rabbitImages[RabbitMQ4] + "}-management",
+		"${REDELIVER_RABBITMQ_PORT:-5672}:5672",
+		"${REDELIVER_RABBITMQ_MANAGEMENT_PORT:-15672}:15672",
+	} {
+		if !strings.Contains(file, line) {
+			t.Errorf("compose/rabbitmq.yml lacks %s", line)
+		}
+	}
+}

@@ -31,6 +31,58 @@ func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	stopAtEnd(tb, b)
+	return b
+}
+
+// RequireRabbitMQ returns the RabbitMQ 3.10 that all tests of a run share, and fails the test when there is none.
+// Queues and exchanges of a test need names of their own there. It cannot be killed, nor take rabbitmqctl.
+func RequireRabbitMQ(tb testing.TB) *Rabbit {
+	tb.Helper()
+	return requireRabbitMQ(tb, RabbitMQ3, "--rabbitmq")
+}
+
+// RequireRabbitMQ4 is RequireRabbitMQ with a RabbitMQ 4.
+func RequireRabbitMQ4(tb testing.TB) *Rabbit {
+	tb.Helper()
+	return requireRabbitMQ(tb, RabbitMQ4, "--rabbitmq4")
+}
+
+func requireRabbitMQ(tb testing.TB, version RabbitMQVersion, flag string) *Rabbit {
+	tb.Helper()
+	env, err := version.env()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if os.Getenv(env.url) == "" {
+		tb.Fatalf("this test needs a rabbitmq %s and %s is not set: use make test, or "+
+			"go run ./integration/cmd/withbrokers %s -- go test ./integration/...", version, env.url, flag)
+	}
+	r, err := RabbitMQ(context.Background(), RabbitMQOptions{Version: version, Logf: tb.Logf})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// OwnRabbitMQ starts a RabbitMQ that only this test uses, and may kill and restart. It is stopped at the test's end,
+// and its log is kept when the test has failed.
+func OwnRabbitMQ(tb testing.TB, o RabbitMQOptions) *Rabbit {
+	tb.Helper()
+	o.Own = true
+	if o.Logf == nil {
+		o.Logf = tb.Logf
+	}
+	r, err := RabbitMQ(context.Background(), o) // not the test's context, as with Kafka
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stopAtEnd(tb, r.Broker)
+	return r
+}
+
+func stopAtEnd(tb testing.TB, b *Broker) {
+	tb.Helper()
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			b.KeepLog()
@@ -39,5 +91,4 @@ func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 			tb.Error(err)
 		}
 	})
-	return b
 }

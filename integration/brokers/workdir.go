@@ -60,14 +60,14 @@ func (w *workDir) openLog() (*os.File, error) {
 	return f, nil
 }
 
-// logTail returns the last 40 lines of the log.
-func (w *workDir) logTail() string {
+// logTail returns the last lines of the log.
+func (w *workDir) logTail(lines int) string {
 	f, err := os.Open(w.log())
 	if err != nil {
 		return fmt.Sprintf("(no log: %v)", err)
 	}
 	defer f.Close()
-	const window = 16 << 10
+	const window = 32 << 10
 	if info, err := f.Stat(); err == nil && info.Size() > window {
 		_, _ = f.Seek(-window, io.SeekEnd)
 	}
@@ -75,7 +75,7 @@ func (w *workDir) logTail() string {
 	if err != nil {
 		return fmt.Sprintf("(log unreadable: %v)", err)
 	}
-	return lastLines(string(tail), 40)
+	return lastLines(string(tail), lines)
 }
 
 // remove deletes the directory. A log that is to be kept moves out of it first.

@@ -7,3 +7,8 @@ import _ "embed" // for the files below
 //
 //go:embed kafka.yml
 var Kafka []byte
+
+// RabbitMQ is rabbitmq.yml, one RabbitMQ node with the management plugin.
+//
+//go:embed rabbitmq.yml
+var RabbitMQ []byte

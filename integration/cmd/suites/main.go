@@ -72,6 +72,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// shared are the brokers that every integration test finds running: what brokers.RequireKafka, RequireRabbitMQ and
+// RequireRabbitMQ4 give. A broker for a new suite is added here.
+var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4"}
+
 // command returns what runs a suite.
 func (o options) command(name string) ([]string, error) {
 	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-timeout=" + o.timeout.String()}
@@ -89,7 +93,8 @@ func (o options) command(name string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding withbrokers, which make builds beside this program: %w", err)
 		}
-		with := []string{filepath.Join(filepath.Dir(self), "withbrokers"), "--kafka", "--"}
+		with := []string{filepath.Join(filepath.Dir(self), "withbrokers")}
+		with = append(append(with, shared...), "--")
 		// One package at a time: several of them measure time or kill processes.
 		return append(append(with, argv...), "-p=1", "./integration/..."), nil
 	default:

@@ -1,6 +1,6 @@
 // Command withbrokers runs a command beside real brokers:
 //
-//	go run ./integration/cmd/withbrokers --kafka -- go test ./integration/...
+//	go run ./integration/cmd/withbrokers --kafka --rabbitmq -- go test ./integration/...
 //
 // It starts the brokers that are asked for (or takes those that the environment gives), tells their addresses to the
 // command in the environment, passes its input and output through, stops the brokers when it has ended, and exits as
@@ -19,10 +19,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-
-	"github.com/redeliver/redeliver/integration/brokers"
 )
 
 const (
@@ -34,43 +31,6 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("withbrokers: ")
 	os.Exit(run(os.Args[1:], os.Stderr))
-}
-
-type request struct {
-	kafka   bool
-	options brokers.KafkaOptions
-	command []string
-}
-
-func parse(args []string, stderr io.Writer) (request, error) {
-	r := request{options: brokers.KafkaOptions{Properties: map[string]string{}}}
-	flags := flag.NewFlagSet("withbrokers", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.BoolVar(&r.kafka, "kafka", false, "start a Kafka and put its address into "+brokers.EnvKafka)
-	flags.StringVar(&r.options.Heap, "kafka-heap", "", "the -Xmx of Kafka's JVM (default 1g)")
-	flags.Func("kafka-set", "a server property for Kafka, `name=value`; may be repeated", func(s string) error {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok || name == "" {
-			return errors.New("want name=value")
-		}
-		r.options.Properties[name] = value
-		return nil
-	})
-	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: withbrokers --kafka [--kafka-heap 1g] [--kafka-set NAME=VALUE] -- COMMAND ARGS...")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		return r, err
-	}
-	r.command = flags.Args()
-	switch {
-	case !r.kafka:
-		return r, errors.New("no broker is asked for; say --kafka")
-	case len(r.command) == 0:
-		return r, errors.New("no command is given; put it behind --")
-	}
-	return r, nil
 }
 
 func run(args []string, stderr io.Writer) int {
@@ -91,49 +51,27 @@ func run(args []string, stderr io.Writer) int {
 
 	ctx, cancel := context.WithCancelCause(context.Background()) // the brokers' life
 	defer cancel(nil)
-	kafka, err := start(ctx, cancel, signals, r.options)
+	started, err := start(ctx, cancel, signals, r)
 	if err != nil {
 		log.Print(err)
 		return exitFailed
 	}
-	env := append(os.Environ(), brokers.EnvKafka+"="+strings.Join(kafka.Addrs(), ","))
+	env := os.Environ()
+	for _, b := range started {
+		env = append(env, b.env...)
+	}
 	code, err := command(r.command, env, signals)
 	if err != nil {
 		log.Print(err)
 	}
 	if code != 0 {
-		kafka.KeepLog()
+		for _, b := range started {
+			b.KeepLog()
+		}
 	}
-	if err := kafka.Stop(); err != nil {
+	if err := stop(started); err != nil {
 		log.Print(err)
 		code = max(code, exitFailed)
 	}
 	return code
-}
-
-// start starts the broker, or gives up at a signal.
-func start(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan os.Signal, o brokers.KafkaOptions) (*brokers.Broker, error) {
-	type result struct {
-		broker *brokers.Broker
-		err    error
-	}
-	done := make(chan result, 1)
-	go func() {
-		b, err := brokers.Kafka(ctx, o)
-		done <- result{b, err}
-	}()
-	for {
-		select {
-		case s := <-signals:
-			cancel(fmt.Errorf("%s before the brokers were up", s))
-		case r := <-done:
-			if cause := context.Cause(ctx); cause != nil {
-				if r.broker != nil {
-					_ = r.broker.Stop()
-				}
-				return nil, cause
-			}
-			return r.broker, r.err
-		}
-	}
 }

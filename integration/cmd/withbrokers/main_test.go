@@ -10,6 +10,8 @@ import (
 
 func TestExitStatusIsTheCommands(t *testing.T) {
 	t.Setenv(brokers.EnvKafka, strings.Join(brokers.RequireKafka(t), ","))
+	t.Setenv(brokers.EnvRabbitMQ, brokers.RequireRabbitMQ(t).URL())
+	t.Setenv(brokers.EnvRabbitMQ4, brokers.RequireRabbitMQ4(t).URL())
 	for _, c := range []struct {
 		name string
 		args []string
@@ -20,10 +22,13 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 		{"is killed", []string{"--kafka", "--", "sh", "-c", "kill -9 $$"}, 137},
 		{"is not there", []string{"--kafka", "--", "no-such-command-anywhere"}, 127},
 		{"sees the address", []string{"--kafka", "--", "sh", "-c", `test -n "$` + brokers.EnvKafka + `"`}, 0},
+		{"sees all addresses", []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--", "sh", "-c",
+			`test -n "$` + brokers.EnvKafka + `" -a -n "$` + brokers.EnvRabbitMQ + `" -a -n "$` + brokers.EnvRabbitMQ4 + `"`}, 0},
 		{"asks for help", []string{"--help"}, 0},
 		{"names no broker", []string{"--", "true"}, 2},
 		{"names no command", []string{"--kafka"}, 2},
 		{"sets nonsense", []string{"--kafka", "--kafka-set", "nonsense", "--", "true"}, 2},
+		{"cannot set what is given", []string{"--rabbitmq", "--rabbitmq-set", "a=b", "--", "true"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer

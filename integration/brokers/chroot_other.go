@@ -1,0 +1,23 @@
+//go:build unix && !linux
+
+package brokers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+)
+
+const insideChroot = "/mnt"
+
+func chroot(context.Context, string, string, func(string, ...any)) (string, error) {
+	return "", errors.New("that is for Linux: start a docker daemon, or name a running broker in the environment")
+}
+
+// chrootCommand is never called here: there is no chroot.
+func chrootCommand(ctx context.Context, _, _ string, _ []string, program string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, program, args...)
+}
+
+func removeUnmounted(dir string) error { return os.RemoveAll(dir) }

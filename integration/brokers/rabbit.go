@@ -1,0 +1,143 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Rabbit is a RabbitMQ node. Kill, Start, Shutdown, Restart and Stop are those of every [Broker]; before Kill see Settle.
+type Rabbit struct {
+	*Broker
+	env        rabbitEnv
+	url        string
+	management string
+	// ctl runs rabbitmqctl on the node; nil for a node that is not ours.
+	ctl func(ctx context.Context, args ...string) (string, error)
+}
+
+// newRabbit opens a node of ours, which listens on these loopback ports.
+func newRabbit(
+	ctx context.Context, o RabbitMQOptions, name string, sys system, port, managementPort int,
+	ctl func(ctx context.Context, args ...string) (string, error),
+) (*Rabbit, error) {
+	env, err := o.Version.env()
+	if err != nil {
+		return nil, err
+	}
+	r := &Rabbit{
+		env:        env,
+		url:        fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", port),
+		management: fmt.Sprintf("http://guest:guest@127.0.0.1:%d", managementPort),
+		ctl:        ctl,
+	}
+	r.Broker, err = open(ctx, &Broker{
+		name:     name,
+		addrs:    []string{fmt.Sprintf("127.0.0.1:%d", port)},
+		sys:      sys,
+		ready:    func(ctx context.Context, _ []string) error { return rabbitIsWhole(ctx, r.url, r.management, ctl) },
+		patience: o.StartTimeout,
+		logf:     o.Logf,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func givenRabbitMQ(ctx context.Context, o RabbitMQOptions, env rabbitEnv, rawURL string) (*Rabbit, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "amqp") {
+		return nil, fmt.Errorf("%s must be like amqp://guest:guest@127.0.0.1:5672/", env.url) // without the password in it
+	}
+	if len(o.Config) > 0 {
+		return nil, fmt.Errorf("rabbitmq at %s comes from %s and its settings cannot be changed; "+
+			"set RabbitMQOptions.Own for a broker with settings of its own", u.Host, env.url)
+	}
+	r := &Rabbit{env: env, url: rawURL, management: os.Getenv(env.management)}
+	r.Broker, err = open(ctx, &Broker{
+		name:     "rabbitmq given by " + env.url,
+		addrs:    []string{u.Host},
+		sys:      &given{name: "rabbitmq", addrsEnv: env.url, restartEnv: env.restart, own: "RabbitMQOptions.Own"},
+		ready:    func(ctx context.Context, _ []string) error { return rabbitAnswers(ctx, r.url, r.management) },
+		patience: min(o.StartTimeout, maxGivenPatience),
+		logf:     o.Logf,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// URL is what a client dials: amqp://user:password@host:port/vhost.
+func (r *Rabbit) URL() string { return r.url }
+
+// Management is the address of the management plugin's HTTP API, http://user:password@host:port without the /api.
+// A node that the environment gives may have none, and then it is empty.
+func (r *Rabbit) Management() string { return r.management }
+
+// Ctl runs rabbitmqctl on the node, returns what it printed and fails the test when that fails. It may only be called
+// from the test's own goroutine; RunCtl may be called from any.
+func (r *Rabbit) Ctl(tb testing.TB, args ...string) string {
+	tb.Helper()
+	out, err := r.RunCtl(context.Background(), args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+// RunCtl runs rabbitmqctl on the node and returns what it printed. One call takes a second or two.
+func (r *Rabbit) RunCtl(ctx context.Context, args ...string) (string, error) {
+	if r.ctl == nil {
+		return "", fmt.Errorf("%s is not ours to run rabbitmqctl on; use brokers.OwnRabbitMQ", r)
+	}
+	if len(args) == 0 {
+		return "", errors.New("rabbitmqctl wants a command")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	out, err := r.ctl(ctx, args...)
+	if err != nil {
+		return out, fmt.Errorf("rabbitmqctl %s on %s: %w; it said:\n%s", strings.Join(args, " "), r, err, lastLines(out, 30))
+	}
+	return out, nil
+}
+
+// StopApp stops RabbitMQ in the node and leaves the node: connections are closed, and new ones are refused.
+func (r *Rabbit) StopApp(ctx context.Context) error {
+	_, err := r.RunCtl(ctx, "stop_app")
+	return err
+}
+
+// StartApp starts RabbitMQ in the node again after StopApp, and waits until it answers.
+func (r *Rabbit) StartApp(ctx context.Context) error {
+	if _, err := r.RunCtl(ctx, "start_app"); err != nil {
+		return err
+	}
+	return r.WaitReady(ctx)
+}
+
+// CloseAllConnections closes the connection of every client, who sees CONNECTION_FORCED with the reason.
+func (r *Rabbit) CloseAllConnections(ctx context.Context, reason string) error {
+	_, err := r.RunCtl(ctx, "close_all_connections", reason)
+	return err
+}
+
+// Settle makes sure that the quorum queues which were declared until now survive Kill. RabbitMQ writes the list of them
+// every half second only: after a SIGKILL, one that is not in the list begins anew, empty and without a leader, also
+// when it had confirmed messages. On a cluster its other members keep it; a single node has none.
+func (r *Rabbit) Settle(ctx context.Context) error {
+	_, err := r.RunCtl(ctx, "eval", "[ok = dets:sync(T) || T <- dets:all()].")
+	return err
+}
+
+// Environ returns the environment variables that give this node to other processes, as name=value.
+func (r *Rabbit) Environ() []string {
+	return []string{r.env.url + "=" + r.url, r.env.management + "=" + r.management}
+}

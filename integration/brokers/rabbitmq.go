@@ -1,0 +1,93 @@
+package brokers
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+)
+
+// RabbitMQVersion is one of the RabbitMQs that the tests have, also side by side.
+type RabbitMQVersion string
+
+const (
+	RabbitMQ3 RabbitMQVersion = "3.10" // Debian 12's
+	RabbitMQ4 RabbitMQVersion = "4.0"  // Debian 13's
+)
+
+// The environment that gives a RabbitMQ which runs already, and the same for a RabbitMQ 4; see the package comment.
+const (
+	EnvRabbitMQ           = "REDELIVER_TEST_RABBITMQ"            // amqp://user:password@host:port/vhost
+	EnvRabbitMQManagement = "REDELIVER_TEST_RABBITMQ_MANAGEMENT" // http://user:password@host:port; may be missing
+	EnvRabbitMQRestart    = "REDELIVER_TEST_RABBITMQ_RESTART"    // a shell command that restarts it
+
+	EnvRabbitMQ4           = "REDELIVER_TEST_RABBITMQ4"
+	EnvRabbitMQ4Management = "REDELIVER_TEST_RABBITMQ4_MANAGEMENT"
+	EnvRabbitMQ4Restart    = "REDELIVER_TEST_RABBITMQ4_RESTART"
+)
+
+// RabbitMQOptions says what kind of RabbitMQ is wanted. The zero value is one 3.10 node with the management plugin and
+// the settings of rabbitmq_settings.go; user and password are guest, as RabbitMQ has it.
+type RabbitMQOptions struct {
+	// Version is RabbitMQ3 or RabbitMQ4. Default RabbitMQ3.
+	Version RabbitMQVersion
+	// Own asks for a broker that nobody else uses, even when the environment gives one. Default false.
+	Own bool
+	// Config are settings of rabbitmq.conf on top of the defaults, or in place of them, such as consumer_timeout.
+	// Default none. A RabbitMQ that the environment gives cannot take them: that is an error.
+	Config map[string]string
+	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
+	StartTimeout time.Duration
+	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	Logf func(format string, args ...any)
+}
+
+func (o RabbitMQOptions) withDefaults() RabbitMQOptions {
+	if o.Version == "" {
+		o.Version = RabbitMQ3
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = 90 * time.Second
+	}
+	if o.Logf == nil {
+		o.Logf = log.Printf
+	}
+	return o
+}
+
+// rabbitEnv names the variables that give a RabbitMQ of one version.
+type rabbitEnv struct{ url, management, restart string }
+
+func (v RabbitMQVersion) env() (rabbitEnv, error) {
+	switch v {
+	case RabbitMQ3:
+		return rabbitEnv{EnvRabbitMQ, EnvRabbitMQManagement, EnvRabbitMQRestart}, nil
+	case RabbitMQ4:
+		return rabbitEnv{EnvRabbitMQ4, EnvRabbitMQ4Management, EnvRabbitMQ4Restart}, nil
+	default:
+		return rabbitEnv{}, fmt.Errorf("there is no rabbitmq %q for the tests; there are %s and %s", v, RabbitMQ3, RabbitMQ4)
+	}
+}
+
+// RabbitMQ starts a RabbitMQ, or takes the one that the environment gives, and returns when it answers. When ctx ends
+// the broker is killed; Stop ends it in order and removes its data.
+func RabbitMQ(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
+	o = o.withDefaults()
+	env, err := o.Version.env()
+	if err != nil {
+		return nil, err
+	}
+	if url := os.Getenv(env.url); url != "" && !o.Own {
+		return givenRabbitMQ(ctx, o, env, url)
+	}
+	began := time.Now()
+	r, err := byWay(ctx, "rabbitmq", o.Logf,
+		func(command []string) (*Rabbit, error) { return composeRabbitMQ(ctx, o, command) },
+		func() (*Rabbit, error) { return nativeRabbitMQ(ctx, o) })
+	if err != nil {
+		return nil, fmt.Errorf("starting a rabbitmq %s for the tests: %w", o.Version, err)
+	}
+	o.Logf("%s, up in %.1fs", r, time.Since(began).Seconds())
+	return r, nil
+}

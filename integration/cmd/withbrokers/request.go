@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// request is what the command line asks for.
+type request struct {
+	kafka        bool
+	kafkaOptions brokers.KafkaOptions
+
+	rabbits       []brokers.RabbitMQVersion
+	rabbitOptions brokers.RabbitMQOptions
+
+	command []string
+}
+
+func parse(args []string, stderr io.Writer) (request, error) {
+	r := request{
+		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{}},
+		rabbitOptions: brokers.RabbitMQOptions{Config: map[string]string{}},
+	}
+	flags := flag.NewFlagSet("withbrokers", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&r.kafka, "kafka", false, "start a Kafka and put its address into "+brokers.EnvKafka)
+	flags.StringVar(&r.kafkaOptions.Heap, "kafka-heap", "", "the -Xmx of Kafka's JVM (default 1g)")
+	flags.Func("kafka-set", "a server property for Kafka, `name=value`; may be repeated", into(r.kafkaOptions.Properties))
+	rabbit3 := flags.Bool("rabbitmq", false, "start a RabbitMQ "+string(brokers.RabbitMQ3)+" and put its URL into "+brokers.EnvRabbitMQ)
+	rabbit4 := flags.Bool("rabbitmq4", false, "start a RabbitMQ "+string(brokers.RabbitMQ4)+" and put its URL into "+brokers.EnvRabbitMQ4)
+	flags.Func("rabbitmq-set", "a line of rabbitmq.conf for each RabbitMQ, `name=value`; may be repeated", into(r.rabbitOptions.Config))
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [SETTINGS] -- COMMAND ARGS...")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return r, err
+	}
+	if *rabbit3 {
+		r.rabbits = append(r.rabbits, brokers.RabbitMQ3)
+	}
+	if *rabbit4 {
+		r.rabbits = append(r.rabbits, brokers.RabbitMQ4)
+	}
+	r.command = flags.Args()
+	switch {
+	case !r.kafka && len(r.rabbits) == 0:
+		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq or --rabbitmq4")
+	case len(r.command) == 0:
+		return r, errors.New("no command is given; put it behind --")
+	}
+	return r, nil
+}
+
+// into takes a flag's name=value into settings.
+func into(settings map[string]string) func(string) error {
+	return func(s string) error {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return errors.New("want name=value")
+		}
+		settings[name] = value
+		return nil
+	}
+}

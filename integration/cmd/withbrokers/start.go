@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// running is a broker that was started, and the variables that tell the command where it is.
+type running struct {
+	*brokers.Broker
+	env []string
+}
+
+// starts returns one function for each broker that is asked for.
+func (r request) starts(ctx context.Context) []func() (running, error) {
+	var starts []func() (running, error)
+	if r.kafka {
+		starts = append(starts, func() (running, error) {
+			b, err := brokers.Kafka(ctx, r.kafkaOptions)
+			if err != nil {
+				return running{}, err
+			}
+			return running{b, []string{brokers.EnvKafka + "=" + strings.Join(b.Addrs(), ",")}}, nil
+		})
+	}
+	for _, version := range r.rabbits {
+		starts = append(starts, func() (running, error) {
+			o := r.rabbitOptions
+			o.Version = version
+			b, err := brokers.RabbitMQ(ctx, o)
+			if err != nil {
+				return running{}, err
+			}
+			return running{b.Broker, b.Environ()}, nil
+		})
+	}
+	return starts
+}
+
+// start starts all brokers at the same time. It returns all of them or none: when one cannot be started, or at a
+// signal, the others are stopped again.
+func start(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan os.Signal, r request) ([]running, error) {
+	type result struct {
+		running
+		err error
+	}
+	starts := r.starts(ctx)
+	results := make(chan result)
+	for _, one := range starts {
+		go func() {
+			b, err := one()
+			results <- result{b, err}
+		}()
+	}
+	var started []running
+	for waiting := len(starts); waiting > 0; {
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("%s before the brokers were up", s))
+		case one := <-results:
+			waiting--
+			if one.err != nil {
+				cancel(one.err) // the first cause counts; what the others say then is its consequence
+			} else {
+				started = append(started, one.running)
+			}
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		_ = stop(started)
+		return nil, cause
+	}
+	return started, nil
+}
+
+// stop stops all at the same time.
+func stop(started []running) error {
+	errs := make([]error, len(started))
+	var all sync.WaitGroup
+	for i, b := range started {
+		all.Go(func() { errs[i] = b.Stop() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
