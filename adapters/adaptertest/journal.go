@@ -1,7 +1,6 @@
 package adaptertest
 
 import (
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -152,11 +151,4 @@ func upTo(n int) []int {
 		ns[i] = i + 1
 	}
 	return ns
-}
-
-// once tells whether every number stands there once, whatever the order.
-func once(ns []int, n int) bool {
-	ns = slices.Clone(ns)
-	slices.Sort(ns)
-	return slices.Equal(ns, upTo(n))
 }

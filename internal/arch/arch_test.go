@@ -29,6 +29,11 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
+	"redelivertest": {module, module + "/delayqueue", module + "/middleware", "github.com/ThreeDotsLabs/watermill",
+		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
+	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
+	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/adapters/kafka", "github.com/ThreeDotsLabs/watermill/message",
+		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo"},
 }
 
 func TestImportsPointDownwards(t *testing.T) {

@@ -1,0 +1,217 @@
+package adaptertest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// attempts: what is counted, and what the handler and the DLQ are told of it.
+func attempts() []test {
+	return []test{
+		{name: "TheHandlerSeesAttemptsOneToMaxRetriesPlusOne", body: countsAttempts},
+		{name: "TheDLQSaysWhy", body: saysWhy},
+		{name: "NoRetriesMeansOneAttempt", body: noRetries},
+		{name: "ARetryThatSucceedsIsCommitted", body: retrySucceeds},
+		{name: "TheIDStaysTheSameThroughAllAttemptsAndTheDLQ", body: sameID},
+		{name: "ImmediateRetriesRunAtOnceAndCount", body: immediate},
+		{name: "ANackWithoutAnErrorIsAnAttempt", body: nackCounts},
+		{name: "ANackRunsAgainAfterNackDelay", body: nackDelay},
+		{name: "WhatIsPostponedIsNotCounted", body: postponed},
+	}
+}
+
+func countsAttempts(b *bench) {
+	b.start(Config{Policy: quick(3)}, decline)
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	b.wantRuns("a", 4)
+	var first time.Time
+	for i, a := range b.ran("a") {
+		st := a.State
+		if st.Group != b.group || st.Origin != b.origin || st.Attempts != i {
+			b.Errorf("attempt %d has the state of %d attempts, group %q, origin %q; want group %q, origin %q", i+1, st.Attempts, st.Group, st.Origin, b.group, b.origin)
+		}
+		if st.Reason != "" {
+			b.Errorf("attempt %d has the reason %q of a dead letter", i+1, st.Reason)
+		}
+		switch i {
+		case 0:
+			if st.Error != "" || !st.FirstFailed.IsZero() || !st.LastFailed.IsZero() || !st.Due.IsZero() {
+				b.Errorf("the first attempt has a past: %+v", st)
+			}
+		case 1:
+			first = st.FirstFailed
+			fallthrough
+		default:
+			if st.Error != errDeclined.Error() || st.FirstFailed.IsZero() || !st.FirstFailed.Equal(first) || st.LastFailed.Before(first) || st.Due.IsZero() {
+				b.Errorf("attempt %d is told of its past: %+v", i+1, st)
+			}
+		}
+	}
+	b.buried(redeliver.ReasonExhausted, 4)
+}
+
+func saysWhy(b *bench) {
+	begin := time.Now().Truncate(time.Millisecond)
+	b.start(Config{Policy: quick(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errDeclined) })
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	end := time.Now()
+	st := b.buried(redeliver.ReasonExhausted, 3)
+	if st.ID != "a" || st.Group != b.group || st.Origin != b.origin {
+		b.Errorf("the dead letter says that it is %q of group %q from %q, want a, %q, %q", st.ID, st.Group, st.Origin, b.group, b.origin)
+	}
+	if st.Error != "try 3: card declined" || st.ErrorType == "" {
+		b.Errorf("the dead letter says %q of type %q, want the latest error and its type", st.Error, st.ErrorType)
+	}
+	if st.FirstFailed.Before(begin) || !st.LastFailed.After(st.FirstFailed) || st.LastFailed.After(end) {
+		b.Errorf("failed first at %s and last at %s, want within %s and %s", st.FirstFailed, st.LastFailed, begin, end)
+	}
+	as := b.ran("a")
+	for _, c := range []struct {
+		name string
+		at   time.Time
+		a    attempt
+	}{{"first", st.FirstFailed, as[0]}, {"last", st.LastFailed, as[2]}} {
+		if c.at.Before(c.a.Ended.Truncate(time.Millisecond)) {
+			b.Errorf("the %s failure is said to have been at %s, the attempt ended at %s", c.name, c.at, c.a.Ended)
+		}
+	}
+	if st.FirstFailed.After(as[1].Began) {
+		b.Errorf("the first failure is said to have been at %s, after the second attempt, %s", st.FirstFailed, as[1].Began)
+	}
+	told := heard[redeliver.DeadLettered](b.journal)
+	if len(told) != 1 || told[0].Where == "" || told[0].State.Reason != st.Reason || told[0].State.Attempts != st.Attempts {
+		b.Errorf("the sink was told %+v, the headers say %+v", told, st)
+	}
+}
+
+func noRetries(b *bench) {
+	b.start(Config{Policy: quick(redeliver.NoRetries)}, decline)
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	b.wantRuns("a", 1)
+	b.buried(redeliver.ReasonExhausted, 1)
+}
+
+func retrySucceeds(b *bench) {
+	p := b.start(Config{Policy: quick(3)}, declineFirst(2))
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	p.close()
+	b.start(Config{Policy: quick(3)}, succeed)
+	b.put(named("last")...)
+	b.awaitEnds("last")
+	b.wantRuns("a", 3)
+	b.dead(0)
+}
+
+func sameID(b *bench) {
+	b.start(Config{Policy: quick(2)}, decline)
+	b.put(Message{ID: "given", Body: []byte("one")}, Message{Body: []byte("two")}, Message{Body: []byte("three")})
+	awaitEvents[redeliver.DeadLettered](b, 3)
+	ids := make(map[string]string) // by body
+	runs := make(map[string]int)
+	for _, a := range b.all() {
+		body := string(a.Payload)
+		runs[body]++
+		if ids[body] == "" {
+			ids[body] = a.State.ID
+		}
+		if a.State.ID == "" || a.State.ID != ids[body] {
+			b.Errorf("attempt %d of %s has id %q, the first had %q", a.State.Attempt(), body, a.State.ID, ids[body])
+		}
+		if a.UUID == "" || body == "one" && a.UUID != "given" {
+			b.Errorf("the handler got %s with UUID %q", body, a.UUID)
+		}
+	}
+	for body, n := range runs {
+		if n != 3 {
+			b.Errorf("%s ran %d times, want 3", body, n)
+		}
+	}
+	if ids["one"] != "given" || ids["two"] == ids["three"] {
+		b.Errorf("ids %v, want the given one and two different ones", ids)
+	}
+	for _, m := range b.dead(3) {
+		if st := b.why(m); st.ID != ids[string(m.Body)] {
+			b.Errorf("%s is in the DLQ as %q, ran as %q", m.Body, st.ID, ids[string(m.Body)])
+		}
+		if (m.ID == "given") != (string(m.Body) == "one") {
+			b.Errorf("%s is in the DLQ with UUID %q", m.Body, m.ID)
+		}
+	}
+}
+
+func immediate(b *bench) {
+	p := quick(3)
+	p.Immediate, p.Backoff = 2, redeliver.Fixed(200*time.Millisecond)
+	b.start(Config{Policy: p}, decline)
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	b.wantRuns("a", 4)
+	b.buried(redeliver.ReasonExhausted, 4)
+	if told := heard[redeliver.RetryScheduled](b.journal); len(told) != 1 || told[0].State.Attempts != 3 {
+		b.Errorf("scheduled %+v, want one wait, after attempt 3", told)
+	}
+	b.noneEarlier(func(retry int) time.Duration {
+		if retry < 2 {
+			return 0
+		}
+		return 200 * time.Millisecond
+	}, "a")
+}
+
+// nackCounts runs without the middleware: the Router nacks.
+func nackCounts(b *bench) {
+	b.startAs(b.group, b.journal, Config{Policy: quick(2)}, decline)
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	b.wantRuns("a", 3)
+	b.noneEarlier(always(100*time.Millisecond), "a")
+	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, redeliver.ErrNacked.Error()) {
+		b.Errorf("the dead letter says %q, want that it was nacked", st.Error)
+	}
+}
+
+func nackDelay(b *bench) {
+	slow := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
+	b.startAs(b.group, b.journal, Config{Policy: slow, NackDelay: 300 * time.Millisecond}, decline)
+	b.put(named("a")...)
+	b.awaitEnds("a") // and not in an hour
+	b.wantRuns("a", 2)
+	b.noneEarlier(always(300*time.Millisecond), "a")
+}
+
+func postponed(b *bench) {
+	b.start(Config{Policy: quick(redeliver.NoRetries)}, func(*attempt) error {
+		if len(b.ran("a")) <= 3 {
+			return redeliver.Postpone(errDeclined)
+		}
+		return errDeclined
+	})
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	as := b.ran("a")
+	if len(as) != 4 {
+		b.Fatalf("%d attempts, want 3 that are postponed and one that is not", len(as))
+	}
+	for i, a := range as {
+		if a.State.Attempt() != 1 {
+			b.Errorf("run %d is attempt %d, want 1: nothing was counted", i+1, a.State.Attempt())
+		}
+		if (i > 0) == a.State.PostponedSince.IsZero() {
+			b.Errorf("run %d is said to be postponed since %s", i+1, a.State.PostponedSince)
+		}
+		if i > 0 && a.Began.Sub(as[i-1].Ended) < 100*time.Millisecond {
+			b.Errorf("run %d came %s after the one before it, want at least 100ms", i+1, a.Began.Sub(as[i-1].Ended))
+		}
+	}
+	if n := len(heard[redeliver.MessagePostponed](b.journal)); n != 3 {
+		b.Errorf("postponed %d times, want 3", n)
+	}
+	b.buried(redeliver.ReasonExhausted, 1)
+}

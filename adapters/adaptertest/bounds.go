@@ -1,0 +1,65 @@
+package adaptertest
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// bounds: promise 6, as far as it is in the headers.
+func bounds() []test {
+	return []test{
+		{name: "ALongErrorIsCut", body: longError},
+		{name: "CredentialsInURLsAreRemoved", body: credentials},
+	}
+}
+
+// longError: a header of a mebibyte is more than brokers take.
+func longError(b *bench) {
+	long := errors.New(strings.Repeat("no card 4711; ", 1<<20/14) + "the end")
+	b.start(Config{Policy: quick(1)}, func(*attempt) error { return long })
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	b.wantRuns("a", 2)
+	m := b.dead(1)[0]
+	size := 0
+	for _, h := range m.Ours {
+		size += len(h.Name) + len(h.Value)
+	}
+	if size > redeliver.MaxHeaderBytes {
+		b.Errorf("our headers are %d bytes, want at most %d", size, redeliver.MaxHeaderBytes)
+	}
+	st := b.why(m)
+	if n := len(st.Error); n > redeliver.MaxErrorText || n < redeliver.MaxErrorText/2 || !strings.HasPrefix(st.Error, "no card 4711") {
+		b.Errorf("the dead letter's error has %d bytes, want about %d: %.40q", n, redeliver.MaxErrorText, st.Error)
+	}
+	b.buriedAs(st, redeliver.ReasonExhausted, 2)
+}
+
+func credentials(b *bench) {
+	const secret = "hunter2"
+	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+		if a.State.Attempts > 0 && (strings.Contains(a.State.Error, secret) || !strings.Contains(a.State.Error, "db:5432")) {
+			b.Errorf("the handler is told %q", a.State.Error)
+		}
+		return errors.New("dial postgres://billing:" + secret + "@db:5432/cards: refused")
+	})
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	m := b.dead(1)[0]
+	for _, h := range m.Ours {
+		if strings.Contains(h.Value, secret) {
+			b.Errorf("the header %s says %q", h.Name, h.Value)
+		}
+	}
+	if st := b.why(m); !strings.Contains(st.Error, "db:5432/cards: refused") {
+		b.Errorf("the dead letter says %q, want the address without its password", st.Error)
+	}
+	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+		if strings.Contains(e.State.Error, secret) || e.State.LastFailed.After(time.Now()) {
+			b.Errorf("the sink was told %+v", e.State)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package adaptertest
+
+import (
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// crashes: a process can be killed at any instruction and nothing is lost.
+func crashes() []test {
+	return []test{
+		{name: "AKillMidHandlerLosesNothingAndCountsNothing", body: killMidHandler},
+		{name: "AKillMidWaitLosesNothing", body: killMidWait},
+		{name: "AMessageThatKillsItsProcessEndsAsCrashed", needs: "CountsCrashes", body: killer},
+	}
+}
+
+func killMidHandler(b *bench) {
+	const n = 10
+	msgs, ids := many(n)
+	msgs = append(msgs, Message{Body: []byte("without a UUID")})
+	p := b.start(Config{Policy: quick(3)}, func(*attempt) error {
+		<-b.Context().Done()
+		return nil
+	})
+	b.put(msgs...)
+	b.await("all handlers run", func() bool { return len(b.all()) == n+1 })
+	p.kill()
+	b.start(Config{Policy: quick(3)}, succeed)
+	b.awaitEnds(ids...)
+	var without []string
+	b.await("the one without a UUID is handled", func() bool {
+		without = nil
+		for _, a := range b.all() {
+			if string(a.Payload) == "without a UUID" {
+				without = append(without, a.State.ID)
+			}
+		}
+		return len(without) == 2
+	})
+	if without[0] != without[1] {
+		b.Errorf("the one without a UUID had the ids %q", without)
+	}
+	for _, a := range b.all() {
+		if a.State.Attempt() != 1 {
+			b.Errorf("%s ran as attempt %d, want 1: a crash is no attempt", a.State.ID, a.State.Attempt())
+		}
+	}
+	b.dead(0)
+}
+
+func killMidWait(b *bench) {
+	const n, delay = 50, 700 * time.Millisecond
+	msgs, ids := many(n)
+	p := redeliver.Policy{
+		MaxRetries: 1, Backoff: redeliver.Fixed(delay),
+		Levels: []time.Duration{200 * time.Millisecond, 500 * time.Millisecond},
+	}
+	was := b.start(Config{Policy: p}, decline)
+	b.put(msgs...)
+	awaitEvents[redeliver.RetryScheduled](b, n)
+	was.kill()
+	b.start(Config{Policy: p}, declineFirst(1))
+	b.await("every second attempt", func() bool {
+		committed, _ := b.ended()
+		return len(committed) == n
+	})
+	b.noneEarlier(always(delay), ids...)
+	for _, id := range ids {
+		// A duplicate of the first attempt is allowed: its ack may be lost.
+		for _, k := range numbers(b.ran(id)) {
+			if k > 2 {
+				b.Errorf("%s ran as attempt %d, want 2 at most", id, k)
+			}
+		}
+	}
+}
+
+// killer: its neighbours are under way when it kills the process, and are not
+// charged.
+func killer(b *bench) {
+	const crashes = 2
+	neighbours := []string{"n1", "n2", "n3", "n4", "n5"}
+	p := quick(3)
+	p.MaxCrashes = crashes
+	cfg := Config{Policy: p}
+	b.put(named(append([]string{"killer"}, neighbours...)...)...)
+	died := 0
+	for b.died(cfg, &died, append(neighbours, "killer")) {
+		// The first time it is not alone, so that it takes one more.
+		if died > 3*crashes+3 {
+			b.Fatalf("%d processes died of the killer, MaxCrashes is %d", died, crashes)
+		}
+	}
+	if died < crashes {
+		b.Errorf("it was buried after %d crashes, MaxCrashes is %d", died, crashes)
+	}
+	st := b.why(b.dead(1)[0])
+	b.buriedAs(st, redeliver.ReasonCrashed, 0)
+	if st.ID != "killer" {
+		b.Errorf("%s is in the DLQ, want the killer", st.ID)
+	}
+	for _, id := range neighbours {
+		for _, a := range b.ran(id) {
+			if a.State.Attempt() != 1 {
+				b.Errorf("%s ran as attempt %d, want 1: it killed nobody", id, a.State.Attempt())
+			}
+		}
+	}
+	b.Logf("report: %d processes died of one message, MaxCrashes is %d", died, crashes)
+}
+
+// died starts a process and tells whether the killer killed it. It did not when
+// all messages have ended.
+func (b *bench) died(cfg Config, times *int, ids []string) bool {
+	b.Helper()
+	before := len(b.ran("killer"))
+	p := b.start(cfg, func(a *attempt) error {
+		if a.State.ID == "killer" {
+			<-b.Context().Done()
+		}
+		return nil
+	})
+	killed, over := false, false
+	b.await("the killer runs, or all have ended", func() bool {
+		killed = len(b.ran("killer")) > before
+		committed, dead := b.ended()
+		over = true
+		for _, id := range ids {
+			over = over && committed[id]+dead[id] > 0
+		}
+		return killed || over
+	})
+	if !killed {
+		return false
+	}
+	p.kill()
+	*times++
+	return true
+}

@@ -1,0 +1,175 @@
+package adaptertest
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redeliver/redeliver"
+)
+
+// fidelity: promise 7.
+func fidelity() []test {
+	return []test{
+		{name: "AMessageIsWhatItWasAtEveryAttemptAndInTheDLQ", body: faithful},
+		{name: "TheHandlerNeverSeesOurHeaders", body: neverSeesOurs},
+	}
+}
+
+// strange are messages that a map of strings cannot hold, as far as the broker can.
+func strange(f Features) []Message {
+	binary := []byte{0, 0xff, 0xfe, 'x', 0}
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	msgs := []Message{
+		{ID: "plain", Body: []byte("v"), Headers: []Header{{"z", []byte("1")}, {"a", []byte("2")}}},
+		{ID: "empty", Body: []byte{}},
+		{ID: "binary", Body: every},
+		{ID: "large", Body: bytes.Repeat([]byte("0123456789abcdef"), 4<<10)}, // 64 KiB
+		{ID: "text", Body: []byte("grüße \u2028 <&>"), Headers: []Header{{"empty", []byte{}}, {"gruß", []byte("é\n\"")}, {"Upper-Case", []byte("x")}}},
+	}
+	if f.NullBody {
+		msgs = append(msgs, Message{ID: "null", Body: nil})
+	}
+	if f.BinaryHeaders {
+		msgs = append(msgs, Message{ID: "binary header", Body: []byte("v"), Headers: []Header{{"bin", binary}, {"every", every}}})
+	}
+	if f.DuplicateHeaders {
+		msgs = append(msgs, Message{ID: "duplicates", Body: []byte("v"), Headers: []Header{
+			{"z", []byte("1")}, {"a", []byte("2")}, {"z", []byte("3")}, {"z", []byte("1")}, {"b", []byte("4")},
+		}})
+	}
+	if f.KeyOrder {
+		msgs = append(msgs, Message{ID: "key", Key: []byte("k"), Body: []byte("v")}, Message{ID: "binary key", Key: binary, Body: []byte("v")})
+	}
+	return msgs
+}
+
+func faithful(b *bench) {
+	msgs := strange(b.h.Features)
+	ids := make([]string, len(msgs))
+	for i, m := range msgs {
+		ids[i] = m.ID
+	}
+	// One wait of one level, one with a hop and a hold.
+	p := redeliver.Policy{
+		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
+		Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
+	}
+	b.start(Config{Policy: p}, func(a *attempt) error {
+		// What a handler does to its message is not what is retried.
+		for i := range a.Msg.Payload {
+			a.Msg.Payload[i] = '!'
+		}
+		a.Msg.Payload = append(a.Msg.Payload, "more"...)
+		a.Msg.Metadata.Set("z", "changed")
+		a.Msg.Metadata.Set("new", "header")
+		return errDeclined
+	})
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	for _, m := range msgs {
+		b.wantRuns(m.ID, 3)
+		as := b.ran(m.ID)
+		for i, a := range as {
+			what := "attempt " + strconv.Itoa(i+1) + " of " + m.ID
+			b.same(what, a.Seen, m)
+			b.sameBody(what+" as Watermill's message", a.Payload, m.Body)
+			if a.UUID != m.ID {
+				b.Errorf("%s has UUID %q", what, a.UUID)
+			}
+			if !maps.Equal(a.Metadata, as[0].Metadata) || a.Metadata["new"] != "" {
+				b.Errorf("%s has metadata %q, the first attempt %q", what, a.Metadata, as[0].Metadata)
+			}
+			for _, h := range m.Headers {
+				// What is no text need not show in a map of strings.
+				if _, ok := a.Metadata[h.Name]; !ok && utf8.Valid(h.Value) {
+					b.Errorf("%s has metadata %q, want a %s in it", what, a.Metadata, h.Name)
+				}
+			}
+		}
+	}
+	for _, m := range b.dead(len(msgs)) {
+		id := b.why(m).ID
+		i := slices.Index(ids, id)
+		if i < 0 {
+			b.Errorf("a dead letter says that it is %q", id)
+			continue
+		}
+		b.same("the dead letter of "+id, m, msgs[i])
+	}
+}
+
+// same compares all that is the user's.
+func (b *bench) same(what string, got, want Message) {
+	b.Helper()
+	if got.ID != want.ID {
+		b.Errorf("%s has UUID %q, want %q", what, got.ID, want.ID)
+	}
+	if b.h.Features.KeyOrder && (!bytes.Equal(got.Key, want.Key) || (got.Key == nil) != (want.Key == nil)) {
+		b.Errorf("%s has key %s, want %s", what, show(got.Key), show(want.Key))
+	}
+	b.sameBody(what, got.Body, want.Body)
+	b.sameHeaders(what, got.Headers, want.Headers)
+}
+
+func (b *bench) sameBody(what string, got, want []byte) {
+	b.Helper()
+	if !bytes.Equal(got, want) || b.h.Features.NullBody && (got == nil) != (want == nil) {
+		b.Errorf("%s has body %s, want %s", what, show(got), show(want))
+	}
+}
+
+// sameHeaders compares headers: in order, where they have one.
+func (b *bench) sameHeaders(what string, got, want []Header) {
+	b.Helper()
+	g, w := texts(got), texts(want)
+	if !b.h.Features.DuplicateHeaders {
+		slices.Sort(g)
+		slices.Sort(w)
+	}
+	if !slices.Equal(g, w) {
+		b.Errorf("%s has headers %s, want %s", what, strings.Join(g, " "), strings.Join(w, " "))
+	}
+}
+
+func texts(hs []Header) []string {
+	ts := make([]string, len(hs))
+	for i, h := range hs {
+		ts[i] = strconv.Quote(h.Name) + "=" + strconv.Quote(string(h.Value))
+	}
+	return ts
+}
+
+func show(v []byte) string {
+	if v == nil {
+		return "null"
+	}
+	return strconv.Quote(redeliver.Cut(string(v), 80)) + " of " + strconv.Itoa(len(v)) + " bytes"
+}
+
+func neverSeesOurs(b *bench) {
+	b.start(Config{Policy: quick(2)}, declineFirst(2))
+	b.put(Message{ID: "a", Body: []byte("v"), Headers: []Header{{"mine", []byte("1")}}}, Message{ID: "b", Body: []byte("v")})
+	b.awaitEnds("a", "b")
+	for _, a := range b.all() {
+		for name := range a.Metadata {
+			if strings.HasPrefix(name, redeliver.HeaderPrefix) {
+				b.Errorf("attempt %d of %s has our header %s in its metadata", a.State.Attempt(), a.State.ID, name)
+			}
+		}
+		for _, h := range a.Seen.Headers {
+			if strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
+				b.Errorf("attempt %d of %s has our header %s in its record", a.State.Attempt(), a.State.ID, h.Name)
+			}
+		}
+	}
+	b.wantRuns("a", 3)
+	b.wantRuns("b", 3)
+}

@@ -1,0 +1,48 @@
+package adaptertest
+
+import (
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// levels: a deploy with another policy strands nothing (DESIGN 5).
+func levels() []test {
+	return []test{
+		{name: "WhatWaitsUnderAnOlderPolicyComesBack", body: olderPolicy},
+		{name: "WhatWaitsOnALongerLevelComesBackToAShorterLadder", body: shorterLadder},
+	}
+}
+
+func olderPolicy(b *bench) {
+	redeploy(b, 700*time.Millisecond,
+		[]time.Duration{300 * time.Millisecond, 600 * time.Millisecond},
+		[]time.Duration{100 * time.Millisecond})
+}
+
+func shorterLadder(b *bench) {
+	redeploy(b, 1200*time.Millisecond,
+		[]time.Duration{time.Second},
+		[]time.Duration{200 * time.Millisecond, time.Hour})
+}
+
+// redeploy closes a service whose messages wait, and opens one with other levels.
+func redeploy(b *bench, delay time.Duration, was, is []time.Duration) {
+	const n = 50
+	msgs, ids := many(n)
+	old := b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(delay), Levels: was}}, decline)
+	b.put(msgs...)
+	awaitEvents[redeliver.RetryScheduled](b, n)
+	old.close()
+	b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour), Levels: is}}, succeed)
+	b.awaitEnds(ids...)
+	for _, id := range ids {
+		b.wantRuns(id, 2)
+	}
+	b.noneEarlier(always(delay), ids...)
+	b.dueAsDecided(ids...)
+	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+		b.Errorf("headers of an older policy are not believed: %+v", found[0])
+	}
+	b.dead(0)
+}

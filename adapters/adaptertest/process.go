@@ -1,0 +1,158 @@
+package adaptertest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// handler is the kit's kind of handler.
+type handler func(*attempt) error
+
+func succeed(*attempt) error { return nil }
+func decline(*attempt) error { return errDeclined }
+
+// declineFirst fails the first n attempts of a message.
+func declineFirst(n int) handler {
+	return func(a *attempt) error {
+		if a.State.Attempts < n {
+			return errDeclined
+		}
+		return nil
+	}
+}
+
+// process is one service with a Router around a handler.
+type process struct {
+	b       *bench
+	journal *journal
+	svc     Service
+	handler handler
+	killed  atomic.Bool
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the Router has ended
+}
+
+// start opens a service of the first group and returns when it has subscribed.
+func (b *bench) start(cfg Config, h handler) *process {
+	b.Helper()
+	return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
+}
+
+// startAs is start for one of many groups, and with other middlewares.
+func (b *bench) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
+	b.Helper()
+	p := &process{b: b, journal: j, handler: h, done: make(chan struct{})}
+	p.svc = b.open(group, cfg, p)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience / 4}, watermill.NopLogger{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	router.AddMiddleware(mws...)
+	router.AddConsumerHandler("h", b.origin, p.svc.Subscriber(), p.handle)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	failed := make(chan error, 1)
+	go func() {
+		defer close(p.done)
+		if err := router.Run(ctx); err != nil {
+			failed <- err
+		}
+	}()
+	b.Cleanup(func() { p.end() })
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	select {
+	case <-router.Running():
+	case err := <-failed:
+		b.Fatalf("the router ended: %v", err)
+	case <-deadline.C:
+		b.Fatalf("not subscribed within %s", Patience)
+	}
+	return p
+}
+
+// open opens a service that is closed at the end of the test.
+func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
+	b.Helper()
+	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = time.Second // nothing of the kit takes longer that is to end at all
+	}
+	svc, err := b.h.Open(b.T, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		_ = svc.Close(ctx) // a test that minds closes it itself
+	})
+	return svc
+}
+
+// Event implements [redeliver.Sink].
+func (p *process) Event(e redeliver.Event) {
+	if !p.killed.Load() {
+		p.journal.change(func() { p.journal.events = append(p.journal.events, e) })
+	}
+}
+
+// handle is what the Router calls.
+func (p *process) handle(msg *message.Message) error {
+	if p.killed.Load() {
+		return nil // nobody is there any more, and nobody hears the answer
+	}
+	st, ok := redeliver.FromContext(msg.Context())
+	if !ok {
+		p.b.Errorf("the context of message %s has no state of redeliver", msg.UUID)
+	}
+	a := &attempt{
+		State: st, Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata),
+		Seen: p.b.h.Seen(msg), Began: time.Now(), Process: p,
+	}
+	if a.Began.Before(st.Due) {
+		p.b.Errorf("attempt %d of %s began %s before it was due", st.Attempt(), st.ID, st.Due.Sub(a.Began))
+	}
+	p.journal.change(func() { p.journal.attempts = append(p.journal.attempts, a) })
+	defer func() { p.journal.change(func() { a.Ended = time.Now() }) }()
+	return p.handler(a)
+}
+
+// kill ends the process as SIGKILL would.
+func (p *process) kill() {
+	p.svc.Kill()
+	p.killed.Store(true)
+}
+
+// close ends the process in order: first the Router, then the service.
+func (p *process) close() {
+	p.b.Helper()
+	p.end()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	if err := p.svc.Close(ctx); err != nil {
+		p.b.Errorf("closing: %v", err)
+	}
+}
+
+// end ends the Router.
+func (p *process) end() {
+	p.b.Helper()
+	p.stop()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	select {
+	case <-p.done:
+	case <-deadline.C:
+		p.b.Errorf("the router has not ended within %s", Patience)
+	}
+}

@@ -1,0 +1,100 @@
+package adaptertest
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// publishing: what a handler produces, and what is published for later.
+func publishing() []test {
+	return []test{
+		{name: "APublishThatFailsIsAnAttemptThatFailed", body: publishInside},
+		{name: "ADelayedPublishComesWhenItIsDueAndNotEarly", body: delayed},
+		{name: "ADelayThatCannotBeHeldIsRefused", body: delayedTooLong},
+	}
+}
+
+// refusing is a publisher whose topic takes nothing.
+type refusing struct{ calls atomic.Int32 }
+
+func (p *refusing) Publish(string, ...*message.Message) error {
+	p.calls.Add(1)
+	return errors.New("no such topic")
+}
+
+func (p *refusing) Close() error { return nil }
+
+func publishInside(b *bench) {
+	pub := &refusing{}
+	inside := middleware.PublishInside(pub, "invoices")(func(msg *message.Message) ([]*message.Message, error) {
+		return message.Messages{message.NewMessage("of "+msg.UUID, nil)}, nil
+	})
+	b.start(Config{Policy: quick(2)}, func(a *attempt) error {
+		_, err := inside(a.Msg)
+		return err
+	})
+	b.put(named("a")...)
+	b.awaitEnds("a")
+	b.wantRuns("a", 3)
+	if n := pub.calls.Load(); n != 3 {
+		b.Errorf("published %d times, want once for each attempt", n)
+	}
+	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "no such topic") || !strings.Contains(st.Error, "invoices") {
+		b.Errorf("the dead letter says %q, want which topic refused and why", st.Error)
+	}
+}
+
+func delayed(b *bench) {
+	p := b.start(Config{Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}}, succeed)
+	asked := make(map[string]time.Time)
+	var msgs []*message.Message
+	var ids []string
+	for _, ms := range []int{0, 20, 100, 250, 700, 1300} {
+		wait := time.Duration(ms) * time.Millisecond
+		id := "in " + wait.String()
+		msg := message.NewMessage(id, []byte(id))
+		asked[id] = time.Now().Add(wait)
+		if wait > 0 {
+			delay.Message(msg, delay.For(wait))
+		}
+		msgs, ids = append(msgs, msg), append(ids, id)
+	}
+	if err := p.svc.Publisher().Publish(b.origin, msgs...); err != nil {
+		b.Fatal(err)
+	}
+	b.awaitEnds(ids...)
+	for _, id := range ids {
+		b.wantRuns(id, 1)
+		for _, a := range b.ran(id) {
+			if a.Began.Before(asked[id]) {
+				b.Errorf("%s came %s early", id, asked[id].Sub(a.Began))
+			}
+			if a.UUID != id || string(a.Payload) != id || a.State.Error != "" {
+				b.Errorf("%s came as %s, %q, with the error %q", id, a.UUID, a.Payload, a.State.Error)
+			}
+		}
+	}
+	b.dead(0)
+}
+
+func delayedTooLong(b *bench) {
+	p := b.start(Config{Policy: quick(1)}, succeed)
+	msg := message.NewMessage("too late", []byte("v"))
+	delay.Message(msg, delay.For(redeliver.MaxWait+24*time.Hour))
+	if err := p.svc.Publisher().Publish(b.origin, msg); !errors.Is(err, redeliver.ErrUnschedulable) {
+		b.Errorf("publishing: %v, want that it is unschedulable", err)
+	}
+	if err := p.svc.Publisher().Publish(b.origin, message.NewMessage("now", []byte("now"))); err != nil {
+		b.Fatal(err)
+	}
+	b.awaitEnds("now")
+	b.wantRuns("too late", 0)
+}

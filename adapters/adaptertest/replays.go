@@ -1,0 +1,62 @@
+package adaptertest
+
+import "github.com/redeliver/redeliver"
+
+// replays: a dead letter that is sent back reaches the group that failed it.
+func replays() []test {
+	return []test{
+		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *bench) { replay(b, true) }},
+		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersRunsAsNew", body: func(b *bench) { replay(b, false) }},
+	}
+}
+
+func replay(b *bench, headers bool) {
+	msgs, _ := many(5)
+	if headers { // they alone know its id
+		msgs = append(msgs, Message{Body: []byte("without a UUID")})
+	}
+	fixed := make(chan struct{})
+	b.start(Config{Policy: quick(1)}, func(*attempt) error {
+		select {
+		case <-fixed:
+			return nil
+		default:
+			return errDeclined
+		}
+	})
+	b.put(msgs...)
+	awaitEvents[redeliver.DeadLettered](b, len(msgs))
+	dead := b.dead(len(msgs))
+	bodies := make(map[string]Message) // by id
+	for i, m := range dead {
+		bodies[b.why(m).ID] = Message{ID: m.ID, Body: m.Body}
+		if !headers {
+			dead[i].Ours = nil
+		}
+	}
+	close(fixed)
+	b.h.PutBack(b.T, b.origin, b.group, dead...)
+	b.await("the dead letters run again and are committed", func() bool {
+		committed, _ := b.ended()
+		for id := range bodies {
+			if committed[id] == 0 {
+				return false
+			}
+		}
+		return len(bodies) == len(msgs)
+	})
+	for id, m := range bodies {
+		as := b.ran(id)
+		if len(as) != 3 {
+			b.Errorf("%s ran %d times, want twice and once more", id, len(as))
+			continue
+		}
+		b.same("the replay of "+id, as[2].Seen, m)
+		if st := as[2].State; st.Group != b.group || !headers && st.Attempt() != 1 {
+			b.Errorf("%s ran again as attempt %d of group %q", id, st.Attempt(), st.Group)
+		}
+	}
+	if found := heard[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
+		b.Errorf("a dead letter's own headers are not believed: %+v", found[0])
+	}
+}

@@ -1,0 +1,150 @@
+package adaptertest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// settling: DESIGN 4.2, 4.4, 4.7 and the promises 1 and 2.
+func settling() []test {
+	return []test{
+		{name: "SuccessIsCommittedAndWritesNothing", body: successIsCommitted},
+		{name: "EveryMessageEndsInExactlyOnePlace", body: exactlyOnePlace},
+		{name: "WhileNothingTakesARetryOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, Waits) }},
+		{name: "WhileTheDLQTakesNothingOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, DLQ) }},
+		{name: "ARetryThatNobodyTookIsStillUnacked", needs: "Refuse", body: func(b *bench) { unackedWhileRefused(b, Waits) }},
+		{name: "ADeadLetterThatNobodyTookIsStillUnacked", needs: "Refuse", body: func(b *bench) { unackedWhileRefused(b, DLQ) }},
+	}
+}
+
+func successIsCommitted(b *bench) {
+	msgs, ids := many(10)
+	p := b.start(Config{Policy: quick(3)}, succeed)
+	b.put(b.underOneKey(msgs)...)
+	b.awaitEnds(ids...)
+	p.close()
+	// What was not acked would come again, before the last.
+	b.start(Config{Policy: quick(3)}, succeed)
+	b.put(b.underOneKey(named("last"))...)
+	b.awaitEnds("last")
+	for _, id := range append(ids, "last") {
+		b.wantRuns(id, 1)
+	}
+	if n := len(heard[redeliver.RetryScheduled](b.journal)) + len(heard[redeliver.MessagePostponed](b.journal)); n > 0 {
+		b.Errorf("%d messages wait although nothing failed", n)
+	}
+	b.dead(0)
+}
+
+func exactlyOnePlace(b *bench) {
+	const n = 60
+	msgs, ids := many(n)
+	fate := func(id string) int { return slices.Index(ids, id) % 3 }
+	b.start(Config{Policy: quick(2)}, func(a *attempt) error {
+		if fate(a.State.ID) > a.State.Attempts || fate(a.State.ID) == 2 {
+			return errDeclined
+		}
+		return nil
+	})
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	committed, dead := b.ended()
+	for _, id := range ids {
+		want := fate(id) + 1
+		if fate(id) == 2 {
+			want = 3 // all that there are
+		}
+		b.wantRuns(id, want)
+		if fate(id) == 2 && (committed[id] != 0 || dead[id] != 1) || fate(id) < 2 && (committed[id] != 1 || dead[id] != 0) {
+			b.Errorf("%s was committed %d times and dead-lettered %d times, its fate was %d", id, committed[id], dead[id], fate(id))
+		}
+	}
+	resting := make(map[string]int)
+	for _, m := range b.dead(n / 3) {
+		resting[string(m.Body)]++
+	}
+	for _, id := range ids {
+		if fate(id) == 2 && resting[id] != 1 {
+			b.Errorf("%s is in the DLQ %d times", id, resting[id])
+		}
+	}
+}
+
+// whileRefused: the handler does not run again, no other message is begun, and
+// afterwards all goes on.
+func whileRefused(b *bench, place Place) {
+	retries, runs := 1, 2
+	if place == DLQ {
+		retries, runs = redeliver.NoRetries, 1
+	}
+	b.start(Config{Policy: quick(retries), SendTimeout: time.Second}, decline)
+	restore := b.h.Refuse(b.T, b.origin, b.group, place)
+	b.put(named("refused")...)
+	awaitEvents[redeliver.PublishFailed](b, 2)
+	b.put(named("next")...)
+	tries := awaitEvents[redeliver.PublishFailed](b, 4)
+	for _, f := range tries {
+		if f.State.ID != "refused" || f.Err == nil || f.Where == "" {
+			b.Errorf("refused: %+v", f)
+		}
+	}
+	for _, a := range b.all() {
+		if a.State.ID != "refused" || a.State.Attempt() != 1 {
+			b.Errorf("attempt %d of %s ran while the broker took nothing", a.State.Attempt(), a.State.ID)
+		}
+	}
+	b.wantRuns("refused", 1)
+	restore()
+	b.awaitEnds("refused", "next")
+	// What was not confirmed may be there even so: a copy is no harm, a further
+	// first attempt is.
+	resting := make(map[string]bool)
+	for _, m := range b.h.Dead(b.T, b.origin, b.group, 2) {
+		resting[b.why(m).ID] = true
+	}
+	for _, id := range []string{"refused", "next"} {
+		ns := numbers(b.ran(id))
+		first := len(ns)
+		ns = slices.Compact(ns)
+		if !slices.Equal(ns, upTo(runs)) || runs == 1 && first != 1 {
+			b.Errorf("%s ran as attempts %v, want %v", id, numbers(b.ran(id)), upTo(runs))
+		}
+		if !resting[id] {
+			b.Errorf("%s is not in the DLQ", id)
+		}
+	}
+}
+
+// unackedWhileRefused: another process gets the message, so the broker still had it.
+func unackedWhileRefused(b *bench, place Place) {
+	retries, runs := 1, 2
+	if place == DLQ {
+		retries, runs = redeliver.NoRetries, 1
+	}
+	msgs, ids := many(5)
+	p := b.start(Config{Policy: quick(retries), SendTimeout: time.Second}, decline)
+	restore := b.h.Refuse(b.T, b.origin, b.group, place)
+	b.put(msgs...)
+	awaitEvents[redeliver.PublishFailed](b, 2)
+	p.kill()
+	before := len(b.all())
+	restore()
+	b.start(Config{Policy: quick(retries)}, decline)
+	b.awaitEnds(ids...)
+	first := make(map[string]bool)
+	for _, a := range b.all()[before:] {
+		if a.State.Attempt() == 1 {
+			first[a.State.ID] = true
+		}
+	}
+	for _, id := range ids {
+		if !first[id] {
+			b.Errorf("%s was not delivered again as attempt 1", id)
+		}
+		if ns := numbers(b.ran(id)); !slices.Contains(ns, runs) || slices.Max(ns) > runs {
+			b.Errorf("%s ran as attempts %v, want %d at most", id, ns, runs)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// shutdowns: a deadline, after which unfinished work stays unacked (promise 6).
+func shutdowns() []test {
+	return []test{
+		{name: "HandlersMayFinishWhenTheServiceCloses", body: mayFinish},
+		{name: "AnAttemptCutShortByACloseIsNotCounted", body: cutShort},
+		{name: "CloseIsBoundedAndIdempotent", body: closeIsBounded},
+		{name: "AProcessThatLeavesItsGroupTakesNothingAlong", body: leaves},
+		{name: "ClosingASubscriberOrPublisherClosesNotTheService", body: closesNotTheService},
+	}
+}
+
+func mayFinish(b *bench) {
+	const n = 5
+	msgs, ids := many(n)
+	p := b.start(Config{Policy: quick(3), DrainTimeout: Patience / 3}, func(a *attempt) error {
+		work := time.NewTimer(300 * time.Millisecond)
+		defer work.Stop()
+		select {
+		case <-work.C:
+			return nil
+		case <-a.Msg.Context().Done():
+			return context.Cause(a.Msg.Context())
+		}
+	})
+	b.put(msgs...)
+	b.await("all handlers run", func() bool { return len(b.all()) == n })
+	p.close()
+	committed, _ := b.ended()
+	b.start(Config{Policy: quick(3)}, succeed)
+	b.put(named("last")...)
+	b.awaitEnds(append(ids, "last")...)
+	for _, id := range ids {
+		if committed[id] != 1 {
+			b.Errorf("%s was committed %d times when the service was closed", id, committed[id])
+		}
+		b.wantRuns(id, 1)
+	}
+}
+
+func cutShort(b *bench) {
+	// What is done behind an unfinished message must not take that along.
+	behind, ids := many(10)
+	p := b.start(Config{Policy: quick(2), DrainTimeout: 200 * time.Millisecond}, func(a *attempt) error {
+		switch {
+		case slices.Contains(ids, a.State.ID):
+			return nil
+		case a.State.ID == "second" && a.State.Attempts == 0:
+			return errDeclined
+		}
+		b.awaitContext(a)
+		return errors.New("cut short")
+	})
+	b.put(append(named("first", "second"), behind...)...)
+	b.awaitEnds(ids...)
+	b.await("both are under way", func() bool { return len(b.ran("first")) == 1 && len(b.ran("second")) == 2 })
+	p.close()
+	b.start(Config{Policy: quick(2)}, succeed)
+	b.awaitEnds("first", "second")
+	for id, want := range map[string][]int{"first": {1, 1}, "second": {1, 2, 2}} {
+		if got := numbers(b.ran(id)); !slices.Equal(got, want) {
+			b.Fatalf("%s ran as attempts %v, want %v", id, got, want)
+		}
+		for _, a := range b.ran(id) {
+			if a.State.Error == "cut short" {
+				b.Errorf("attempt %d of %s is told that it failed", a.State.Attempt(), id)
+			}
+		}
+	}
+	for _, a := range heard[redeliver.Abandoned](b.journal) {
+		if a.State.ID != "first" && a.State.ID != "second" {
+			b.Errorf("abandoned: %+v", a)
+		}
+	}
+	b.dead(0)
+}
+
+func closeIsBounded(b *bench) {
+	const drain = 200 * time.Millisecond
+	svc := b.open(b.group, Config{Policy: quick(1), DrainTimeout: drain}, redeliver.SinkFunc(func(redeliver.Event) {}))
+	out, err := svc.Subscriber().Subscribe(context.Background(), b.origin)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.put(named("a")...)
+	msg := b.receive(out)
+	for i := range 2 { // nobody ever answers the message
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		began := time.Now()
+		if err := svc.Close(ctx); err != nil {
+			b.Errorf("close %d: %v", i+1, err)
+		}
+		if took := time.Since(began); took > Patience/2 {
+			b.Errorf("close %d took %s with a drain timeout of %s", i+1, took, drain)
+		}
+		cancel()
+	}
+	if msg.Context().Err() == nil {
+		b.Errorf("the context of a message that is given up is alive")
+	}
+	select {
+	case _, open := <-out:
+		if open {
+			b.Errorf("a message after the close")
+		}
+	default:
+		b.Errorf("the subscription goes on after the close")
+	}
+	if _, err := svc.Subscriber().Subscribe(context.Background(), b.origin); err == nil {
+		b.Errorf("a closed service subscribes")
+	}
+	if err := svc.Publisher().Publish(b.origin, message.NewMessage("late", nil)); err == nil {
+		b.Errorf("a closed service publishes")
+	}
+	msg.Ack() // too late
+	b.start(Config{Policy: quick(1)}, succeed)
+	b.awaitEnds("a")
+	b.wantRuns("a", 1)
+}
+
+// receive takes one message from a subscription.
+func (b *bench) receive(out <-chan *message.Message) *message.Message {
+	b.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	select {
+	case msg, ok := <-out:
+		if !ok {
+			b.Fatal("the subscription has ended")
+		}
+		return msg
+	case <-deadline.C:
+		b.Fatalf("no message within %s", Patience)
+	}
+	return nil
+}
+
+// leaves: two processes of a group, one of which ends while messages run and wait.
+func leaves(b *bench) {
+	const n = 60
+	msgs, ids := many(n)
+	p := quick(3)
+	p.Backoff = redeliver.Fixed(300 * time.Millisecond)
+	one := b.start(Config{Policy: p, MaxInFlight: 5}, declineFirst(1))
+	b.start(Config{Policy: p, MaxInFlight: 5}, declineFirst(1))
+	b.put(msgs...)
+	awaitEvents[redeliver.RetryScheduled](b, n/3)
+	one.close()
+	b.awaitEnds(ids...)
+	b.noneEarlier(always(300*time.Millisecond), ids...)
+	_, dead := b.ended()
+	for _, id := range ids {
+		if ns := numbers(b.ran(id)); !slices.Contains(ns, 2) || slices.Max(ns) > 2 || dead[id] > 0 {
+			b.Errorf("%s ran as attempts %v, want 1 and 2", id, ns)
+		}
+	}
+	b.dead(0)
+}
+
+// closesNotTheService: a Router closes what it was given while its handlers run.
+func closesNotTheService(b *bench) {
+	p := b.start(Config{Policy: quick(1)}, decline)
+	pub := p.svc.Publisher()
+	for range 2 {
+		if err := errors.Join(pub.Close(), p.svc.Subscriber().Close()); err != nil {
+			b.Error(err)
+		}
+	}
+	if err := pub.Publish(b.origin, message.NewMessage("published", []byte("v"))); err != nil {
+		b.Errorf("what a handler produces at the end is lost: %v", err)
+	}
+	b.put(named("a")...)
+	b.awaitEnds("a", "published")
+	b.wantRuns("a", 2)
+	b.dead(2)
+}

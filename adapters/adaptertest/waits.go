@@ -1,0 +1,166 @@
+package adaptertest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// waits: promise 4. That no attempt begins before State.Due is checked in every
+// test of the kit; here is what State.Due must be.
+func waits() []test {
+	return []test{
+		{name: "ManyMessagesAreNeverEarly", body: neverEarly},
+		{name: "AWaitOfManyHopsIsNeverEarly", body: hops},
+		{name: "AWaitLongerThanAllLevelsTogetherIsNeverEarly", body: farHops},
+		{name: "AWaitBelowTheSmallestLevelIsHeld", body: held},
+		{name: "JitterIsTheMessagesOwn", body: jitter},
+		{name: "GroupsDoNotSeeEachOthersRetries", needs: "ManyGroups", groups: 2, body: groups},
+	}
+}
+
+func neverEarly(b *bench) {
+	const n = 200
+	msgs, ids := many(n)
+	p := redeliver.Policy{
+		MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 60 * time.Millisecond, Max: 240 * time.Millisecond},
+		Levels: []time.Duration{60 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond},
+	}
+	b.start(Config{Policy: p}, decline)
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	for _, id := range ids {
+		b.wantRuns(id, 4)
+	}
+	b.noneEarlier(func(retry int) time.Duration {
+		d, _ := p.Backoff.Delay(retry, 0)
+		return d
+	}, ids...)
+	b.dueAsDecided(ids...)
+	b.dead(n)
+}
+
+// dueAsDecided checks that a message carries the due time that was decided for
+// it, through all hops: at most rounded up to the millisecond.
+func (b *bench) dueAsDecided(ids ...string) {
+	b.Helper()
+	type nth struct {
+		id string
+		n  int
+	}
+	decided := make(map[nth]time.Time)
+	b.await("every retry was told of", func() bool {
+		for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+			decided[nth{r.State.ID, r.State.Attempts}] = r.State.Due
+		}
+		for _, id := range ids {
+			for _, a := range b.ran(id) {
+				if _, ok := decided[nth{id, a.State.Attempts}]; !ok && a.State.Attempts > 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	for _, id := range ids {
+		for _, a := range b.ran(id) {
+			if due := decided[nth{id, a.State.Attempts}]; a.State.Attempts > 0 && (a.State.Due.Before(due) || a.State.Due.Sub(due) > time.Millisecond) {
+				b.Errorf("attempt %d of %s was to be at %s and carries %s", a.State.Attempt(), id, due, a.State.Due)
+			}
+		}
+	}
+}
+
+func hops(b *bench) {
+	wait(b, 1300*time.Millisecond, 100*time.Millisecond, time.Second)
+}
+
+func farHops(b *bench) {
+	wait(b, 750*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
+}
+
+// held: on the level it would take an hour.
+func held(b *bench) {
+	wait(b, 50*time.Millisecond, time.Hour)
+}
+
+// wait fails messages once, with one delay on the given levels.
+func wait(b *bench, delay time.Duration, on ...time.Duration) {
+	msgs, ids := many(20)
+	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: on}
+	b.start(Config{Policy: p}, declineFirst(1))
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	for _, id := range ids {
+		b.wantRuns(id, 2)
+	}
+	b.noneEarlier(always(delay), ids...)
+	b.dueAsDecided(ids...)
+	for _, h := range heard[redeliver.Hopped](b.journal) {
+		if h.From == "" || h.To == "" || !slices.Contains(ids, h.State.ID) {
+			b.Errorf("hopped: %+v", h)
+		}
+	}
+	if found := heard[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
+		b.Errorf("our own headers are not believed: %+v", found[0])
+	}
+	b.dead(0)
+}
+
+func jitter(b *bench) {
+	const n, base = 40, 200 * time.Millisecond
+	msgs, ids := many(n)
+	p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base}, Levels: []time.Duration{base}}
+	b.start(Config{Policy: p}, declineFirst(1))
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	b.noneEarlier(always(base), ids...)
+	b.dueAsDecided(ids...)
+	delays := make(map[time.Duration]bool)
+	for _, r := range heard[redeliver.RetryScheduled](b.journal) {
+		delays[r.Delay] = true
+		if r.Delay < base || r.Delay >= 2*base {
+			b.Errorf("%s waits %s, want from %s to %s", r.State.ID, r.Delay, base, 2*base)
+		}
+		if again := p.Decide(redeliver.State{ID: r.State.ID}, errDeclined, time.Now()); again.Delay != r.Delay {
+			b.Errorf("%s waits %s, a duplicate of it %s", r.State.ID, r.Delay, again.Delay)
+		}
+	}
+	if len(delays) < n/2 {
+		b.Errorf("%d messages share %d delays", n, len(delays))
+	}
+}
+
+func groups(b *bench) {
+	const n = 20
+	msgs, ids := many(n)
+	other := newJournal()
+	b.start(Config{Policy: quick(2)}, decline)
+	b.startAs(b.groups[1], other, Config{Policy: quick(2)}, succeed, middleware.Retry())
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	committed := func() map[string]int { c, _ := other.ended(); return c }
+	other.await(b.T, "the other group handles all", func() bool { return len(committed()) == n })
+	// Nothing of the first group's is still under way; its dead letters are not
+	// the other's either.
+	b.put(named("last")...)
+	b.awaitEnds("last")
+	other.await(b.T, "the other group handles the last", func() bool { return committed()["last"] == 1 })
+	for _, a := range other.all() {
+		if a.State.Group != b.groups[1] || a.State.Attempt() != 1 {
+			b.Errorf("group %s got attempt %d of %s, of group %s", b.groups[1], a.State.Attempt(), a.State.ID, a.State.Group)
+		}
+	}
+	for _, id := range ids {
+		b.wantRuns(id, 3)
+		if c := len(other.ran(id)); c != 1 {
+			b.Errorf("group %s ran %s %d times", b.groups[1], id, c)
+		}
+	}
+	b.dead(n + 1)
+	if dead := b.h.Dead(b.T, b.origin, b.groups[1], 0); len(dead) > 0 {
+		b.Errorf("%d messages are in the DLQ of a group that failed nothing", len(dead))
+	}
+}

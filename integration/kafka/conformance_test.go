@@ -1,0 +1,16 @@
+package kafka_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+func TestConformance(t *testing.T) {
+	begin := time.Now()
+	adaptertest.Run(t, kafkatest.New(t, brokers.RequireKafka(t), nil))
+	t.Logf("report: the conformance kit on kafka: %.1f s", time.Since(begin).Seconds())
+}

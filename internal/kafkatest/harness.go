@@ -1,0 +1,254 @@
+// Package kafkatest is adapters/kafka as a harness of the conformance kit. The
+// in-process Kafka and the real one share it, from two modules.
+package kafkatest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"hash/fnv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// Features are what Kafka can do.
+var Features = adaptertest.Features{
+	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
+	CountsCrashes: false, ManyGroups: true, Refuse: true,
+}
+
+// partitions is small: a run of the kit has some hundred topics.
+const partitions = 2
+
+// session is how long a killed member may be missed. Longer than a machine that
+// runs many tests at once keeps a heartbeat waiting.
+const session = 3 * time.Second
+
+// Refuse makes the broker refuse records for the topics whose names begin so,
+// until restore is called. Where it is nil, who writes them loses its connection.
+type Refuse func(prefix string) (restore func())
+
+// New is the harness for the Kafka at addrs. It must not outlive tb.
+func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
+	tb.Helper()
+	k := &harness{addrs: addrs, guard: &guard{}}
+	if refuse == nil {
+		refuse = k.guard.refuse
+	}
+	k.client = k.connect(tb, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	k.admin = kadm.NewClient(k.client)
+	return adaptertest.Harness{
+		Name: "Kafka", Features: Features,
+		Origin: k.origin, Open: k.open, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
+		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
+			if what == adaptertest.DLQ {
+				return refuse(origin + "." + group + ".dlq")
+			}
+			return refuse(origin + "." + group + ".retry") // and the levels behind it
+		},
+	}
+}
+
+type harness struct {
+	addrs  []string
+	guard  *guard
+	client *kgo.Client // knows nothing of redeliver
+	admin  *kadm.Client
+}
+
+func (k *harness) connect(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
+	tb.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(k.addrs...)}, opts...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(cl.Close)
+	return cl
+}
+
+func (k *harness) origin(tb testing.TB, n int) (string, []string) {
+	tb.Helper()
+	origin := "orders-" + strings.ToLower(rand.Text()[:12])
+	made, err := k.admin.CreateTopic(tb.Context(), partitions, -1, nil, origin)
+	if err = errors.Join(err, made.Err); err != nil {
+		tb.Fatalf("creating topic %s: %v", origin, err)
+	}
+	groups := []string{"billing-" + origin, "mail-" + origin}
+	return origin, groups[:n]
+}
+
+func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	line := &line{guard: k.guard}
+	sc := sarama.NewConfig()
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sc.Consumer.Group.Session.Timeout = session
+	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
+	c, err := kafka.Open(context.Background(), kafka.Config{
+		Brokers: k.addrs, Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight,
+		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
+		RetryPartitions: partitions, Marshaler: marshaler{}, Sarama: sc,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return service{c, line}, nil
+}
+
+// marshaler refuses what the kit says no decoder takes.
+type marshaler struct{ kafka.DefaultMarshaler }
+
+func (m marshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
+	if bytes.Equal(rec.Value, []byte(adaptertest.Undecodable)) {
+		return nil, errors.New("no such schema")
+	}
+	return m.DefaultMarshaler.Unmarshal(rec)
+}
+
+type service struct {
+	*kafka.Client
+	line *line
+}
+
+func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
+func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
+
+// Kill cuts all connections, so that the broker misses the member.
+func (s service) Kill() { s.line.cut() }
+
+func (k *harness) put(tb testing.TB, origin string, msgs ...adaptertest.Message) {
+	tb.Helper()
+	k.write(tb, origin, msgs)
+}
+
+func (k *harness) putBack(tb testing.TB, origin, group string, msgs ...adaptertest.Message) {
+	tb.Helper()
+	k.write(tb, origin+"."+group+".retry", msgs)
+}
+
+func (k *harness) write(tb testing.TB, topic string, msgs []adaptertest.Message) {
+	tb.Helper()
+	recs := make([]*kgo.Record, len(msgs))
+	for i, m := range msgs {
+		recs[i] = record(m)
+		recs[i].Topic, recs[i].Partition = topic, int32(i%partitions)
+		if m.Key != nil {
+			h := fnv.New32a()
+			_, _ = h.Write(m.Key)
+			recs[i].Partition = int32(h.Sum32() % partitions)
+		}
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	defer cancel()
+	if err := k.client.ProduceSync(ctx, recs...).FirstErr(); err != nil {
+		tb.Fatalf("writing to %s: %v", topic, err)
+	}
+}
+
+func record(m adaptertest.Message) *kgo.Record {
+	rec := &kgo.Record{Key: m.Key, Value: m.Body}
+	if m.ID != "" {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: kafka.UUIDHeader, Value: []byte(m.ID)})
+	}
+	for _, h := range m.Headers {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: h.Value})
+	}
+	for _, h := range m.Ours {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
+	}
+	return rec
+}
+
+// dead reads the DLQ from its start to its end.
+func (k *harness) dead(tb testing.TB, origin, group string, n int) []adaptertest.Message {
+	tb.Helper()
+	topic := origin + "." + group + ".dlq"
+	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	total := k.length(tb, topic)
+	for late := false; total < n && !late; total = k.length(tb, topic) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			late = true
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	cl := k.connect(tb, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	reading, stop := context.WithTimeout(tb.Context(), adaptertest.Patience)
+	defer stop()
+	var msgs []adaptertest.Message
+	for len(msgs) < total && reading.Err() == nil {
+		for _, rec := range cl.PollFetches(reading).Records() {
+			msgs = append(msgs, unpack(rec))
+		}
+	}
+	return msgs
+}
+
+// length is the number of records that were ever written to a topic.
+func (k *harness) length(tb testing.TB, topic string) int {
+	tb.Helper()
+	ends, err := k.admin.ListEndOffsets(tb.Context(), topic)
+	if err = errors.Join(err, ends.Error()); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		tb.Fatalf("asking for the end of %s: %v", topic, err)
+	}
+	n := 0
+	ends.Each(func(o kadm.ListedOffset) { n += int(max(0, o.Offset)) })
+	return n
+}
+
+// unpack parts a dead letter's headers: redeliver's begin at the last
+// redeliver-attempt.
+func unpack(rec *kgo.Record) adaptertest.Message {
+	m := adaptertest.Message{Key: rec.Key, Body: rec.Value}
+	begin := len(rec.Headers)
+	for i, h := range rec.Headers {
+		if h.Key == redeliver.HeaderAttempt {
+			begin = i
+		}
+	}
+	for i, h := range rec.Headers {
+		if i >= begin {
+			m.Ours = append(m.Ours, redeliver.Header{Name: h.Key, Value: string(h.Value)})
+		} else {
+			add(&m, h.Key, h.Value)
+		}
+	}
+	return m
+}
+
+func add(m *adaptertest.Message, name string, value []byte) {
+	if name == kafka.UUIDHeader {
+		m.ID = string(value)
+		return
+	}
+	m.Headers = append(m.Headers, adaptertest.Header{Name: name, Value: bytes.Clone(value)})
+}
+
+func seen(msg *message.Message) adaptertest.Message {
+	rec := kafka.RecordFromContext(msg.Context())
+	if rec == nil {
+		return adaptertest.Message{}
+	}
+	m := adaptertest.Message{Key: bytes.Clone(rec.Key), Body: bytes.Clone(rec.Value)}
+	for _, h := range rec.Headers {
+		add(&m, string(h.Key), h.Value)
+	}
+	return m
+}
