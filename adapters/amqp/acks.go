@@ -1,19 +1,19 @@
 package amqp
 
-// acks knows of each delivery of a channel whether it is settled, and what the
-// broker must be told. Delivery tags count from 1 on every channel. It belongs to
-// the channel's one goroutine.
+// acks knows of each delivery of a channel that the broker waits for, in the
+// order in which they came, and what the broker must be told of it. A slow
+// delivery costs no memory for those that pass it. It belongs to the channel's
+// one goroutine.
 type acks struct {
-	ring  []slot // a power of two long
-	first uint64 // the lowest tag that is not settled; all below are told
-	next  uint64 // the tag that is delivered next
-	late  []uint64
-	n     int // settled deliveries that the broker was not told of
+	oldest, newest *entry   // deliveries of which the broker was not told
+	late           []*entry // settled behind an open one
+	n              int      // settled deliveries that the broker was not told of
 }
 
-type slot struct {
-	e    *entry
-	what answered
+// acked is where an entry stands in acks.
+type acked struct {
+	before, after *entry
+	what          answered
 }
 
 type answered uint8
@@ -24,86 +24,91 @@ const (
 	told                    // acked or handed back
 )
 
-func newAcks() *acks { return &acks{first: 1, next: 1, ring: make([]slot, 256)} }
-
-func (a *acks) at(tag uint64) *slot { return &a.ring[tag&uint64(len(a.ring)-1)] }
-
-// add registers a delivery; its tag is the next.
+// add registers a delivery, the newest of its channel.
 func (a *acks) add(e *entry) {
-	if a.next-a.first == uint64(len(a.ring)) {
-		old := *a
-		a.ring = make([]slot, 2*len(old.ring))
-		for tag := a.first; tag < a.next; tag++ {
-			*a.at(tag) = *old.at(tag)
-		}
+	e.before, a.newest = a.newest, e
+	if e.before == nil {
+		a.oldest = e
+	} else {
+		e.before.after = e
 	}
-	*a.at(a.next) = slot{e: e}
-	a.next++
 }
 
 // settle notes that a delivery is settled.
-func (a *acks) settle(tag uint64) {
-	s := a.at(tag)
-	if s.what != open {
+func (a *acks) settle(e *entry) {
+	if e.what != open {
 		return
 	}
-	s.what = settled
+	e.what = settled
 	a.n++
-	if tag != a.first {
-		a.late = append(a.late, tag)
+	if e != a.oldest {
+		a.late = append(a.late, e)
 	}
 }
 
-// handedBack notes that the broker was given a delivery back.
-func (a *acks) handedBack(tag uint64) { a.at(tag).what = told }
+// handedBack notes that the broker was given an open delivery back.
+func (a *acks) handedBack(e *entry) { a.remove(e) }
+
+func (a *acks) remove(e *entry) {
+	if e.before == nil {
+		a.oldest = e.after
+	} else {
+		e.before.after = e.after
+	}
+	if e.after == nil {
+		a.newest = e.before
+	} else {
+		e.after.before = e.before
+	}
+	if e.what == settled {
+		a.n--
+	}
+	e.acked = acked{what: told}
+}
 
 // flush tells the broker: the settled deliveries below the lowest open one with
 // one ack, which never covers another; of the later ones each by itself, where
 // there are enough of them or force says so.
 func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool) error) error {
-	last, n := uint64(0), 0 // of those to be acked
-	for ; a.first < a.next; a.first++ {
-		s := a.at(a.first)
-		if s.what == open {
-			break
-		}
-		if s.what == settled {
-			last = a.first
-			n++
-		}
-		*s = slot{}
+	n, last := 0, uint64(0)
+	for e := a.oldest; e != nil && e.what == settled; e = e.after {
+		n, last = n+1, e.tag
 	}
 	if n > 0 {
-		a.n -= n
 		if err := ack(last, n > 1); err != nil {
 			return err
 		}
 	}
-	if len(a.late) == 0 || len(a.late) < enough && !force {
-		return nil
+	for range n {
+		a.remove(a.oldest)
 	}
-	for _, tag := range a.late {
-		if tag < a.first || a.at(tag).what != settled {
-			continue
+	if a.n >= enough || force {
+		for _, e := range a.late {
+			if e.what != settled {
+				continue
+			}
+			if err := ack(e.tag, false); err != nil {
+				return err
+			}
+			a.remove(e)
 		}
-		if err := ack(tag, false); err != nil {
-			return err
-		}
-		a.at(tag).what = told
-		a.n--
 	}
-	a.late = a.late[:0]
+	if a.n == 0 {
+		clear(a.late)
+		a.late = a.late[:0]
+	}
 	return nil
 }
 
 // pending is how many deliveries are settled and the broker does not know.
 func (a *acks) pending() int { return a.n }
 
-// inHand calls f for every delivery that is neither settled nor handed back.
-func (a *acks) inHand(f func(*entry)) {
-	for tag := a.first; tag < a.next; tag++ {
-		if s := a.at(tag); s.what == open {
-			f(s.e)
+// untold yields every delivery that the broker waits for, oldest first. Those
+// that it yields may be settled meanwhile.
+func (a *acks) untold(yield func(*entry) bool) {
+	for e := a.oldest; e != nil; e = e.after {
+		if !yield(e) {
+			return
 		}
 	}
 }

@@ -138,6 +138,9 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.refuse(ctx, l); err != nil {
+		return nil, err
+	}
 	if err := c.provision(ctx, l); err != nil {
 		return nil, err
 	}
@@ -155,7 +158,8 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 }
 
 func (c *Client) declarer(ctx context.Context) *declarer {
-	return &declarer{open: func() (*amqp.Channel, error) { return c.publishing.channel(ctx) }}
+	// Not the connection that publishes: it does not answer while the broker is in alarm.
+	return &declarer{open: func() (*amqp.Channel, error) { return c.consuming.channel(ctx) }}
 }
 
 // target makes sure that the exchange of a topic is there.

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -21,6 +22,9 @@ type entry struct {
 	again   bool // it was delivered before
 	then    then
 	times   int // a suspect's crashes
+	acked
+	busy   atomic.Bool // it counts in turn.busy
+	unsure *pending    // how it was written, while nobody knows whether it was
 
 	state *redeliver.State     // what it brought from a queue that we write
 	d     *delayqueue.Delivery // made when it leaves for the handler
@@ -43,6 +47,14 @@ func (e *entry) Delivery() *delayqueue.Delivery { return e.d }
 
 // Handed implements [delayqueue.Flyer].
 func (e *entry) Handed() *message.Message { return e.msg }
+
+// rest notes that no handler of the entry runs any more, from any goroutine: what
+// is only to be written somewhere, however long that takes, holds up no suspect.
+func (e *entry) rest() {
+	if e.busy.Swap(false) {
+		e.lane.r.client.turn.busy.Add(-1)
+	}
+}
 
 // Moved implements [delayqueue.Mover].
 func (e *entry) Moved(forwarded bool) {
@@ -134,6 +146,7 @@ func (l *lane) forward(e *entry, dec *redeliver.Decision, cause error) {
 // pass moves an entry on that no handler is to see now: to a shorter level, to
 // the suspects, or, a delayed publish that is due, to its exchange.
 func (l *lane) pass(e *entry) {
+	e.rest()
 	e.d = l.delivery(e)
 	sub, st := l.r.sub, e.d.State()
 	if e.then == toDLQ {

@@ -2,9 +2,12 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -15,9 +18,10 @@ import (
 // nothing else that is bound somewhere gets a copy. It implements
 // delayqueue.Scheduler and delayqueue.DeadLetters.
 type forwarder struct {
-	sender *sender
-	layout *layout
-	next   atomic.Uint32 // shard
+	sender  *sender
+	layout  *layout
+	declare func(context.Context) error // the layout's queues, when one was deleted
+	next    atomic.Uint32               // shard
 }
 
 // place is the queue on which a message waits from now until due. A wait that is
@@ -33,8 +37,7 @@ func (f *forwarder) place(due, now time.Time) string {
 
 // Schedule implements [delayqueue.Scheduler].
 func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	queue := f.place(st.Due, time.Now())
-	return queue, f.write(ctx, queue, d, st, spare)
+	return f.write(ctx, f.place(st.Due, time.Now()), d, st, spare)
 }
 
 // hop writes a waiting message to the next place where it waits.
@@ -46,14 +49,12 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 
 // suspect moves a message to the queue where suspects run one at a time.
 func (f *forwarder) suspect(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	queue := f.layout.suspects()
-	return queue, f.write(ctx, queue, d, st, 0)
+	return f.write(ctx, f.layout.suspects(), d, st, counted)
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].
 func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	queue := f.layout.dlq()
-	return queue, f.write(ctx, queue, d, st, 0)
+	return f.write(ctx, f.layout.dlq(), d, st, 0)
 }
 
 // publish writes a delayed publish to its exchange at last, as its publisher made it.
@@ -62,26 +63,55 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery, through
 	if err != nil {
 		return f.layout.queue, err
 	}
-	return place(rec.Exchange, rec.RoutingKey), through.send(ctx, rec.Exchange, rec.RoutingKey, plain(&rec.Delivery))
+	if where, err := rec.entry.resume(ctx); where != "" {
+		return where, err
+	}
+	rec.entry.unsure, err = through.send(ctx, rec.Exchange, rec.RoutingKey, plain(&rec.Delivery))
+	return place(rec.Exchange, rec.RoutingKey), err
 }
 
 // write publishes a record to a queue of ours. One whose headers leave no room
-// for ours is refused on a level; the DLQ takes it with as many of ours as fit.
-func (f *forwarder) write(ctx context.Context, queue string, d *delayqueue.Delivery, st *redeliver.State, room int) error {
+// for ours is refused on a level; the DLQ takes it with as many of ours as fit. A
+// try that nobody answered is waited for, not repeated. It returns the queue.
+func (f *forwarder) write(ctx context.Context, queue string, d *delayqueue.Delivery, st *redeliver.State, room int) (string, error) {
 	rec, err := recordOf(d)
 	if err != nil {
-		return err
+		return queue, err
 	}
-	p := rec.publishing(st)
-	if frame := f.sender.link.frameMax(); !fit(&p, frame, room) {
-		if room > 0 {
-			return fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d", delayqueue.ErrRefused, headerSize(&p), frame)
-		}
-		if p = rec.publishing(nil); !fit(&p, frame, room) {
-			return fmt.Errorf("%w: its headers of %d bytes do not fit into a frame of %d", delayqueue.ErrRefused, headerSize(&p), frame)
-		}
+	e := rec.entry
+	e.rest()
+	if where, err := e.resume(ctx); where != "" {
+		return where, err
 	}
-	return f.sender.send(ctx, "", queue, p)
+	frame := f.sender.link.frameMax()
+	var p amqp.Publishing
+	if queue == f.layout.dlq() {
+		p = rec.dead(st, frame)
+	} else if p, err = rec.waiting(st, frame, room); err != nil {
+		return queue, err
+	}
+	e.unsure, err = f.sender.send(ctx, "", queue, p)
+	if errors.Is(err, errNoQueue) { // it was deleted under us
+		if err := f.declare(ctx); err != nil {
+			return queue, err
+		}
+		e.unsure, err = f.sender.send(ctx, "", queue, p)
+	}
+	return queue, err
+}
+
+// resume waits for the answer of a try that had none in its time, and says where
+// it went: nowhere when there is no such try, or when it failed after all.
+func (e *entry) resume(ctx context.Context) (where string, err error) {
+	if e.unsure == nil {
+		return "", nil
+	}
+	err = e.unsure.wait(ctx)
+	if err != nil && !errors.Is(err, errUnsure) {
+		e.unsure = nil
+		return "", nil
+	}
+	return e.unsure.where(), err
 }
 
 func recordOf(d *delayqueue.Delivery) (*record, error) {

@@ -46,7 +46,7 @@ type lane struct {
 	ctx    context.Context // its end: the messages are lost to this process
 	cancel context.CancelCauseFunc
 
-	acks    *acks
+	acks    acks
 	hold    *delayqueue.Hold[*entry]
 	ready   delayqueue.FIFO[*entry] // in the order in which they were read, or came due
 	next    *entry                  // has a slot and waits for somebody to take it
@@ -65,7 +65,7 @@ var errDrained = errors.New("amqp: the subscriber closed, and the drain timeout 
 
 func newLane(r *reader, cfg laneConfig, ch *amqp.Channel, in <-chan amqp.Delivery) *lane {
 	l := &lane{
-		laneConfig: cfg, r: r, ch: ch, in: in, acks: newAcks(),
+		laneConfig: cfg, r: r, ch: ch, in: in,
 		closed: ch.NotifyClose(make(chan *amqp.Error, 1)), gone: ch.NotifyCancel(make(chan string, 1)), landed: make(chan struct{}, 1),
 		hold:   delayqueue.NewHold[*entry](cfg.prefetch + 1), // the broker's prefetch is the bound
 		flight: delayqueue.NewFlight[*entry](cap(cfg.slots)), timer: time.NewTimer(time.Hour), swept: time.Now(),
@@ -121,7 +121,9 @@ func (l *lane) read() (busy, open bool) {
 
 // send hands out what is ready, without waiting.
 func (l *lane) send() (busy bool) {
-	l.release(time.Now())
+	now := time.Now()
+	l.release(now)
+	l.handBack(now)
 	for l.prepare() {
 		select {
 		case l.r.out <- l.next.msg:
@@ -155,6 +157,7 @@ func (l *lane) prepare() bool {
 		}
 		e := l.ready.Pop()
 		l.slot = false
+		e.busy.Store(l.kind != suspectQueue)
 		l.flight.Begin(e)
 		if e.then != toHandler {
 			l.pass(e)
@@ -234,7 +237,6 @@ func (l *lane) block(over <-chan struct{}) bool {
 	case <-calm:
 	case <-l.timer.C:
 		l.flight.Watch()
-		l.handBack(time.Now())
 	case <-over:
 	}
 	return true
@@ -267,21 +269,20 @@ func (l *lane) patience(now time.Time) time.Duration {
 }
 
 // handBack gives back what has lain here unrun for half of the time after which
-// the broker would close the channel. It comes again, uncounted.
+// the broker would close the channel. It comes again, uncounted. A suspect has
+// its turn and runs at once.
 func (l *lane) handBack(now time.Time) {
 	limit := l.r.client.cfg.ConsumerTimeout / 2
-	if now.Sub(l.swept) < limit/10 {
+	if now.Sub(l.swept) < limit/10 || l.kind == suspectQueue {
 		return
 	}
 	l.swept = now
 	l.ready.Delete(func(e *entry) bool {
-		if now.Sub(e.arrived) < limit {
+		if now.Sub(e.arrived) < limit || l.ch.Nack(e.tag, false, true) != nil {
 			return false
 		}
 		l.r.client.turn.known.add(l.idOf(e))
-		if l.ch.Nack(e.tag, false, true) == nil {
-			l.acks.handedBack(e.tag)
-		}
+		l.acks.handedBack(e)
 		return true
 	})
 }
@@ -295,9 +296,9 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 	if !l.flight.Land(e, how) {
 		return // it was given up
 	}
-	l.leave()
+	l.leave(e)
 	if how != delayqueue.Abandoned {
-		l.acks.settle(e.tag)
+		l.acks.settle(e)
 		if e.again {
 			l.r.client.turn.known.settled(e.d.ID)
 		}
@@ -305,10 +306,10 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 }
 
 // leave gives back what an entry in flight held.
-func (l *lane) leave() {
+func (l *lane) leave(e *entry) {
 	<-l.slots
+	e.rest()
 	if l.kind != suspectQueue {
-		l.r.client.turn.busy.Add(-1)
 		return
 	}
 	select {
@@ -347,6 +348,11 @@ func (l *lane) drain() {
 		}
 	}
 	if l.kind == suspectQueue {
+		if l.flight.Len() == 0 && l.ready.Empty() {
+			if d, ok := <-l.in; ok { // it was being fetched when the end came
+				l.take(d)
+			}
+		}
 		l.acquit()
 	}
 	l.flush(true)
@@ -354,13 +360,14 @@ func (l *lane) drain() {
 	_ = l.ch.Close() // what is not acked goes back with it, also when this fails
 }
 
-// pullBack takes back the messages that lie ready and that nobody has taken.
+// pullBack takes back the messages that lie ready and that nobody has taken, of
+// whichever lane they are.
 func (l *lane) pullBack() {
 	for {
 		select {
 		case msg := <-l.r.out:
 			if rec, ok := delayqueue.FromContext(msg.Context()).Record.(*record); ok { // all of ours are
-				rec.entry.lane.flight.Report(rec.entry, delayqueue.Abandoned)
+				go rec.entry.Moved(false) // a lane that waited here could not listen
 			}
 		default:
 			return
@@ -371,7 +378,9 @@ func (l *lane) pullBack() {
 // abandon is the end of a lane whose channel is gone: all that it has in hand
 // comes back, to this process or another.
 func (l *lane) abandon() error {
-	l.acks.inHand(func(e *entry) { l.r.client.turn.known.add(l.idOf(e)) })
+	for e := range l.acks.untold {
+		l.r.client.turn.known.add(l.idOf(e))
+	}
 	l.next = nil
 	l.over(errLost)
 	select {
@@ -380,6 +389,7 @@ func (l *lane) abandon() error {
 			return err
 		}
 	case tag := <-l.gone:
+		l.flush(true)
 		_ = l.ch.Close() // the consumer is gone, the channel is of no use
 		if tag != "" {
 			return errors.New("the broker cancelled the consumer: the queue was deleted, or its leader moved")
@@ -396,7 +406,7 @@ func (l *lane) over(cause error) {
 	if l.slot {
 		<-l.slots
 	}
-	for range l.flight.Len() {
-		l.leave()
+	for e := range l.flight.All {
+		l.leave(e)
 	}
 }

@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,10 +58,12 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	queue := cfg.Topology.queue(topic)
 	var ps redeliver.Problems
 	checkQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
+	cfg.Names.check(&ps, queue)
+	policy := cfg.policy(queue)
+	checkTimeout(&ps, cfg, queue, policy)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	policy := cfg.policy(queue)
 	l := &layout{
 		topic: topic, queue: queue, policy: policy, fingerprint: delayqueue.Fingerprint(policy),
 		ladder: delayqueue.NewLadder(policy), names: cfg.Names, shards: cfg.Shards,
@@ -83,6 +84,21 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
+// checkTimeout refuses handlers that may run for longer than the broker leaves a
+// message unacked: they would lose their channel and begin again, uncounted, for
+// ever.
+func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
+	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is below; Plan notes it
+		return
+	}
+	field := "Policy.Timeout"
+	if _, ok := cfg.Queues[queue]; ok {
+		field = fmt.Sprintf("Queues[%q].Timeout", queue)
+	}
+	ps.Add(field, p.Timeout, fmt.Sprintf(
+		"must be at most ConsumerTimeout, which is %s: the broker takes the message of a handler that runs longer away from it. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
+}
+
 const (
 	deliveryLimit     = "x-delivery-limit"
 	deadLetterTo      = "x-dead-letter-exchange"
@@ -101,6 +117,14 @@ func deadLettering(to string) amqp.Table {
 	}
 }
 
+// origin is the queue that is read, as it is created where it does not exist.
+func (l *layout) origin(t Topology) ownQueue {
+	if t.QueueArgs != nil {
+		return ownQueue{name: l.queue, kind: mainQueue, args: t.QueueArgs}
+	}
+	return ownQueue{name: l.queue, kind: mainQueue, args: deadLettering(l.dlq())}
+}
+
 func (l *layout) add(name string, k kind, args amqp.Table) {
 	l.queues = append(l.queues, ownQueue{name: name, kind: k, args: args})
 }
@@ -108,139 +132,3 @@ func (l *layout) add(name string, k kind, args amqp.Table) {
 func (l *layout) retry() string    { return l.names.retry(l.queue) }
 func (l *layout) dlq() string      { return l.names.dlq(l.queue) }
 func (l *layout) suspects() string { return l.names.suspects(l.queue) }
-
-// declare makes sure that every queue, exchange and binding is there. All
-// problems are in one error.
-func (c *Client) declare(d *declarer, l *layout) error {
-	var ps redeliver.Problems
-	for _, q := range l.queues {
-		d.queue(&ps, q, !c.cfg.NoProvisioning)
-	}
-	t := c.cfg.Topology
-	origin := ownQueue{name: l.queue, kind: mainQueue, args: t.QueueArgs}
-	if origin.args == nil {
-		origin.args = deadLettering(l.dlq())
-	}
-	// A queue that exists is the user's, whatever its arguments.
-	if exists := d.exists(&ps, l.queue); !exists && t.Existing {
-		ps.Add("queue "+l.queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
-	} else if !exists {
-		d.queue(&ps, origin, true)
-	}
-	if exchange := t.exchange(l.topic); exchange != "" && !t.Existing {
-		d.bind(&ps, t, l.topic)
-	}
-	if d.err != nil {
-		return d.err
-	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("amqp: %w", err)
-	}
-	return nil
-}
-
-// declarer declares queues, each on a channel that an error has not closed.
-type declarer struct {
-	open func() (*amqp.Channel, error)
-	ch   *amqp.Channel
-	err  error // the connection's; nothing goes any more
-}
-
-func (d *declarer) channel() *amqp.Channel {
-	if d.err == nil && (d.ch == nil || d.ch.IsClosed()) {
-		d.ch, d.err = d.open()
-	}
-	return d.ch
-}
-
-func (d *declarer) close() {
-	if d.ch != nil {
-		_ = d.ch.Close() // it is closed already, or its connection is gone
-	}
-}
-
-// do calls what and says what the broker had against it.
-func (d *declarer) do(what func(*amqp.Channel) error) *amqp.Error {
-	ch := d.channel()
-	if d.err != nil {
-		return nil
-	}
-	err := what(ch)
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Server {
-		return refused
-	}
-	if err != nil {
-		d.err = fmt.Errorf("amqp: declaring queues: %w", err)
-	}
-	return nil //nolint:nilerr // It is in d.err.
-}
-
-// exists tells whether a queue is there.
-func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
-	refused := d.do(func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
-		return err
-	})
-	switch {
-	case refused == nil:
-		return d.err == nil
-	case refused.Code == amqp.NotFound:
-		return false
-	case refused.Code == amqp.ResourceLocked:
-		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
-		return true
-	default:
-		ps.Add("queue "+name, refused.Code, "the broker says: "+refused.Reason)
-		return true
-	}
-}
-
-// queue declares a queue, or, where that is not wanted, looks that it is there.
-func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
-	if !create {
-		if !d.exists(ps, q.name) && d.err == nil {
-			ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+argsText(q.args))
-		}
-		return
-	}
-	refused := d.do(func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
-		return err
-	})
-	switch {
-	case refused == nil:
-	case refused.Code == amqp.PreconditionFailed:
-		ps.Add("queue "+q.name, "declared otherwise", fmt.Sprintf(
-			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", argsText(q.args), refused.Reason))
-	default:
-		ps.Add("queue "+q.name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
-	}
-}
-
-// bind declares the exchange of a topic and binds the topic's queue to it.
-func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
-	exchange := t.exchange(topic)
-	if !d.exchange(ps, exchange, t.kind()) {
-		return
-	}
-	for _, key := range t.bindingKeys(topic) {
-		refused := d.do(func(ch *amqp.Channel) error { return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs) })
-		if refused != nil {
-			ps.Add("binding of queue "+t.queue(topic), key, "the broker says: "+refused.Reason)
-		}
-	}
-}
-
-// exchange declares an exchange; one that exists is used whatever its flags.
-func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
-	refused := d.do(func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
-	})
-	if refused != nil && refused.Code == amqp.NotFound {
-		refused = d.do(func(ch *amqp.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
-	}
-	if refused != nil {
-		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)
-	}
-	return refused == nil && d.err == nil
-}

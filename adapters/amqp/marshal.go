@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"strconv"
 	"time"
@@ -73,6 +74,9 @@ func textOf(v any) (text string, ok bool) {
 		return v.UTC().Format(time.RFC3339), true
 	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
 		return fmt.Sprint(v), true
+	case amqp.Decimal:
+		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Scale)), nil)
+		return new(big.Rat).SetFrac(big.NewInt(int64(v.Value)), unit).FloatString(int(v.Scale)), true
 	default:
 		return "", false
 	}

@@ -63,8 +63,33 @@ func (n Names) level(queue, name string) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	suffix, _, _ = strings.Cut(suffix, ".")
-	return delayqueue.ParseLevel(suffix)
+	if d, ok := delayqueue.ParseLevel(suffix); ok {
+		return d, true
+	}
+	// A shard stands behind the last dot; 1.5s has one of its own.
+	at := max(0, strings.LastIndexByte(suffix, '.'))
+	return delayqueue.ParseLevel(suffix[:at])
+}
+
+// check refuses names that would mix up queues, or that RabbitMQ would refuse.
+func (n Names) check(ps *redeliver.Problems, queue string) {
+	if n.Retry != nil {
+		retry := n.retry(queue)
+		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
+		if most := maxQueue - maxSuffix + len(".retry"); len(retry) > most {
+			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: the levels stand behind it", most))
+		}
+		if retry == queue {
+			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), retry, "must not be the queue itself")
+		}
+	}
+	if n.DLQ != nil {
+		dead := n.dlq(queue)
+		checkQueue(ps, fmt.Sprintf("Names.DLQ(%q)", queue), dead)
+		if retry := n.retry(queue); dead == queue || dead == retry || strings.HasPrefix(dead, retry+".") {
+			ps.Add(fmt.Sprintf("Names.DLQ(%q)", queue), dead, "must be neither the queue itself, nor the name of another queue of ours")
+		}
+	}
 }
 
 // base is the queue's name. One that leaves no room for the suffixes is cut, and

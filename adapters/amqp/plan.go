@@ -1,18 +1,251 @@
 package amqp
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
+
+// perQueue is about how many messages one delay queue dead-letters in a second.
+const perQueue = 2500
+
+// Plan says how the subscription of a topic waits: which queues it uses, which
+// of them are created at start, how each delay of its policy is spent, and what
+// the broker does to the messages by itself.
+type Plan struct {
+	Topic, Queue string
+	Server       string // what the broker says it is: "RabbitMQ 3.10.8"
+	Queues       []PlannedQueue
+	Delays       []PlannedDelay
+	// LongestWait is the longest wait that a handler may ask for.
+	LongestWait time.Duration
+	// Shards is the number of queues behind each level, Rate about how many
+	// messages in a second may fall due on one level and come back in time.
+	Shards, Rate int
+	// Notes are what is worth knowing: limits, old levels, stuck messages.
+	Notes []string
+	// NotChecked is what was not looked at, and why.
+	NotChecked []string
+}
+
+// PlannedQueue is the queue that is read, or one of ours.
+type PlannedQueue struct {
+	Name      string
+	Kind      string         // "queue", "delay", "retry", "suspects" or "dlq"
+	Level     time.Duration  // of a delay queue
+	Shard     int            // of a delay queue, from 0
+	Arguments map[string]any // what it has or, where that is not known, is declared with
+	Exists    bool           // false: it is created at start
+	Old       bool           // left of an older policy; it empties itself
+	// Messages is how many the queue holds, those included that are stuck; -1
+	// is not checked.
+	Messages int64
+}
+
+// PlannedDelay is the wait before one retry.
+type PlannedDelay struct {
+	Retry     int           // 1 for the first retry
+	Delay     time.Duration // without jitter; 0 is an immediate try
+	Jitter    time.Duration // the most that is added
+	Hops      []time.Duration
+	Mechanism string
+}
+
+// Plan asks the broker what there is and says what Subscribe would use and
+// create, without creating anything. It returns the error that Subscribe would
+// return: what cannot be met is refused, not clamped, all problems in one
+// redeliver.ConfigError.
+//
+// With Config.ManagementURL both look at policies, limits and feature flags too.
+// Where the management API does not answer, Plan fails; Subscribe tells the sink
+// ("not checked") and goes on. Without it Plan.NotChecked lists what is unknown.
+func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.survey(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	there, err := c.verify(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return s.plan(there), nil
+}
+
+func (s *survey) plan(there map[string]bool) *Plan {
+	l := s.layout
+	p := &Plan{
+		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: perQueue * l.shards,
+		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API tells it; ConsumerTimeout must not be longer)"),
+	}
+	add := func(q ownQueue, old bool) {
+		planned := PlannedQueue{
+			Name: q.name, Kind: string(q.kind), Level: q.level, Exists: old || there[q.name], Old: old, Arguments: maps.Clone(q.args), Messages: -1,
+		}
+		if q.kind == delayQueue {
+			planned.Shard = l.shardOf(q.name, q.level)
+		}
+		switch info, ok := s.queues[q.name]; {
+		case ok:
+			planned.Arguments = maps.Clone(info.Arguments)
+			if info.Messages != nil {
+				planned.Messages = *info.Messages
+			}
+		case planned.Exists && q.kind == mainQueue:
+			planned.Arguments = nil // the user's own, not known
+		case !planned.Exists && s.asked:
+			planned.Messages = 0
+		}
+		p.Queues = append(p.Queues, planned)
+	}
+	add(l.origin(s.cfg.Topology), false)
+	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, deadQueue} {
+		for _, q := range l.queues {
+			if q.kind == k {
+				add(q, false)
+			}
+		}
+	}
+	for _, q := range s.old() {
+		add(q, true)
+	}
+	s.delays(p)
+	s.timeout(p)
+	s.newer(p)
+	return p
+}
+
+// delays says how each wait of the policy is spent.
+func (s *survey) delays(p *Plan) {
+	l := s.layout
+	for n := range l.policy.Immediate {
+		p.Delays = append(p.Delays, PlannedDelay{Retry: n + 1, Mechanism: "at once, in the process"})
+	}
+	delays, jitter, ok := l.policy.Delays()
+	if !ok {
+		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
+	}
+	for i, d := range delays {
+		hops := l.ladder.Path(d)
+		p.Delays = append(p.Delays, PlannedDelay{
+			Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: l.mechanism(d, hops),
+		})
+	}
+	if jitter <= 0 {
+		return
+	}
+	if most := s.cfg.ConsumerTimeout / 4; jitter >= most {
+		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the most that a message is held", most))
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
+}
+
+// mechanism tells in words how a wait is spent.
+func (l *layout) mechanism(d time.Duration, hops []time.Duration) string {
+	if len(hops) == 0 {
+		return "held by the reader of " + l.retry()
+	}
+	parts := make([]string, len(hops))
+	for i, h := range hops {
+		parts[i] = delayqueue.LevelName(h)
+		d -= h
+	}
+	text := "delay queue " + strings.Join(parts, ", then ")
+	if d > 0 {
+		text += ", the last " + d.String() + " held by the reader of " + l.retry()
+	}
+	return text
+}
+
+// timeout notes handlers that may meet the broker's own timeout.
+func (s *survey) timeout(p *Plan) {
+	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
+	busy := policy.Timeout * time.Duration(1+policy.Immediate)
+	switch {
+	case policy.Timeout == redeliver.NoTimeout:
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for ever: after ConsumerTimeout (%s) the broker takes its message away and delivers it again, uncounted", limit))
+	case busy > limit/2:
+		p.Notes = append(p.Notes, fmt.Sprintf("a handler may run for %s, immediate retries included, after its message has lain here for up to %s: that is longer than ConsumerTimeout (%s), and the broker may take the message away", busy, limit/2, limit))
+	}
+}
+
+// newer notes what the server can do that older ones cannot.
+func (s *survey) newer(p *Plan) {
+	if s.since(4, 0) {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s gives quorum queues without a delivery limit one of %d; redeliver's have their own", s.server, limitOfFour))
+	}
+	if s.since(4, 3) {
+		p.Notes = append(p.Notes, s.server+" can delay what is handed back by itself (x-delayed-retry-type, -min, -max): without a copy, by min times the number of deliveries up to max. "+
+			"redeliver does not use it: it knows no other backoff, no time of a handler's own, and it counts deliveries, which are no attempts")
+	}
+}
+
+// String is the plan as a text for people.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "queue %s, %s\n\n", p.Queue, p.Server)
+	table(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
+		for _, q := range p.Queues {
+			state, messages := "exists", "not checked"
+			if !q.Exists {
+				state = "is created"
+			} else if q.Old {
+				state = "is left over"
+			}
+			if q.Messages >= 0 {
+				messages = strconv.FormatInt(q.Messages, 10)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", q.Name, q.Kind, messages, state)
+		}
+	})
+	fmt.Fprintln(&b)
+	table(&b, "retry\tafter\tjitter up to\twaits on", func(w io.Writer) {
+		for _, d := range p.Delays {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
+		}
+	})
+	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
+	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level (%d for each of its queues: Shards is %d); above that they come late\n", p.Rate, perQueue, p.Shards)
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	for _, n := range p.NotChecked {
+		fmt.Fprintf(&b, "not checked: %s\n", n)
+	}
+	return b.String()
+}
+
+func table(b *strings.Builder, header string, rows func(io.Writer)) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	rows(w)
+	_ = w.Flush() // a Builder takes everything
+}
 
 func argsText(args amqp.Table) string {
 	parts := make([]string, 0, len(args))
 	for _, k := range slices.Sorted(maps.Keys(args)) {
-		parts = append(parts, fmt.Sprintf("%s=%v", k, args[k]))
+		parts = append(parts, k+"="+valueText(args[k]))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -78,6 +78,9 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
+	if err := writable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
+		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
+	}
 	if !later {
 		return out, c.target(ctx, topic)
 	}
@@ -86,10 +89,11 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, err
 	}
 	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
-	out.Publishing = rec.publishing(&redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint})
-	if !fit(&out.Publishing, c.publishing.frameMax(), spare) {
-		return out, fmt.Errorf("amqp: message %s for %s: its headers of %d bytes are too large to wait", msg.UUID, topic, headerSize(&out.Publishing))
+	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
+	if out.Publishing, err = rec.waiting(&st, c.publishing.frameMax(), spare); err != nil {
+		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
+	out.UserId = rec.UserId // the broker refuses another user's now, not when it is due
 	f := forwarder{sender: c.forwarded, layout: l}
 	out.sender, out.exchange, out.key = c.forwarded, "", f.place(due, now)
 	return out, nil

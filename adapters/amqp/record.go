@@ -9,6 +9,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -87,8 +88,31 @@ func digest(d *amqp.Delivery) string {
 			continue
 		}
 		part([]byte(name))
-		part(fmt.Append(nil, d.Headers[name])) // maps are printed in order
+		part(fmt.Append(nil, everywhere(d.Headers[name]))) // maps are printed in order
 	}
 	part(d.Body)
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// everywhere is a header's value as every process prints it: times are read in
+// the zone of the host.
+func everywhere(v any) any {
+	switch v := v.(type) {
+	case time.Time:
+		return v.Unix()
+	case amqp.Table:
+		t := make(amqp.Table, len(v))
+		for name, item := range v {
+			t[name] = everywhere(item)
+		}
+		return t
+	case []any:
+		items := make([]any, len(v))
+		for i, item := range v {
+			items[i] = everywhere(item)
+		}
+		return items
+	default:
+		return v
+	}
 }

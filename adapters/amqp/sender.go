@@ -62,19 +62,24 @@ type pending struct {
 	gen  *generation
 	id   identity
 	done *amqp.DeferredConfirmation
+	late chan struct{} // made when a wait ended too early; closed when err stands
+	err  error
 }
 
 // send publishes a message and returns when it is confirmed, refused, or ctx
-// ends; then it may still be there.
-func (s *sender) send(ctx context.Context, exchange, key string, m amqp.Publishing) error {
+// ends. Then it may still be there, and unsure can be waited for.
+func (s *sender) send(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
 	if err := s.reserve(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := s.start(ctx, exchange, key, m)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.wait(ctx)
+	if err = p.wait(ctx); errors.Is(err, errUnsure) {
+		return p, err
+	}
+	return nil, err
 }
 
 // reserve waits for a place in the window. Who holds a place must not call it:
@@ -156,21 +161,36 @@ func (s *sender) renew(ctx context.Context) (*generation, error) {
 	return g, nil
 }
 
-// wait returns nil when a queue has the message.
+// wait returns nil when a queue has the message. After errUnsure it may be called
+// again.
 func (p *pending) wait(ctx context.Context) error {
-	select {
-	case <-p.done.Done():
-	case <-ctx.Done():
+	if p.late == nil {
+		select {
+		case <-p.done.Done():
+			return p.outcome()
+		case <-ctx.Done():
+		}
+		p.late = make(chan struct{})
 		go func() { // its slot is free when the broker, or the end of the channel, says so
 			<-p.done.Done()
-			p.over()
+			p.err = p.outcome()
+			close(p.late)
 		}()
-		return fmt.Errorf("amqp: no confirm for a message to %s, it may or may not be there: %w", place(p.id.exchange, p.id.key), ctx.Err())
 	}
+	select {
+	case <-p.late:
+		return p.err
+	case <-ctx.Done():
+		return fmt.Errorf("amqp: %w for a message to %s, it may or may not be there: %w", errUnsure, place(p.id.exchange, p.id.key), ctx.Err())
+	}
+}
+
+// outcome is what became of a publish that the broker has answered.
+func (p *pending) outcome() error {
 	returned := p.over()
 	switch {
 	case returned:
-		return fmt.Errorf("amqp: no queue takes messages of %s: declare or bind it", place(p.id.exchange, p.id.key))
+		return fmt.Errorf("amqp: %w of %s: declare or bind it", errNoQueue, place(p.id.exchange, p.id.key))
 	case !p.done.Acked():
 		return fmt.Errorf("amqp: publishing to %s: %w", place(p.id.exchange, p.id.key), p.gen.why(errRefused))
 	default:
@@ -178,7 +198,11 @@ func (p *pending) wait(ctx context.Context) error {
 	}
 }
 
-var errRefused = errors.New("the broker refused the message (the queue is full, or has no leader)")
+var (
+	errRefused = errors.New("the broker refused the message (the queue is full, or has no leader)")
+	errNoQueue = errors.New("no queue takes messages")
+	errUnsure  = errors.New("no confirm")
+)
 
 // over takes the publish out of the window. A return comes before its confirm,
 // so what was returned is in the channel by now.
@@ -246,6 +270,13 @@ func (g *generation) why(err error) error {
 		}
 	}
 	return g.cause
+}
+
+func (p *pending) where() string {
+	if p.id.exchange == "" {
+		return p.id.key
+	}
+	return place(p.id.exchange, p.id.key)
 }
 
 func place(exchange, key string) string {

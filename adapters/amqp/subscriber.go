@@ -91,14 +91,14 @@ type reader struct {
 	jitter time.Duration   // the most that the policy's backoff adds to a delay
 
 	mu   sync.Mutex
-	up   int  // lanes that consume
-	lost bool // and it was told
+	up   map[kind]*amqp.Channel // lanes that consume
+	lost bool                   // and it was told
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
-	fwd := &forwarder{sender: c.forwarded, layout: l}
+	fwd := &forwarder{sender: c.forwarded, layout: l, declare: func(ctx context.Context) error { return c.provision(ctx, l) }}
 	r := &reader{
-		client: c, layout: l, fwd: fwd, values: values,
+		client: c, layout: l, fwd: fwd, values: values, up: make(map[kind]*amqp.Channel),
 		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		sub: &delayqueue.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
@@ -176,8 +176,8 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 		defer feeding.Wait()
 		feeding.Go(func() { l.feed(ctx, fed) })
 	}
-	r.consuming()
-	defer r.stopped()
+	r.consuming(cfg.kind, ch)
+	defer r.stopped(cfg.kind)
 	return l.run(ctx)
 }
 
@@ -186,13 +186,12 @@ func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-cha
 	if err != nil {
 		return nil, nil, err
 	}
+	var in <-chan amqp.Delivery
 	if cfg.kind == suspectQueue { // they are fetched one by one
-		return ch, nil, nil
+		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
+	} else if err = ch.Qos(cfg.prefetch, 0, false); err == nil {
+		in, err = ch.Consume(cfg.queue, "", false, false, false, false, nil)
 	}
-	if err := ch.Qos(cfg.prefetch, 0, false); err != nil {
-		return nil, nil, err
-	}
-	in, err := ch.Consume(cfg.queue, "", false, false, false, false, nil)
 	if err != nil {
 		_ = ch.Close() // it is closed already, or its connection is gone
 		return nil, nil, err
@@ -212,10 +211,13 @@ func (r *reader) disconnected(queue string, err error) {
 	}
 }
 
-func (r *reader) consuming() {
+func (r *reader) consuming(k kind, ch *amqp.Channel) {
 	r.mu.Lock()
-	r.up++
-	all := r.up == lanes
+	r.up[k] = ch
+	all := len(r.up) == lanes
+	for _, ch := range r.up { // a lane may not have seen yet that its channel is gone
+		all = all && !ch.IsClosed()
+	}
 	r.lost = r.lost && !all
 	r.mu.Unlock()
 	if all {
@@ -223,10 +225,10 @@ func (r *reader) consuming() {
 	}
 }
 
-func (r *reader) stopped() {
+func (r *reader) stopped(k kind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.up--
+	delete(r.up, k)
 }
 
 func (r *reader) tell(change, detail string, err error) {

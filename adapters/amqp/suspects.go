@@ -34,7 +34,8 @@ type turn struct {
 	known handbacks       // deliveries that this process lost and survived
 }
 
-// begin counts a message that is no suspect. It is false when it has to wait.
+// begin counts a message that is no suspect until it rests. It is false when it
+// has to wait.
 func (t *turn) begin() bool {
 	t.busy.Add(1) // first, so that a suspect that looks now sees it
 	if t.calm.Closed() {
@@ -74,6 +75,15 @@ func (t *turn) give() {
 // ends or the channel is gone. It belongs to a goroutine of its own.
 func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 	defer close(in)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gone := make(chan struct{})
+	closed := l.ch.NotifyClose(make(chan *amqp.Error, 1))
+	go func() { // it ends with the channel, which the lane closes
+		<-closed
+		close(gone)
+		cancel()
+	}()
 	look := time.NewTicker(inquiry)
 	defer look.Stop()
 	for {
@@ -82,7 +92,7 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 			return
 		}
 		for range q.Messages {
-			if !l.feedOne(ctx, in) {
+			if !l.feedOne(ctx, gone, in) {
 				return
 			}
 		}
@@ -94,7 +104,7 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 	}
 }
 
-func (l *lane) feedOne(ctx context.Context, in chan<- amqp.Delivery) bool {
+func (l *lane) feedOne(ctx context.Context, gone <-chan struct{}, in chan<- amqp.Delivery) bool {
 	t := &l.r.client.turn
 	if !t.take(ctx) {
 		return false
@@ -108,13 +118,15 @@ func (l *lane) feedOne(ctx context.Context, in chan<- amqp.Delivery) bool {
 		return true
 	}
 	select {
-	case in <- d:
+	case in <- d: // also when ctx has ended: see drain
 	case <-l.ctx.Done():
 		return false
 	}
 	select {
 	case <-l.landed:
 		return true
+	case <-gone:
+		return false
 	case <-l.ctx.Done():
 		return false
 	}
@@ -147,13 +159,20 @@ func (t *turn) suspect(n int, counted bool, id string) bool {
 func (l *lane) acquit() {
 	ctx, cancel := context.WithTimeout(context.Background(), l.r.client.cfg.SendTimeout)
 	defer cancel()
-	l.acks.inHand(func(e *entry) {
-		if e.d == nil {
-			e.d = l.delivery(e)
+	for e := range l.acks.untold {
+		if e.what != open {
+			continue
 		}
-		st := e.d.State()
-		if _, err := l.r.fwd.suspect(ctx, e.d, &st); err == nil {
-			l.acks.settle(e.tag)
+		// Its handler may still run, and so may what it has begun to write.
+		again := &entry{lane: l, rec: e.rec, state: e.state, arrived: e.arrived}
+		again.rec.entry = again
+		d := l.delivery(again)
+		st := d.State()
+		if e.d != nil {
+			st = e.d.State()
 		}
-	})
+		if _, err := l.r.fwd.suspect(ctx, d, &st); err == nil {
+			l.acks.settle(e)
+		}
+	}
 }

@@ -52,6 +52,8 @@ func PubSub(group string) Topology {
 		Queue:    func(topic string) string { return topic + "_" + group },
 		Exchange: func(topic string) string { return topic },
 		Kind:     amqp.ExchangeFanout,
+		// A fanout exchange does not look at it.
+		RoutingKey: func(string) string { return "" },
 	}
 }
 

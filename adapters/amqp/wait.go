@@ -38,12 +38,13 @@ func (l *lane) receive(e *entry) {
 		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.queue, ID: st.ID, Findings: findings})
 	}
 	if st.Due.IsZero() {
-		st.Due = redeliver.CeilMilli(e.arrived.UTC())
+		st.Due = e.arrived.UTC().Truncate(time.Millisecond) // it runs at once: not a moment before it is due
 	}
 	st.Expires = expires(d, st.Source.Timestamp)
 	e.state = &st
 
 	turn := &l.r.client.turn
+	left := st.Due.Sub(e.arrived)
 	switch {
 	case l.kind == suspectQueue:
 		if e.again {
@@ -56,12 +57,9 @@ func (l *lane) receive(e *entry) {
 		return
 	case whole && neverDelivered(st):
 		e.then = toOrigin
-	case e.again && turn.suspect(count, counted, st.ID):
+	case left <= 0 && e.again && turn.suspect(count, counted, st.ID): // before it is due it has killed nobody
 		e.then = toSuspects
-		l.ready.Push(e)
-		return
 	}
-	left := st.Due.Sub(e.arrived)
 	if left <= 0 {
 		l.ready.Push(e)
 		return
@@ -71,7 +69,13 @@ func (l *lane) receive(e *entry) {
 		l.ready.Push(e)
 		return
 	}
-	l.hold.Put(st.Due, e)
+	until := st.Due
+	if most := e.arrived.Add(l.r.client.cfg.ConsumerTimeout / 4); until.After(most) {
+		// The smallest level is long, and the broker closes the channel of who
+		// keeps a message longer: meanwhile it goes through the queue again.
+		until, e.then = most, toLevel
+	}
+	l.hold.Put(until, e) // it has room for the prefetch
 }
 
 // mayHold tells whether a wait that a level could take is spent here: what

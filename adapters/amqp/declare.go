@@ -1,0 +1,174 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// declare makes sure that every queue, exchange and binding is there. All
+// problems are in one error.
+func (c *Client) declare(d *declarer, l *layout) error {
+	var ps redeliver.Problems
+	for _, q := range l.queues {
+		d.queue(&ps, q, !c.cfg.NoProvisioning)
+	}
+	t := c.cfg.Topology
+	// A queue that exists is the user's, whatever its arguments.
+	if exists := d.exists(&ps, l.queue); !exists && t.Existing {
+		addMissingOrigin(&ps, d, l)
+	} else if !exists {
+		d.queue(&ps, l.origin(t), true)
+	}
+	if exchange := t.exchange(l.topic); exchange != "" && !t.Existing {
+		d.bind(&ps, t, l.topic)
+	}
+	if d.err != nil {
+		return d.err
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return nil
+}
+
+// declarer declares queues, each on a channel that an error has not closed.
+type declarer struct {
+	open func() (*amqp.Channel, error)
+	ch   *amqp.Channel
+	err  error // the connection's; nothing goes any more
+}
+
+func (d *declarer) channel() (ch *amqp.Channel, ok bool) {
+	if d.err == nil && (d.ch == nil || d.ch.IsClosed()) {
+		d.ch, d.err = d.open()
+	}
+	return d.ch, d.err == nil
+}
+
+func (d *declarer) close() {
+	if d.ch != nil {
+		_ = d.ch.Close() // it is closed already, or its connection is gone
+	}
+}
+
+// do calls what and says what the broker had against it.
+func (d *declarer) do(what func(*amqp.Channel) error) *amqp.Error {
+	ch, ok := d.channel()
+	if !ok {
+		return nil
+	}
+	err := what(ch)
+	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Server {
+		return refused
+	}
+	if err != nil {
+		d.err = fmt.Errorf("amqp: declaring queues: %w", err)
+	}
+	return nil
+}
+
+// exists tells whether a queue is there.
+func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
+	refused := d.do(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		return err
+	})
+	switch {
+	case refused == nil:
+		return d.err == nil
+	case refused.Code == amqp.NotFound:
+		return false
+	case refused.Code == amqp.ResourceLocked:
+		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
+		return true
+	default:
+		ps.Add("queue "+name, refused.Code, "the broker says: "+refused.Reason)
+		return true
+	}
+}
+
+// queue declares a queue, or, where that is not wanted, looks that it is there.
+func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
+	if !create {
+		if !d.exists(ps, q.name) {
+			addMissing(ps, d, q)
+		}
+		return
+	}
+	refused := d.do(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
+		return err
+	})
+	switch {
+	case refused == nil:
+	case refused.Code == amqp.PreconditionFailed:
+		ps.Add("queue "+q.name, "declared otherwise", fmt.Sprintf(
+			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", argsText(q.args), refused.Reason))
+	default:
+		ps.Add("queue "+q.name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
+	}
+}
+
+func addMissing(ps *redeliver.Problems, d *declarer, q ownQueue) {
+	if d.err == nil {
+		ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+argsText(q.args))
+	}
+}
+
+func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
+	if d.err == nil {
+		ps.Add("queue "+l.queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
+	}
+}
+
+// look says what declare would say, and whether each queue is there, without
+// creating anything. Queues that were refused already are passed over.
+func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool) (there map[string]bool) {
+	there = make(map[string]bool)
+	for _, q := range l.queues {
+		before := len(*ps)
+		there[q.name] = d.exists(ps, q.name)
+		switch {
+		case !there[q.name] && c.cfg.NoProvisioning:
+			addMissing(ps, d, q)
+		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:
+			d.queue(ps, q, true) // it is there: this compares its arguments
+		}
+	}
+	if there[l.queue] = d.exists(ps, l.queue); !there[l.queue] && c.cfg.Topology.Existing {
+		addMissingOrigin(ps, d, l)
+	}
+	return there
+}
+
+// bind declares the exchange of a topic and binds the topic's queue to it.
+func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
+	exchange := t.exchange(topic)
+	if !d.exchange(ps, exchange, t.kind()) {
+		return
+	}
+	for _, key := range t.bindingKeys(topic) {
+		refused := d.do(func(ch *amqp.Channel) error { return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs) })
+		if refused != nil {
+			ps.Add("binding of queue "+t.queue(topic), key, "the broker says: "+refused.Reason)
+		}
+	}
+}
+
+// exchange declares an exchange; one that exists is used whatever its flags.
+func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
+	refused := d.do(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
+	})
+	if refused != nil && refused.Code == amqp.NotFound {
+		refused = d.do(func(ch *amqp.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
+	}
+	if refused != nil {
+		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)
+	}
+	return refused == nil && d.err == nil
+}

@@ -1,0 +1,125 @@
+package amqp
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+type fields = map[string]any
+
+// fakeAPI is a management API that says what a test wants; deny are the paths it
+// refuses.
+type fakeAPI struct {
+	version          string
+	flags            []fields
+	policy, operator []fields
+	queues           []fields
+	deny             []string
+}
+
+func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	say := func(v any) {
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(v); err != nil {
+			panic(err)
+		}
+	}
+	path := strings.TrimPrefix(r.URL.Path, "/api/")
+	if user, password, _ := r.BasicAuth(); user != "monitor" || password != "s3cret" || slices.Contains(f.deny, strings.Split(path, "/")[0]) {
+		w.WriteHeader(http.StatusUnauthorized)
+		say(fields{"error": "not_authorized", "reason": "Login failed"})
+		return
+	}
+	switch path {
+	case "overview":
+		say(fields{"rabbitmq_version": f.version, "cluster_name": "rabbit@one"})
+	case "feature-flags":
+		say(f.flags)
+	case "policies//":
+		say(f.policy)
+	case "operator-policies//":
+		say(f.operator)
+	case "queues//":
+		say(fields{"items": append([]fields{}, f.queues...), "page_count": 1})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// look surveys orders on a fake API with a policy of one level.
+func (f fakeAPI) look(t *testing.T, change func(*Config)) (*survey, error) {
+	t.Helper()
+	if f.version == "" {
+		f.version = "3.10.8"
+	}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	return surveyAt(t, strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1), f.version, change)
+}
+
+func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey, error) {
+	t.Helper()
+	cfg := Config{
+		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: url,
+		Policy: redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	cfg = cfg.withDefaults()
+	l, err := newLayout(&cfg, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &survey{cfg: &cfg, layout: l, refused: make(map[string]bool)}
+	greeting := amqp.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
+	s.greeting(greeting)
+	m := newManagement(&cfg)
+	defer m.close()
+	return s, s.ask(context.Background(), m, greeting)
+}
+
+// queue is what the API says of a queue that is there, running and counted.
+func queue(name string, args fields, more fields) fields {
+	kind := args[amqp.QueueTypeArg]
+	if kind == nil {
+		kind = "classic"
+	}
+	q := fields{
+		"name": name, "type": kind, "durable": true, "arguments": args, "state": "running",
+		"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0, "effective_policy_definition": []any{}, "policy": nil,
+	}
+	maps.Copy(q, more)
+	return q
+}
+
+func policy(name, pattern string, definition fields, more fields) fields {
+	p := fields{"vhost": "/", "name": name, "pattern": pattern, "apply-to": "all", "priority": 0, "definition": definition}
+	maps.Copy(p, more)
+	return p
+}
+
+var (
+	quorum = fields{"x-queue-type": "quorum"}
+	level  = fields{
+		"x-queue-type": "quorum", "x-message-ttl": 10_000, "x-overflow": "reject-publish",
+		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.retry", "x-dead-letter-strategy": "at-least-once",
+	}
+)
+
+func with(args fields, key string, value any) fields {
+	out := maps.Clone(args)
+	out[key] = value
+	return out
+}

@@ -1,0 +1,269 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// The defaults of the broker that matter here.
+const (
+	limitOfFour = 20 // delivery limit of a quorum queue, since RabbitMQ 4
+	inWorker    = 32 // dead_letter_worker_consumer_prefetch
+)
+
+// main looks at the queue that is read: what its owner or a policy of the broker
+// does with messages before redeliver does, and what would lose them.
+func (s *survey) main(ctx context.Context, m *management, r ruled) error {
+	field := "queue " + r.Name
+	switch r.Type {
+	case amqp.QueueTypeQuorum:
+	case amqp.QueueTypeClassic:
+		s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again runs alone once, as a suspect", r.Name)
+	default:
+		s.problems.Add(field, r.Type, "must be a quorum or a classic queue")
+	}
+	if r.AutoDelete {
+		s.problems.Add(field, "auto-delete", "must not be deleted with its last consumer: what waits in it would go with it. Declare it without auto-delete")
+	}
+	if !r.Durable {
+		s.notef("%s is not durable: a restart of the broker deletes it with what is in it", r.Name)
+	}
+	if v, ok := r.first("single-active-consumer"); ok && fmt.Sprint(v.value) == "true" {
+		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
+	}
+	for _, v := range r.settings("delayed-retry-type") {
+		s.notef("%s: RabbitMQ delays what is handed back (%s); redeliver's retries are not concerned, they are acked when they wait elsewhere", r.Name, v)
+	}
+	s.consumerTimeout(r)
+	s.bounds(r)
+	return s.limit(ctx, m, r)
+}
+
+// limit looks at the broker's own count of deliveries, at the end of which it
+// takes the message away.
+func (s *survey) limit(ctx context.Context, m *management, r ruled) error {
+	if r.Type != amqp.QueueTypeQuorum {
+		return nil // a classic queue has none
+	}
+	limit, ok := r.least("delivery-limit")
+	if !ok && s.since(4, 0) && len(r.settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
+		limit, ok = setting{"delivery-limit", limitOfFour, "RabbitMQ 4's default"}, true
+	}
+	if !ok {
+		return nil
+	}
+	exchange, dead := r.first("dead-letter-exchange")
+	key, keyed := r.first("dead-letter-routing-key")
+	target := fmt.Sprint(key.value)
+	if dead && keyed && exchange.value == "" && target != s.layout.dlq() {
+		there, err := m.exists(ctx, target)
+		if err != nil {
+			return err
+		}
+		dead = there
+	}
+	n, _ := limit.number()
+	switch {
+	case !dead && keyed && exchange.value != nil:
+		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
+	case !dead:
+		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf(
+			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or no limit`, s.layout.dlq()))
+	case exchange.value == "" && target == s.layout.dlq() && n >= deliveries:
+	case exchange.value == "" && target == s.layout.dlq():
+		s.notef("%s has %s: what comes back more often, for lost connections and shutdowns too, the broker moves to %s before redeliver decides, without a reason", r.Name, limit, target)
+	default:
+		s.notef("%s has %s: what comes back more often, for lost connections and shutdowns too, the broker dead-letters to %s, not to %s", r.Name, limit, r.deadLetters(), s.layout.dlq())
+	}
+	return nil
+}
+
+// deadLetters says where a queue's dead letters go; "" for nowhere.
+func (r ruled) deadLetters() string {
+	exchange, ok := r.first("dead-letter-exchange")
+	key, keyed := r.first("dead-letter-routing-key")
+	switch {
+	case !ok:
+		return ""
+	case exchange.value == "" && keyed:
+		return fmt.Sprintf("queue %s", key.value)
+	case exchange.value == "":
+		return "the queue of their routing key" // back into this one
+	case keyed:
+		return fmt.Sprintf("exchange %q with routing key %q", exchange.value, key.value)
+	default:
+		return fmt.Sprintf("exchange %q", exchange.value)
+	}
+}
+
+// bounds explains what else takes messages out of the queue unseen.
+func (s *survey) bounds(r ruled) {
+	gone := "dropped"
+	if to := r.deadLetters(); to != "" {
+		gone = "dead-lettered to " + to
+	}
+	if v, ok := r.least("message-ttl"); ok {
+		d, _ := v.duration()
+		s.notef("%s has %s: what waits there for %s is %s by the broker, unseen by redeliver; retries are not concerned", r.Name, v, d, gone)
+	}
+	for _, key := range []string{"max-length", "max-length-bytes"} {
+		v, ok := r.least(key)
+		if !ok {
+			continue
+		}
+		overflow := "drop-head"
+		if all := r.settings("overflow"); len(all) > 0 {
+			overflow = fmt.Sprint(all[0].value)
+			if r.Type == amqp.QueueTypeQuorum { // which prefers the policy
+				overflow = fmt.Sprint(all[len(all)-1].value)
+			}
+		}
+		if strings.HasPrefix(overflow, declineWhenItFull) {
+			s.notef("%s has %s: when it is full, publishers are refused; retries are not concerned", r.Name, v)
+		} else {
+			s.notef("%s has %s: when it is full, its oldest messages are %s, unseen by redeliver; retries are not concerned", r.Name, v, gone)
+		}
+	}
+	if v, ok := r.least("expires"); ok {
+		d, _ := v.duration()
+		s.notef("%s has %s: when nobody has read it for %s the broker deletes it with what is in it", r.Name, v, d)
+	}
+}
+
+// consumerTimeout refuses a queue whose own timeout is shorter than ours, by
+// which messages are handed back in time.
+func (s *survey) consumerTimeout(r ruled) {
+	v, ok := r.least("consumer-timeout")
+	if !ok {
+		return
+	}
+	if d, ok := v.duration(); ok && d < s.cfg.ConsumerTimeout {
+		s.problems.Add("queue "+r.Name, v, fmt.Sprintf("must not be shorter than ConsumerTimeout, which is %s: set ConsumerTimeout to %s", s.cfg.ConsumerTimeout, d))
+	}
+}
+
+// own looks at one queue of ours.
+func (s *survey) own(q ownQueue, r ruled) {
+	if there, ok := s.queues[q.name]; ok {
+		s.differences(q, there)
+		s.depth(q, there)
+	}
+	for _, p := range r.policies {
+		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
+			v := setting{key, p.Definition[key], p.String()}
+			if why := forbids(q, v); why != "" {
+				s.problems.Add("queue "+q.name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
+			}
+		}
+	}
+	if q.kind == retryQueue || q.kind == suspectQueue {
+		s.consumerTimeout(r)
+	}
+}
+
+// forbids says why a policy must not set this on a queue of ours; "" if it may.
+// Of dead-letter settings the argument comes first, so those are harmless.
+func forbids(q ownQueue, v setting) string {
+	n, _ := v.number()
+	d, _ := v.duration()
+	switch v.key {
+	case "max-length", "max-length-bytes":
+		return "must not be limited: a full queue would stop everything behind it"
+	case "message-ttl":
+		if q.kind == delayQueue && d >= q.level {
+			return ""
+		}
+		return "must not have another TTL: messages would leave it before their time"
+	case "expires":
+		return "must not expire: the broker would delete it with what waits in it"
+	case "delivery-limit":
+		if own, ok := q.args[deliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
+			return "" // nobody reads a delay queue
+		}
+		return "must not have a lower limit than its own: deliveries count lost connections and looks, too"
+	case "overflow":
+		if q.kind == deadQueue || v.value == declineWhenItFull {
+			return ""
+		}
+		return "must be " + declineWhenItFull + ", or dead-lettering is not at least once"
+	default:
+		return ""
+	}
+}
+
+// differences refuses a queue of ours that is there with other arguments than it
+// needs. RabbitMQ itself compares only some of them when a queue is declared.
+func (s *survey) differences(q ownQueue, there queueInfo) {
+	field := "queue " + q.name
+	var differ []string
+	for _, key := range slices.Sorted(maps.Keys(q.args)) {
+		have, ok := there.Arguments[key]
+		switch {
+		case !ok:
+			differ = append(differ, fmt.Sprintf("%s is missing and must be %s", key, valueText(q.args[key])))
+		case fmt.Sprint(have) != fmt.Sprint(q.args[key]):
+			differ = append(differ, fmt.Sprintf("%s is %s and must be %s", key, valueText(have), valueText(q.args[key])))
+		}
+	}
+	for _, key := range []string{
+		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp.QueueMessageTTLArg, amqp.SingleActiveConsumerArg,
+	} {
+		have, ok := there.Arguments[key]
+		if _, ours := q.args[key]; ok && !ours {
+			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, valueText(have)))
+		}
+	}
+	if !there.Durable {
+		differ = append(differ, "it is not durable")
+	}
+	if len(differ) > 0 {
+		s.refused[q.name] = true
+		s.problems.Add(field, "declared otherwise", strings.Join(differ, ", ")+". Delete it when it is empty, or give ours other Names")
+	}
+}
+
+// depth notes messages that are stuck: over, and not taken by where they go.
+// They are none of the ready ones.
+func (s *survey) depth(q ownQueue, there queueInfo) {
+	if there.State != "" && there.State != "running" {
+		s.notef("%s is %s", q.name, there.State)
+	}
+	if q.kind != delayQueue || there.Messages == nil || there.Ready == nil {
+		return
+	}
+	over := *there.Messages - *there.Ready
+	if there.Unacked != nil {
+		over -= *there.Unacked // somebody looks at them
+	}
+	if over <= 0 {
+		return
+	}
+	why := s.layout.retry() + " does not take them, or the broker is behind with them"
+	if _, ok := s.queues[s.layout.retry()]; !ok {
+		why = s.layout.retry() + " does not exist"
+	}
+	blocked := ""
+	if over >= inWorker {
+		blocked = "; all that wait on this queue wait behind them"
+	}
+	s.notef("%s: %d messages have waited for more than %s and are stuck: %s%s. They move within 3 minutes after it can", q.name, over, delayqueue.LevelName(q.level), why, blocked)
+}
+
+func (s *survey) notef(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// valueText is a value as it stands in an argument; the empty one is shown.
+func valueText(v any) string {
+	if text, ok := v.(string); ok && text == "" {
+		return `""`
+	}
+	return fmt.Sprint(v)
+}

@@ -1,0 +1,227 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// management asks the broker's management API, which tells what AMQP cannot. It
+// only ever reads.
+type management struct {
+	base  string // without credentials, fit for errors
+	user  *url.Userinfo
+	vhost string
+	http  *http.Client
+}
+
+// newManagement is nil where Config.ManagementURL is not set. c is validated.
+func newManagement(c *Config) *management {
+	if c.ManagementURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.ManagementURL)
+	if err != nil {
+		return nil
+	}
+	m := &management{user: u.User, vhost: c.AMQP.Vhost}
+	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
+	m.base = base.String()
+	if m.vhost == "" {
+		if uri, err := amqp.ParseURI(c.URLs[0]); err == nil {
+			m.vhost = uri.Vhost
+		}
+	}
+	transport := &http.Transport{} // no proxy out of the environment
+	if c.AMQP.TLSClientConfig != nil {
+		transport.TLSClientConfig = c.AMQP.TLSClientConfig.Clone()
+		transport.TLSClientConfig.ServerName = "" // that was the AMQP listener's
+	}
+	m.http = &http.Client{
+		Transport: transport,
+		// The credentials are for this address and no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return m
+}
+
+func (m *management) close() { m.http.CloseIdleConnections() }
+
+// most bounds an answer: thousands of queues fit in.
+const most = 32 << 20
+
+// answerError is an answer that is not 200.
+type answerError struct {
+	where, what string
+	code        int
+}
+
+func (e *answerError) Error() string { return "amqp: the management API at " + e.where + " " + e.what }
+
+// denied tells whether the user may not see this, or the server does not have it.
+func denied(err error) bool {
+	e, ok := errors.AsType[*answerError](err)
+	return ok && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound)
+}
+
+// get asks for one resource. Its errors never hold credentials.
+func (m *management) get(ctx context.Context, into any, query url.Values, path ...string) error {
+	escaped := make([]string, len(path))
+	for i, p := range path {
+		escaped[i] = url.PathEscape(p)
+	}
+	where := m.base + "/api/" + strings.Join(escaped, "/")
+	address := where
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return fmt.Errorf("amqp: asking the management API at %s: %w", where, err)
+	}
+	if m.user != nil {
+		password, _ := m.user.Password()
+		req.SetBasicAuth(m.user.Username(), password)
+	}
+	res, err := m.http.Do(req)
+	if err != nil {
+		if outer, ok := errors.AsType[*url.Error](err); ok {
+			err = outer.Err // the address stands before it already
+		}
+		return fmt.Errorf("amqp: asking the management API at %s: %w; is Config.ManagementURL right, and the plugin rabbitmq_management enabled?", where, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("amqp: reading the answer of the management API at %s: %w", where, err)
+	case len(body) > most:
+		return fmt.Errorf("amqp: the management API at %s answers with more than %d MiB", where, most>>20)
+	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
+		return &answerError{where, fmt.Sprintf("refuses the user %q of Config.ManagementURL (%s): check the password; the user needs the tag monitoring, or administrator to see everything",
+			m.user.Username(), res.Status), res.StatusCode}
+	case res.StatusCode != http.StatusOK:
+		return &answerError{where, fmt.Sprintf("answers %s: %s", res.Status, redeliver.Redact(redeliver.Cut(string(body), 200))), res.StatusCode}
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("amqp: the management API at %s answers with something else than its JSON (%s): %w; is Config.ManagementURL its address?",
+			where, res.Header.Get("Content-Type"), err)
+	}
+	return nil
+}
+
+// object is a JSON object; an empty one may come as an empty array, because
+// Erlang has one word for both.
+type object map[string]any
+
+func (o *object) UnmarshalJSON(text []byte) error {
+	if bytes.Equal(bytes.Join(bytes.Fields(text), nil), []byte("[]")) {
+		*o = object{}
+		return nil
+	}
+	var fields map[string]any
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	err := dec.Decode(&fields)
+	*o = fields
+	return err
+}
+
+// serverInfo is what there is to know of the server itself.
+type serverInfo struct {
+	Version string `json:"rabbitmq_version"`
+	Cluster string `json:"cluster_name"`
+}
+
+// queueInfo is what the API tells of a queue. What it does not tell, or not yet,
+// is nil: the counts and policies of a queue are seconds behind.
+type queueInfo struct {
+	Name           string  `json:"name"`
+	Type           string  `json:"type"`
+	State          string  `json:"state"`
+	Durable        bool    `json:"durable"`
+	AutoDelete     bool    `json:"auto_delete"`
+	Arguments      object  `json:"arguments"`
+	Policy         *string `json:"policy"`
+	OperatorPolicy *string `json:"operator_policy"`
+	Effective      *object `json:"effective_policy_definition"`
+	DeliveryLimit  any     `json:"delivery_limit"` // RabbitMQ 4: a number or "unlimited"
+	Messages       *int64  `json:"messages"`
+	Ready          *int64  `json:"messages_ready"`
+	Unacked        *int64  `json:"messages_unacknowledged"`
+}
+
+const queueColumns = "name,type,state,durable,auto_delete,arguments,policy,operator_policy,effective_policy_definition," +
+	"delivery_limit,messages,messages_ready,messages_unacknowledged"
+
+func (m *management) overview(ctx context.Context) (info serverInfo, err error) {
+	if err = m.get(ctx, &info, nil, "overview"); err == nil && info.Version == "" {
+		err = fmt.Errorf("amqp: the management API at %s does not tell RabbitMQ's version: is Config.ManagementURL its address?", m.base)
+	}
+	return info, err
+}
+
+// queues returns the queues whose names match a pattern.
+func (m *management) queues(ctx context.Context, pattern string) (map[string]queueInfo, error) {
+	found := make(map[string]queueInfo)
+	for n := 1; ; n++ {
+		var page struct {
+			Items *[]queueInfo `json:"items"`
+			Pages int          `json:"page_count"`
+		}
+		err := m.get(ctx, &page, url.Values{
+			"page": {strconv.Itoa(n)}, "page_size": {"500"}, "name": {pattern}, "use_regex": {"true"}, "columns": {queueColumns},
+		}, "queues", m.vhost)
+		if err != nil {
+			return nil, err
+		}
+		if page.Items == nil {
+			return nil, fmt.Errorf("amqp: the management API at %s lists no queues: is Config.ManagementURL its address?", m.base)
+		}
+		for _, q := range *page.Items {
+			found[q.Name] = q
+		}
+		if n >= page.Pages {
+			return found, nil
+		}
+	}
+}
+
+// exists tells whether there is a queue.
+func (m *management) exists(ctx context.Context, queue string) (bool, error) {
+	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(queue)+"$")
+	return len(found) > 0, err
+}
+
+// disabled returns which of the feature flags are known and not enabled.
+func (m *management) disabled(ctx context.Context, names ...string) (missing []string, err error) {
+	var flags []struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+	}
+	if err := m.get(ctx, &flags, nil, "feature-flags"); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		for _, f := range flags {
+			if f.Name == name && f.State != "enabled" {
+				missing = append(missing, name)
+			}
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,128 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+func managementAt(url string) *management {
+	return newManagement(&Config{URLs: []string{"amqp://guest:guest@localhost/my%2Fhost"}, ManagementURL: url})
+}
+
+func secretly(url string) string { return strings.Replace(url, "http://", "http://boss:s3cret@", 1) }
+
+// Whatever answers, the error says what and where, and no password.
+func TestOddAnswersOfTheManagementAPI(t *testing.T) {
+	for name, row := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+	}{
+		"a page":        {text(200, "<html>Welcome</html>"), "answers with something else than its JSON"},
+		"nothing":       {text(200, ""), "answers with something else than its JSON"},
+		"a part":        {text(200, `{"rabbitmq_version":"3.1`), "answers with something else than its JSON"},
+		"a list":        {text(200, `[1]`), "answers with something else than its JSON"},
+		"other JSON":    {text(200, `{"status":"ok"}`), "does not tell RabbitMQ's version"},
+		"null":          {text(200, `null`), "does not tell RabbitMQ's version"},
+		"login":         {text(401, `{"error":"not_authorized"}`), `refuses the user "boss" of Config.ManagementURL (401 Unauthorized)`},
+		"forbidden":     {text(403, ``), `refuses the user "boss"`},
+		"wrong path":    {text(404, `not here`), "answers 404 Not Found: not here"},
+		"overload":      {text(503, "see http://boss:s3cret@host/"), "answers 503 Service Unavailable: see http://***@host/"},
+		"too much":      {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, "answers with more than 32 MiB"},
+		"broken off":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		"an error page": {text(500, strings.Repeat("x", 1000)), "answers 500 Internal Server Error: xxx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(row.answer)
+			t.Cleanup(server.Close)
+			m := managementAt(secretly(server.URL))
+			defer m.close()
+			_, err := m.overview(context.Background())
+			if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") || len(err.Error()) > 500 {
+				t.Errorf("%v\nwant: %s", err, row.want)
+			}
+			if errors.Is(err, redeliver.ErrConfig) {
+				t.Error("an API that does not answer is no problem of the configuration")
+			}
+		})
+	}
+}
+
+func text(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+func flood(w http.ResponseWriter) {
+	block := []byte(strings.Repeat(" ", 1<<20))
+	for range most>>20 + 2 {
+		if _, err := w.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+func TestAnAPIThatIsNotThere(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	m := managementAt(secretly(server.URL))
+	defer m.close()
+	_, err := m.overview(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
+	}
+}
+
+func TestAnAPIThatNeverAnswers(t *testing.T) {
+	over := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(over) })
+	m := managementAt(secretly(server.URL))
+	defer m.close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := m.overview(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestCredentialsDoNotFollowARedirect(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }))
+	t.Cleanup(other.Close)
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
+	t.Cleanup(server.Close)
+	m := managementAt(secretly(server.URL))
+	defer m.close()
+	if _, err := m.overview(context.Background()); err == nil || !strings.Contains(err.Error(), "answers 302 Found") {
+		t.Error(err)
+	}
+}
+
+// A prefix stays, an /api at the end is not doubled, the virtual host is escaped,
+// and all pages are read.
+func TestTheManagementAPIIsAskedWhereItIs(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.EscapedPath()+" "+r.URL.Query().Get("page"))
+		_, _ = w.Write([]byte(`{"page_count":2,"items":[{"name":"orders` + r.URL.Query().Get("page") + `","arguments":[],"effective_policy_definition":[]}]}`))
+	}))
+	t.Cleanup(server.Close)
+	m := managementAt(secretly(server.URL) + "/rabbit/api/")
+	defer m.close()
+	found, err := m.queues(context.Background(), "^orders")
+	if err != nil || len(found) != 2 || found["orders1"].Effective == nil || found["orders2"].Messages != nil {
+		t.Error(found, err)
+	}
+	if got := strings.Join(asked, ", "); got != "/rabbit/api/queues/my%2Fhost 1, /rabbit/api/queues/my%2Fhost 2" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,67 @@
+package amqp
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// The plans stand in testdata; REDELIVER_GOLDEN=1 writes them anew.
+func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
+	for name, row := range map[string]struct {
+		api    fakeAPI
+		policy redeliver.Policy
+		change func(*Config)
+	}{
+		"small": {
+			policy: redeliver.Policy{MaxRetries: 4, Immediate: 1, Backoff: redeliver.Steps(100*time.Millisecond, 3*time.Second, 95*time.Second+400*time.Millisecond),
+				Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}},
+			api: fakeAPI{queues: []fields{
+				queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), fields{"messages": 12}),
+				queue("orders.retry.1m.1", with(level, "x-message-ttl", 60_000), fields{"messages": 3, "messages_ready": 3}),
+			}},
+		},
+		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
+		"default":  {},
+		"newest": {
+			api:    fakeAPI{version: "4.3.0"},
+			policy: redeliver.Policy{MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}, Timeout: 10 * time.Minute},
+			change: func(c *Config) { c.Shards = 2 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := row.api.look(t, func(c *Config) {
+				c.Policy = row.policy
+				if row.change != nil {
+					row.change(c)
+				}
+			})
+			if err != nil || len(s.problems) > 0 {
+				t.Fatal(s.problems, err)
+			}
+			there := make(map[string]bool)
+			for name := range s.queues {
+				there[name] = true
+			}
+			got, file := s.plan(there).String(), filepath.Join("testdata", "plan-"+name+".txt")
+			if os.Getenv("REDELIVER_GOLDEN") != "" {
+				if err := os.MkdirAll("testdata", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("the plan is\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,173 @@
+package amqp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// brokerPolicy is a policy of RabbitMQ's, or an operator policy.
+type brokerPolicy struct {
+	Name       string      `json:"name"`
+	Pattern    string      `json:"pattern"`
+	ApplyTo    string      `json:"apply-to"`
+	Priority   json.Number `json:"priority"`
+	Definition object      `json:"definition"`
+	operator   bool
+}
+
+func (p *brokerPolicy) String() string {
+	if p.operator {
+		return fmt.Sprintf("operator policy %q", p.Name)
+	}
+	return fmt.Sprintf("policy %q", p.Name)
+}
+
+// matches tells whether a policy is for a queue. It fails on a pattern that only
+// Erlang reads.
+func (p *brokerPolicy) matches(q queueInfo) (bool, error) {
+	switch p.ApplyTo {
+	case "", "all", "queues":
+	case "classic_queues", "quorum_queues", "streams":
+		if !strings.HasPrefix(p.ApplyTo, q.Type) {
+			return false, nil
+		}
+	default: // exchanges
+		return false, nil
+	}
+	pattern, err := regexp.Compile(p.Pattern)
+	if err != nil {
+		return false, err
+	}
+	return pattern.MatchString(q.Name), nil
+}
+
+func (p *brokerPolicy) priority() int64 {
+	n, _ := p.Priority.Int64() // 0, RabbitMQ's default, when it is none
+	return n
+}
+
+// policies is every policy of a virtual host, of one of the two kinds.
+type policies struct {
+	all      []*brokerPolicy
+	unread   bool // the user may not see them
+	operator bool
+}
+
+func (m *management) policies(ctx context.Context, operator bool) (policies, error) {
+	ps, path := policies{operator: operator}, "policies"
+	if operator {
+		path = "operator-policies"
+	}
+	err := m.get(ctx, &ps.all, nil, path, m.vhost)
+	if denied(err) {
+		ps.unread = true
+		return ps, nil
+	}
+	for _, p := range ps.all {
+		if p == nil {
+			return ps, fmt.Errorf("amqp: the management API at %s lists a %s that is null", m.base, path)
+		}
+		p.operator = operator
+	}
+	return ps, err
+}
+
+// of returns the policy that applies to a queue, or nil. The broker's own word
+// counts; for a queue that is not there yet, or not counted yet, the patterns
+// do. unsure names policies whose patterns cannot be read here.
+func (ps policies) of(q queueInfo) (found *brokerPolicy, unsure []string) {
+	named := q.Policy
+	if ps.operator {
+		named = q.OperatorPolicy
+	}
+	if q.Effective != nil {
+		if named == nil || *named == "" {
+			return nil, nil
+		}
+		for _, p := range ps.all {
+			if p.Name == *named {
+				return p, nil
+			}
+		}
+		// Not to be seen: both kinds are in the effective definition together.
+		return &brokerPolicy{Name: *named, Definition: *q.Effective, operator: ps.operator}, nil
+	}
+	for _, p := range ps.all {
+		ok, err := p.matches(q)
+		if err != nil {
+			unsure = append(unsure, p.String())
+		} else if ok && (found == nil || p.priority() > found.priority()) {
+			found = p
+		}
+	}
+	return found, unsure
+}
+
+// setting is one limit on a queue and who set it.
+type setting struct {
+	key   string
+	value any
+	by    string
+}
+
+func (s setting) String() string { return fmt.Sprintf("%s=%s by %s", s.key, valueText(s.value), s.by) }
+
+// number is the value of a limit.
+func (s setting) number() (int64, bool) {
+	n, ok := s.value.(json.Number)
+	if !ok {
+		n = json.Number(fmt.Sprint(s.value))
+	}
+	v, err := n.Int64()
+	return v, err == nil
+}
+
+func (s setting) duration() (time.Duration, bool) {
+	ms, ok := s.number()
+	return time.Duration(ms) * time.Millisecond, ok
+}
+
+// ruled is a queue, there or to be, and the policies that are for it.
+type ruled struct {
+	queueInfo
+	policies []*brokerPolicy // policy, then operator policy
+}
+
+// settings are all that set a key, which has no "x-": argument, policy, operator
+// policy.
+func (r ruled) settings(key string) (all []setting) {
+	if v, ok := r.Arguments["x-"+key]; ok {
+		all = append(all, setting{key, v, "argument"})
+	}
+	for _, p := range r.policies {
+		if v, ok := p.Definition[key]; ok {
+			all = append(all, setting{key, v, p.String()})
+		}
+	}
+	return all
+}
+
+// least is the smallest limit, which is the one that RabbitMQ keeps to. A
+// negative one is none.
+func (r ruled) least(key string) (found setting, ok bool) {
+	var low int64
+	for _, s := range r.settings(key) {
+		if v, is := s.number(); is && v >= 0 && (!ok || v < low) {
+			found, low, ok = s, v, true
+		}
+	}
+	return found, ok
+}
+
+// first is the value of a key for which RabbitMQ prefers the argument.
+func (r ruled) first(key string) (found setting, ok bool) {
+	all := r.settings(key)
+	if len(all) == 0 {
+		return setting{}, false
+	}
+	return all[0], true
+}

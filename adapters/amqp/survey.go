@@ -1,0 +1,246 @@
+package amqp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// survey is what the broker says of a subscription's queues before they are
+// declared.
+type survey struct {
+	cfg    *Config
+	layout *layout
+	server string
+	major  int
+	minor  int
+	// asked tells that the management API was; queues is what it said of those
+	// that exist, by name.
+	asked    bool
+	queues   map[string]queueInfo
+	refused  map[string]bool // queues of ours whose arguments differ
+	problems redeliver.Problems
+	notes    []string
+	// unchecked is what nobody looked at, and why.
+	unchecked []string
+}
+
+// refuse is for Subscribe: it returns what Plan would refuse, before anything is
+// created. Subscribe does not depend on the management API; where that does not
+// answer, it is told, and what AMQP says decides.
+func (c *Client) refuse(ctx context.Context, l *layout) error {
+	s, err := c.survey(ctx, l)
+	if s == nil {
+		return err
+	}
+	if err != nil {
+		sub := delayqueue.Subscription{Sink: c.cfg.Sink}
+		sub.Tell(redeliver.SubscriptionChanged{
+			Origin: l.queue, Group: l.queue, Change: "not checked",
+			Detail: "policies and limits on the queues: the management API does not tell", Err: err,
+		})
+	}
+	_, err = c.verify(ctx, s)
+	return err
+}
+
+// verify adds what AMQP has to say, and returns all problems in one error.
+func (c *Client) verify(ctx context.Context, s *survey) (there map[string]bool, err error) {
+	d := c.declarer(ctx)
+	defer d.close()
+	there = c.look(d, s.layout, &s.problems, s.refused)
+	if d.err != nil {
+		return nil, d.err
+	}
+	if err := s.problems.Err(); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
+	return there, nil
+}
+
+// survey asks the management API, where there is one to ask. Problems of the
+// broker are in the survey; the error is that the API, or, where there is no
+// survey, AMQP cannot be asked.
+func (c *Client) survey(ctx context.Context, l *layout) (*survey, error) {
+	s := &survey{cfg: &c.cfg, layout: l, refused: make(map[string]bool)}
+	conn, err := c.publishing.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.greeting(conn.Properties)
+	m := newManagement(&c.cfg)
+	if m == nil {
+		for _, what := range []string{
+			"limits, TTL, expiry, type and dead-letter exchange of " + l.queue, "policies and operator policies on all queues",
+			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.dlq(),
+			"levels and shards that are left over",
+		} {
+			s.unchecked = append(s.unchecked, what+" (ManagementURL is not set)")
+		}
+		return s, nil
+	}
+	defer m.close()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
+	defer cancel()
+	return s, s.ask(ctx, m, conn.Properties)
+}
+
+// greeting is what the server says of itself when AMQP connects.
+func (s *survey) greeting(properties amqp.Table) {
+	product, _ := properties["product"].(string)
+	version, _ := properties["version"].(string)
+	s.server = strings.TrimSpace(product + " " + version)
+	if product != "RabbitMQ" {
+		return
+	}
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	s.major, _ = strconv.Atoi(major) // 0 is unknown
+	s.minor, _ = strconv.Atoi(minor)
+	if s.major > 0 && !s.since(3, 10) {
+		s.problems.Add("server", s.server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and messages that wait can get lost")
+	}
+}
+
+// since tells whether the server is at least of a version. One that is unknown
+// is of none.
+func (s *survey) since(major, minor int) bool {
+	return s.major > major || s.major == major && s.minor >= minor
+}
+
+func (s *survey) ask(ctx context.Context, m *management, properties amqp.Table) error {
+	info, err := m.overview(ctx)
+	if err != nil {
+		return err
+	}
+	s.asked = true
+	if cluster, _ := properties["cluster_name"].(string); cluster != "" && info.Cluster != "" && cluster != info.Cluster {
+		s.problems.Add("ManagementURL", info.Cluster, "must be of the cluster that URLs are of, which is "+cluster)
+		return nil
+	}
+	if err := s.flags(ctx, m); err != nil {
+		return err
+	}
+	user, err := m.policies(ctx, false)
+	if err != nil {
+		return err
+	}
+	operator, err := m.policies(ctx, true)
+	if err != nil {
+		return err
+	}
+	if s.queues, err = m.queues(ctx, s.layout.pattern()); err != nil {
+		return err
+	}
+	unseen := user.unread || operator.unread
+	if unseen {
+		s.unchecked = append(s.unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
+	}
+	rule := func(q queueInfo) ruled {
+		r := ruled{queueInfo: q}
+		for _, ps := range []policies{user, operator} {
+			p, unsure := ps.of(q)
+			if p != nil {
+				r.policies = append(r.policies, p)
+			}
+			for _, name := range unsure {
+				s.unchecked = append(s.unchecked, fmt.Sprintf("whether %s is for %s (its pattern is none that Go reads)", name, q.Name))
+			}
+		}
+		if q.Effective == nil && q.State != "" && unseen {
+			s.unchecked = append(s.unchecked, "policies on "+q.Name+" (the broker has not counted it yet)")
+		}
+		return r
+	}
+	origin := s.layout.origin(s.cfg.Topology)
+	if err := s.main(ctx, m, rule(s.info(origin))); err != nil {
+		return err
+	}
+	for _, q := range s.layout.queues {
+		s.own(q, rule(s.info(q)))
+	}
+	s.leftovers()
+	return nil
+}
+
+// info is what is known of a queue that exists, or will be known of one that is
+// created.
+func (s *survey) info(q ownQueue) queueInfo {
+	if there, ok := s.queues[q.name]; ok {
+		return there
+	}
+	kind, _ := q.args[amqp.QueueTypeArg].(string)
+	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
+}
+
+// pattern is for the names of the queue, ours, and what older policies left.
+func (l *layout) pattern() string {
+	q := regexp.QuoteMeta
+	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.queue), q(l.dlq()), q(l.retry()))
+}
+
+func (s *survey) flags(ctx context.Context, m *management) error {
+	missing, err := m.disabled(ctx, "quorum_queue", "stream_queue")
+	switch {
+	case denied(err):
+		s.unchecked = append(s.unchecked, "feature flags (the user of ManagementURL may not list them; it needs the tag administrator)")
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, flag := range missing {
+		s.problems.Add("feature flag "+flag, "disabled", fmt.Sprintf(
+			"must be enabled, or dead-lettering is not at least once, and messages that wait can get lost: rabbitmqctl enable_feature_flag %s", flag))
+	}
+	return nil
+}
+
+// leftovers notes the levels and shards that this policy no longer has.
+func (s *survey) leftovers() {
+	for _, old := range s.old() {
+		s.depth(old, s.queues[old.name])
+		waiting := "how many messages wait on it is not known yet"
+		if n := s.queues[old.name].Messages; n != nil {
+			waiting = fmt.Sprintf("%d messages wait on it and come back by themselves", *n)
+			if *n == 0 {
+				waiting = "it is empty"
+			}
+		}
+		s.notes = append(s.notes, fmt.Sprintf("%s is left of an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.name, waiting))
+	}
+}
+
+// old are the delay queues that are there and no longer written to.
+func (s *survey) old() (found []ownQueue) {
+	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+		level, ok := s.layout.names.level(s.layout.queue, name)
+		if ok && s.layout.shardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.queues, func(q ownQueue) bool { return q.name == name }) {
+			found = append(found, ownQueue{name: name, kind: delayQueue, level: level, args: amqp.Table(s.queues[name].Arguments)})
+		}
+	}
+	return found
+}
+
+// shardOf reads the shard out of the name of a delay queue; -1 for what is none.
+func (l *layout) shardOf(name string, level time.Duration) int {
+	rest, ok := strings.CutPrefix(name, l.names.delay(l.queue, level, 0))
+	if rest == "" && ok {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
+	if err != nil || n < 1 || l.names.delay(l.queue, level, n) != name {
+		return -1
+	}
+	return n
+}

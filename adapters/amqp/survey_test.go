@@ -1,0 +1,261 @@
+package amqp
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Each row has one thing wrong, or worth a note, and all that the survey says of it.
+func TestTheSurveyRefusesAndNotes(t *testing.T) {
+	// A main queue of which there is nothing to say.
+	fine := queue("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
+	for name, row := range map[string]struct {
+		api     fakeAPI
+		change  func(*Config)
+		refused string // by the only problem; "" for none
+		noted   string // by the only note; "" for none
+		also    string // and a note that is there anyway
+	}{
+		"nothing":       {api: fakeAPI{queues: []fields{fine}}},
+		"no queues yet": {api: fakeAPI{}},
+		"limit without a dead-letter exchange": {
+			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 5), nil)}},
+			refused: "queue orders is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one",
+		},
+		"limit of RabbitMQ 4 without a dead-letter exchange": {
+			api:     fakeAPI{version: "4.0.5", queues: []fields{queue("orders", quorum, nil)}},
+			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
+		},
+		"no limit on RabbitMQ 4 by -1": {
+			api: fakeAPI{version: "4.0.5", queues: []fields{queue("orders", with(quorum, "x-delivery-limit", -1), nil)}},
+		},
+		"classic queue on RabbitMQ 4": {
+			api:   fakeAPI{version: "4.0.5", queues: []fields{queue("orders", fields{}, nil)}},
+			noted: "orders is a classic queue",
+		},
+		"a queue that will be created with a limit of RabbitMQ 4": {
+			api:     fakeAPI{version: "4.0.5"},
+			change:  func(c *Config) { c.Topology.QueueArgs = amqp.Table{"x-queue-type": "quorum"} },
+			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
+		},
+		"limit that leads to somebody else": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
+			noted: `orders has delivery-limit=5 by argument: what comes back more often, for lost connections and shutdowns too, the broker dead-letters to exchange "dead", not to orders.dlq`,
+		},
+		"low limit that leads to us": {
+			api: fakeAPI{
+				queues: []fields{queue("orders", quorum, fields{"policy": "limit", "effective_policy_definition": fields{"delivery-limit": 5}})},
+				policy: []fields{policy("limit", "^orders$", fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"}, nil)},
+			},
+			noted: `orders has delivery-limit=5 by policy "limit": what comes back more often, for lost connections and shutdowns too, the broker moves to orders.dlq before redeliver decides, without a reason`,
+		},
+		"ttl": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-message-ttl", 60_000), nil)}},
+			noted: "orders has message-ttl=60000 by argument: what waits there for 1m0s is dropped by the broker",
+		},
+		"length, with the oldest dropped": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-max-length", 10), nil)}},
+			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
+		},
+		"length, with publishers refused by an operator": {
+			api: fakeAPI{
+				queues:   []fields{queue("orders", with(quorum, "x-overflow", "reject-publish"), fields{"operator_policy": "op", "effective_policy_definition": fields{"max-length-bytes": 10}})},
+				operator: []fields{policy("op", ".*", fields{"max-length-bytes": 10}, fields{"apply-to": "classic_queues"})},
+			},
+			noted: `orders has max-length-bytes=10 by operator policy "op": when it is full, publishers are refused`,
+		},
+		"a policy's overflow comes before the argument, on a quorum queue": {
+			api: fakeAPI{
+				queues: []fields{queue("orders", with(with(quorum, "x-overflow", "reject-publish"), "x-max-length", 10), fields{"policy": "p", "effective_policy_definition": fields{}})},
+				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head"}, nil)},
+			},
+			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
+		},
+		"and after it on a classic one": {
+			api: fakeAPI{
+				queues: []fields{queue("orders", fields{"x-overflow": "reject-publish"}, fields{"policy": "p", "effective_policy_definition": fields{}})},
+				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head", "max-length": 10}, nil)},
+			},
+			noted: `orders has max-length=10 by policy "p": when it is full, publishers are refused`, also: "orders is a classic queue",
+		},
+		"the lesser limit counts": {
+			api: fakeAPI{
+				queues: []fields{queue("orders", with(quorum, "x-message-ttl", 60_000), fields{"policy": "p", "effective_policy_definition": fields{}})},
+				policy: []fields{policy("p", "^orders$", fields{"message-ttl": 5000}, nil)},
+			},
+			noted: `orders has message-ttl=5000 by policy "p"`,
+		},
+		"no limit on RabbitMQ 4 that says so": {
+			api: fakeAPI{version: "4.1.0", queues: []fields{queue("orders", quorum, fields{"delivery_limit": "unlimited"})}},
+		},
+		"the same limit by policy, and overflow on the DLQ": {
+			api: fakeAPI{queues: []fields{fine}, policy: []fields{
+				policy("p", `^orders\.retry$`, fields{"delivery-limit": 1000}, nil), policy("d", `^orders\.dlq$`, fields{"overflow": "drop-head"}, nil),
+			}},
+		},
+		"expires": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-expires", 60_000), nil)}},
+			noted: "orders has expires=60000 by argument: when nobody has read it for 1m0s",
+		},
+		"stream":      {api: fakeAPI{queues: []fields{queue("orders", fields{"x-queue-type": "stream"}, nil)}}, refused: "queue orders is stream: must be a quorum or a classic queue"},
+		"auto-delete": {api: fakeAPI{queues: []fields{queue("orders", quorum, fields{"auto_delete": true})}}, refused: "queue orders is auto-delete: must not"},
+		"transient":   {api: fakeAPI{queues: []fields{queue("orders", quorum, fields{"durable": false})}}, noted: "orders is not durable"},
+		"single active consumer": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			noted: "orders has a single active consumer",
+		},
+		"consumer timeout of the queue": {
+			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-consumer-timeout", 60_000), nil)}},
+			refused: "queue orders is consumer-timeout=60000 by argument: must not be shorter than ConsumerTimeout, which is 30m0s: set ConsumerTimeout to 1m0s",
+		},
+		"delayed retry of RabbitMQ 4.3": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delayed-retry-type", "all"), nil)}},
+			noted: "orders: RabbitMQ delays what is handed back (delayed-retry-type=all by argument)",
+		},
+		"other arguments": {
+			api:     fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},
+			refused: `queue orders.retry.10s is declared otherwise: x-dead-letter-exchange is missing and must be "", x-dead-letter-routing-key is missing and must be orders.retry, x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 10000, x-expires is 60000 and must not be set. Delete it`,
+		},
+		"the right arguments, and a harmless one": {
+			api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(level, "x-queue-leader-locator", "balanced"), nil)}},
+		},
+		"length by policy, before the queue is there": {
+			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("small", `^orders\.dlq$`, fields{"max-length": 10}, nil)}},
+			refused: `queue orders.dlq is max-length=10 by policy "small": must not be limited`,
+		},
+		"the policy of the highest priority counts": {
+			api: fakeAPI{queues: []fields{fine}, policy: []fields{
+				policy("small", `^orders\.dlq$`, fields{"max-length": 10}, fields{"priority": 1}), policy("large", `^orders\.dlq$`, fields{"max-in-memory-length": 10}, fields{"priority": 2}),
+			}},
+		},
+		"policies of exchanges and classic queues": {
+			api: fakeAPI{queues: []fields{fine}, policy: []fields{policy("x", ".*", fields{"max-length": 1}, fields{"apply-to": "exchanges"})}, operator: []fields{
+				policy("c", ".*", fields{"max-length": 1}, fields{"apply-to": "classic_queues"}),
+			}},
+		},
+		"expiry by an operator policy": {
+			api:     fakeAPI{queues: []fields{fine}, operator: []fields{policy("op", `^orders\.retry$`, fields{"expires": 1000}, fields{"apply-to": "quorum_queues"})}},
+			refused: `queue orders.retry is expires=1000 by operator policy "op": must not expire`,
+		},
+		"limit by policy on the DLQ": {
+			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", `^orders\.dlq$`, fields{"delivery-limit": 20}, nil)}},
+			refused: `queue orders.dlq is delivery-limit=20 by policy "p": must not have a lower limit`,
+		},
+		"overflow by policy on a level": {
+			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", `^orders\.retry\.10s$`, fields{"overflow": "drop-head", "delivery-limit": 20, "message-ttl": 10_000}, nil)}},
+			refused: `queue orders.retry.10s is overflow=drop-head by policy "p": must be reject-publish`,
+		},
+		"TTL by policy on a level": {
+			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", `^orders\.retry\.10s$`, fields{"message-ttl": 9_999}, nil)}},
+			refused: `queue orders.retry.10s is message-ttl=9999 by policy "p": must not have another TTL`,
+		},
+		"a policy that dead-letters everything": {
+			api: fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", ".*", fields{"dead-letter-exchange": "dlx"}, nil)}},
+		},
+		"feature flag": {
+			api:     fakeAPI{queues: []fields{fine}, flags: []fields{{"name": "quorum_queue", "state": "enabled"}, {"name": "stream_queue", "state": "disabled"}}},
+			refused: "feature flag stream_queue is disabled: must be enabled, or dead-lettering is not at least once, and messages that wait can get lost: rabbitmqctl enable_feature_flag stream_queue",
+		},
+		"old server": {api: fakeAPI{version: "3.9.29", queues: []fields{fine}}, refused: "server is RabbitMQ 3.9.29: must be RabbitMQ 3.10 or later"},
+		"stuck": {
+			api: fakeAPI{queues: []fields{
+				fine, queue("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 10, "messages_unacknowledged": 1}),
+			}},
+			noted: "orders.retry.10s: 39 messages have waited for more than 10s and are stuck: orders.retry does not exist; all that wait on this queue wait behind them. They move within 3 minutes after it can",
+		},
+		"not stuck but waiting": {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
+		"left over": {
+			api:   fakeAPI{queues: []fields{fine, queue("orders.retry.30s", with(level, "x-message-ttl", 30_000), fields{"messages": 7, "messages_ready": 7})}},
+			noted: "orders.retry.30s is left of an older policy or number of shards; 7 messages wait on it and come back by themselves; delete it when it is empty",
+		},
+		"left over shard": {
+			api:   fakeAPI{queues: []fields{fine, queue("orders.retry.10s.1", level, nil)}},
+			noted: "orders.retry.10s.1 is left of an older policy or number of shards; it is empty",
+		},
+		"somebody else's queue": {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s.backup", fields{}, nil), queue("orders.retry.eu", fields{}, nil)}}},
+		"down":                  {api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := row.api.look(t, row.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var problems []string
+			for _, p := range s.problems {
+				problems = append(problems, p.String())
+			}
+			only(t, "refused", problems, row.refused)
+			only(t, "noted", slices.DeleteFunc(s.notes, func(n string) bool { return row.also != "" && strings.HasPrefix(n, row.also) }), row.noted)
+			only(t, "not checked", s.unchecked, "")
+		})
+	}
+}
+
+func only(t *testing.T, what string, have []string, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(have) == 0:
+	case want != "" && len(have) == 1 && strings.HasPrefix(have[0], want):
+	default:
+		t.Errorf("%s:\n%s\nwant only:\n%s", what, strings.Join(have, "\n"), want)
+	}
+}
+
+// A user with few rights gets what it may see; the rest is not called right.
+func TestWhatTheUserMayNotSeeIsNotChecked(t *testing.T) {
+	s, err := fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
+		queue("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
+		queue("orders.dlq", with(quorum, "x-delivery-limit", noLimit), fields{"effective_policy_definition": nil}),
+	}}.look(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	only(t, "noted", s.notes, `orders has message-ttl=1000 by policy "p"`)
+	for _, want := range []string{"feature flags", "policies on queues that do not exist yet", "policies on orders.dlq"} {
+		if !slices.ContainsFunc(s.unchecked, func(u string) bool { return strings.HasPrefix(u, want) }) {
+			t.Errorf("%q is not among what is not checked: %q", want, s.unchecked)
+		}
+	}
+}
+
+func TestAPatternThatGoCannotReadIsNotChecked(t *testing.T) {
+	s, err := fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}.look(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.problems) > 0 || !slices.Contains(s.unchecked, `whether policy "all" is for orders.dlq (its pattern is none that Go reads)`) {
+		t.Errorf("problems %v, not checked %q", s.problems, s.unchecked)
+	}
+}
+
+func TestAnAPIOfAnotherClusterIsRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"rabbitmq_version":"3.10.8","cluster_name":"rabbit@two"}`))
+	}))
+	t.Cleanup(server.Close)
+	s, err := surveyAt(t, server.URL, "3.10.8", nil)
+	if err != nil || len(s.problems) != 1 || s.problems[0].String() != "ManagementURL is rabbit@two: must be of the cluster that URLs are of, which is rabbit@one" {
+		t.Error(s.problems, err)
+	}
+}
+
+func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
+	cfg := Config{Queues: map[string]redeliver.Policy{"orders": {Timeout: time.Hour}}}.withDefaults()
+	_, err := newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["orders"].Timeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s`) {
+		t.Error(err)
+	}
+	cfg.ConsumerTimeout = time.Hour
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,345 @@
+package amqp_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// features are what RabbitMQ can do.
+var features = adaptertest.Features{
+	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
+}
+
+// harness is adapters/amqp on one broker, as the conformance kit uses it. Its own
+// client is amqp091, which knows nothing of redeliver.
+type harness struct {
+	url, management string
+	conn            *amqp091.Connection
+	refused         sync.Map // names of queues, or their beginnings, that take nothing
+}
+
+func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
+	t.Helper()
+	h := &harness{url: b.URL(), management: b.Management()}
+	conn, err := amqp091.Dial(h.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.conn = conn
+	t.Cleanup(func() { _ = conn.Close() })
+	return adaptertest.Harness{
+		Name: "RabbitMQ", Features: features,
+		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+	}
+}
+
+// origin is a queue of its own, or a fanout exchange with a queue for each group.
+func (h *harness) origin(t testing.TB, n int) (string, []string) {
+	t.Helper()
+	origin := "kit-" + strings.ToLower(rand.Text()[:12])
+	if n == 1 {
+		h.declare(t, origin, func(ch *amqp091.Channel) error {
+			_, err := ch.QueueDeclare(origin, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum})
+			return err
+		})
+		return origin, []string{origin}
+	}
+	h.declare(t, origin, func(ch *amqp091.Channel) error {
+		return ch.ExchangeDeclare(origin, amqp091.ExchangeFanout, true, false, false, false, nil)
+	})
+	groups := make([]string, n)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("%s_%d", origin, i)
+		h.declare(t, groups[i], func(ch *amqp091.Channel) error {
+			_, err := ch.QueueDeclare(groups[i], true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum})
+			return errors.Join(err, ch.QueueBind(groups[i], "", origin, false, nil))
+		})
+	}
+	return origin, groups
+}
+
+// declare declares something, and deletes the queue of that name and ours beside it at the test's end.
+func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel) error) {
+	t.Helper()
+	ch := h.channel(t)
+	defer ch.Close()
+	if err := what(ch); err != nil {
+		t.Fatalf("declaring %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		ch, err := h.conn.Channel()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer ch.Close()
+		_ = ch.ExchangeDelete(name, false, false)
+		for _, q := range append(h.beside(t, name), name) {
+			_, _ = ch.QueueDelete(q, false, false, false)
+		}
+	})
+}
+
+func (h *harness) channel(t testing.TB) *amqp091.Channel {
+	t.Helper()
+	ch, err := h.conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// open starts a service whose connections can be cut.
+func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	line := &line{refused: &h.refused}
+	c, err := amqp.Open(context.Background(), amqp.Config{
+		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay,
+		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Marshaler: marshaler{}, AMQP: amqp091.Config{Dial: line.dial},
+		Topology: amqp.Topology{
+			Queue:    func(string) string { return cfg.Group },
+			Exchange: func(topic string) string { return map[bool]string{true: "", false: topic}[cfg.Group == cfg.Origin] },
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return service{c, line}, nil
+}
+
+type service struct {
+	*amqp.Client
+	line *line
+}
+
+func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
+func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
+
+// Kill cuts the connections: the broker gives back what was not acked.
+func (s service) Kill() { s.line.cut() }
+
+// marshaler refuses what the kit says no decoder takes.
+type marshaler struct{ amqp.DefaultMarshaler }
+
+func (m marshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
+	if string(d.Body) == adaptertest.Undecodable {
+		return nil, errors.New("no such schema")
+	}
+	return m.DefaultMarshaler.Unmarshal(d)
+}
+
+func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
+	t.Helper()
+	ch := h.channel(t)
+	defer ch.Close()
+	if err := ch.ExchangeDeclarePassive(origin, amqp091.ExchangeFanout, true, false, false, false, nil); err == nil {
+		h.write(t, origin, "", msgs)
+		return
+	}
+	h.write(t, "", origin, msgs)
+}
+
+func (h *harness) putBack(t testing.TB, _, group string, msgs ...adaptertest.Message) {
+	t.Helper()
+	h.write(t, "", group+".retry", msgs)
+}
+
+func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.Message) {
+	t.Helper()
+	ch := h.channel(t)
+	defer ch.Close()
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range msgs {
+		p := amqp091.Publishing{Body: m.Body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}}
+		if m.ID != "" {
+			p.Headers[amqp.UUIDHeader] = m.ID
+		}
+		for _, header := range m.Headers {
+			p.Headers[header.Name] = value(header.Value)
+		}
+		for _, header := range m.Ours {
+			p.Headers[header.Name] = header.Value
+		}
+		confirm, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !confirm.Wait() {
+			t.Fatalf("the broker refused a message to %q %q", exchange, key)
+		}
+	}
+}
+
+// value is text where it can be, else a byte array.
+func value(v []byte) any {
+	if utf8.Valid(v) {
+		return string(v)
+	}
+	return v
+}
+
+func bytesOf(v any) []byte {
+	switch v := v.(type) {
+	case string:
+		return []byte(v)
+	case []byte:
+		return bytes.Clone(v)
+	default:
+		return fmt.Append(nil, v)
+	}
+}
+
+// dead takes all out of the DLQ and gives it back with the channel.
+func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
+	t.Helper()
+	patience := time.NewTimer(adaptertest.Patience)
+	defer patience.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		msgs := h.look(t, group+".dlq")
+		if len(msgs) >= n {
+			return msgs
+		}
+		select {
+		case <-tick.C:
+		case <-patience.C:
+			return msgs
+		}
+	}
+}
+
+func (h *harness) look(t testing.TB, queue string) (msgs []adaptertest.Message) {
+	t.Helper()
+	ch := h.channel(t)
+	defer ch.Close()
+	for {
+		d, ok, err := ch.Get(queue, false)
+		if err != nil {
+			t.Fatalf("reading %s: %v", queue, err)
+		}
+		if !ok {
+			return msgs
+		}
+		m := adaptertest.Message{Body: d.Body}
+		for name, v := range d.Headers {
+			switch {
+			case name == amqp.HeaderForeign:
+				for name, v := range v.(amqp091.Table) {
+					m.Headers = append(m.Headers, adaptertest.Header{Name: name, Value: bytesOf(v)})
+				}
+			case strings.HasPrefix(name, "redeliver-amqp-"), strings.HasPrefix(name, "x-"):
+			case strings.HasPrefix(name, redeliver.HeaderPrefix):
+				m.Ours = append(m.Ours, redeliver.Header{Name: name, Value: string(bytesOf(v))})
+			default:
+				add(&m, name, v)
+			}
+		}
+		msgs = append(msgs, sorted(m))
+	}
+}
+
+func seen(msg *message.Message) adaptertest.Message {
+	d := amqp.DeliveryFromContext(msg.Context())
+	m := adaptertest.Message{Body: bytes.Clone(d.Body)}
+	for name, v := range d.Headers {
+		if !strings.HasPrefix(name, "x-") { // the broker's own
+			add(&m, name, v)
+		}
+	}
+	return sorted(m)
+}
+
+func add(m *adaptertest.Message, name string, v any) {
+	if name == amqp.UUIDHeader {
+		m.ID = string(bytesOf(v))
+		return
+	}
+	m.Headers = append(m.Headers, adaptertest.Header{Name: name, Value: bytesOf(v)})
+}
+
+// sorted puts headers, which have no order here, into one.
+func sorted(m adaptertest.Message) adaptertest.Message {
+	slices.SortFunc(m.Headers, func(a, b adaptertest.Header) int { return cmp.Compare(a.Name, b.Name) })
+	return m
+}
+
+// refuse cuts the connection on which something is published to the queues of a place. A quorum queue that is full
+// would take some more, because its limit is a soft one.
+func (h *harness) refuse(t testing.TB, _, group string, what adaptertest.Place) func() {
+	t.Helper()
+	queue := group + ".retry"
+	if what == adaptertest.DLQ {
+		queue = group + ".dlq"
+	}
+	h.refused.Store(queue, true)
+	return func() { h.refused.Delete(queue) }
+}
+
+// beside are our queues beside one.
+func (h *harness) beside(t testing.TB, queue string) (names []string) {
+	t.Helper()
+	var queues []struct{ Name string }
+	h.api(t, http.MethodGet, "/api/queues/%2f?columns=name", nil, &queues)
+	for _, q := range queues {
+		if strings.HasPrefix(q.Name, queue+".") {
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}
+
+// api calls the management API.
+func (h *harness) api(t testing.TB, method, path string, in, out any) {
+	t.Helper()
+	body, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := url.Parse(h.management)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, base.Scheme+"://"+base.Host+path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := base.User.Password()
+	req.SetBasicAuth(base.User.Username(), password)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		t.Fatalf("%s %s: %s", method, path, resp.Status)
+	}
+	if out != nil {
+		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+			t.Fatalf("%s %s: %v", method, path, err)
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package amqp_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// errDeclined is what handlers here fail with.
+var errDeclined = errors.New("card declined")
+
+const patience = 90 * time.Second
+
+// lab is one test: a queue of its own on a broker, a client of the adapter, a
+// plain connection beside it, and a journal of what happened.
+type lab struct {
+	*testing.T
+	rabbit *brokers.Rabbit
+	cfg    amqp.Config
+	queue  string
+	client *amqp.Client
+	raw    *amqp091.Channel
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+	runs    map[string][]run
+	done    map[string]int // commits
+	dead    map[string][]redeliver.DeadLettered
+	events  []redeliver.Event // but for those of single attempts
+	early   []string
+}
+
+// run is one run of a handler.
+type run struct {
+	attempt     int
+	redelivered bool
+	late        time.Duration // after it was due; 0 for a first delivery
+}
+
+// newLab opens a client; change may alter its configuration. Everything is
+// gone at the test's end, goroutines included.
+func newLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
+	t.Helper()
+	l := &lab{
+		T: t, rabbit: r, queue: unique(t), changed: make(chan struct{}),
+		runs: make(map[string][]run), done: make(map[string]int), dead: make(map[string][]redeliver.DeadLettered),
+		cfg: amqp.Config{URLs: []string{r.URL()}, Policy: steps(3, 200*time.Millisecond)},
+	}
+	l.cfg.Sink = redeliver.SinkFunc(l.event)
+	t.Cleanup(l.noGoroutines)
+	l.redial()
+	t.Cleanup(l.deleteQueues)
+	if change != nil {
+		change(l)
+	}
+	l.open()
+	return l
+}
+
+// steps is a policy with one delay and no jitter.
+func steps(retries int, d time.Duration) redeliver.Policy {
+	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
+}
+
+func unique(t *testing.T) string {
+	name := strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())
+	return name[:min(len(name), 60)] + "-" + rand.Text()[:8]
+}
+
+func (l *lab) open() {
+	l.Helper()
+	client, err := amqp.Open(l.Context(), l.cfg)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.client = client
+	l.Cleanup(func() {
+		if err := client.Close(context.Background()); err != nil {
+			l.Error(err)
+		}
+	})
+}
+
+// redial makes the plain connection anew.
+func (l *lab) redial() {
+	l.Helper()
+	conn, err := amqp091.Dial(l.rabbit.URL())
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = conn.Close() }) // it may be closed already
+	l.raw, err = conn.Channel()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *lab) deleteQueues() {
+	l.redial()
+	names := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects", l.queue + ".dlq"}
+	for _, level := range delayqueue.NewLadder(l.cfg.Policy) {
+		names = append(names, l.queue+".retry."+delayqueue.LevelName(level))
+	}
+	for _, name := range names {
+		if _, err := l.raw.QueueDelete(name, false, false, false); err != nil {
+			l.Errorf("deleting %s: %v", name, err)
+			return
+		}
+	}
+}
+
+// noGoroutines fails the test when the adapter or its client leave any.
+func (l *lab) noGoroutines() {
+	tick, over := time.NewTicker(10*time.Millisecond), time.After(10*time.Second)
+	defer tick.Stop()
+	for left := ""; ; left = "" {
+		buf := make([]byte, 4<<20)
+		for s := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(s, "redeliver/adapters/") || strings.Contains(s, "amqp091-go") {
+				left += s + "\n\n"
+			}
+		}
+		if left == "" {
+			return
+		}
+		select {
+		case <-over:
+			if !strings.Contains(left, "noGoroutines") || strings.Count(left, "\n\n") > 1 {
+				l.Errorf("goroutines outlived the test:\n%s", left)
+			}
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// note changes the journal.
+func (l *lab) note(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *lab) event(e redeliver.Event) {
+	l.note(func() {
+		switch e := e.(type) {
+		case redeliver.Committed:
+			l.done[e.State.ID]++
+		case redeliver.DeadLettered:
+			l.dead[e.State.ID] = append(l.dead[e.State.ID], e)
+		case redeliver.Attempted:
+		default:
+			l.events = append(l.events, e)
+		}
+	})
+}
+
+// await returns when ok, which reads the journal, says so.
+func (l *lab) await(what string, ok func() bool) {
+	l.Helper()
+	over := time.After(patience)
+	for {
+		l.mu.Lock()
+		fine, changed := ok(), l.changed
+		l.mu.Unlock()
+		if fine {
+			return
+		}
+		select {
+		case <-changed:
+		case <-over:
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.Fatalf("no %s within %v: %d ids ran, %d are committed, %d dead-lettered; changes: %v; last events: %+v",
+				what, patience, len(l.runs), len(l.done), len(l.dead), l.changes(), l.events[max(0, len(l.events)-3):])
+		}
+	}
+}
+
+// changes are the subscription's changes so far. The caller holds mu.
+func (l *lab) changes() (all []string) {
+	for _, e := range l.events {
+		if c, ok := e.(redeliver.SubscriptionChanged); ok {
+			all = append(all, c.Change)
+		}
+	}
+	return all
+}
+
+// count is how often a change was told. The caller holds mu.
+func (l *lab) count(change string) (n int) {
+	for _, c := range l.changes() {
+		if c == change {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitChange returns when a change was told n times.
+func (l *lab) awaitChange(change string, n int) {
+	l.Helper()
+	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.count(change) >= n })
+}
+
+// consume subscribes and runs h for every message, behind middleware.Retry.
+func (l *lab) consume(h func(*message.Message, run) error) {
+	l.Helper()
+	l.consumeWith(l.client.Subscriber(), h)
+}
+
+func (l *lab) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run) error) {
+	l.Helper()
+	messages, err := sub.Subscribe(context.Background(), l.queue)
+	if err != nil {
+		l.Fatal(err)
+	}
+	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+		return nil, h(msg, l.begin(msg))
+	})
+	go func() {
+		for msg := range messages {
+			go func() {
+				if _, err := handle(msg); err != nil {
+					msg.Nack()
+				} else {
+					msg.Ack()
+				}
+			}()
+		}
+	}()
+}
+
+// begin notes a run of a handler.
+func (l *lab) begin(msg *message.Message) run {
+	now := time.Now()
+	st, _ := redeliver.FromContext(msg.Context())
+	r := run{attempt: st.Attempt(), redelivered: amqp.DeliveryFromContext(msg.Context()).Redelivered}
+	if !st.Due.IsZero() {
+		r.late = now.Sub(st.Due)
+	}
+	l.note(func() {
+		l.runs[msg.UUID] = append(l.runs[msg.UUID], r)
+		if r.late < 0 {
+			l.early = append(l.early, fmt.Sprintf("%s by %v", msg.UUID, -r.late))
+		}
+	})
+	return r
+}
+
+// put publishes by the plain connection and waits for the confirms.
+func (l *lab) put(ids ...string) {
+	l.Helper()
+	l.putTo(l.queue, ids...)
+}
+
+func (l *lab) putTo(queue string, ids ...string) {
+	l.Helper()
+	if err := l.raw.Confirm(false); err != nil {
+		l.Fatal(err)
+	}
+	var last *amqp091.DeferredConfirmation
+	for _, id := range ids {
+		var err error
+		last, err = l.raw.PublishWithDeferredConfirm("", queue, false, false, amqp091.Publishing{
+			MessageId: id, DeliveryMode: amqp091.Persistent, Body: []byte(id),
+		})
+		if err != nil {
+			l.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(l.Context(), patience)
+	defer cancel()
+	if last != nil {
+		if ok, err := last.WaitContext(ctx); !ok {
+			l.Fatalf("the broker refused a message for %s: %v", queue, err)
+		}
+	}
+}
+
+func ids(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("m-%05d", i)
+	}
+	return all
+}
+
+// declared subscribes and ends that at once: the queues are there then.
+func (l *lab) declared() {
+	l.Helper()
+	if err := l.client.Subscriber().SubscribeInitialize(l.queue); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// ready is how many messages lie ready in a queue, by the broker's account.
+func (l *lab) ready(queue string) int {
+	l.Helper()
+	q, err := l.raw.QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return q.Messages
+}
+
+// awaitReady returns when a queue has n ready messages.
+func (l *lab) awaitReady(queue string, n int) {
+	l.Helper()
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for l.ready(queue) != n {
+		select {
+		case <-tick.C:
+		case <-over:
+			l.Fatalf("queue %s has %d ready messages, want %d", queue, l.ready(queue), n)
+		}
+	}
+}
+
+// duplicates are the runs above one for each attempt. The caller holds mu.
+func (l *lab) duplicates() (n int) {
+	for _, runs := range l.runs {
+		seen := make(map[int]bool)
+		for _, r := range runs {
+			if seen[r.attempt] {
+				n++
+			}
+			seen[r.attempt] = true
+		}
+	}
+	return n
+}
+
+// nothingEarly fails the test when a retry ran before its time.
+func (l *lab) nothingEarly() {
+	l.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.early) > 0 {
+		l.Errorf("%d retries ran before their time: %v", len(l.early), l.early[:min(5, len(l.early))])
+	}
+}
+
+// finished returns when all ids are committed or dead-lettered.
+func (l *lab) finished(all []string) {
+	l.Helper()
+	l.await("end of all messages", func() bool {
+		if len(l.done)+len(l.dead) < len(all) {
+			return false
+		}
+		for _, id := range all {
+			if l.done[id] == 0 && len(l.dead[id]) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// deadIDs are the ids of dead letters. The caller holds mu.
+func (l *lab) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
+
+// shortly ends after d: the time that a handler takes.
+func shortly(d time.Duration) { <-time.After(d) }
+
+// awaitUnacked returns when the queue has nothing but n deliveries that are not
+// acked.
+func (l *lab) awaitUnacked(n int) {
+	l.Helper()
+	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for want := fmt.Sprintf("%s\t%d\t0\n", l.queue, n); ; {
+		out, err := l.rabbit.RunCtl(l.Context(), "list_queues", "--silent", "--no-table-headers", "name", "messages_unacknowledged", "messages_ready")
+		if err != nil {
+			l.Fatal(err)
+		}
+		if strings.Contains(out, want) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			l.Fatalf("want the line %q (name, unacked, ready), got\n%s", want, out)
+		}
+	}
+}

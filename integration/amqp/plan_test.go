@@ -1,0 +1,239 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// One broker for all: what they put on it is for queues of their own names.
+func TestPlan(t *testing.T) {
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
+		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds what old policies left": planFindsWhatOldPoliciesLeft,
+		"lets a policy dead-letter everything": ourDeadLetteringComesFirst, "as a monitoring user": planAsAMonitoringUser,
+	} {
+		t.Run(name, func(t *testing.T) { run(t, r) })
+	}
+}
+
+// What is wrong with the broker's side is refused, by Plan and by Subscribe in
+// the same words, and nothing is created.
+func planRefuses(t *testing.T, r *brokers.Rabbit) {
+	for name, row := range map[string]struct {
+		arrange func(t *testing.T, p *planned)
+		want    []string
+	}{
+		"limit-by-argument": {
+			func(t *testing.T, p *planned) {
+				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum", "x-delivery-limit": 5})
+			},
+			[]string{"queue limit-by-argument is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange"},
+		},
+		"limit-by-policy": {
+			func(t *testing.T, p *planned) {
+				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum"})
+				p.policy(t, "limit", "^limit-by-policy$", fields{"delivery-limit": 5})
+			},
+			[]string{`queue limit-by-policy is delivery-limit=5 by policy "limit": drops`},
+		},
+		"limit-to-nowhere": {
+			func(t *testing.T, p *planned) {
+				p.declareQueue(t, p.queue, fields{"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "nowhere"})
+			},
+			[]string{"queue limit-to-nowhere is delivery-limit=5 by argument: drops a message that comes back more often: its dead letters go to queue nowhere, which does not exist"},
+		},
+		"stream": {
+			func(t *testing.T, p *planned) { p.declareQueue(t, p.queue, fields{"x-queue-type": "stream"}) },
+			[]string{"queue stream is stream: must be a quorum or a classic queue"},
+		},
+		"auto-delete": {
+			func(t *testing.T, p *planned) {
+				p.put(t, fields{"durable": true, "auto_delete": true, "arguments": fields{}}, "queues", "/", p.queue)
+			},
+			[]string{"queue auto-delete is auto-delete: must not be deleted with its last consumer"},
+		},
+		"exclusive": {
+			func(t *testing.T, p *planned) {
+				conn, err := amqp091.Dial(r.URL())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conn.Close() })
+				ch, err := conn.Channel()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := ch.QueueDeclare(p.queue, false, false, true, false, nil); err != nil {
+					t.Fatal(err)
+				}
+			},
+			[]string{"queue exclusive is exclusive: must not"},
+		},
+		// RabbitMQ compares TTLs when a queue is declared, but not the strategy:
+		// that one would lose what waits without a word.
+		"other-arguments": {
+			func(t *testing.T, p *planned) {
+				p.declareQueue(t, p.queue+".retry.1s", fields{
+					"x-queue-type": "quorum", "x-message-ttl": 5000, "x-overflow": "reject-publish", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": p.queue + ".retry",
+				})
+				p.declareQueue(t, p.queue+".dlq", fields{"x-queue-type": "quorum", "x-max-length": 10})
+			},
+			[]string{
+				"queue other-arguments.retry.1s is declared otherwise: x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 1000.",
+				"queue other-arguments.dlq is declared otherwise: x-delivery-limit is missing and must be 2147483647, x-max-length is 10 and must not be set.",
+			},
+		},
+		"policies": {
+			func(t *testing.T, p *planned) {
+				p.policy(t, "bound", `^policies\.dlq$`, fields{"max-length": 10})
+				p.policy(t, "life", `^policies\.retry$`, fields{"message-ttl": 1000, "expires": 60_000})
+				p.policy(t, "spill", `^policies\.retry\.1s$`, fields{"overflow": "drop-head"})
+				p.operatorPolicy(t, "few", `^policies\.retry\.suspects$`, fields{"delivery-limit": 3})
+			},
+			[]string{
+				`queue policies.dlq is max-length=10 by policy "bound": must not be limited`,
+				`queue policies.retry is expires=60000 by policy "life": must not expire`,
+				`queue policies.retry is message-ttl=1000 by policy "life": must not have another TTL`,
+				`queue policies.retry.1s is overflow=drop-head by policy "spill": must be reject-publish`,
+				`queue policies.retry.suspects is delivery-limit=3 by operator policy "few": must not have a lower limit`,
+			},
+		},
+		"missing": {
+			func(_ *testing.T, p *planned) {
+				p.config.Topology, p.config.NoProvisioning = amqp.ExistingQueue(), true
+			},
+			[]string{
+				"queue missing is missing: must exist: the topology is of existing queues",
+				"queue missing.retry.1s is missing: must exist: NoProvisioning is set. Declare it durable with the arguments x-dead-letter-exchange=\"\", x-dead-letter-routing-key=missing.retry, x-dead-letter-strategy=at-least-once, x-message-ttl=1000,",
+			},
+		},
+		"long": {
+			func(_ *testing.T, p *planned) {
+				p.config.Policy.Timeout, p.config.ConsumerTimeout = time.Minute, 30*time.Second
+			},
+			[]string{"Policy.Timeout is 1m0s: must be at most ConsumerTimeout, which is 30s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlanned(t, r, name)
+			row.arrange(t, p)
+			before := p.queues(t)
+			c := p.open(t)
+			_, err := c.Plan(context.Background(), name)
+			if !errors.Is(err, redeliver.ErrConfig) {
+				t.Fatalf("%v is no refusal", err)
+			}
+			refused, _ := errors.AsType[*redeliver.ConfigError](err)
+			for _, want := range row.want {
+				if !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool { return strings.HasPrefix(p.String(), want) }) {
+					t.Errorf("not refused: %s\nin: %v", want, err)
+				}
+			}
+			if name != "missing" && len(refused.Problems) != len(row.want) {
+				t.Errorf("%d problems, want %d: %v", len(refused.Problems), len(row.want), err)
+			}
+			_, again := c.Subscriber().Subscribe(context.Background(), name)
+			if again == nil || again.Error() != err.Error() {
+				t.Errorf("Subscribe says\n%v\nPlan says\n%v", again, err)
+			}
+			if after := p.queues(t); !slices.Equal(after, before) {
+				t.Errorf("there were %q, now there are %q", before, after)
+			}
+		})
+	}
+}
+
+// What the broker does by itself, and is not refused, is told.
+func planNotes(t *testing.T, r *brokers.Rabbit) {
+	for name, row := range map[string]struct {
+		arguments fields
+		policy    fields
+		want      string
+	}{
+		"classic":   {fields{}, nil, "classic is a classic queue: it does not count deliveries"},
+		"single":    {fields{"x-queue-type": "quorum", "x-single-active-consumer": true}, nil, "single has a single active consumer"},
+		"ttl":       {fields{"x-queue-type": "quorum", "x-message-ttl": 60_000}, nil, "ttl has message-ttl=60000 by argument: what waits there for 1m0s is dropped by the broker"},
+		"ttl-less":  {fields{"x-message-ttl": 60_000}, fields{"message-ttl": 5000}, `ttl-less has message-ttl=5000 by policy "ttl-less": what waits there for 5s is dropped`},
+		"length":    {fields{"x-queue-type": "quorum"}, fields{"max-length": 10}, `length has max-length=10 by policy "length": when it is full, its oldest messages are dropped`},
+		"expires":   {fields{}, fields{"expires": 600_000}, `expires has expires=600000 by policy "expires": when nobody has read it for 10m0s`},
+		"elsewhere": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "amq.fanout"}, `the broker dead-letters to exchange "amq.fanout", not to elsewhere.dlq`},
+		"into-ours": {fields{"x-queue-type": "quorum"}, fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "into-ours.dlq"}, "the broker moves to into-ours.dlq before redeliver decides"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlanned(t, r, name)
+			p.declareQueue(t, name, row.arguments)
+			if row.policy != nil {
+				p.policy(t, name, "^"+name+"$", row.policy)
+			}
+			p.eventually(t, row.want)
+			p.declare(t)
+		})
+	}
+}
+
+// Messages whose way back is missing are in the queue and not among the ready ones.
+func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "stuck")
+	p.declare(t)
+	p.delete(t, "queues", "/", "stuck.retry")
+	p.publish(t, "stuck.retry.1s")
+	plan := p.eventually(t, "stuck.retry.1s: 1 messages have waited for more than 1s and are stuck: stuck.retry does not exist")
+	for _, q := range plan.Queues {
+		if want := map[bool]int64{true: 1}[q.Name == "stuck.retry.1s"]; q.Messages != want {
+			t.Errorf("%s has %d messages, want %d", q.Name, q.Messages, want)
+		}
+		if q.Exists == (q.Name == "stuck.retry") {
+			t.Errorf("%s: exists is %t", q.Name, q.Exists)
+		}
+	}
+}
+
+// Levels and shards that the policy no longer has are told, with what waits there.
+func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "changed")
+	now := p.config
+	p.config.Policy, p.config.Shards = redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{time.Second, 10 * time.Minute}}, 2
+	p.declare(t)
+	p.publish(t, "changed.retry.10m")
+	p.publish(t, "changed.retry.10m")
+	p.publish(t, "changed.dlq")
+	p.config = now
+	plan := p.eventually(t, "changed.retry.10m is left of an older policy or number of shards; 2 messages wait on it")
+	for _, name := range []string{"changed.retry.10m.1", "changed.retry.1s.1"} {
+		if !has(plan.Notes, name+" is left of") {
+			t.Errorf("there is no note of %s:\n%s", name, plan)
+		}
+	}
+	var old []string
+	for _, q := range plan.Queues {
+		if q.Old {
+			old = append(old, q.Name)
+		}
+		if q.Name == "changed.dlq" && q.Messages != 1 {
+			t.Errorf("the dlq has %d messages", q.Messages)
+		}
+	}
+	if want := []string{"changed.retry.10m", "changed.retry.10m.1", "changed.retry.1s.1"}; !slices.Equal(old, want) {
+		t.Errorf("left over are %q, want %q", old, want)
+	}
+}
+
+// A policy that dead-letters every queue elsewhere is not refused, because the
+// argument of ours comes first: what waits comes back all the same.
+func ourDeadLetteringComesFirst(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "argument")
+	p.policy(t, "all", "^argument", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
+	p.declare(t)
+	p.publish(t, "argument.retry.1s")
+	p.arrives(t, "argument.retry")
+}

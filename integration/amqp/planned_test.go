@@ -1,0 +1,86 @@
+package amqp_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+type fields = map[string]any
+
+// planned is a queue on a broker whose policies a test may change, and the
+// configuration that reads it.
+type planned struct {
+	*admin
+	queue  string
+	config amqp.Config
+	events chan redeliver.Event
+}
+
+func newPlanned(t *testing.T, r *brokers.Rabbit, name string) *planned {
+	p := &planned{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000)}
+	p.config = amqp.Config{
+		URLs: []string{r.URL()}, ManagementURL: r.Management(),
+		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}},
+		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			select {
+			case p.events <- e:
+			default:
+			}
+		}),
+	}
+	return p
+}
+
+func (p *planned) open(t *testing.T) *amqp.Client {
+	t.Helper()
+	c, err := amqp.Open(context.Background(), p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// declare makes the queues that a subscription needs, and reads nothing.
+func (p *planned) declare(t *testing.T) {
+	t.Helper()
+	if err := p.open(t).Subscriber().SubscribeInitialize(p.queue); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually plans until the plan has a note: the broker counts its queues every
+// few seconds.
+func (p *planned) eventually(t *testing.T, want string) *amqp.Plan {
+	t.Helper()
+	c, deadline := p.open(t), time.After(30*time.Second)
+	for {
+		plan, err := c.Plan(context.Background(), p.queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has(plan.Notes, want) {
+			return plan
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("the plan has no note %q:\n%s", want, plan)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func has(lines []string, want string) bool {
+	return slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, want) })
+}

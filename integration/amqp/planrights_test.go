@@ -1,0 +1,107 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// Without a management API nothing is said to be right that was not looked at,
+// and what AMQP tells is still refused.
+func TestPlanWithoutTheManagementAPI(t *testing.T) {
+	p := newPlanned(t, brokers.RequireRabbitMQ(t), "plan-alone")
+	p.config.ManagementURL = ""
+	before := p.queues(t)
+	plan, err := p.open(t).Plan(context.Background(), p.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range plan.Queues {
+		if q.Exists || q.Messages != -1 || len(q.Arguments) == 0 {
+			t.Errorf("%+v", q)
+		}
+	}
+	for _, want := range []string{"limits, TTL", "policies", "feature flags", "stuck messages", "left over", "arguments"} {
+		if !has(plan.NotChecked, want) {
+			t.Errorf("%q is not among what is not checked:\n%s", want, plan)
+		}
+	}
+	if !strings.HasPrefix(plan.Server, "RabbitMQ 3.10.") || len(p.queues(t)) != len(before) {
+		t.Errorf("on %s there are now %q", plan.Server, p.queues(t))
+	}
+	p.declareQueue(t, "plan-alone.retry.1s", fields{"x-queue-type": "quorum", "x-message-ttl": 5000})
+	t.Cleanup(func() { p.delete(t, "queues", "/", "plan-alone.retry.1s") })
+	if _, err = p.open(t).Plan(context.Background(), p.queue); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "queue plan-alone.retry.1s is declared otherwise") {
+		t.Error(err)
+	}
+}
+
+// Plan needs the API that it is given; Subscribe only says that it could not ask.
+func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
+	r := brokers.RequireRabbitMQ(t)
+	for name, url := range map[string]string{
+		"plan-nobody":   "http://guest:s3cret@127.0.0.1:1",
+		"plan-stranger": strings.Replace(r.Management(), "guest:guest", "guest:s3cret", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlanned(t, r, name)
+			p.config.ManagementURL = url
+			c := p.open(t)
+			_, err := c.Plan(context.Background(), name)
+			if err == nil || errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "the management API at http://127.0.0.1:") || strings.Contains(err.Error(), "s3cret") {
+				t.Error(err)
+			}
+			if err := c.Subscriber().SubscribeInitialize(name); err != nil {
+				t.Fatal(err)
+			}
+			e, ok := (<-p.events).(redeliver.SubscriptionChanged)
+			if !ok || e.Change != "not checked" || e.Origin != name || e.Err == nil || strings.Contains(e.Err.Error(), "s3cret") {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+// The tag monitoring shows queues and policies, but no feature flags.
+func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "watched")
+	p.put(t, fields{"password": "s3cret", "tags": "monitoring"}, "users", "monitor")
+	p.put(t, fields{"configure": "", "write": "", "read": ".*"}, "permissions", "/", "monitor")
+	p.policy(t, "watched", "^watched$", fields{"message-ttl": 60_000})
+	p.declare(t)
+	p.config.ManagementURL = strings.Replace(r.Management(), "guest:guest", "monitor:s3cret", 1)
+	plan := p.eventually(t, `watched has message-ttl=60000 by policy "watched"`)
+	if !has(plan.NotChecked, "feature flags") {
+		t.Errorf("feature flags are not among what is not checked:\n%s", plan)
+	}
+}
+
+// RabbitMQ 4 gives every quorum queue a delivery limit of 20, and drops what
+// passes it.
+func TestPlanOnRabbitMQ4(t *testing.T) {
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: brokers.RabbitMQ4})
+	p := newPlanned(t, r, "orders")
+	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})
+	_, err := p.open(t).Plan(context.Background(), "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops") {
+		t.Error(err)
+	}
+	p.policy(t, "ours", "^orders$", fields{"dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"})
+	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default: what comes back more often")
+	p.declareQueue(t, "payments", fields{"x-queue-type": "quorum", "x-delivery-limit": -1})
+	p.queue = "payments"
+	plan := p.eventually(t, "gives quorum queues without a delivery limit one of 20")
+	if has(plan.Notes, "payments has delivery-limit") {
+		t.Error(plan)
+	}
+	p.config.Topology = amqp.PubSub("billing")
+	p.declare(t)
+	p.policy(t, "all", ".*", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
+	p.publish(t, "payments_billing.retry.1s")
+	p.arrives(t, "payments_billing.retry")
+}
