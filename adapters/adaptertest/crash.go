@@ -56,7 +56,7 @@ func killMidWait(b *bench) {
 		MaxRetries: 1, Backoff: redeliver.Fixed(delay),
 		Levels: []time.Duration{200 * time.Millisecond, 500 * time.Millisecond},
 	}
-	was := b.start(Config{Policy: p}, decline)
+	was := b.start(Config{Policy: p}, declineFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n)
 	was.kill()

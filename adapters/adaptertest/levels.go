@@ -30,7 +30,7 @@ func shorterLadder(b *bench) {
 func redeploy(b *bench, delay time.Duration, was, is []time.Duration) {
 	const n = 50
 	msgs, ids := many(n)
-	old := b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(delay), Levels: was}}, decline)
+	old := b.start(Config{Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(delay), Levels: was}}, declineFirst(1))
 	b.put(msgs...)
 	awaitEvents[redeliver.RetryScheduled](b, n)
 	old.close()

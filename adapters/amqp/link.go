@@ -64,6 +64,9 @@ func (l *link) get(ctx context.Context) (*amqp.Connection, error) {
 
 func (l *link) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 	cfg := l.cfg.AMQP
+	if cfg.TLSClientConfig != nil {
+		cfg.TLSClientConfig = cfg.TLSClientConfig.Clone() // the client writes the host into it
+	}
 	cfg.Properties = amqp.Table{}
 	maps.Copy(cfg.Properties, l.cfg.AMQP.Properties)
 	if _, ok := cfg.Properties["connection_name"]; !ok {

@@ -94,7 +94,7 @@ func (c *Client) provision(l *layout) error {
 	if !created {
 		return nil
 	}
-	if err := c.admin.awaitLeaders(l.subscribed(), c.cfg.SendTimeout); err != nil {
+	if err := c.admin.awaitLeaders(append(l.subscribed(), l.find(deadTopic, 0).name), c.cfg.SendTimeout); err != nil {
 		return err
 	}
 	// Another process may have created them otherwise, or the broker changed

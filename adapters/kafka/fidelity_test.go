@@ -167,6 +167,15 @@ func (b broken) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error)
 	return b.DefaultMarshaler.Unmarshal(rec)
 }
 
+func (b broken) Marshal(string, *message.Message) (*sarama.ProducerMessage, error) { return nil, nil }
+
+func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
+	c, _ := open(t, kafka.Config{Brokers: fake(t, "orders").ListenAddrs(), Group: "billing", Marshaler: broken{}})
+	if err := c.Publisher().Publish("orders", message.NewMessage("1", nil)); err == nil || !strings.Contains(err.Error(), "no record") {
+		t.Errorf("published: %v", err)
+	}
+}
+
 func TestWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(2), Marshaler: broken{}})

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -68,11 +69,12 @@ func (r *reader) startJanitor() (stop func()) {
 				return
 			}
 			// A cluster that does not let us delete keeps the records: that
-			// costs disk, not messages, and is said once.
-			if err := r.sweep(swept); err != nil && !told {
-				told = true
+			// costs disk, not messages, and is said once, until it works again.
+			err := r.sweep(swept)
+			if err != nil && !told {
 				r.tell("settled records are not given back", "grant Delete on the delay topics", err)
 			}
+			told = err != nil
 		}
 	})
 	return func() {
@@ -92,6 +94,7 @@ func (r *reader) sweep(swept map[string]map[int32]int64) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for topic, ps := range partitions {
 		below := make(map[int32]int64)
 		if swept[topic] == nil {
@@ -107,9 +110,10 @@ func (r *reader) sweep(swept map[string]map[int32]int64) error {
 			continue
 		}
 		if err := r.client.admin.sarama.DeleteRecords(topic, below); err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		maps.Copy(swept[topic], below)
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -220,6 +220,9 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		if s["cleanup.policy"] != "delete" {
 			refuse("cleanup.policy", "must be delete: compaction would remove messages that wait")
 		}
+		if by := s["message.timestamp.type"]; t.waits() && by != "CreateTime" && by != "" {
+			refuse("message.timestamp.type", "must be CreateTime: a due time is compared with the time of the write by the writer's clock")
+		}
 		if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
 			refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
 		}

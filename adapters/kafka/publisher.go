@@ -54,6 +54,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // start hands one message to the producer.
 func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*sarama.ProducerMessage, <-chan error, error) {
 	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
+	if err == nil && m == nil {
+		err = errors.New("the marshaler returned no record")
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
 	}
