@@ -26,3 +26,8 @@ func TestConformance(t *testing.T) {
 		}).Remove
 	}))
 }
+
+func TestGuaranteeTable(t *testing.T) {
+	t.Parallel()
+	adaptertest.CheckTable(t, "../../README.md", "Kafka", kafkatest.Features)
+}

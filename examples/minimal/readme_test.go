@@ -38,6 +38,30 @@ func TestReadmeShowsThisProgram(t *testing.T) {
 	}
 }
 
+// The one of the RabbitMQ section is a part of a longer one, by one tab further left.
+func TestReadmeShowsAPartOfTheRabbitMQExample(t *testing.T) {
+	program, err := os.ReadFile(filepath.Join(root, "examples", "rabbitmq", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(readme(t), "\n## RabbitMQ\n")
+	_, rest, begins := strings.Cut(section, "```go\n")
+	shown, _, closed := strings.Cut(rest, "```\n")
+	if !found || !begins || !closed {
+		t.Fatal("the README's section has no Go program")
+	}
+	var indented strings.Builder
+	for line := range strings.Lines(shown) {
+		if line != "\n" {
+			indented.WriteByte('\t')
+		}
+		indented.WriteString(line)
+	}
+	if !strings.Contains(string(program), indented.String()) {
+		t.Error("what the README shows is not in examples/rabbitmq/main.go: copy it again")
+	}
+}
+
 var (
 	links    = regexp.MustCompile(`\]\(([^)]+)\)`)
 	commands = regexp.MustCompile(`go run (\./\S+)`)

@@ -1,6 +1,6 @@
 // Command quickstart is a service that charges orders, and a bank that has a bad
 // day. This file is the service, to be copied; the other files are the show
-// around it: the bank, the orders, a Kafka in this process, and the screen.
+// around it: a Kafka in this process, the orders, the bank, and the screen.
 //
 //	go run ./examples/quickstart                                  # a Kafka in this process
 //	go run ./examples/quickstart --fresh                          # forget what was before
@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/examples/internal/demo"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -44,17 +45,17 @@ func serve(ctx context.Context, s *stage) error {
 	}
 	router.AddMiddleware(middleware.Retry())
 	router.AddConsumerHandler("charge", topic, billing.Subscriber(), func(msg *message.Message) error {
-		var o order
+		var o demo.Order
 		if err := json.Unmarshal(msg.Payload, &o); err != nil {
 			return redeliver.Permanent(err)
 		}
 		err := s.bank.charge(msg.Context(), o)
-		var busy *busyError
+		var busy *demo.BusyError
 		switch {
-		case errors.Is(err, errNoSuchCard):
+		case errors.Is(err, demo.ErrNoSuchCard):
 			return redeliver.Permanent(err) // no retry can help: to the DLQ, now
 		case errors.As(err, &busy):
-			return redeliver.RetryAfter(err, busy.retryAfter) // the bank said when
+			return redeliver.RetryAfter(err, busy.RetryAfter) // the bank said when
 		default:
 			return err // nil is done; for all other errors the policy decides
 		}

@@ -22,6 +22,8 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+	"github.com/redeliver/redeliver/examples/internal/demo"
+	"github.com/redeliver/redeliver/examples/internal/screen"
 )
 
 const (
@@ -40,7 +42,7 @@ type stage struct {
 	brokers []string
 	sarama  *sarama.Config
 	bank    *bank
-	screen  *screen
+	screen  *screen.Screen
 	log     watermill.LoggerAdapter
 
 	desk  *kafka.Client // where orders are placed
@@ -69,10 +71,10 @@ func show(serve func(context.Context, *stage) error) {
 	if err == nil && (flags.NArg() > 0 || *fresh && *broker != "") {
 		err = errors.New("there are --broker URL or --fresh, and nothing else; what is in a real Kafka is not wiped")
 	}
-	s := &stage{brokers: nil, sarama: brokerurl.URL{}.Sarama(), screen: newScreen(os.Stdout, began)}
+	s := &stage{brokers: nil, sarama: brokerurl.URL{}.Sarama(), screen: screen.New(os.Stdout, began, topic+"."+group)}
 	if err == nil && *broker != "" {
 		var u brokerurl.URL
-		if u, err = brokerurl.Parse(*broker); err == nil {
+		if u, err = brokerurl.Parse(*broker, brokerurl.Kafka); err == nil {
 			s.brokers, s.sarama = u.Hosts, u.Sarama()
 		}
 	}
@@ -99,7 +101,7 @@ func show(serve func(context.Context, *stage) error) {
 
 // set prepares the stage.
 func (s *stage) set(ctx context.Context, fresh bool) error {
-	s.screen.sayf("redeliver quickstart: a service charges orders at a bank that has a bad day.")
+	s.screen.Sayf("redeliver quickstart: a service charges orders at a bank that has a bad day.")
 	if s.brokers == nil {
 		k, err := startKafka(fresh)
 		if err != nil {
@@ -107,9 +109,9 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 		}
 		s.close = append(s.close, k.close)
 		s.brokers = k.brokers()
-		s.screen.sayf("Kafka runs in this process at %s and keeps its data in %s.", s.brokers[0], k.dir)
+		s.screen.Sayf("Kafka runs in this process at %s and keeps its data in %s.", s.brokers[0], k.dir)
 	} else {
-		s.screen.sayf("Kafka is at %s; the topics begin with demo-.", strings.Join(s.brokers, ","))
+		s.screen.Sayf("Kafka is at %s; the topics begin with demo-.", strings.Join(s.brokers, ","))
 	}
 	s.log = watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 
@@ -141,7 +143,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 		return err
 	}
 	s.close = append(s.close, func() { _ = ledger.Close() })
-	s.bank = &bank{ledger: ledger, known: map[string]bool{}, repeated: s.screen.repeat}
+	s.bank = &bank{ledger: ledger, known: map[string]bool{}, repeated: s.screen.Repeat}
 
 	var plan *kafka.Plan
 	if err := soon(ctx, func() (err error) { plan, err = s.desk.Plan(topic); return err }); err != nil {
@@ -160,7 +162,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 			s.books.waitings = append(s.books.waitings, t.Name)
 		}
 	}
-	s.screen.sayf("Orders come from %s; those that wait are on %s.%s.retry.{%s}.\n", topic, topic, group, strings.Join(delays, ","))
+	s.screen.Sayf("Orders come from %s; those that wait are on %s.%s.retry.{%s}.\n", topic, topic, group, strings.Join(delays, ","))
 	return nil
 }
 
@@ -225,15 +227,15 @@ func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) er
 // new orders. It returns how many were placed.
 func (s *stage) act(ctx context.Context, served chan error, before *account) (placed int, err error) {
 	hint := time.AfterFunc(2*time.Second, func() {
-		s.screen.sayf("Waiting for the group: after a kill, Kafka takes up to 10 s to believe it.\n")
+		s.screen.Sayf("Waiting for the group: after a kill, Kafka takes up to 10 s to believe it.\n")
 	})
-	err = s.await(ctx, served, s.screen.reading)
+	err = s.await(ctx, served, s.screen.Reading)
 	hint.Stop()
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
 	if n := len(before.waiting); n > 0 {
-		s.screen.sayf("%d orders of an earlier run still wait: they come first.\n", n)
+		s.screen.Sayf("%d orders of an earlier run still wait: they come first.\n", n)
 	}
 	settled := func() (bool, error) {
 		ahead, err := s.books.ahead()
@@ -242,7 +244,7 @@ func (s *stage) act(ctx context.Context, served chan error, before *account) (pl
 	if err := s.await(ctx, served, settled); err != nil || ctx.Err() != nil {
 		return 0, err
 	}
-	for _, o := range newOrders(newRun(time.Now())) {
+	for _, o := range demo.NewOrders(time.Now()) {
 		if err := s.place(o); err != nil {
 			return placed, err
 		}
@@ -257,12 +259,12 @@ func (s *stage) act(ctx context.Context, served chan error, before *account) (pl
 }
 
 // place sends an order to the service.
-func (s *stage) place(o order) error {
+func (s *stage) place(o demo.Order) error {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	s.screen.linef(faint, o.ID, "placed", "%s", o)
+	s.screen.Placed(o.ID, o.String())
 	msg := message.NewMessage(o.ID, body)
 	kafka.SetKey(msg, []byte(o.Customer))
 	return s.desk.Publisher().Publish(topic, msg)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 )
 
 // most is how many orders the summary names of each kind.
@@ -13,8 +12,8 @@ const most = 8
 
 // summary counts what became of every order that was ever placed here.
 func (s *stage) summary(a *account, placed int, interrupted bool) {
-	s.screen.sayf("\nAfter %.1f s, as the topics themselves tell:", time.Since(s.screen.began).Seconds())
-	s.screen.sayf("%5d  orders placed, %d of them in this run", len(a.placed), placed)
+	s.screen.Sayf("\nAfter %.1f s, as the topics themselves tell:", s.screen.Elapsed().Seconds())
+	s.screen.Sayf("%5d  orders placed, %d of them in this run", len(a.placed), placed)
 	attempts, reasons := map[int]int{}, map[string]int{}
 	for _, n := range a.charged {
 		attempts[n]++
@@ -23,33 +22,33 @@ func (s *stage) summary(a *account, placed int, interrupted bool) {
 		reasons[string(state.Reason)]++
 	}
 	for _, n := range sortedKeys(attempts) {
-		s.screen.sayf("%5d  charged on attempt %d", attempts[n], n)
+		s.screen.Sayf("%5d  charged on attempt %d", attempts[n], n)
 	}
 	for _, reason := range sortedKeys(reasons) {
-		s.screen.sayf("%5d  in the DLQ, %s", reasons[reason], reason)
+		s.screen.Sayf("%5d  in the DLQ, %s", reasons[reason], reason)
 	}
-	s.screen.sayf("%5d  still waiting", len(a.waiting))
-	s.screen.sayf("%5d  lost%s", len(a.lost), named(a.lost))
+	s.screen.Sayf("%5d  still waiting", len(a.waiting))
+	s.screen.Sayf("%5d  lost%s", len(a.lost), named(a.lost))
 	if a.twice > 0 {
-		s.screen.sayf("%5d  charged twice", a.twice)
+		s.screen.Sayf("%5d  charged twice", a.twice)
 	}
 	if len(a.dead) > 0 {
-		s.screen.sayf("\nThe end of %s:", s.books.dlq)
+		s.screen.Sayf("\nThe end of %s:", s.books.dlq)
 		ids := sortedKeys(a.dead)
 		slices.SortStableFunc(ids, func(x, y string) int { return a.dead[x].LastFailed.Compare(a.dead[y].LastFailed) })
 		for _, id := range ids[max(0, len(ids)-most):] {
 			d := a.dead[id]
-			s.screen.sayf("       %-8s  %-10s after attempt %d: %s", id, d.Reason, d.Attempts, d.Error)
+			s.screen.Sayf("       %-8s  %-10s after attempt %d: %s", id, d.Reason, d.Attempts, d.Error)
 		}
 	}
 	switch {
 	case len(a.lost) > 0:
-		s.screen.sayf("\nThis must not happen: please report it.")
+		s.screen.Sayf("\nThis must not happen: please report it.")
 	case interrupted && len(a.waiting) > 0:
-		s.screen.sayf("\nInterrupted. Start it again: what waits comes first.")
+		s.screen.Sayf("\nInterrupted. Start it again: what waits comes first.")
 	case len(a.waiting) == 0:
-		s.screen.sayf("\nEvery order was charged or is in the DLQ. The service is examples/quickstart/main.go.")
-		s.screen.sayf("Try it with Ctrl-C or kill -9 in the middle, and start it again.")
+		s.screen.Sayf("\nEvery order was charged or is in the DLQ. The service is examples/quickstart/main.go.")
+		s.screen.Sayf("Try it with Ctrl-C or kill -9 in the middle, and start it again.")
 	}
 }
 

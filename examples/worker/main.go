@@ -1,9 +1,13 @@
-// Command worker consumes one topic in one group and fails as it is told to. It
-// is for trying redeliver by hand and from scripts: what happens is written to
-// stdout, one JSON line for each event, each at once; everything else goes to
-// stderr.
+// Command worker consumes one topic in one group, or one queue, and fails as it
+// is told to. It is for trying redeliver by hand and from scripts: what happens
+// is written to stdout, one JSON line for each event, each at once; everything
+// else goes to stderr.
 //
 //	worker --broker kafka://localhost:9092 --topic orders --group billing --fail 'attempt<3'
+//	worker --broker amqp://guest:guest@localhost:5672/ --topic orders --fail 'attempt<3'
+//
+// On RabbitMQ --topic is the queue, which is declared when it does not exist, and
+// the group: --group is ignored there. Nothing else is different.
 //
 // The lines are {"event","id","topic","attempt","due","at","reason","key"}:
 //
@@ -14,7 +18,13 @@
 //
 // Times are RFC 3339 in UTC with milliseconds, topic is the origin. key is the
 // Kafka key as text; one that is no UTF-8, or begins with "base64:", is written
-// as "base64:" and its base64. A null key is left out.
+// as "base64:" and its base64. A null key is left out; RabbitMQ has none.
+//
+// A message that ends its process (--fail exit) writes its attempt and nothing
+// more. On RabbitMQ that is counted: after some processes the next one writes its
+// dead_letter, with the reason crashed and without an attempt of its own (what
+// killed its process is in no number of attempts). On Kafka the message comes back
+// until it is mended.
 //
 // SIGTERM and SIGINT end it in order with exit status 0; a wrong call is 2, all
 // other failures are 1.
@@ -86,6 +96,11 @@ func work(ctx context.Context, o options, j *journal, log *slog.Logger) (err err
 		}
 	}()
 	j.key = b.key
+	if o.createTopic {
+		if err := b.subscriber.SubscribeInitialize(o.topic); err != nil {
+			return err
+		}
+	}
 
 	// The Router waits a little longer than the subscriber, for a handler that hangs.
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: drainTimeout + time.Second}, quiet(log))

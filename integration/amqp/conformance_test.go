@@ -18,3 +18,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func TestGuaranteeTable(t *testing.T) {
+	adaptertest.CheckTable(t, "../../README.md", "RabbitMQ", features)
+}

@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	build := exec.Command("go", "build", "-o", dir, "./examples/quickstart", "./examples/worker")
+	build := exec.Command("go", "build", "-o", dir, "./examples/quickstart", "./examples/rabbitmq", "./examples/worker")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the examples: %v\n%s", err, out)
@@ -55,6 +55,7 @@ type program struct {
 	lines chan string   // of its stdout, closed at its end
 	ended chan struct{} // closed when it has been waited for
 	err   error         // of Wait
+	said  []string      // lines that were read as events
 
 	mu     sync.Mutex
 	stderr bytes.Buffer

@@ -4,8 +4,11 @@
 //	kafka://host:9092[,host2:9092]
 //	kafka://user:password@host:9092?sasl=scram-sha-512
 //	kafka+tls://user:password@host:9093?sasl=plain
+//	amqp://user:password@host[:5672][,host2[:5672]][/vhost]
+//	amqps://user:password@host[:5671][/vhost][?cacertfile=ca.pem]
 //
-// What is special in a user or a password is written in percent: %40 for @.
+// What is special in a user, a password or a virtual host is written in percent:
+// %40 for @, %2F for /.
 package brokerurl
 
 import (
@@ -21,99 +24,131 @@ import (
 // Env is the environment variable that stands in for --broker.
 const Env = "REDELIVER_BROKER"
 
-// The ways to authenticate at a Kafka, as the parameter sasl names them.
+// Broker is a kind of broker.
+type Broker string
+
+// The brokers that there are URLs for.
 const (
-	Plain       = "plain"
-	ScramSHA256 = "scram-sha-256"
-	ScramSHA512 = "scram-sha-512"
+	Kafka    Broker = "kafka"
+	RabbitMQ Broker = "rabbitmq"
 )
 
 // URL is the address of a broker.
 type URL struct {
+	Broker         Broker
 	Hosts          []string // each host:port
 	TLS            bool
-	User, Password string
-	SASL           string // one of the names above; empty for none
+	User, Password string     // empty for none; RabbitMQ's clients take guest then
+	SASL           string     // of Kafka, one of the names in kafka.go; empty for none
+	VHost          string     // of RabbitMQ, "/" by default
+	Client         url.Values // of RabbitMQ: parameters that its client reads
 }
 
-// Parse reads an address. Its errors never repeat a password.
+// scheme is what stands before ://.
+type scheme struct {
+	name    string
+	broker  Broker
+	tls     bool
+	port    string // where none is written; empty where one must be
+	example string
+}
+
+var schemes = []scheme{
+	{"kafka", Kafka, false, "", "kafka://user:password@host:9092"},
+	{"kafka+tls", Kafka, true, "", "kafka+tls://user:password@host:9093"},
+	{"amqp", RabbitMQ, false, "5672", "amqp://user:password@host:5672/vhost"},
+	{"amqps", RabbitMQ, true, "5671", "amqps://user:password@host:5671/vhost"},
+}
+
+// Parse reads the address of one of these brokers. Its errors never repeat a
+// password, nor anything that may be one in a URL that is written wrong.
 //
-// It does not use url.Parse: that takes no list of hosts.
-func Parse(raw string) (URL, error) {
-	var u URL
-	scheme, rest, ok := strings.Cut(raw, "://")
-	switch {
-	case raw == "":
-		return URL{}, errors.New("no broker is named: give kafka://host:9092")
-	case !ok:
-		return URL{}, errors.New("a broker is named by a URL: kafka://host:9092")
-	case scheme == "kafka":
-	case scheme == "kafka+tls":
-		u.TLS = true
-	default:
-		return URL{}, fmt.Errorf("%s:// is not known here: there are kafka:// and kafka+tls://", scheme)
+// It does not use url.Parse: that takes no list of hosts, and its errors repeat
+// all of the URL.
+func Parse(raw string, brokers ...Broker) (URL, error) {
+	known := slices.DeleteFunc(slices.Clone(schemes), func(s scheme) bool { return !slices.Contains(brokers, s.broker) })
+	name, rest, ok := strings.Cut(raw, "://")
+	if !ok || strings.ContainsAny(name, ":@/") {
+		return URL{}, fmt.Errorf("a broker is named by a URL: %s", list(known, " or ", func(s scheme) string { return s.example }))
 	}
-	rest, query, _ := strings.Cut(rest, "?")
-	if err := u.readUser(&rest); err != nil {
+	at := slices.IndexFunc(known, func(s scheme) bool { return s.name == name })
+	if at < 0 {
+		return URL{}, fmt.Errorf("%s:// is not known here: there are %s", name, list(known, " and ", func(s scheme) string { return s.name + "://" }))
+	}
+	s := known[at]
+	u := URL{Broker: s.broker, TLS: s.tls}
+	end := strings.IndexAny(rest+"/", "/?#")
+	authority, rest := rest[:end], rest[end:]
+	if strings.ContainsAny(rest, "@#") {
+		return URL{}, errors.New("behind the hosts there is neither @ nor #: in a user or a password write / as %2F, ? as %3F and # as %23")
+	}
+	path, query, _ := strings.Cut(rest, "?")
+	hosts, err := u.readUser(s, authority)
+	if err != nil {
 		return URL{}, err
 	}
-	if rest = strings.TrimSuffix(rest, "/"); strings.ContainsAny(rest, "/#") {
-		return URL{}, errors.New("there is nothing but hosts between kafka:// and the parameters: no path, no fragment; in a user or a password write / as %2F, # as %23, ? as %3F")
-	}
-	for host := range strings.SplitSeq(rest, ",") {
-		if err := checkHost(host); err != nil {
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host, err = hostPort(host, s.port); err != nil {
 			return URL{}, err
 		}
 		u.Hosts = append(u.Hosts, host)
 	}
-	return u, u.readQuery(query)
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return URL{}, errors.New("the parameters behind ? cannot be read")
+	}
+	if s.broker == RabbitMQ {
+		err = u.readRabbitMQ(path, values)
+	} else {
+		err = u.readKafka(path, values)
+	}
+	if err != nil {
+		return URL{}, err
+	}
+	return u, nil
 }
 
-// readUser takes "user:password@" off rest.
-func (u *URL) readUser(rest *string) error {
-	at := strings.LastIndex(*rest, "@")
+// readUser reads "user:password@hosts" and returns the hosts.
+func (u *URL) readUser(s scheme, authority string) (hosts string, err error) {
+	at := strings.LastIndex(authority, "@")
 	if at < 0 {
-		return nil
+		return authority, nil
 	}
-	user, password, _ := strings.Cut((*rest)[:at], ":")
-	*rest = (*rest)[at+1:]
+	user, password, _ := strings.Cut(authority[:at], ":")
 	var err1, err2 error
 	u.User, err1 = url.PathUnescape(user)
 	u.Password, err2 = url.PathUnescape(password)
 	if err1 != nil || err2 != nil {
-		return errors.New("user and password are written in percent: % itself is %25") // not what they are
+		return "", errors.New("user and password are written in percent: % itself is %25") // not what they are
 	}
 	if u.User == "" || u.Password == "" {
-		return errors.New("authentication needs a user and a password: kafka+tls://user:password@host:9093")
+		return "", errors.New("authentication needs a user and a password: " + s.example)
 	}
-	u.SASL = Plain
-	return nil
+	return authority[at+1:], nil
 }
 
-func checkHost(host string) error {
+// hostPort is a host with its port, or with the given one where it has none.
+func hostPort(host, port string) (string, error) {
+	if _, _, err := net.SplitHostPort(host); err != nil && port != "" {
+		host += ":" + port
+	}
 	name, port, err := net.SplitHostPort(host)
 	if n, perr := strconv.Atoi(port); err != nil || name == "" || perr != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("%q is no host:port", host)
+		// Who forgets "@host" has a password here.
+		name, _, _ = strings.Cut(host, ":")
+		return "", fmt.Errorf("the address that begins with %q is no host:port", name)
 	}
-	return nil
+	return host, nil
 }
 
-func (u *URL) readQuery(query string) error {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return errors.New("the parameters behind ? cannot be read")
+func list(known []scheme, between string, text func(scheme) string) string {
+	all := make([]string, len(known))
+	for i, s := range known {
+		all[i] = text(s)
 	}
-	for name, value := range values {
-		known := []string{Plain, ScramSHA256, ScramSHA512}
-		switch {
-		case name != "sasl":
-			return fmt.Errorf("there is no parameter %q: there is sasl", name)
-		case u.User == "":
-			return errors.New("sasl needs a user and a password: kafka+tls://user:password@host:9093?sasl=plain")
-		case len(value) != 1 || !slices.Contains(known, value[0]):
-			return fmt.Errorf("sasl is %q: it must be one of %s", strings.Join(value, ", "), strings.Join(known, ", "))
-		}
-		u.SASL = value[0]
+	last := len(all) - 1
+	if last < 1 {
+		return strings.Join(all, "")
 	}
-	return nil
+	return strings.Join(all[:last], ", ") + between + all[last]
 }

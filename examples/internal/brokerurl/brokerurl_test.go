@@ -1,20 +1,27 @@
 package brokerurl_test
 
 import (
+	"cmp"
 	"crypto/tls"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/IBM/sarama"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/redeliver/redeliver/examples/internal/brokerurl"
 )
 
-func TestParse(t *testing.T) {
+var both = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ}
+
+func TestParseKafka(t *testing.T) {
 	one := []string{"host:9092"}
 	for raw, want := range map[string]brokerurl.URL{
 		"kafka://host:9092":                       {Hosts: one},
@@ -31,21 +38,60 @@ func TestParse(t *testing.T) {
 		},
 		"kafka://user:p:a@ss@host:9092": {Hosts: one, User: "user", Password: "p:a@ss", SASL: brokerurl.Plain},
 	} {
-		if got, err := brokerurl.Parse(raw); err != nil || !reflect.DeepEqual(got, want) {
+		want.Broker = brokerurl.Kafka
+		if got, err := brokerurl.Parse(raw, both...); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %+v, %v; want %+v", raw, got, err, want)
+		}
+	}
+}
+
+func TestParseRabbitMQ(t *testing.T) {
+	one := []string{"host:5672"}
+	for raw, want := range map[string]brokerurl.URL{
+		"amqp://host":                           {Hosts: one, VHost: "/"},
+		"amqp://host/":                          {Hosts: one, VHost: "/"},
+		"amqp://host:5672/%2f":                  {Hosts: one, VHost: "/"},
+		"amqp://host/%2F":                       {Hosts: one, VHost: "/"},
+		"amqp://host:5673/shop":                 {Hosts: []string{"host:5673"}, VHost: "shop"},
+		"amqp://host/a%2Fb%20%C3%BC%25":         {Hosts: one, VHost: "a/b ü%"},
+		"amqp://host,b:5673,[::1],[::1]:5674/v": {Hosts: []string{"host:5672", "b:5673", "[::1]:5672", "[::1]:5674"}, VHost: "v"},
+		"amqp://guest:guest@host/":              {Hosts: one, VHost: "/", User: "guest", Password: "guest"},
+		"amqp://u%3As%40er:p%3A%40%2F%3F%23%25+s@host/v": {
+			Hosts: one, VHost: "v", User: "u:s@er", Password: "p:@/?#%+s",
+		},
+		"amqps://host":       {Hosts: []string{"host:5671"}, TLS: true, VHost: "/"},
+		"amqps://host:443/v": {Hosts: []string{"host:443"}, TLS: true, VHost: "v"},
+		"amqps://host?cacertfile=/etc/ca.pem&heartbeat=30": {
+			Hosts: []string{"host:5671"}, TLS: true, VHost: "/", Client: url.Values{"cacertfile": {"/etc/ca.pem"}, "heartbeat": {"30"}},
+		},
+	} {
+		want.Broker = brokerurl.RabbitMQ
+		got, err := brokerurl.Parse(raw, both...)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %+v, %v; want %+v", raw, got, err, want)
+		}
+		// The client must read from our URLs what we read from this one.
+		for i, text := range got.AMQP() {
+			read, err := amqp.ParseURI(text)
+			host := net.JoinHostPort(read.Host, strconv.Itoa(read.Port))
+			if err != nil || (read.Scheme == "amqps") != want.TLS || host != want.Hosts[i] || read.Vhost != want.VHost ||
+				read.Username != cmp.Or(want.User, "guest") || read.Password != cmp.Or(want.Password, "guest") ||
+				read.CACertFile != want.Client.Get("cacertfile") || strings.Count(text, "/") != 3 { // the virtual host is one name
+				t.Errorf("%s: the client reads %+v, %v from %s", raw, read, err, text)
+			}
 		}
 	}
 }
 
 func TestParseRefuses(t *testing.T) {
 	for raw, say := range map[string]string{
-		"":                                     "no broker is named",
+		"":                                     "a URL",
 		"host:9092":                            "a URL",
-		"amqp://host:5672":                     "amqp:// is not known here",
+		"user:secret@host://":                  "a URL",
 		"http://host:9092":                     "http:// is not known here",
 		"kafka://":                             `"" is no host:port`,
 		"kafka://host":                         `"host" is no host:port`,
-		"kafka://:9092":                        `":9092" is no host:port`,
+		"kafka://:9092":                        `"" is no host:port`,
 		"kafka://host:0":                       "no host:port",
 		"kafka://host:70000":                   "no host:port",
 		"kafka://host:kafka":                   "no host:port",
@@ -53,11 +99,13 @@ func TestParseRefuses(t *testing.T) {
 		"kafka://host:9092,,b:9092":            `"" is no host:port`,
 		"kafka://::1:9092":                     "no host:port",
 		"kafka://host:9092/orders":             "no path",
-		"kafka://host:9092#x":                  "no path, no fragment",
+		"kafka://host:9092//":                  "no path",
+		"kafka://host:9092#x":                  "neither @ nor #",
 		"kafka://user@host:9092":               "a user and a password",
 		"kafka://:secret@host:9092":            "a user and a password",
 		"kafka://user:secret%zz@host:9092":     "in percent",
-		"kafka://user:se/cret@host:9092/x":     "no path",
+		"kafka://user:secret/x@host:9092":      "as %2F",
+		"kafka://user:secret":                  `begins with "user" is no host:port`, // the host was forgotten
 		"kafka://host:9092?sasl=plain":         "sasl needs a user",
 		"kafka://u:secret@h:1?sasl=gssapi":     `sasl is "gssapi"`,
 		"kafka://u:secret@h:1?sasl=":           `sasl is ""`,
@@ -65,9 +113,34 @@ func TestParseRefuses(t *testing.T) {
 		"kafka://u:secret@h:1?tls=true":        `no parameter "tls"`,
 		"kafka://u:secret@h:1?sasl=plain&%zz":  "cannot be read",
 		"kafka://u:secret@h:1?sasl=a&sasl=b":   `sasl is "a, b"`,
-		"kafka+tls://u:sec?ret@h:1?sasl=plain": "no host:port", // an unescaped ? ends the hosts
+		"kafka+tls://u:secret?x@h:1?sasl=none": "as %3F",
+
+		"amqp://":                              `"" is no host:port`,
+		"amqp:///orders":                       `"" is no host:port`,
+		"amqp://:5672":                         "no host:port",
+		"amqp://host:":                         "no host:port",
+		"amqp://host:amqp":                     "no host:port",
+		"amqp://host:0":                        "no host:port",
+		"amqp://host:70000":                    "no host:port",
+		"amqp://host,":                         `"" is no host:port`,
+		"amqp://::1":                           "no host:port",
+		"amqp://user:secret":                   `begins with "user" is no host:port`,
+		"amqp://user:sec:secret":               `begins with "user" is no host:port`,
+		"amqp://user@host":                     "amqp://user:password@host:5672/vhost",
+		"amqp://user:@host":                    "a user and a password",
+		"amqps://:secret@host":                 "amqps://user:password@host:5671/vhost",
+		"amqp://user:secret%zz@host":           "in percent",
+		"amqp://user:secret/x@host":            "as %2F",
+		"amqp://user:secret?x@host":            "as %3F",
+		"amqp://user:secret#x@host":            "as %23",
+		"amqp://user:secret@host/a/b":          "as %2F",
+		"amqp://user:secret@host/v/":           "as %2F",
+		"amqp://user:secret@host/%zz":          "in percent",
+		"amqp://user:secret@host?sasl=plain":   `no parameter "sasl"`,
+		"amqp://user:secret@host?heartbeat=1s": `heartbeat is "1s"`,
+		"amqp://user:secret@host?%zz":          "cannot be read",
 	} {
-		u, err := brokerurl.Parse(raw)
+		u, err := brokerurl.Parse(raw, both...)
 		if err == nil {
 			t.Errorf("%s is taken as %+v", raw, u)
 			continue
@@ -77,6 +150,23 @@ func TestParseRefuses(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %q tells the password", raw, err)
+		}
+	}
+}
+
+// A program takes the brokers that it names.
+func TestParseKnowsWhatItIsTold(t *testing.T) {
+	for _, c := range []struct {
+		raw    string
+		broker brokerurl.Broker
+		say    string
+	}{
+		{"amqp://host", brokerurl.Kafka, "amqp:// is not known here: there are kafka:// and kafka+tls://"},
+		{"kafka://host:9092", brokerurl.RabbitMQ, "kafka:// is not known here: there are amqp:// and amqps://"},
+		{"", brokerurl.RabbitMQ, "a URL: amqp://user:password@host:5672/vhost or amqps://"},
+	} {
+		if _, err := brokerurl.Parse(c.raw, c.broker); err == nil || !strings.Contains(err.Error(), c.say) {
+			t.Errorf("%s: %v, want %q", c.raw, err, c.say)
 		}
 	}
 }
@@ -100,7 +190,7 @@ func TestSaramaSpeaksTLSAndSASL(t *testing.T) {
 				}
 				defer cluster.Close()
 				connect := func(password string) error {
-					u, err := brokerurl.Parse(scheme + "://us%3Aer:" + password + "@" + cluster.ListenAddrs()[0] + c.parameter)
+					u, err := brokerurl.Parse(scheme+"://us%3Aer:"+password+"@"+cluster.ListenAddrs()[0]+c.parameter, brokerurl.Kafka)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -4,11 +4,45 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
+
+// The ways to authenticate at a Kafka, as the parameter sasl names them.
+const (
+	Plain       = "plain"
+	ScramSHA256 = "scram-sha-256"
+	ScramSHA512 = "scram-sha-512"
+)
+
+// readKafka reads what stands behind the hosts of kafka:// and kafka+tls://.
+func (u *URL) readKafka(path string, values url.Values) error {
+	if path != "" && path != "/" {
+		return errors.New("there is nothing but hosts between kafka:// and the parameters: no path; in a user or a password write / as %2F")
+	}
+	if u.User != "" {
+		u.SASL = Plain
+	}
+	for name, value := range values {
+		known := []string{Plain, ScramSHA256, ScramSHA512}
+		switch {
+		case name != "sasl":
+			return fmt.Errorf("there is no parameter %q: there is sasl", name)
+		case u.User == "":
+			return errors.New("sasl needs a user and a password: kafka+tls://user:password@host:9093?sasl=plain")
+		case len(value) != 1 || !slices.Contains(known, value[0]):
+			return fmt.Errorf("sasl is %q: it must be one of %s", strings.Join(value, ", "), strings.Join(known, ", "))
+		}
+		u.SASL = value[0]
+	}
+	return nil
+}
 
 // Sarama returns a client's configuration with the URL's TLS and SASL in it, and
 // sarama's defaults else, but for the group's start: at the oldest record.

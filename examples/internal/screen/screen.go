@@ -1,4 +1,6 @@
-package main
+// Package screen writes what happens to messages for people, a line for each
+// event. The demonstrations share it.
+package screen
 
 import (
 	"fmt"
@@ -11,32 +13,33 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// screen writes the account of what happens, a line for each event. It is the
-// service's [redeliver.Sink].
-type screen struct {
+// Screen is a service's [redeliver.Sink].
+type Screen struct {
 	out    io.Writer
 	colour bool
 	began  time.Time
+	prefix string // of our topics or queues, not told again in each line
 
 	mu    sync.Mutex
 	late  map[string]time.Duration // of the attempt that ran last, by id
 	again map[string]bool          // ids that the bank knew already
-	ready chan struct{}            // closed when the group reads
+	ready chan struct{}            // closed when messages are read
 	once  sync.Once
 }
 
-func newScreen(out *os.File, began time.Time) *screen {
+// New returns a screen for a process that has begun then. The names of the topics
+// or queues on which messages wait begin with prefix.
+func New(out *os.File, began time.Time, prefix string) *Screen {
 	info, err := out.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	return &screen{
-		out: out, began: began, late: map[string]time.Duration{}, again: map[string]bool{}, ready: make(chan struct{}),
+	return &Screen{
+		out: out, began: began, prefix: prefix, late: map[string]time.Duration{}, again: map[string]bool{}, ready: make(chan struct{}),
 		colour: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}
 }
 
 // Colours, as ANSI has them.
 const (
-	plain  = ""
 	faint  = "2"
 	red    = "31"
 	green  = "32"
@@ -44,9 +47,9 @@ const (
 )
 
 // linef writes one event: when, which order, what, and more about it.
-func (s *screen) linef(colour, id, what, format string, args ...any) {
+func (s *Screen) linef(colour, id, what, format string, args ...any) {
 	text := fmt.Sprintf("%-12s %s", what, fmt.Sprintf(format, args...))
-	if s.colour && colour != plain {
+	if s.colour {
 		text = "\x1b[" + colour + "m" + text + "\x1b[0m"
 	}
 	s.mu.Lock()
@@ -54,15 +57,21 @@ func (s *screen) linef(colour, id, what, format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.2fs  %-8s  %s\n", time.Since(s.began).Seconds(), id, text)
 }
 
-// sayf writes text that is no event.
-func (s *screen) sayf(format string, args ...any) {
+// Placed tells that a message was sent.
+func (s *Screen) Placed(id, what string) { s.linef(faint, id, "placed", "%s", what) }
+
+// Elapsed is how long the process has run.
+func (s *Screen) Elapsed() time.Duration { return time.Since(s.began) }
+
+// Sayf writes text that is no event.
+func (s *Screen) Sayf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.out, format+"\n", args...)
 }
 
 // Event implements [redeliver.Sink].
-func (s *screen) Event(e redeliver.Event) {
+func (s *Screen) Event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.Attempted:
 		s.mu.Lock()
@@ -77,13 +86,13 @@ func (s *screen) Event(e redeliver.Event) {
 		}
 		s.linef(green, e.State.ID, "charged", "on attempt %d%s", e.State.Attempt(), s.lateness(e.State.ID, 0))
 	case redeliver.RetryScheduled:
-		s.linef(yellow, e.State.ID, "retry in "+short(e.Delay), "attempt %d failed: %s%s; waits on %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), tail(e.Where))
+		s.linef(yellow, e.State.ID, "retry in "+short(e.Delay), "attempt %d failed: %s%s; waits on %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), s.tail(e.Where))
 	case redeliver.Hopped:
-		s.linef(faint, e.State.ID, "hops", "from %s to %s", tail(e.From), tail(e.To))
+		s.linef(faint, e.State.ID, "hops", "from %s to %s", s.tail(e.From), s.tail(e.To))
 	case redeliver.DeadLettered:
 		s.linef(red, e.State.ID, "DLQ", "attempt %d failed: %s%s; reason %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), e.State.Reason)
 	case redeliver.SubscriptionChanged:
-		if e.Change == "assigned" {
+		if e.Change == "assigned" || e.Change == "consuming" {
 			s.once.Do(func() { close(s.ready) })
 		}
 		if e.Err != nil {
@@ -92,8 +101,8 @@ func (s *screen) Event(e redeliver.Event) {
 	}
 }
 
-// reading tells whether the group reads.
-func (s *screen) reading() (bool, error) {
+// Reading tells whether messages are read.
+func (s *Screen) Reading() (bool, error) {
 	select {
 	case <-s.ready:
 		return true, nil
@@ -102,14 +111,14 @@ func (s *screen) reading() (bool, error) {
 	}
 }
 
-// repeat notes that the bank was asked to charge an order twice.
-func (s *screen) repeat(id string) {
+// Repeat notes that the bank was asked to charge an order twice.
+func (s *Screen) Repeat(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.again[id] = true
 }
 
-func (s *screen) isRepeat(id string) bool {
+func (s *Screen) isRepeat(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.again[id]
@@ -122,7 +131,7 @@ const worthwhile = 50 * time.Millisecond
 
 // lateness tells how long after its due time an attempt began, if it was so long
 // at least.
-func (s *screen) lateness(id string, least time.Duration) string {
+func (s *Screen) lateness(id string, least time.Duration) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late, ok := s.late[id]
@@ -140,5 +149,5 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// tail is what is particular in the name of one of the group's topics.
-func tail(name string) string { return strings.TrimPrefix(name, topic+"."+group) }
+// tail is what is particular in the name of a topic or queue.
+func (s *Screen) tail(name string) string { return strings.TrimPrefix(name, s.prefix) }

@@ -1,0 +1,62 @@
+package brokerurl
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// clientParameters are what amqp091-go reads from a URL, as
+// https://www.rabbitmq.com/docs/uri-query-parameters has them.
+var clientParameters = []string{"cacertfile", "certfile", "keyfile", "server_name_indication", "auth_mechanism", "heartbeat"}
+
+// readRabbitMQ reads what stands behind the hosts of amqp:// and amqps://.
+func (u *URL) readRabbitMQ(path string, values url.Values) error {
+	name := strings.TrimPrefix(path, "/")
+	if strings.Contains(name, "/") {
+		return errors.New("a virtual host is one name: write a / in it as %2F")
+	}
+	vhost, err := url.PathUnescape(name)
+	if err != nil {
+		return errors.New("the virtual host is written in percent: % itself is %25")
+	}
+	// The name of none is RabbitMQ's default, as in all its clients.
+	if u.VHost = vhost; vhost == "" {
+		u.VHost = "/"
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(clientParameters, name) {
+			return fmt.Errorf("there is no parameter %q: there are %s", name, strings.Join(clientParameters, ", "))
+		}
+		u.Client = values
+	}
+	if beat := values.Get("heartbeat"); values.Has("heartbeat") {
+		if _, err := strconv.ParseUint(beat, 10, 16); err != nil {
+			return fmt.Errorf("heartbeat is %q: must be whole seconds, at most 65535", beat)
+		}
+	}
+	return nil
+}
+
+// AMQP returns the URLs that RabbitMQ's client takes, one for each host.
+func (u URL) AMQP() []string {
+	all := make([]string, len(u.Hosts))
+	for i, host := range u.Hosts {
+		one := url.URL{
+			Scheme: "amqp", Host: host, RawQuery: u.Client.Encode(),
+			Path: "/" + u.VHost, RawPath: "/" + url.PathEscape(u.VHost),
+		}
+		if u.TLS {
+			one.Scheme = "amqps"
+		}
+		if u.User != "" {
+			one.User = url.UserPassword(u.User, u.Password)
+		}
+		all[i] = one.String()
+	}
+	return all
+}

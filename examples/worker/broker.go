@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+)
+
+// broker is all that this program needs of one.
+type broker struct {
+	subscriber subscriber
+	key        func(*message.Message) []byte // nil for a message without a key
+	close      func(context.Context) error
+}
+
+type subscriber interface {
+	message.Subscriber
+	message.SubscribeInitializer
+}
+
+// connect opens the broker that the options name.
+func connect(ctx context.Context, o options, sink redeliver.Sink) (b *broker, err error) {
+	if o.broker.Broker == brokerurl.RabbitMQ {
+		b, err = openRabbitMQ(ctx, o, sink)
+	} else {
+		b, err = openKafka(ctx, o, sink)
+	}
+	if errors.Is(err, redeliver.ErrConfig) {
+		err = usageError{err} // all of it came from the command line
+	}
+	return b, err
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+// openRabbitMQ reads the queue of the topic's name, which the adapter declares
+// where it does not exist.
+func openRabbitMQ(ctx context.Context, o options, sink redeliver.Sink) (*broker, error) {
+	c, err := amqp.Open(ctx, amqp.Config{
+		URLs: o.broker.AMQP(), Policy: o.policy,
+		MaxInFlight: o.maxInFlight, DrainTimeout: drainTimeout,
+		Sink: sink,
+	})
+	if err != nil {
+		return nil, err
+	}
+	noKey := func(*message.Message) []byte { return nil }
+	return &broker{subscriber: c.Subscriber(), key: noKey, close: c.Close}, nil
+}

@@ -1,0 +1,119 @@
+package examples_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// both are an origin on each broker, of one name.
+func both(t *testing.T) []*origin {
+	t.Helper()
+	name := newName()
+	return []*origin{newKafkaTopic(t, name).origin, newQueue(t, name).origin}
+}
+
+// told is a message, by its headers, and what the worker is to say of it.
+type told struct {
+	headers map[string]string
+	steps   []step
+}
+
+// ends tells that the worker's process ends with the message.
+func (m told) ends() bool { return m.steps[len(m.steps)-1].event == "attempt" }
+
+// exits is what is said of a message that ends the process.
+var exits = []step{{"attempt", 1, ""}}
+
+// A script that runs a worker reads the same lines, whatever the broker: apart
+// from ids, times and keys.
+func TestWorkerSaysTheSame(t *testing.T) {
+	t.Parallel()
+	cases := map[string][]told{"exit": {{nil, exits}}}
+	byHeader := []told{{nil, rules["never"]}}
+	for _, rule := range slices.Sorted(maps.Keys(rules)) {
+		cases[rule] = []told{{nil, rules[rule]}}
+		byHeader = append(byHeader, told{map[string]string{"fail": rule, "other": "always"}, rules[rule]})
+	}
+	// One worker, and every message brings its own rule.
+	cases["header:fail"] = append(byHeader,
+		told{map[string]string{"fail": "no such rule"}, rules["permanent"]},
+		told{map[string]string{"fail": "header:other", "other": "always"}, rules["permanent"]}, // does not lead on
+		told{map[string]string{"fail": "exit"}, exits},
+	)
+	for rule, messages := range cases {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			var said [2][]string
+			for i, o := range both(t) {
+				p := o.work(append(quick, "--fail", rule)...)
+				for _, m := range messages {
+					p.expect(o, o.send(m.headers), o.key, 100*time.Millisecond, m.steps...)
+				}
+				if messages[len(messages)-1].ends() {
+					if more, status := p.rest(), p.status(); status != 1 || len(more) > 0 {
+						t.Errorf("exit status %d, more lines %q; want 1 and none", status, more)
+					}
+				} else {
+					p.stop()
+				}
+				said[i] = normal(t, p.said)
+			}
+			if !slices.Equal(said[0], said[1]) {
+				t.Errorf("on Kafka\n%q\non RabbitMQ\n%q", said[0], said[1])
+			}
+		})
+	}
+}
+
+// normal is lines without what differs from run to run and from broker to broker.
+func normal(t *testing.T, lines []string) []string {
+	t.Helper()
+	var all []string
+	for _, line := range lines {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, "key") // RabbitMQ has none
+		for _, name := range []string{"id", "at", "due"} {
+			if _, there := fields[name]; there {
+				fields[name] = "..."
+			}
+		}
+		text, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(text))
+	}
+	return all
+}
+
+// SIGTERM while a handler works: it may finish, and what it did is committed.
+func TestWorkerEndsInOrder(t *testing.T) {
+	t.Parallel()
+	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(s.String(), func(t *testing.T) {
+			for _, o := range both(t) {
+				p := o.work("--work", "1s")
+				id := o.send(nil)
+				p.expect(o, id, o.key, 0, step{"attempt", 1, ""})
+				p.signal(s)
+				p.expect(o, id, o.key, 0, step{"commit", 1, ""})
+				if more, status := p.rest(), p.status(); status != 0 || len(more) > 0 {
+					t.Errorf("%s: exit status %d, more lines %q; want 0 and none", o.broker, status, more)
+				}
+				// The next one does not see it again.
+				id = o.send(nil)
+				p = o.work()
+				p.expect(o, id, o.key, 0, rules["never"]...)
+				p.stop()
+			}
+		})
+	}
+}
