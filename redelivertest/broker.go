@@ -1,0 +1,164 @@
+package redelivertest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// Bounds of [Broker.Wait].
+const (
+	realPatience    = time.Minute
+	virtualPatience = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
+	refusedMost     = 1000                      // writes that are refused while it waits
+)
+
+// Broker is a broker in memory: topics that any number of groups read, each with
+// its own delay topics and DLQ. It is safe for concurrent use; the methods that
+// may fail the test belong to the test's goroutine.
+type Broker struct {
+	tb     testing.TB
+	bubble bool // the clock is virtual
+	began  time.Time
+
+	mu       sync.Mutex
+	topics   map[string][]stored
+	queues   map[[2]string]*queue // by topic and group
+	readers  []*reader
+	changed  chan struct{} // closed, and replaced, when something has
+	crashed  bool          // a Client was killed
+	refusals int
+}
+
+// stored is a record in a topic; its index is its offset.
+type stored struct {
+	record
+	at    time.Time
+	after *run
+}
+
+// New makes a broker for a test. In a bubble of testing/synctest its clock is the
+// bubble's; elsewhere it is the real one, and the test takes as long as the
+// delays do. What was opened and started ends with the test.
+func New(tb testing.TB) *Broker {
+	tb.Helper()
+	return &Broker{
+		tb: tb, bubble: quiet(), began: time.Now(),
+		topics: make(map[string][]stored), queues: make(map[[2]string]*queue), changed: make(chan struct{}),
+	}
+}
+
+// Elapsed is how long ago the broker was made, by its clock.
+func (b *Broker) Elapsed() time.Duration { return time.Since(b.began) }
+
+// Publish writes messages to a topic, for all groups that read it or ever will.
+// It fails the test for a message with Watermill's delay: that waits in a group,
+// so the Publisher of a [Client] takes it.
+func (b *Broker) Publish(topic string, msgs ...*message.Message) {
+	b.tb.Helper()
+	for _, msg := range msgs {
+		if msg.Metadata.Get(delay.DelayedUntilKey)+msg.Metadata.Get(delay.DelayedForKey) != "" {
+			b.tb.Fatalf("redelivertest: message %s has a delay, which waits in a group: use the Publisher of a Client", msg.UUID)
+		}
+		b.append(topic, marshal(msg), nil)
+	}
+}
+
+// append writes a record to a topic.
+func (b *Broker) append(topic string, rec record, after *run) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.put(topic, rec, after)
+}
+
+// put is append for a caller that holds mu.
+func (b *Broker) put(topic string, rec record, after *run) {
+	b.topics[topic] = append(b.topics[topic], stored{rec, time.Now(), after})
+	for _, q := range b.queues {
+		if q.topic == topic {
+			q.catchUp()
+		}
+	}
+	b.change()
+}
+
+// queue is what a group has to read of a topic. The caller holds mu.
+func (b *Broker) queue(topic, group string) *queue {
+	at := [2]string{topic, group}
+	q := b.queues[at]
+	if q == nil {
+		q = &queue{b: b, topic: topic, group: group, keys: make(map[lock]bool), refused: make(map[Place]int)}
+		b.queues[at] = q
+		q.catchUp()
+	}
+	return q
+}
+
+// change wakes all who wait for something. The caller holds mu.
+func (b *Broker) change() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+	for _, r := range b.readers {
+		select {
+		case r.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Wait returns when everything has come to rest: each message of a group that
+// somebody reads was handled or lies in the DLQ, and nothing waits. In a bubble
+// that takes no time, however long the delays are. It fails the test when it
+// cannot come to that: a write is still refused (see [Subscription.Refuse]), or
+// a handler does not return (in real time, within a minute).
+//
+// Outside a bubble, a Router that the test runs itself must be Running before.
+func (b *Broker) Wait() {
+	b.tb.Helper()
+	patience := realPatience
+	if b.bubble {
+		patience = virtualPatience
+	}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	b.mu.Lock()
+	refusals := b.refusals
+	b.mu.Unlock()
+	for {
+		if b.bubble {
+			quiet() // a Router that was just started has subscribed then
+		}
+		b.mu.Lock()
+		changed, busy, refused := b.changed, b.busy(), b.refusals-refusals
+		b.mu.Unlock()
+		switch {
+		case len(busy) == 0:
+			return
+		case refused > refusedMost:
+			b.tb.Fatalf("redelivertest: the broker has refused %d writes and is never told to restore; not at rest: %s", refused, strings.Join(busy, "; "))
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			b.tb.Fatalf("redelivertest: not at rest within %s: %s", patience, strings.Join(busy, "; "))
+		}
+	}
+}
+
+// busy names what is not at rest. The caller holds mu.
+func (b *Broker) busy() (what []string) {
+	seen := make(map[*queue]bool)
+	for _, r := range b.readers {
+		if n := len(r.q.items); n > 0 && !seen[r.q] {
+			seen[r.q] = true
+			it := r.q.items[0]
+			what = append(what, fmt.Sprintf("%d messages of %s for %s, the first is %s on %s", n, r.q.topic, r.q.group, it.idOf(r.q.topic, it.offset), it.where))
+		}
+	}
+	return what
+}

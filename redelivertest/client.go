@@ -1,0 +1,190 @@
+package redelivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Defaults of [Config].
+const (
+	DefaultMaxInFlight  = 100
+	DefaultDrainTimeout = 10 * time.Second
+)
+
+// Config says how a service takes part in a group. Its fields mean what they
+// mean in the adapters of real brokers. Group is required.
+type Config struct {
+	// Group is the consumer group. Required.
+	Group string
+	// Policy is for every topic that Topics does not name. Default: the zero
+	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	Policy redeliver.Policy
+	// Topics are the policies of single topics. Default: none of their own.
+	Topics map[string]redeliver.Policy
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at
+	// once, and how many retries beside them. Default 100.
+	MaxInFlight int
+	// NackDelay is when a message runs again that was nacked without an error.
+	// Default: what the policy says of an error.
+	NackDelay time.Duration
+	// DrainTimeout bounds how long handlers may finish when the subscriber
+	// closes. Default 10 s.
+	DrainTimeout time.Duration
+	// SendTimeout bounds one try to write a message. Default 30 s.
+	SendTimeout time.Duration
+	// Decode is asked about each message before its handler, and may change it;
+	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
+	// It must be safe for concurrent use. Default: all messages are fine.
+	Decode func(*message.Message) error
+	// Sink is told what happens. Default: nobody is.
+	Sink redeliver.Sink
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	return c
+}
+
+func (c Config) policy(topic string) redeliver.Policy {
+	if p, ok := c.Topics[topic]; ok {
+		return p.WithDefaults()
+	}
+	return c.Policy.WithDefaults()
+}
+
+func (c Config) validate() error {
+	var ps redeliver.Problems
+	if c.Group == "" {
+		ps.Add("Group", `""`, "is required")
+	}
+	check := func(field string, p redeliver.Policy) {
+		if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
+			ps = append(ps, bad.Problems...)
+		}
+	}
+	check("Policy", c.Policy)
+	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
+		check(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
+	}
+	if c.MaxInFlight < 0 {
+		ps.Add("MaxInFlight", c.MaxInFlight, "must be at least 1, or 0 for the default")
+	}
+	for field, d := range map[string]time.Duration{"NackDelay": c.NackDelay, "DrainTimeout": c.DrainTimeout, "SendTimeout": c.SendTimeout} {
+		if d < 0 {
+			ps.Add(field, d, "must not be negative; 0 for the default")
+		}
+	}
+	return ps.Err()
+}
+
+// Client is one service's place in a group. It is safe for concurrent use.
+type Client struct {
+	b   *Broker
+	cfg Config
+
+	// The broker's mu guards these.
+	subs                    []*Subscriber
+	closing, closed, killed bool
+
+	running int   // of all that it subscribes to
+	alone   *item // the suspect that runs
+	crowd   int   // what ran when it was killed
+}
+
+// Open opens a service of a group. It fails the test when the configuration
+// cannot work, with all problems at once. The end of the test closes it.
+func (b *Broker) Open(cfg Config) *Client {
+	b.tb.Helper()
+	c, err := b.open(cfg)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	b.tb.Cleanup(func() { _ = c.Close(context.Background()) }) // it has no error then
+	return c
+}
+
+func (b *Broker) open(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("redelivertest: %w", err)
+	}
+	return &Client{b: b, cfg: cfg}, nil
+}
+
+// Close ends all subscribers, waits until their handlers are done or
+// Config.DrainTimeout is over, and disconnects. When ctx ends meanwhile it
+// returns ctx's error and goes on in the background. A ctx that has ended before
+// bounds nothing. A second Close does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c.b.mu.Lock()
+	subs := c.subs
+	c.subs, c.closing = nil, true
+	c.b.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, s := range subs {
+			all.Go(func() { _ = s.Close() }) // always nil
+		}
+		all.Wait()
+		c.b.mu.Lock()
+		defer c.b.mu.Unlock()
+		c.closed = true
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("redelivertest: closing: %w", ctx.Err())
+	}
+}
+
+var (
+	errClosed = errors.New("redelivertest: the client is closed")
+	errKilled = errors.New("redelivertest: the client was killed")
+)
+
+// alive is the error of a client that has ended. The caller holds the broker's mu.
+func (c *Client) alive() error {
+	switch {
+	case c.killed:
+		return errKilled
+	case c.closed:
+		return errClosed
+	default:
+		return nil
+	}
+}
+
+// told is the sink of a subscription: what happens is written down and passed on.
+func (c *Client) told(q *queue) redeliver.Sink {
+	return redeliver.SinkFunc(func(e redeliver.Event) {
+		c.b.mu.Lock()
+		dead := c.killed
+		if !dead {
+			q.notes = append(q.notes, note{time.Now(), e})
+		}
+		c.b.mu.Unlock()
+		if !dead && c.cfg.Sink != nil {
+			c.cfg.Sink.Event(e)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package redelivertest
+
+import "slices"
+
+// A broker sees which messages a process had when it was killed, and not which
+// of them killed it. All are suspects: from then on each runs alone, when the
+// client runs nothing else, and only one that was alone when its process died is
+// charged. Policy.MaxCrashes charges bury it.
+
+// turn tells whether an item may run now beside what the client runs. The
+// caller holds the broker's mu.
+func (c *Client) turn(it *item) bool {
+	if s := c.suspect(); s != nil {
+		return it == s && c.running == 0
+	}
+	return c.alone == nil
+}
+
+// suspect is the one that runs next, nil for none: those that crashed least come
+// first, so that a killer holds up nobody for long.
+func (c *Client) suspect() (next *item) {
+	if !c.b.crashed {
+		return nil
+	}
+	for _, r := range c.b.readers {
+		if r.client != c {
+			continue
+		}
+		for _, it := range r.q.items {
+			if it.suspect && it.running == nil && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
+				next = it
+			}
+		}
+	}
+	return next
+}
+
+// Kill ends the client as SIGKILL would, as the broker sees it: nothing is
+// settled or written from now on, what it had comes back to the next member of
+// its group, and its sink hears nothing more. A message that was alone in its
+// handler is charged with a crash. Kill does not wait for handlers: their
+// contexts end, and what they answer is ignored.
+func (c *Client) Kill() {
+	c.b.mu.Lock()
+	c.killed, c.closed, c.b.crashed = true, true, true
+	var ran []*item
+	var mine []*reader
+	for _, r := range c.b.readers {
+		if r.client != c {
+			continue
+		}
+		mine = append(mine, r)
+		for _, it := range r.q.items {
+			if it.owner != r {
+				continue
+			}
+			if it.handed {
+				ran = append(ran, it)
+			}
+			r.q.free(it)
+		}
+	}
+	for _, it := range ran {
+		it.charge(len(ran) == 1)
+	}
+	c.alone = nil
+	c.crowd = len(ran)
+	c.b.readers = slices.DeleteFunc(c.b.readers, func(r *reader) bool { return r.client == c })
+	c.b.change()
+	c.b.mu.Unlock()
+	for _, r := range mine {
+		r.cancel(errKilled)
+	}
+}
+
+// charge notes that a process died while it ran the item.
+func (it *item) charge(alone bool) {
+	it.suspect = true
+	if alone {
+		it.crashes++
+	}
+}
+
+// handed notes that a handler has taken an item.
+func (q *queue) handed(it *item, r *reader) {
+	q.b.mu.Lock()
+	defer q.b.mu.Unlock()
+	switch {
+	case it.owner == r:
+		it.handed = true
+	case r.client.killed: // in the very moment
+		it.charge(r.client.crowd == 0)
+		r.client.crowd++
+	}
+}

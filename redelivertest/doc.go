@@ -1,0 +1,55 @@
+// Package redelivertest is a broker in memory with a virtual clock: a test says
+// "the handler fails, four attempts in seven seconds, then the DLQ, exhausted",
+// and is over in milliseconds.
+//
+//	func TestCharge(t *testing.T) {
+//		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+//			billing := b.Open(redelivertest.Config{Group: "billing", Policy: policy})
+//			orders := billing.Handle("orders", charge)
+//			b.Publish("orders", message.NewMessage("o-1", payload))
+//			got := orders.Outcome("o-1")
+//			if got.State.Reason != redeliver.ReasonExhausted || len(got.Attempts) != 4 || got.Took != 7*time.Second {
+//				t.Error(got)
+//			}
+//		})
+//	}
+//
+// [Run] is a bubble of testing/synctest. Within it the library runs as it is:
+// the same middleware, policy, ladder of levels and state in headers as on a real
+// broker; only the time is virtual. [New] makes a broker for a bubble of the
+// test's own, or for the real clock.
+//
+// [Client.Handle] puts a handler behind middleware.Retry on a Router. A test of
+// the service's own Router gives that the Subscriber and Publisher of a [Client]
+// and calls [Broker.Start].
+//
+// # What there is
+//
+//   - [Subscription.Outcome]: the attempts of a message with their times and
+//     errors, its waits, how it ended, and how long that took. Printed, it is the
+//     message's story.
+//   - [Subscription.DeadLetters], [Subscription.Waiting]: what stands in the DLQ
+//     and on the delay topics, with its state.
+//   - [Broker.Wait]: until everything has come to rest. All of these but Waiting
+//     wait by themselves.
+//   - [Subscription.Refuse]: a broker that does not take a retry or a dead letter.
+//   - [Client.Kill]: a process that dies; [Config.Decode]: bytes that are no message.
+//   - [Subscription.Events], [Config.Sink]: all that is told.
+//
+// # What it is like
+//
+// As Kafka with an ack for each message. Any number of groups read a topic from
+// its first message on; a retry comes back to the group that failed, by delay
+// topics named like Kafka's. Messages of one key ([SetKey]) run one after
+// another, a failed one is overtaken. Delivery is at least once: what a killed
+// process had is delivered again. A message that was alone in its handler when
+// its process was killed is charged, and after Policy.MaxCrashes of that it is
+// dead, crashed; after a kill all that ran runs one at a time.
+//
+// It passes the conformance kit, adapters/adaptertest, with all its features, in
+// bubbles and in real time. It has no partitions, rebalances, connections and
+// limits; what a real broker does there, its adapter's tests show.
+//
+// In a bubble a middleware.Retry belongs to that bubble: make one in each, not
+// one for all tests in a global.
+package redelivertest

@@ -1,0 +1,186 @@
+package redelivertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// note is an event and when it was told.
+type note struct {
+	at    time.Time
+	event redeliver.Event
+}
+
+// Outcome is what became of one message in one group.
+type Outcome struct {
+	// ID is the message's UUID, or topic/0/offset where it has none.
+	ID string
+	// Committed tells whether it was handled.
+	Committed bool
+	// State is its latest state. State.Reason says why it is dead; it is empty
+	// for a message that is not.
+	State redeliver.State
+	// Attempts are the runs of its handler that ended, with their errors.
+	Attempts []redeliver.Attempted
+	// Waits are its ways over the delay topics.
+	Waits []Wait
+	// Took is the time from its publishing to its end, or to the latest that
+	// happened. In a bubble that is its delays, what its handler slept, and no more.
+	Took time.Duration
+
+	began time.Time
+	lines []string
+}
+
+// Wait is one wait for a retry.
+type Wait struct {
+	State     redeliver.State // State.Due is when it may run
+	Delay     time.Duration   // as decided
+	Where     string          // the delay topic
+	Postponed bool            // no attempt was counted for it
+}
+
+// String is the message's story, a line for each thing that happened.
+func (o Outcome) String() string { return o.ID + strings.Join(o.lines, "") }
+
+// Events waits until everything has come to rest (see [Broker.Wait]), and returns
+// all that the clients of the group told of the topic, in order.
+func (s *Subscription) Events() []redeliver.Event {
+	s.q.b.tb.Helper()
+	s.q.b.Wait()
+	var all []redeliver.Event
+	for _, n := range s.notes() {
+		all = append(all, n.event)
+	}
+	return all
+}
+
+// Outcome waits until everything has come to rest (see [Broker.Wait]), and tells
+// what became of a message. It fails the test when the group has never seen it.
+func (s *Subscription) Outcome(id string) Outcome {
+	s.q.b.tb.Helper()
+	all := s.Outcomes()
+	ids := make([]string, len(all))
+	for i, o := range all {
+		if o.ID == id {
+			return o
+		}
+		ids[i] = o.ID
+	}
+	s.q.b.tb.Fatalf("redelivertest: %s has seen no message %q of %s, but %q", s.q.group, id, s.q.topic, ids)
+	return Outcome{}
+}
+
+// Outcomes is [Subscription.Outcome] for all messages that the group has seen.
+func (s *Subscription) Outcomes() []Outcome {
+	s.q.b.tb.Helper()
+	s.q.b.Wait()
+	var all []Outcome
+	at := make(map[string]int)
+	for _, n := range s.notes() {
+		st, ok := stateOf(n.event)
+		if !ok {
+			continue
+		}
+		i, known := at[st.ID]
+		if !known {
+			i = len(all)
+			at[st.ID] = i
+			o := Outcome{ID: st.ID, began: st.Source.Timestamp}
+			if o.began.IsZero() {
+				o.began = n.at
+			}
+			all = append(all, o)
+		}
+		all[i].note(n, st)
+	}
+	return all
+}
+
+func (s *Subscription) notes() []note {
+	s.q.b.mu.Lock()
+	defer s.q.b.mu.Unlock()
+	return slices.Clone(s.q.notes)
+}
+
+// note adds what happened.
+func (o *Outcome) note(n note, st redeliver.State) {
+	was := o.Took
+	o.Took = n.at.Sub(o.began)
+	switch e := n.event.(type) {
+	case redeliver.Attempted:
+		o.Attempts = append(o.Attempts, e)
+		if e.Err == nil {
+			o.linef("attempt %d", st.Attempt())
+		} else {
+			o.linef("attempt %d failed: %v", st.Attempt(), e.Err)
+		}
+		return // the state is the one before
+	case redeliver.Committed:
+		o.Committed = true
+		o.linef("committed")
+	case redeliver.RetryScheduled:
+		o.Waits = append(o.Waits, Wait{State: st, Delay: e.Delay, Where: e.Where})
+		o.linef("waits %s on %s", e.Delay, e.Where)
+	case redeliver.MessagePostponed:
+		o.Waits = append(o.Waits, Wait{State: st, Delay: e.Delay, Where: e.Where, Postponed: true})
+		o.linef("postponed for %s on %s: %v", e.Delay, e.Where, e.Err)
+	case redeliver.DeadLettered:
+		o.linef("dead in %s: %s", e.Where, st.Reason)
+	case redeliver.Hopped:
+		o.linef("hopped from %s to %s", e.From, e.To)
+	case redeliver.Published:
+		o.linef("published to %s", e.Topic)
+	case redeliver.PublishFailed:
+		o.linef("refused by %s, again in %s: %v", e.Where, e.Retry, e.Err)
+	case redeliver.HandlerStuck:
+		o.linef("its handler still runs")
+		o.Took = was
+		return
+	case redeliver.LateAnswer:
+		o.linef("its handler has returned late")
+		o.Took = was
+		return
+	case redeliver.Abandoned:
+		o.linef("abandoned")
+	}
+	o.State = st
+}
+
+func (o *Outcome) linef(format string, args ...any) {
+	o.lines = append(o.lines, fmt.Sprintf("\n%10s  ", "+"+o.Took.String())+fmt.Sprintf(format, args...))
+}
+
+// stateOf is the state that an event tells of, if it is about one message.
+func stateOf(e redeliver.Event) (st redeliver.State, ok bool) {
+	switch e := e.(type) {
+	case redeliver.Attempted:
+		return e.State, true
+	case redeliver.Committed:
+		return e.State, true
+	case redeliver.RetryScheduled:
+		return e.State, true
+	case redeliver.MessagePostponed:
+		return e.State, true
+	case redeliver.DeadLettered:
+		return e.State, true
+	case redeliver.Hopped:
+		return e.State, true
+	case redeliver.Published:
+		return e.State, true
+	case redeliver.PublishFailed:
+		return e.State, true
+	case redeliver.HandlerStuck:
+		return e.State, true
+	case redeliver.LateAnswer:
+		return e.State, true
+	case redeliver.Abandoned:
+		return e.State, true
+	default:
+		return redeliver.State{}, false
+	}
+}

@@ -1,0 +1,69 @@
+package redelivertest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Publisher writes messages; it is a Watermill publisher and safe for
+// concurrent use.
+type Publisher struct{ client *Client }
+
+// Publisher returns a publisher. It publishes until the client is closed.
+func (c *Client) Publisher() *Publisher { return &Publisher{c} }
+
+// Publish writes the messages, or returns the errors of those that it does not
+// take. A message with Watermill's delay metadata (package components/delay)
+// waits in the client's group, which must read that topic, and is published to
+// the topic, for all groups, when it is due.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	var errs []error
+	for _, msg := range messages {
+		if err := p.client.publish(topic, msg); err != nil {
+			errs = append(errs, fmt.Errorf("redelivertest: message %s for %s: %w", msg.UUID, topic, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) publish(topic string, msg *message.Message) error {
+	c.b.mu.Lock()
+	err := c.alive()
+	c.b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	due, later, err := delayqueue.PublishDue(msg, now)
+	if err != nil {
+		return err
+	}
+	rec := marshal(msg)
+	if !later {
+		c.b.append(topic, rec, nil)
+		return nil
+	}
+	p := c.cfg.policy(topic)
+	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: c.cfg.Group, Origin: topic, Due: due, Policy: delayqueue.Fingerprint(p)}
+	level, _ := delayqueue.NewLadder(p).Next(due.Sub(now), slack)
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	q := c.b.queue(topic, c.cfg.Group)
+	if err := q.refuses(Waits); err != nil {
+		return err
+	}
+	q.wait(level, rec.with(&st), nil)
+	return nil
+}
+
+// Close implements message.Publisher and does nothing: a Router calls it while
+// handlers still run. [Client.Close] is the end.
+func (p *Publisher) Close() error { return nil }
+
+var _ message.Publisher = (*Publisher)(nil)

@@ -1,0 +1,201 @@
+package redelivertest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// queue is one topic as one group reads it: what is not settled, in the topic and
+// on the group's delay topics, and the DLQ. The broker's mu guards all of it.
+type queue struct {
+	b            *Broker
+	topic, group string
+	taken        int     // of the topic's records
+	written      int64   // to where messages wait
+	items        []*item // not settled, in the order in which they were written
+	dead         []record
+	keys         map[lock]bool // keys of which a message runs
+	refused      map[Place]int
+	notes        []note // what happened
+}
+
+// item is a record that a group has not settled. owner, running and what comes
+// after are the broker's; the rest does not change.
+type item struct {
+	record
+	where  string
+	waits  bool          // it stands where messages wait
+	level  time.Duration // 0 on the way back
+	offset int64
+	at     time.Time // when it was written
+	after  *run      // nil, or what must be over before anybody gets it
+
+	owner   *reader // who has it; nil when it is free
+	running *run    // nil, or it takes one of its owner's slots
+	handed  bool    // a handler has it
+	suspect bool    // it ran when its process was killed
+	crashes int     // how often it ran alone then
+}
+
+// run is an item's time in flight. What a message leaves behind is seen when it is
+// over, so that what is told of the message is in order.
+type run struct{ over bool }
+
+func (it *item) free() bool {
+	return it.owner == nil && (it.after == nil || it.after.over)
+}
+
+// lock is a key of which one message at a time runs: one first delivery, and
+// beside it one retry.
+type lock struct {
+	waits bool
+	key   string
+}
+
+// catchUp takes in what the topic has more.
+func (q *queue) catchUp() {
+	all := q.b.topics[q.topic]
+	for ; q.taken < len(all); q.taken++ {
+		rec := all[q.taken]
+		q.items = append(q.items, &item{record: rec.record, where: q.topic, offset: int64(q.taken), at: rec.at, after: rec.after})
+	}
+}
+
+// Names of a group's own topics, as on Kafka.
+func (q *queue) retry() string { return q.topic + "." + q.group + ".retry" }
+func (q *queue) dlq() string   { return q.topic + "." + q.group + ".dlq" }
+
+// wait puts a record where it waits for a level, or, with level 0, on the way back.
+func (q *queue) wait(level time.Duration, rec record, after *run) {
+	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after})
+	q.written++
+	q.b.change()
+}
+
+func (q *queue) place(level time.Duration) string {
+	if level == 0 {
+		return q.retry()
+	}
+	return q.retry() + "." + delayqueue.LevelName(level)
+}
+
+// errRefused is what a test made the broker answer.
+var errRefused = errors.New("the test made the broker refuse this write")
+
+// refuses is the broker's answer to a write.
+func (q *queue) refuses(what Place) error {
+	if q.refused[what] == 0 {
+		return nil
+	}
+	q.b.refusals++
+	q.b.change()
+	return fmt.Errorf("%s: %w", what, errRefused)
+}
+
+// waiting takes all that waits and that nobody holds yet.
+func (q *queue) waiting(r *reader) (found []*item) {
+	for _, it := range q.items {
+		if it.waits && it.free() {
+			it.owner = r
+			found = append(found, it)
+		}
+	}
+	return found
+}
+
+// first takes the next message of the topic that may run at r.
+func (q *queue) first(r *reader) *item {
+	for _, it := range q.items {
+		if !it.waits && it.free() && q.begin(it, r) {
+			return it
+		}
+	}
+	return nil
+}
+
+// begin puts an item in flight at r, if its key, r's slots and the suspects allow.
+func (q *queue) begin(it *item, r *reader) bool {
+	slots := &r.firsts
+	if it.waits {
+		slots = &r.retries
+	}
+	l := lock{it.waits, string(it.key)}
+	if *slots >= r.client.cfg.MaxInFlight || it.key != nil && q.keys[l] || !r.client.turn(it) {
+		return false
+	}
+	*slots++
+	it.owner, it.running = r, &run{}
+	r.client.running++
+	if it.suspect {
+		r.client.alone = it
+	}
+	if it.key != nil {
+		q.keys[l] = true
+	}
+	return true
+}
+
+// stop takes an item out of flight.
+func (q *queue) stop(it *item) {
+	if it.running == nil {
+		return
+	}
+	r := it.owner
+	it.running.over = true
+	it.running, it.handed = nil, false
+	r.client.running--
+	if it.waits {
+		r.retries--
+	} else {
+		r.firsts--
+	}
+	if r.client.alone == it {
+		r.client.alone = nil
+	}
+	delete(q.keys, lock{it.waits, string(it.key)})
+}
+
+// settle is an ack; it counts for nothing when the item is no longer r's.
+func (q *queue) settle(it *item, r *reader) {
+	q.b.mu.Lock()
+	defer q.b.mu.Unlock()
+	if it.owner != r {
+		return
+	}
+	q.stop(it)
+	if i := slices.Index(q.items, it); i >= 0 {
+		q.items = slices.Delete(q.items, i, i+1)
+	}
+	q.b.change()
+}
+
+// giveBack frees an item, which is delivered again.
+func (q *queue) giveBack(it *item, r *reader) {
+	q.b.mu.Lock()
+	defer q.b.mu.Unlock()
+	if it.owner == r {
+		q.free(it)
+		q.b.change()
+	}
+}
+
+func (q *queue) free(it *item) {
+	q.stop(it)
+	it.owner = nil
+}
+
+// leave frees what r has and does not run.
+func (q *queue) leave(r *reader) {
+	q.b.mu.Lock()
+	defer q.b.mu.Unlock()
+	for _, it := range q.items {
+		if it.owner == r && it.running == nil {
+			q.free(it)
+		}
+	}
+	q.b.change()
+}

@@ -1,0 +1,150 @@
+package redelivertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// record is a message as the broker keeps it. Nothing in it changes.
+type record struct {
+	uuid    string // empty where the message has none
+	key     []byte // nil for none
+	body    []byte
+	headers []header // the user's; where redeliver writes, its own block behind them
+}
+
+type header struct {
+	name  string
+	value []byte
+}
+
+// marshal makes the record of a message that is published.
+func marshal(msg *message.Message) record {
+	rec := record{uuid: msg.UUID, key: bytes.Clone(keyOf(msg.Context())), body: bytes.Clone(msg.Payload)}
+	for _, name := range slices.Sorted(maps.Keys(msg.Metadata)) {
+		rec.headers = append(rec.headers, header{name, []byte(msg.Metadata[name])})
+	}
+	return rec
+}
+
+// unmarshal makes a message of a record, which shares nothing with it.
+func (rec *record) unmarshal() *message.Message {
+	msg := message.NewMessage(rec.uuid, bytes.Clone(rec.body))
+	for _, h := range rec.headers {
+		msg.Metadata[h.name] = string(h.value)
+	}
+	return msg
+}
+
+// with is the record with a state behind the user's headers.
+func (rec record) with(st *redeliver.State) record {
+	rec.headers = slices.Clip(rec.headers)
+	for name, value := range st.Headers() {
+		rec.headers = append(rec.headers, header{name, value})
+	}
+	return rec
+}
+
+// split takes redeliver's own block off a record; it begins at the last attempt
+// header. Only records on places that redeliver writes have one.
+func (rec record) split() (users record, ours []redeliver.Header) {
+	for i, h := range slices.Backward(rec.headers) {
+		if h.name != redeliver.HeaderAttempt {
+			continue
+		}
+		for _, h := range rec.headers[i:] {
+			ours = append(ours, redeliver.Header{Name: h.name, Value: string(h.value)})
+		}
+		rec.headers = rec.headers[:i:i]
+		break
+	}
+	return rec, ours
+}
+
+// strangers reports redeliver headers on a topic that redeliver does not write:
+// a service copied them onward. They are the user's headers like any others.
+func (rec *record) strangers() (found []redeliver.Finding) {
+	for _, h := range rec.headers {
+		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
+			found = append(found, redeliver.Finding{
+				Header: h.name, Value: redeliver.Cut(string(h.value), 64),
+				Problem: "on a topic that redeliver does not write; it is not believed",
+			})
+		}
+	}
+	return found
+}
+
+// delivered is a record as one service reads it. It implements delayqueue.Record.
+type delivered struct {
+	record
+	it     *item
+	id     string
+	decode func(*message.Message) error
+}
+
+// Message implements [delayqueue.Record].
+func (d *delivered) Message() (msg *message.Message, err error) {
+	msg = d.unmarshal()
+	if msg.UUID == "" {
+		msg.UUID = d.id
+	}
+	if d.decode == nil {
+		return msg, nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return msg, d.decode(msg)
+}
+
+// deliveredIn is the record behind a message of this package's; nil for another.
+func deliveredIn(ctx context.Context) *delivered {
+	if d := delayqueue.FromContext(ctx); d != nil {
+		if rec, ok := d.Record.(*delivered); ok {
+			return rec
+		}
+	}
+	return nil
+}
+
+// idOf is the id of a record that has stood at offset in a topic.
+func (rec *record) idOf(topic string, offset int64) string {
+	if rec.uuid != "" {
+		return redeliver.ShortID(rec.uuid)
+	}
+	return redeliver.ShortID(fmt.Sprintf("%s/0/%d", topic, offset))
+}
+
+type keyKey struct{}
+
+// SetKey gives a message the key under which it is published: messages of one
+// key run one after another, in order. Without one a message has no such tie.
+func SetKey(msg *message.Message, key string) {
+	msg.SetContext(context.WithValue(msg.Context(), keyKey{}, []byte(key)))
+}
+
+// Key is the key of the message whose handler got ctx, empty where it has none.
+func Key(ctx context.Context) string {
+	if rec := deliveredIn(ctx); rec != nil {
+		return string(rec.key)
+	}
+	return string(keyOf(ctx))
+}
+
+func keyOf(ctx context.Context) []byte {
+	key, _ := ctx.Value(keyKey{}).([]byte)
+	return key
+}

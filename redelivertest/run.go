@@ -1,0 +1,76 @@
+package redelivertest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// Run runs test in a bubble of testing/synctest, with a new broker. In it time is
+// virtual: it stands still while anybody has something to do, and then jumps to
+// what is due next, so that delays of hours take no time and measure to the
+// nanosecond. It begins at midnight UTC of 2000-01-01.
+//
+// The rules of synctest hold: no t.Run and t.Parallel within, no network, and
+// every goroutine must have ended when the test does. A handler that is to hang
+// waits for t.Context().
+func Run(t *testing.T, test func(t *testing.T, b *Broker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
+}
+
+// quiet waits until nobody in the bubble can go on before time does. It is false,
+// at once, where there is no bubble.
+func quiet() (bubble bool) {
+	defer func() {
+		if recover() != nil { // synctest has no other way to tell
+			bubble = false
+		}
+	}()
+	synctest.Wait()
+	return true
+}
+
+// Start runs a Router, returns when its handlers have subscribed, and closes it
+// at the end of the test. It fails the test when the Router cannot run.
+func (b *Broker) Start(router *message.Router) {
+	b.tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		if err := router.Run(ctx); err != nil {
+			failed <- err
+		}
+	}()
+	b.tb.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	select {
+	case <-router.Running():
+	case err := <-failed:
+		b.tb.Fatalf("redelivertest: running the router: %v", err)
+	}
+}
+
+// Handle runs a handler behind middleware.Retry on a Router of its own until the
+// test ends, as one more member of the client's group, and returns the
+// subscription, which tells what happens. More middlewares run inside Retry.
+func (c *Client) Handle(topic string, h message.NoPublishHandlerFunc, inside ...message.HandlerMiddleware) *Subscription {
+	c.b.tb.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.DrainTimeout}, watermill.NopLogger{})
+	if err != nil {
+		c.b.tb.Fatalf("redelivertest: making a router: %v", err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddMiddleware(inside...)
+	router.AddConsumerHandler(topic, topic, c.Subscriber(), h)
+	c.b.Start(router)
+	return c.Subscription(topic)
+}

@@ -1,0 +1,94 @@
+package redelivertest
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Place is where a group's failed messages are written to.
+type Place string
+
+// The places.
+const (
+	Waits Place = "where messages wait" // every level, and the way back
+	DLQ   Place = "the DLQ"
+)
+
+// Subscription is one topic as one group reads it: what happened there, what
+// waits, and what is dead. It is safe for concurrent use, and outlives the
+// clients of the group.
+type Subscription struct{ q *queue }
+
+// Subscription returns what the client's group has made of a topic.
+func (c *Client) Subscription(topic string) *Subscription {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	return &Subscription{c.b.queue(topic, c.cfg.Group)}
+}
+
+// Stored is a message as it stands on a delay topic or in the DLQ.
+type Stored struct {
+	// Where is the name of the topic on which it stands.
+	Where string
+	// State is what its headers say: when it is due, or why it is dead.
+	State redeliver.State
+	// Message is the message as it was published: UUID, metadata and payload.
+	Message *message.Message
+	// Key is its key, empty for none.
+	Key string
+}
+
+func (q *queue) stored(where string, rec record) Stored {
+	users, ours := rec.split()
+	st, _ := redeliver.ParseHeaders(q.group, ours)
+	return Stored{Where: where, State: st, Message: users.unmarshal(), Key: string(users.key)}
+}
+
+// DeadLetters waits until everything has come to rest (see [Broker.Wait]), and
+// returns what is in the DLQ, in the order in which it was written.
+func (s *Subscription) DeadLetters() []Stored {
+	s.q.b.tb.Helper()
+	s.q.b.Wait()
+	s.q.b.mu.Lock()
+	defer s.q.b.mu.Unlock()
+	var all []Stored
+	for _, rec := range s.q.dead {
+		all = append(all, s.q.stored(s.q.dlq(), rec))
+	}
+	return all
+}
+
+// Waiting returns what waits now, the next due first. In a bubble it lets
+// everybody do what can be done now, and no time passes.
+func (s *Subscription) Waiting() []Stored {
+	if s.q.b.bubble {
+		quiet()
+	}
+	s.q.b.mu.Lock()
+	defer s.q.b.mu.Unlock()
+	var all []Stored
+	for _, it := range s.q.items {
+		if it.waits && it.running == nil {
+			all = append(all, s.q.stored(it.where, it.record))
+		}
+	}
+	slices.SortStableFunc(all, func(x, y Stored) int { return x.State.Due.Compare(y.State.Due) })
+	return all
+}
+
+// Refuse makes the broker refuse what is written to a place of the group until
+// restore is called. Meanwhile nothing that must go there comes to rest.
+func (s *Subscription) Refuse(what Place) (restore func()) {
+	b := s.q.b
+	count := func(n int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s.q.refused[what] += n
+	}
+	count(1)
+	return sync.OnceFunc(func() { count(-1) })
+}
