@@ -2,7 +2,6 @@ package redelivertest_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -49,7 +48,7 @@ func ExampleRun() {
 		if !got.Committed || len(got.Attempts) != 4 || got.Took != 71*time.Minute {
 			t.Error(got)
 		}
-		fmt.Println(got)
+		t.Log(got) // its story
 	})
 }
 

@@ -45,7 +45,7 @@ type item struct {
 // over, so that what is told of the message is in order.
 type run struct{ over bool }
 
-func (it *item) free() bool {
+func (it *item) available() bool {
 	return it.owner == nil && (it.after == nil || it.after.over)
 }
 
@@ -99,7 +99,7 @@ func (q *queue) refuses(what Place) error {
 // waiting takes all that waits and that nobody holds yet.
 func (q *queue) waiting(r *reader) (found []*item) {
 	for _, it := range q.items {
-		if it.waits && it.free() {
+		if it.waits && it.available() {
 			it.owner = r
 			found = append(found, it)
 		}
@@ -110,7 +110,7 @@ func (q *queue) waiting(r *reader) (found []*item) {
 // first takes the next message of the topic that may run at r.
 func (q *queue) first(r *reader) *item {
 	for _, it := range q.items {
-		if !it.waits && it.free() && q.begin(it, r) {
+		if !it.waits && it.available() && q.begin(it, r) {
 			return it
 		}
 	}

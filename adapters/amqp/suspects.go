@@ -80,7 +80,7 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 	gone := make(chan struct{})
 	closed := l.ch.NotifyClose(make(chan *amqp.Error, 1))
 	go func() { // it ends with the channel, which the lane closes
-		<-closed
+		<-closed //nolint:errcheck // The lane says why.
 		close(gone)
 		cancel()
 	}()
