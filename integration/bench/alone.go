@@ -16,23 +16,23 @@ const (
 
 // single runs our side once and verifies what it did.
 type single struct {
-	load    func(names) (written, error) // before it starts; nil if drive feeds it
-	drive   func(names) (written, error) // once it has its partitions
-	entries func(n int) int              // how often the handler is to run for n messages
-	times   int                          // how often it sees each message; 0 if they differ
-	dlq     bool                         // all messages end there, else none does
-	within  time.Duration
+	load   func(names) (written, error) // before it starts; nil if drive feeds it
+	drive  func(names) (written, error) // once it consumes
+	within time.Duration
 }
 
 func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int, change func(*spec)) (out *outcome, err error) {
-	n, err := e.cluster.fresh(ctx, e.row.name)
+	n, err := e.broker.fresh(ctx, e.row.name)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, e.cluster.drop(context.WithoutCancel(ctx), n)) }()
+	defer func() { err = errors.Join(err, e.broker.drop(context.WithoutCancel(ctx), n)) }()
 	sp := e.spec(ours, n, run, inFlight)
 	sp.Router, sp.Backoff = true, second
 	change(&sp)
+	if err := e.prepare(ctx, sp); err != nil {
+		return nil, err
+	}
 	var w written
 	if s.load != nil {
 		if w, err = s.load(n); err != nil {
@@ -57,21 +57,7 @@ func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int,
 		return nil, err
 	}
 	e.record(ours, run, out)
-	problem := e.verify(ctx, sp, out, w, s.entries(w.count), s.times)
-	dead, err := e.cluster.read(ctx, n.topic+"."+sp.Group+".dlq")
-	if err != nil {
-		return nil, err
-	}
-	want, sum := 0, uint64(0)
-	if s.dlq {
-		want, sum = w.count, w.sum
-	}
-	if dead.records != want || len(dead.distinct) != want || dead.sum != sum {
-		problem = errors.Join(problem, fmt.Errorf("an independent reader finds %d records of %d different messages in the DLQ, not %d, or their checksum differs", dead.records, len(dead.distinct), want))
-	}
-	if s.dlq && want > 0 && dead.last.After(out.Finished.Add(50*time.Millisecond)) {
-		problem = errors.Join(problem, fmt.Errorf("the last record of the DLQ was written %s after the last was reported", dead.last.Sub(out.Finished)))
-	}
+	problem := e.verify(ctx, sp, out, w)
 	if out.Late != nil && out.Late.Early > 0 {
 		problem = errors.Join(problem, fmt.Errorf("%d retries came early, the first by %.2f ms", out.Late.Early, -out.Late.Min))
 	}
@@ -87,8 +73,7 @@ func failAllRow(ctx context.Context, e *experiment) error {
 	e.notef(failAllReference)
 	for run := range e.options.runs + 1 {
 		out, err := e.alone(ctx, run, single{
-			load:    func(t names) (written, error) { return e.cluster.preload(ctx, t.topic, n) },
-			entries: func(n int) int { return 4 * n }, times: 4, dlq: true, within: 3 * time.Minute,
+			load: func(t names) (written, error) { return e.broker.preload(ctx, t.topic, n) }, within: 3 * time.Minute,
 		}, manyInFlight, func(s *spec) { s.Messages, s.Failing = n, failing{1, always} })
 		if err != nil {
 			return err
@@ -114,8 +99,7 @@ func failSomeRow(ctx context.Context, e *experiment) error {
 	e.notef(failSomeReference)
 	for run := range e.options.runs + 1 {
 		out, err := e.alone(ctx, run, single{
-			load:    func(t names) (written, error) { return e.cluster.preload(ctx, t.topic, n) },
-			entries: func(n int) int { return n + n/20 }, within: 3 * time.Minute,
+			load: func(t names) (written, error) { return e.broker.preload(ctx, t.topic, n) }, within: 3 * time.Minute,
 		}, manyInFlight, func(s *spec) { s.Messages, s.Failing = n, failing{20, 1} })
 		if err != nil {
 			return err
@@ -139,9 +123,31 @@ func failSomeRow(ctx context.Context, e *experiment) error {
 
 func latenessRow(ctx context.Context, e *experiment) error {
 	e.notef(latenessReference)
+	return e.lateEachRun(ctx, kafkaPace(2000, second), kafkaPace(5000, second))
+}
+
+func jitterRow(ctx context.Context, e *experiment) error {
+	return e.lateEachRun(ctx, kafkaPace(2000, jitter))
+}
+
+// pace is a steady rate of messages that always fail, and the target of its retries' lateness.
+type pace struct {
+	rate     int
+	p99      float64 // ms
+	backoff  backoffName
+	inFlight int
+	shards   int
+	memory   *target // nil: the memory is not in the table
+}
+
+func kafkaPace(rate int, b backoffName) pace {
+	return pace{rate: rate, p99: 10, backoff: b, inFlight: manyInFlight}
+}
+
+func (e *experiment) lateEachRun(ctx context.Context, paces ...pace) error {
 	for run := range e.options.runs {
-		for _, rate := range []int{2000, 5000} {
-			if err := e.late(ctx, run+1, rate, second); err != nil {
+		for _, p := range paces {
+			if err := e.late(ctx, run+1, p); err != nil {
 				return err
 			}
 		}
@@ -149,38 +155,33 @@ func latenessRow(ctx context.Context, e *experiment) error {
 	return nil
 }
 
-func jitterRow(ctx context.Context, e *experiment) error {
-	for run := range e.options.runs {
-		if err := e.late(ctx, run+1, 2000, jitter); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// late measures the lateness of every retry at a steady rate of messages that always fail.
-func (e *experiment) late(ctx context.Context, run, rate int, b backoffName) error {
+// late measures the lateness of every retry.
+func (e *experiment) late(ctx context.Context, run int, p pace) error {
 	d := e.lasting(20 * time.Second)
-	n := int(float64(rate) * d.Seconds())
+	n := int(float64(p.rate) * d.Seconds())
 	out, err := e.alone(ctx, run, single{
-		drive:   func(t names) (written, error) { return e.cluster.steady(ctx, t.topic, rate, d) },
-		entries: func(n int) int { return 4 * n }, times: 4, dlq: true, within: d + time.Minute,
-	}, manyInFlight, func(s *spec) {
-		s.Messages, s.Failing, s.Backoff = n, failing{1, always}, b
+		drive:  func(t names) (written, error) { return e.broker.steady(ctx, t.topic, p.rate, d) },
+		within: d + time.Minute,
+	}, p.inFlight, func(s *spec) {
+		s.Messages, s.Failing, s.Backoff, s.Shards = n, failing{1, always}, p.backoff, p.shards
 		if s.Profile != "" {
-			s.Profile += fmt.Sprintf("-%d", rate)
+			s.Profile += fmt.Sprintf("-%d", p.rate)
 		}
 	})
 	if err != nil || out == nil {
 		return err
 	}
-	at := " at " + count(rate) + "/s"
-	e.sayf("run %d%s: late p50 %.2f p99 %.2f max %.1f ms, first attempts behind the write p99 %.1f ms", run, at, out.Late.P50, out.Late.P99, out.Late.Max, out.Lag.P99)
-	e.add("p99"+at, "ms", atMost(10), out.Late.P99)
+	at := " at " + count(p.rate) + "/s"
+	e.sayf("run %d%s: late p50 %.2f p99 %.2f max %.1f ms, first attempts behind the write p99 %.1f ms, peak %.0f MiB",
+		run, at, out.Late.P50, out.Late.P99, out.Late.Max, out.Lag.P99, mib(out.PeakRSS))
+	e.add("p99"+at, "ms", atMost(p.p99), out.Late.P99)
 	e.add("p50"+at, "ms", nil, out.Late.P50)
 	e.add("max"+at, "ms", nil, out.Late.Max)
 	e.add("earliest"+at, "ms", atLeast(0), out.Late.Min)
 	e.add("write to first attempt p99"+at, "ms", nil, out.Lag.P99)
 	e.add("CPU of the consumer"+at, "cores", nil, out.CPU/(out.Seconds+out.Joined))
+	if p.memory != nil {
+		e.add("peak memory"+at, "MiB", p.memory, mib(out.PeakRSS))
+	}
 	return nil
 }

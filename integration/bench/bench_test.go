@@ -35,16 +35,52 @@ func TestChecksumTellsLossAndCopiesApart(t *testing.T) {
 	for id := range uint64(100) {
 		values = append(values, w.record("t", id).Value)
 	}
+	sum := w.written().sum
 	var all, twice tally
 	for i := range values {
 		all.add(values[len(values)-1-i]) // in another order
 		twice.add(values[max(1, i)])     // one is lost, another came twice
 	}
-	if all.sum.Load() != w.sum {
+	if all.sum.Load() != sum {
 		t.Error("the checksum depends on the order")
 	}
-	if twice.count.Load() != all.count.Load() || twice.sum.Load() == w.sum {
+	if twice.count.Load() != all.count.Load() || twice.sum.Load() == sum {
 		t.Error("a lost message and a copy of another have the same checksum as both messages")
+	}
+}
+
+func TestWhatFailingMessagesLeave(t *testing.T) {
+	w := newWriter()
+	var values [][]byte
+	for id := range uint64(100) {
+		values = append(values, w.value(id))
+	}
+	for _, c := range []struct {
+		failing       failing
+		entries, dead int
+	}{
+		{failing{}, 100, 0},
+		{failing{1, always}, 400, 100},
+		{failing{20, 1}, 105, 0},
+		{failing{40, always}, 109, 3}, // ids 0, 40 and 80
+	} {
+		var seen, dead tally
+		for id, v := range values {
+			tries := 1
+			if c.failing.Every > 0 && id%c.failing.Every == 0 {
+				tries = 1 + min(c.failing.Attempts, retries)
+				if c.failing.Attempts > retries {
+					dead.add(v)
+				}
+			}
+			for range tries {
+				seen.add(v)
+			}
+		}
+		entries, n, sum, deadSum := c.failing.expected(w.written())
+		if entries != c.entries || n != c.dead || sum != seen.sum.Load() || deadSum != dead.sum.Load() {
+			t.Errorf("%+v: %d entries and %d dead, want %d and %d, or the checksums differ", c.failing, entries, n, c.entries, c.dead)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // cluster is the Kafka that all rows share, seen through franz-go: a client that neither side uses.
@@ -46,6 +47,20 @@ func dial(ctx context.Context, addrs []string) (*cluster, error) {
 
 func (c *cluster) close() { c.client.Close() }
 
+func (c *cluster) addresses() []string { return c.addrs }
+
+func (c *cluster) version(ctx context.Context) string {
+	all, err := c.admin.ApiVersions(ctx)
+	if err != nil {
+		return "Kafka of an unknown version"
+	}
+	version := ""
+	for _, v := range all {
+		version = strings.TrimPrefix(kversion.FromApiVersionsResponse(v.Raw()).VersionGuess(), "v")
+	}
+	return "Kafka " + version
+}
+
 // fresh returns names that nobody has used yet: of a topic, which is created, and of a group for each side.
 func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 	c.serial++
@@ -77,17 +92,11 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 
 type names struct{ topic, ours, peer string }
 
-// written is what stands in a topic.
-type written struct {
-	count int
-	sum   uint64
-}
-
 // preload writes n messages to a topic.
 func (c *cluster) preload(ctx context.Context, topic string, n int) (written, error) {
 	w := newWriter()
 	err := c.produce(ctx, n, func(id uint64) *kgo.Record { return w.record(topic, id) })
-	return written{n, w.sum}, err
+	return w.written(), err
 }
 
 // produce writes n records and returns when all are confirmed.
@@ -144,7 +153,7 @@ func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Dur
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	return written{n, w.sum}, failed
+	return w.written(), failed
 }
 
 // contents is what an independent reader finds in a topic.
@@ -152,7 +161,15 @@ type contents struct {
 	records  int
 	distinct map[uint64]int // how often each id stands there
 	sum      uint64         // over the first of each id
-	last     time.Time      // of the records' timestamps
+	last     time.Time      // of the records' timestamps; zero on RabbitMQ, which has none
+}
+
+func (f *contents) add(value []byte) {
+	f.records++
+	id := idOf(value)
+	if f.distinct[id]++; f.distinct[id] == 1 {
+		f.sum += fold(value)
+	}
 }
 
 // follow reads a topic from its start and calls more after every batch until that returns false.
@@ -177,11 +194,7 @@ func (c *cluster) follow(ctx context.Context, topic string, more func(*contents)
 			}
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			found.records++
-			id := idOf(r.Value)
-			if found.distinct[id]++; found.distinct[id] == 1 {
-				found.sum += fold(r.Value)
-			}
+			found.add(r.Value)
 			if r.Timestamp.After(found.last) {
 				found.last = r.Timestamp
 			}
@@ -237,6 +250,25 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 		behind += end.Offset - at
 	})
 	return behind, nil
+}
+
+// unsettled is what the group has not committed. The DLQ is read by nobody, and other groups' topics are not its own.
+func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
+	topics := []string{s.Topic}
+	if s.Side != peer {
+		all, err := c.topicsOf(ctx, names{topic: s.Topic})
+		if err != nil {
+			return 0, err
+		}
+		topics = slices.DeleteFunc(all, func(t string) bool {
+			return strings.HasSuffix(t, ".dlq") || strings.HasSuffix(t, ".poison")
+		})
+	}
+	return c.lag(ctx, s.Group, topics...)
+}
+
+func (c *cluster) dead(ctx context.Context, s spec) (*contents, error) {
+	return c.read(ctx, s.Topic+"."+s.Group+".dlq")
 }
 
 // topicsOf are the topics of one subscription: its origin and those that redeliver made for it.

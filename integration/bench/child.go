@@ -25,6 +25,7 @@ const childCommand = "side-of-a-run"
 type spec struct {
 	Job      job           `json:"job"`
 	Side     side          `json:"side"`
+	System   system        `json:"system"`
 	Brokers  []string      `json:"brokers"`
 	Topic    string        `json:"topic"`
 	Group    string        `json:"group"`
@@ -35,9 +36,11 @@ type spec struct {
 	Wait     time.Duration `json:"wait"`
 	Failing  failing       `json:"failing"`
 	Backoff  backoffName   `json:"backoff"`
-	Sample   time.Duration `json:"sample"`  // how long a child that only waits is looked at
-	Entries  string        `json:"entries"` // a file that outlives a SIGKILL, for what the handler saw
-	Profile  string        `json:"profile"` // the beginning of the profiles' file names
+	Shards   int           `json:"shards,omitempty"`  // of our side's levels on RabbitMQ
+	Backlog  int           `json:"backlog,omitempty"` // the handler waits, and lateness counts, until only so many are left
+	Sample   time.Duration `json:"sample"`            // how long a child that only waits is looked at
+	Entries  string        `json:"entries"`           // a file that outlives a SIGKILL, for what the handler saw
+	Profile  string        `json:"profile"`           // the beginning of the profiles' file names
 }
 
 type (
@@ -52,8 +55,9 @@ const (
 	idle      job = "idle"      // consume, but nothing is due: measure memory
 	micro     job = "micro"     // testing.Benchmark of the middleware alone
 
-	ours side = "ours"
-	peer side = "peer"
+	ours     side = "ours"
+	oneShard side = "ours-one-shard"
+	peer     side = "peer"
 
 	second backoffName = "fixed 1 s"
 	jitter backoffName = "1 s + jitter 0 to 1 s"
@@ -66,7 +70,20 @@ type failing struct {
 	Attempts int `json:"attempts"`
 }
 
-const always = 1 << 20
+const (
+	always  = 1 << 20
+	retries = 3 // of every policy
+)
+
+// expected is what handlers and DLQ have seen when w has gone its way.
+func (f failing) expected(w written) (entries, dead int, sum, deadSum uint64) {
+	n, part := w.part(f.Every)
+	again := min(f.Attempts, retries)
+	if f.Attempts > retries {
+		dead, deadSum = n, part
+	}
+	return w.count + n*again, dead, w.sum + part*uint64(again), deadSum
+}
 
 // outcome is what a child measured.
 type outcome struct {

@@ -1,12 +1,12 @@
-// Command bench compares redeliver with its peers on one real Kafka and prints what it measured:
+// Command bench compares redeliver with its peers on one real Kafka and one real RabbitMQ and prints what it measured:
 //
 //	make bench
 //	make bench ARGS='--only subscribe,router --runs 7 --json bench.json'
-//	bin/withbrokers --kafka -- bin/bench --scale 0.05 --runs 1
+//	bin/withbrokers --rabbitmq -- bin/bench --only rabbit-subscribe,rabbit-fail-all --scale 0.05 --runs 1
 //
-// The broker is the one that REDELIVER_TEST_KAFKA names. Every side of every run is a process of its own: this program
+// The brokers are those that REDELIVER_TEST_KAFKA and REDELIVER_TEST_RABBITMQ name; only what the rows need. Every side of every run is a process of its own: this program
 // starts itself again (see child.go), so that CPU time and memory are those of one side and heaps do not mix. The
-// messages are written and, where they end in a DLQ, read back by this process with franz-go; the code under test only
+// messages are written and, where they end in a DLQ, read back by this process with franz-go or bare amqp091-go; the code under test only
 // sits in between. docs/benchmarks.md says what each row does.
 package main
 
@@ -23,9 +23,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// envKafka names the brokers; withbrokers sets it.
-const envKafka = "REDELIVER_TEST_KAFKA"
 
 const (
 	exitFailed = 1
@@ -107,26 +104,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if o.list {
 		for _, r := range rows {
-			fmt.Fprintf(stdout, "%-16s %s; target: %s\n", r.name, r.what, r.target)
+			fmt.Fprintf(stdout, "%-23s %s; target: %s\n", r.name, r.what, r.target)
 		}
 		return nil
-	}
-	addrs := os.Getenv(envKafka)
-	if addrs == "" {
-		return fmt.Errorf("%w: %s is not set: run it as bin/withbrokers --kafka -- bin/bench, or make bench", errUsage, envKafka)
 	}
 	if o.profile != "" {
 		if err := os.MkdirAll(o.profile, 0o755); err != nil {
 			return err
 		}
 	}
-	c, err := dial(ctx, strings.Split(addrs, ","))
+	opened, err := connect(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer func() {
+		for _, b := range opened {
+			b.close()
+		}
+	}()
 
-	report := report{Machine: describeMachine(ctx, c), Runs: o.runs, Scale: o.scale, Began: time.Now().UTC()}
+	report := report{Machine: describeMachine(ctx, opened), Runs: o.runs, Scale: o.scale, Began: time.Now().UTC()}
 	report.head(stdout)
 	var failed []string
 	for i := range rows {
@@ -134,7 +131,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if !o.selected(r.name) {
 			continue
 		}
-		e := &experiment{row: r, options: o, cluster: c, progress: stderr, result: &rowResult{Name: r.name, What: r.what, Target: r.target}}
+		e := &experiment{row: r, options: o, broker: opened[r.system], progress: stderr, result: &rowResult{Name: r.name, What: r.what, Target: r.target}}
+		e.cluster, _ = e.broker.(*cluster)
 		began := time.Now()
 		err := r.run(ctx, e)
 		e.result.Took = time.Since(began).Seconds()

@@ -23,8 +23,8 @@ const (
 // writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys go
 // round the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
 type writer struct {
-	rng *rand.ChaCha8
-	sum uint64
+	rng  *rand.ChaCha8
+	sums []uint64 // of each id
 }
 
 func newWriter() *writer {
@@ -33,17 +33,47 @@ func newWriter() *writer {
 	return &writer{rng: rand.NewChaCha8(seed)}
 }
 
-func (w *writer) record(topic string, id uint64) *kgo.Record {
+// value makes the value of the next id.
+func (w *writer) value(id uint64) []byte {
 	value := make([]byte, valueSize)
 	binary.BigEndian.PutUint64(value, id)
 	binary.BigEndian.PutUint64(value[8:], uint64(time.Now().UnixNano()))
 	_, _ = w.rng.Read(value[16:]) // never fails
-	w.sum += fold(value)
+	w.sums = append(w.sums, fold(value))
+	return value
+}
+
+func (w *writer) written() written { return written{len(w.sums), total(w.sums, 1), w.sums} }
+
+func (w *writer) record(topic string, id uint64) *kgo.Record {
+	value := w.value(id)
 	key := id % keyCount
 	return &kgo.Record{
 		Topic: topic, Partition: int32(key % partitions), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
 		Headers: []kgo.RecordHeader{{Key: uuidHeader, Value: uuidOf(id)}},
 	}
+}
+
+// written is what stands in a topic.
+type written struct {
+	count int
+	sum   uint64
+	sums  []uint64 // of each id
+}
+
+// part is the messages whose ids are divisible by every; 0: none.
+func (w written) part(every int) (count int, sum uint64) {
+	if every == 0 {
+		return 0, 0
+	}
+	return (w.count + every - 1) / every, total(w.sums, every)
+}
+
+func total(sums []uint64, every int) (sum uint64) {
+	for i := 0; i < len(sums); i += every {
+		sum += sums[i]
+	}
+	return sum
 }
 
 // uuidOf is a UUID with the id in its last group.

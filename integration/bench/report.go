@@ -1,18 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // report is what the program writes as JSON.
@@ -161,28 +161,29 @@ type machine struct {
 func (m machine) lines() []string {
 	return []string{
 		fmt.Sprintf("%s, %d cores for broker, clients and all, %s, %s", m.CPU, m.Cores, m.Memory, m.OS),
-		fmt.Sprintf("%s; broker %s, one node", m.Go, m.Broker),
+		fmt.Sprintf("%s; broker %s, one node each", m.Go, m.Broker),
 		strings.Join(m.Peers, ", "),
 	}
 }
 
-func describeMachine(ctx context.Context, c *cluster) machine {
+func describeMachine(ctx context.Context, opened map[system]broker) machine {
 	m := machine{
 		CPU: procLine("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
-		Memory: procLine("/proc/meminfo", "MemTotal"), Go: runtime.Version(), Broker: "unknown",
+		Memory: procLine("/proc/meminfo", "MemTotal"), Go: runtime.Version(),
 	}
 	if b, err := os.ReadFile("/proc/version"); err == nil {
 		m.OS = strings.Join(strings.Fields(string(b))[:min(3, len(strings.Fields(string(b))))], " ")
 	}
-	if all, err := c.admin.ApiVersions(ctx); err == nil {
-		for _, v := range all {
-			m.Broker = "Kafka " + strings.TrimPrefix(kversion.FromApiVersionsResponse(v.Raw()).VersionGuess(), "v")
-		}
+	var versions []string
+	for _, s := range slices.Sorted(maps.Keys(opened)) {
+		versions = append(versions, opened[s].version(ctx))
 	}
+	m.Broker = cmp.Or(strings.Join(versions, ", "), "none")
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
 			switch d.Path {
-			case "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill-kafka/v3", "github.com/twmb/franz-go":
+			case "github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill-kafka/v3", "github.com/twmb/franz-go",
+				"github.com/ThreeDotsLabs/watermill-amqp/v3", "github.com/rabbitmq/amqp091-go", "github.com/txix-open/grmq":
 				m.Peers = append(m.Peers, d.Path[strings.Index(d.Path, "/")+1:]+" "+d.Version)
 			}
 		}

@@ -7,13 +7,13 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
 // row is one line of the table.
 type row struct {
 	name, what, target string
+	system             system
 	run                func(context.Context, *experiment) error
 }
 
@@ -28,16 +28,21 @@ var rows []row
 
 func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 	rows = []row{
-		{"subscribe", "our Subscriber and Ack in a plain loop against watermill-kafka's, 500,000 preloaded", "1.2x, in no more CPU per message", subscribeRow},
-		{"router", "Router and our Retry, all succeed, against Router, Watermill's Retry and PoisonQueue, 500,000 preloaded", "1.25x", routerRow},
-		{"slow", "the same with a handler that waits 5 ms, 10,000 keys, 40,000 against 2,000 messages", "50x", slowRow},
-		{"retry-success", "our Retry alone on success, with Timeout, Classify and Invalid set", "150 ns and 1 allocation", microRow},
-		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", failAllRow},
-		{"fail-some", "100,000 preloaded, 5 % fail once and are retried after 1 s, until all have succeeded", "50,000 msg/s", failSomeRow},
-		{"lateness", "due to handler entry, level 1 s, steady 2,000 and 5,000 failing messages/s for 20 s, 3 retries each", "p99 10 ms, never early", latenessRow},
-		{"lateness-jitter", "the same with 1 s plus a jitter of 0 to 1 s at 2,000/s", "p99 10 ms, never early", jitterRow},
-		{"waiting", "1,000,000 messages waiting on a level of 1 h, consumer watched for 30 s", "64 MiB resident", waitingRow},
-		{"kill", "SIGKILL of a consumer at 2,000 failing/s, restarted at once, static membership", "0 lost, duplicates bounded, at work within 1 s", killRow},
+		{"subscribe", "our Subscriber and Ack in a plain loop against watermill-kafka's, 500,000 preloaded", "1.2x, in no more CPU per message", onKafka, subscribeRow},
+		{"router", "Router and our Retry, all succeed, against Router, Watermill's Retry and PoisonQueue, 500,000 preloaded", "1.25x", onKafka, routerRow},
+		{"slow", "the same with a handler that waits 5 ms, 10,000 keys, 40,000 against 2,000 messages", "50x", onKafka, slowRow},
+		{"retry-success", "our Retry alone on success, with Timeout, Classify and Invalid set", "150 ns and 1 allocation", onNone, microRow},
+		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", onKafka, failAllRow},
+		{"fail-some", "100,000 preloaded, 5 % fail once and are retried after 1 s, until all have succeeded", "50,000 msg/s", onKafka, failSomeRow},
+		{"lateness", "due to handler entry, level 1 s, steady 2,000 and 5,000 failing messages/s for 20 s, 3 retries each", "p99 10 ms, never early", onKafka, latenessRow},
+		{"lateness-jitter", "the same with 1 s plus a jitter of 0 to 1 s at 2,000/s", "p99 10 ms, never early", onKafka, jitterRow},
+		{"waiting", "1,000,000 messages waiting on a level of 1 h, consumer watched for 30 s", "64 MiB resident", onKafka, waitingRow},
+		{"kill", "SIGKILL of a consumer at 2,000 failing/s, restarted at once, static membership", "0 lost, duplicates bounded, at work within 1 s", onKafka, killRow},
+		{"rabbit-subscribe", "RabbitMQ: our Subscriber and Ack in a plain loop against watermill-amqp's, prefetch 100, 100,000 preloaded", "1.5x, 40 MiB", onRabbit, rabbitSubscribeRow},
+		{"rabbit-fail-all", "RabbitMQ: 20,000 preloaded always fail: 3 retries of 1 s, then the DLQ, against grmq, prefetch 100", "1.7x with four shards, 1.3x with one, 40 MiB", onRabbit, rabbitFailAllRow},
+		{"rabbit-lateness", "RabbitMQ: due to handler entry, level 1 s, steady 500 failing messages/s for 20 s, 3 retries each", "p99 20 ms, never early, 40 MiB", onRabbit, rabbitLatenessRow},
+		{"rabbit-lateness-shards", "the same at 2,000/s with four shards", "p99 500 ms, never early, 40 MiB", onRabbit, rabbitShardsRow},
+		{"rabbit-backlog", "RabbitMQ: the same while 100,000 messages wait in the queue of a slow consumer, 1 % failing", "p99 30 ms, never early, 40 MiB", onRabbit, rabbitBacklogRow},
 	}
 }
 
@@ -53,7 +58,8 @@ func find(name string) *row {
 type experiment struct {
 	row      *row
 	options  options
-	cluster  *cluster
+	broker   broker   // nil for a row without one
+	cluster  *cluster // the broker, where it is Kafka
 	progress io.Writer
 	result   *rowResult
 }
@@ -91,7 +97,7 @@ func (e *experiment) spec(s side, n names, run, inFlight int) spec {
 		group = n.peer
 	}
 	return spec{
-		Job: consume, Side: s, Brokers: e.cluster.addrs, Topic: n.topic, Group: group, InFlight: inFlight,
+		Job: consume, Side: s, System: e.row.system, Brokers: e.broker.addresses(), Topic: n.topic, Group: group, InFlight: inFlight,
 		Profile: e.options.profileName(e.row.name, s, run),
 	}
 }
@@ -109,54 +115,66 @@ func perMillion(out *outcome, messages int) float64 { return out.CPU / float64(m
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// sideNames are how the sides are called in the table.
-var sideNames = map[side]string{ours: "redeliver", peer: "watermill-kafka"}
+// contender is a side of a comparison.
+type contender struct {
+	side     side
+	name     string
+	label    string // what tells its ratio from those of others of ours
+	messages int
+	ratio    float64 // the target, against the peer
+}
 
-// comparison is a row that runs both sides in pairs.
+// comparison is a row that runs our side, or several of ours, and a peer in turns.
 type comparison struct {
-	messages map[side]int
-	ratio    float64 // the target
+	ours     []contender
+	peer     contender
 	cpu      bool    // whether the ratio of the CPU has a target too
+	memory   *target // of our side
 	within   time.Duration
 	spec     func(*spec)
 	inFlight int
 }
 
 func (e *experiment) compare(ctx context.Context, c comparison) error {
+	all := append(slices.Clone(c.ours), c.peer)
 	for run := range e.options.runs + 1 {
-		order := []side{ours, peer}
-		if run%2 == 1 {
-			slices.Reverse(order)
-		}
-		var outs map[side]*outcome
-		outs, err := e.pair(ctx, c, order, run)
+		first := run % len(all)
+		outs, err := e.round(ctx, c, slices.Concat(all[first:], all[:first]), run)
 		if err != nil {
 			return err
 		}
-		if run == 0 || len(outs) < 2 {
+		if run == 0 || len(outs) < len(all) {
 			continue // the warm-up, or a side that was not verified
 		}
 		rate := make(map[side]float64)
-		for _, s := range []side{ours, peer} {
-			rate[s] = float64(c.messages[s]) / outs[s].Seconds
-			e.add(sideNames[s], "msg/s", nil, rate[s])
-		}
-		e.add("ratio", "x", atLeast(c.ratio), rate[ours]/rate[peer])
 		cpu := make(map[side]float64)
-		for _, s := range []side{ours, peer} {
-			cpu[s] = perMillion(outs[s], c.messages[s])
-			e.add("CPU per million, "+sideNames[s], "s", nil, cpu[s])
+		for _, k := range all {
+			rate[k.side] = float64(k.messages) / outs[k.side].Seconds
+			cpu[k.side] = perMillion(outs[k.side], k.messages)
+			e.add(k.name, "msg/s", nil, rate[k.side])
+		}
+		for _, k := range c.ours {
+			e.add("ratio"+k.label, "x", atLeast(k.ratio), rate[k.side]/rate[c.peer.side])
+		}
+		for _, k := range all {
+			e.add("CPU per million, "+k.name, "s", nil, cpu[k.side])
 		}
 		var bound *target
 		if c.cpu {
 			bound = atMost(1)
 		}
-		e.add("ratio of CPU", "x", bound, cpu[ours]/cpu[peer])
-		for _, s := range []side{ours, peer} {
-			e.add("peak memory, "+sideNames[s], "MiB", nil, mib(outs[s].PeakRSS))
+		for _, k := range c.ours {
+			e.add("ratio of CPU"+k.label, "x", bound, cpu[k.side]/cpu[c.peer.side])
 		}
-		for _, s := range []side{ours, peer} {
-			e.add("Subscribe to first message, "+sideNames[s], "s", nil, outs[s].Joined)
+		for _, k := range all {
+			memory := c.memory
+			if k.side == c.peer.side {
+				memory = nil
+			}
+			e.add("peak memory, "+k.name, "MiB", memory, mib(outs[k.side].PeakRSS))
+		}
+		for _, k := range all {
+			e.add("Subscribe to first message, "+k.name, "s", nil, outs[k.side].Joined)
 		}
 	}
 	return nil
@@ -171,39 +189,52 @@ func (e *experiment) add(name, unit string, t *target, v float64) {
 	f.Runs = append(f.Runs, v)
 }
 
-// pair runs both sides once. Where they handle the same number of messages they read the same topic. A side that is
-// not verified is missing in the result.
-func (e *experiment) pair(ctx context.Context, c comparison, order []side, run int) (map[side]*outcome, error) {
+// round runs each side once. On Kafka, sides that handle the same number of messages read the same topic; what was read
+// from a queue is gone, so there each has its own. A side that is not verified is missing in the result.
+func (e *experiment) round(ctx context.Context, c comparison, order []contender, run int) (map[side]*outcome, error) {
+	type source struct {
+		side     side
+		messages int
+	}
+	from := func(k contender) source {
+		if e.row.system == onRabbit {
+			return source{k.side, k.messages}
+		}
+		return source{messages: k.messages}
+	}
 	outs := make(map[side]*outcome)
-	topics := make(map[int]names)
-	loaded := make(map[int]written)
+	topics := make(map[source]names)
+	loaded := make(map[source]written)
 	defer func() {
 		for _, n := range topics {
-			if err := e.cluster.drop(context.WithoutCancel(ctx), n); err != nil {
+			if err := e.broker.drop(context.WithoutCancel(ctx), n); err != nil {
 				e.problemf("dropping %s: %v", n.topic, err)
 			}
 		}
 	}()
-	for _, s := range order {
-		n := c.messages[s]
-		if _, ok := topics[n]; ok {
-			continue
+	for _, k := range order {
+		there, ok := topics[from(k)]
+		if !ok {
+			fresh, err := e.broker.fresh(ctx, e.row.name)
+			if err != nil {
+				return nil, err
+			}
+			there, topics[from(k)] = fresh, fresh
 		}
-		fresh, err := e.cluster.fresh(ctx, e.row.name)
-		if err != nil {
-			return nil, err
-		}
-		topics[n] = fresh
-		if loaded[n], err = e.cluster.preload(ctx, fresh.topic, n); err != nil {
-			return nil, err
-		}
-	}
-	for _, s := range order {
-		n := c.messages[s]
-		sp := e.spec(s, topics[n], run, c.inFlight)
-		sp.Messages = n
+		sp := e.spec(k.side, there, run, c.inFlight)
+		sp.Messages = k.messages
 		if c.spec != nil {
 			c.spec(&sp)
+		}
+		if !ok {
+			if err := e.prepare(ctx, sp); err != nil {
+				return nil, err
+			}
+			w, err := e.broker.preload(ctx, there.topic, k.messages)
+			if err != nil {
+				return nil, err
+			}
+			loaded[from(k)] = w
 		}
 		p, err := spawn(sp)
 		if err != nil {
@@ -213,72 +244,81 @@ func (e *experiment) pair(ctx context.Context, c comparison, order []side, run i
 		if err != nil {
 			return nil, err
 		}
-		e.record(s, run, out)
-		e.sayf("run %d, %s: %.0f msg/s, %.2f CPU s per million, peak %.0f MiB", run, sideNames[s], float64(n)/out.Seconds, perMillion(out, n), mib(out.PeakRSS))
-		if err := e.verify(ctx, sp, out, loaded[n], n, 1); err != nil {
-			e.problemf("run %d, %s: %v", run, sideNames[s], err)
+		e.record(k.side, run, out)
+		e.sayf("run %d, %s: %.0f msg/s, %.2f CPU s per million, peak %.0f MiB", run, k.name, float64(k.messages)/out.Seconds, perMillion(out, k.messages), mib(out.PeakRSS))
+		if err := e.verify(ctx, sp, out, loaded[from(k)]); err != nil {
+			e.problemf("run %d, %s: %v", run, k.name, err)
 			continue
 		}
-		outs[s] = out
+		outs[k.side] = out
 	}
 	return outs, nil
 }
 
-// verify compares what the handlers saw with what was written, and asks the broker whether all of it is committed.
-// times is how often each message is handled; 0 for a number that differs.
-func (e *experiment) verify(ctx context.Context, s spec, out *outcome, w written, entries, times int) error {
+// verify compares what the handlers saw, and what an independent reader finds in the DLQ, with what was written, and
+// asks the broker whether all of it is settled.
+func (e *experiment) verify(ctx context.Context, s spec, out *outcome, w written) error {
 	var errs []error
+	entries, want, sum, deadSum := s.Failing.expected(w)
 	if out.Count != int64(w.count) {
 		errs = append(errs, fmt.Errorf("%d messages were settled, %d were written", out.Count, w.count))
 	}
 	if out.Entries != int64(entries) {
 		errs = append(errs, fmt.Errorf("the handler ran %d times, not %d: messages were lost or came twice", out.Entries, entries))
 	}
-	if times > 0 && out.Sum != w.sum*uint64(times) {
+	if out.Sum != sum {
 		errs = append(errs, errors.New("the checksum of what the handler saw is not that of what was written"))
 	}
-	topics := []string{s.Topic}
-	if s.Side == ours {
-		all, err := e.cluster.topicsOf(ctx, names{topic: s.Topic})
-		if err != nil {
-			return err
-		}
-		// The DLQ is read by nobody, and other groups' topics are not ours.
-		topics = slices.DeleteFunc(all, func(t string) bool {
-			return strings.HasSuffix(t, ".dlq") || strings.HasSuffix(t, ".poison")
-		})
-	}
-	behind, err := e.cluster.lag(ctx, s.Group, topics...)
+	left, err := e.broker.unsettled(ctx, s)
 	if err != nil {
 		return err
 	}
-	if behind != 0 {
-		errs = append(errs, fmt.Errorf("%d records of %v are not committed although all were settled", behind, topics))
+	if left != 0 {
+		errs = append(errs, fmt.Errorf("the broker has %d messages that are not committed or acked although all were settled", left))
+	}
+	if s.Failing.Every == 0 {
+		return errors.Join(errs...)
+	}
+	dead, err := e.broker.dead(ctx, s)
+	if err != nil {
+		return err
+	}
+	if dead.records != want || len(dead.distinct) != want || dead.sum != deadSum {
+		errs = append(errs, fmt.Errorf("an independent reader finds %d records of %d different messages in the DLQ, not %d, or their checksum differs", dead.records, len(dead.distinct), want))
+	}
+	if dead.last.After(out.Finished.Add(50 * time.Millisecond)) {
+		errs = append(errs, fmt.Errorf("the last record of the DLQ was written %s after the last was reported", dead.last.Sub(out.Finished)))
 	}
 	return errors.Join(errs...)
 }
 
+// versus is our side against watermill-kafka's.
+func versus(mine, theirs int, ratio float64) comparison {
+	return comparison{
+		ours: []contender{{side: ours, name: "redeliver", messages: mine, ratio: ratio}}, peer: contender{side: peer, name: "watermill-kafka", messages: theirs},
+		within: 3 * time.Minute, inFlight: defaultInFlight,
+	}
+}
+
 func subscribeRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
-	return e.compare(ctx, comparison{
-		messages: map[side]int{ours: n, peer: n}, ratio: 1.2, cpu: true, within: 3 * time.Minute, inFlight: defaultInFlight,
-	})
+	c := versus(n, n, 1.2)
+	c.cpu = true
+	return e.compare(ctx, c)
 }
 
 func routerRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
-	return e.compare(ctx, comparison{
-		messages: map[side]int{ours: n, peer: n}, ratio: 1.25, within: 3 * time.Minute, inFlight: defaultInFlight,
-		spec: func(s *spec) { s.Router = true },
-	})
+	c := versus(n, n, 1.25)
+	c.spec = func(s *spec) { s.Router = true }
+	return e.compare(ctx, c)
 }
 
 func slowRow(ctx context.Context, e *experiment) error {
 	e.notef("%d messages in flight of 5 ms each allow %s msg/s; theirs has one in flight per partition", manyInFlight, count(manyInFlight*200))
-	return e.compare(ctx, comparison{
-		messages: map[side]int{ours: e.scaled(40_000), peer: e.scaled(2_000)}, ratio: 50, within: 3 * time.Minute, inFlight: manyInFlight,
-		spec: func(s *spec) { s.Router, s.Wait = true, 5*time.Millisecond },
-	})
+	c := versus(e.scaled(40_000), e.scaled(2_000), 50)
+	c.inFlight, c.spec = manyInFlight, func(s *spec) { s.Router, s.Wait = true, 5*time.Millisecond }
+	return e.compare(ctx, c)
 }
 
 func microRow(ctx context.Context, e *experiment) error {
@@ -295,7 +335,7 @@ func microRow(ctx context.Context, e *experiment) error {
 			}
 			e.record(s, run, out)
 			outs[s] = out
-			e.sayf("run %d, %s: %.0f ns, %d allocations", run, sideNames[s], out.Ns, out.Allocs)
+			e.sayf("run %d, %s: %.0f ns, %d allocations", run, s, out.Ns, out.Allocs)
 		}
 		if run == 0 {
 			continue

@@ -24,10 +24,15 @@ type consumer struct {
 	sub         message.Subscriber
 	middlewares []message.HandlerMiddleware
 	settings    string
+	provision   func() error                                // makes the topics or queues
+	begin       func(h *handling, failed func(error)) error // consumes, for a side that is no Watermill subscriber
 	close       func()
 }
 
 func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
+	if s.System == onRabbit {
+		return s.openRabbit(ctx, sink)
+	}
 	if s.Side == peer {
 		return s.openPeer()
 	}
@@ -44,25 +49,29 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 	}
 	return &consumer{
 		sub: client.Subscriber(), middlewares: []message.HandlerMiddleware{middleware.Retry()}, settings: settings,
-		close: func() { _ = client.Close(context.Background()) },
+		provision: func() error { return client.Subscriber().SubscribeInitialize(s.Topic) },
+		close:     func() { _ = client.Close(context.Background()) },
 	}, nil
 }
 
 // config is our side: the defaults, but for what a row is about. A nil sink is the default one, which logs.
 func (s spec) config(sink redeliver.Sink) kafka.Config {
-	cfg := kafka.Config{
-		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink,
-		Policy: redeliver.Policy{MaxRetries: 3},
+	return kafka.Config{
+		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink, Policy: s.policy(),
 	}
+}
+
+func (s spec) policy() redeliver.Policy {
+	p := redeliver.Policy{MaxRetries: retries}
 	switch s.Backoff {
 	case second:
-		cfg.Policy.Backoff = redeliver.Fixed(time.Second)
+		p.Backoff = redeliver.Fixed(time.Second)
 	case hour:
-		cfg.Policy.Backoff = redeliver.Fixed(time.Hour)
+		p.Backoff = redeliver.Fixed(time.Hour)
 	case jitter:
-		cfg.Policy.Backoff = redeliver.ExponentialBackoff{Base: time.Second, Max: time.Second}
+		p.Backoff = redeliver.ExponentialBackoff{Base: time.Second, Max: time.Second}
 	}
-	return cfg
+	return p
 }
 
 // openPeer is watermill-kafka with its own defaults. Its documentation and its benchmark set Offsets.Initial and
@@ -128,7 +137,7 @@ func doConsume(ctx context.Context, s spec, ready func()) (*outcome, error) {
 	case <-h.meter.done:
 	case <-ctx.Done():
 	case err := <-finished:
-		return nil, errors.Join(errors.New("the router ended by itself"), err)
+		return nil, errors.Join(errors.New("it ended by itself"), err)
 	}
 	stopProfile()
 	out := h.outcome()
@@ -142,6 +151,14 @@ func doConsume(ctx context.Context, s spec, ready func()) (*outcome, error) {
 // start begins to consume, through a Router or in a plain loop.
 func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 	finished := make(chan error, 1)
+	if c.begin != nil {
+		return finished, c.begin(h, func(err error) {
+			select {
+			case finished <- err:
+			default: // the first will do
+			}
+		})
+	}
 	if !s.Router {
 		messages, err := c.sub.Subscribe(context.Background(), s.Topic)
 		if err != nil {
@@ -182,6 +199,7 @@ type handling struct {
 	late    *samples
 	lag     *samples
 	entries *entryLog
+	enough  atomic.Int64 // what falls due later is not measured, unix nanoseconds; 0 for no end
 	firsts  atomic.Int64 // messages that succeeded in their first attempt
 	firstAt atomic.Int64 // when the last of those did, unix nanoseconds
 }
@@ -203,12 +221,13 @@ func (h *handling) fails(id uint64, attempt int) bool {
 }
 
 func (h *handling) handle(msg *message.Message) error {
+	now := time.Now()
 	h.meter.enter(msg.Payload)
-	if h.spec.Wait > 0 {
+	if h.spec.Wait > 0 && !h.drains(now) {
 		time.Sleep(h.spec.Wait) //nolint:forbidigo // This is the handler's work.
 	}
 	if h.spec.Failing.Every > 0 {
-		if err := h.fail(msg); err != nil {
+		if err := h.fail(msg, now); err != nil {
 			return err
 		}
 	}
@@ -216,18 +235,31 @@ func (h *handling) handle(msg *message.Message) error {
 	return nil
 }
 
+// drains reports whether only the backlog is left, which is handled at full speed. What falls due shortly before is not
+// measured any more: it might come in the drain.
+func (h *handling) drains(now time.Time) bool {
+	if h.spec.Backlog == 0 {
+		return false
+	}
+	slow, ran := int64(h.spec.Messages-h.spec.Backlog), h.meter.entries.count.Load()
+	if ran > slow*19/20 {
+		h.enough.CompareAndSwap(0, now.UnixNano())
+	}
+	return ran > slow
+}
+
 // fail notes when an attempt came, and fails it if its turn is to fail.
-func (h *handling) fail(msg *message.Message) error {
-	now := time.Now()
+func (h *handling) fail(msg *message.Message, now time.Time) error {
 	st, ok := redeliver.FromContext(msg.Context())
 	if !ok {
 		return errors.New("the message has no state of redeliver's")
 	}
 	id := idOf(msg.Payload)
-	if st.Attempts > 0 {
-		h.late.add(now.Sub(st.Due))
-	} else {
+	if st.Attempts == 0 {
 		h.lag.add(now.Sub(writtenAt(msg.Payload)))
+	} else if enough := h.enough.Load(); enough == 0 || st.Due.UnixNano() < enough {
+		// What was due before counts, however late it comes.
+		h.late.add(now.Sub(st.Due))
 	}
 	h.entries.add(entryStarted, id, st.Attempt(), now)
 	if h.fails(id, st.Attempt()) {
@@ -255,7 +287,7 @@ func (h *handling) sink() redeliver.Sink {
 func (h *handling) event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.SubscriptionChanged:
-		if e.Change == "assigned" {
+		if e.Change == "assigned" || e.Change == "consuming" { // on Kafka, on RabbitMQ
 			h.once.Do(h.ready)
 		}
 	case redeliver.DeadLettered:
@@ -286,12 +318,12 @@ func (h *handling) outcome() *outcome {
 	return out
 }
 
-// doProvision makes the topics of a subscription.
+// doProvision makes the topics or queues of a subscription.
 func doProvision(ctx context.Context, s spec) (*outcome, error) {
-	client, err := kafka.Open(ctx, s.config(nil))
+	c, err := s.open(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = client.Close(context.Background()) }()
-	return &outcome{}, client.Subscriber().SubscribeInitialize(s.Topic)
+	defer c.close()
+	return &outcome{}, c.provision()
 }

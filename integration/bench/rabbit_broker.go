@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// rabbit is the RabbitMQ that all of its rows share, seen through bare amqp091-go.
+type rabbit struct {
+	url    string
+	conn   *amqp091.Connection
+	prefix string // of all queues of this run of the program
+	serial int
+}
+
+func dialRabbit(url string) (*rabbit, error) {
+	conn, err := amqp091.Dial(url)
+	if err != nil {
+		return nil, fmt.Errorf("rabbitmq: %w", err)
+	}
+	return &rabbit{url: url, conn: conn, prefix: "bench-" + strconv.FormatInt(time.Now().UnixMilli(), 36)}, nil
+}
+
+func (r *rabbit) close() { _ = r.conn.Close() }
+
+func (r *rabbit) addresses() []string { return []string{r.url} }
+
+func (r *rabbit) version(context.Context) string {
+	return fmt.Sprintf("%v %v", r.conn.Properties["product"], r.conn.Properties["version"])
+}
+
+// fresh returns a name alone: the side that reads the queue declares it.
+func (r *rabbit) fresh(_ context.Context, row string) (names, error) {
+	r.serial++
+	queue := fmt.Sprintf("%s-%s-%d", r.prefix, row, r.serial)
+	return names{topic: queue, ours: queue, peer: queue}, nil
+}
+
+// unconfirmed is how many messages are written ahead of the broker's confirms.
+const unconfirmed = 2000
+
+// publisher writes persistent messages to a queue.
+type publisher struct {
+	channel  *amqp091.Channel
+	queue    string
+	writer   *writer
+	waiting  [unconfirmed]*amqp091.DeferredConfirmation
+	confirms int // how many of them were waited for
+}
+
+func (r *rabbit) publisher(queue string) (*publisher, error) {
+	channel, err := r.conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	return &publisher{channel: channel, queue: queue, writer: newWriter()}, channel.Confirm(false)
+}
+
+func (p *publisher) close() { _ = p.channel.Close() }
+
+// write writes the message of an id; ids count from 0.
+func (p *publisher) write(ctx context.Context, id int) error {
+	if id >= unconfirmed {
+		if err := p.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	c, err := p.channel.PublishWithDeferredConfirm("", p.queue, false, false, amqp091.Publishing{
+		Headers: amqp091.Table{uuidHeader: string(uuidOf(uint64(id)))}, DeliveryMode: amqp091.Persistent, Body: p.writer.value(uint64(id)),
+	})
+	p.waiting[id%unconfirmed] = c
+	return err
+}
+
+// confirm waits for the oldest confirm.
+func (p *publisher) confirm(ctx context.Context) error {
+	ok, err := p.waiting[p.confirms%unconfirmed].WaitContext(ctx)
+	if err != nil || !ok {
+		return fmt.Errorf("writing message %d to %s: not confirmed: %w", p.confirms, p.queue, errors.Join(err, ctx.Err()))
+	}
+	p.confirms++
+	return nil
+}
+
+// finish waits for the rest of the confirms.
+func (p *publisher) finish(ctx context.Context) (written, error) {
+	w := p.writer.written()
+	for p.confirms < w.count {
+		if err := p.confirm(ctx); err != nil {
+			return written{}, err
+		}
+	}
+	return w, nil
+}
+
+func (r *rabbit) preload(ctx context.Context, queue string, n int) (written, error) {
+	p, err := r.publisher(queue)
+	if err != nil {
+		return written{}, err
+	}
+	defer p.close()
+	for id := range n {
+		if err := p.write(ctx, id); err != nil {
+			return written{}, err
+		}
+	}
+	return p.finish(ctx)
+}
+
+func (r *rabbit) steady(ctx context.Context, queue string, rate int, d time.Duration) (written, error) {
+	p, err := r.publisher(queue)
+	if err != nil {
+		return written{}, err
+	}
+	defer p.close()
+	n := int(float64(rate) * d.Seconds())
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	began := time.Now()
+	for id := 0; id < n; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return written{}, ctx.Err()
+		}
+		for due := min(n, int(time.Since(began).Seconds()*float64(rate))); id < due; id++ {
+			if err := p.write(ctx, id); err != nil {
+				return written{}, err
+			}
+		}
+	}
+	return p.finish(ctx)
+}
+
+// queuesOf are all queues that either side may have made for a queue, but for the DLQ, with the queue itself.
+func queuesOf(queue string) []string {
+	all := []string{queue, queue + ".retry", queue + ".retry.suspects", queue + ".retry.1s", grmqRetryQueue(queue)}
+	for shard := 1; shard < manyShards; shard++ {
+		all = append(all, fmt.Sprintf("%s.retry.1s.%d", queue, shard))
+	}
+	return all
+}
+
+// dlqOf is where a side puts what has failed for good.
+func dlqOf(s spec) string {
+	if s.Side == peer {
+		return grmqDLQ(s.Topic)
+	}
+	return s.Topic + ".dlq"
+}
+
+// unsettled counts the messages that lie in the queues, once what the side held unacked is back.
+func (r *rabbit) unsettled(ctx context.Context, s spec) (int64, error) {
+	before := int64(-1)
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var now int64
+		for _, queue := range queuesOf(s.Topic) {
+			n, err := r.depth(queue)
+			if err != nil {
+				return 0, err
+			}
+			now += int64(n)
+		}
+		if now == before {
+			return now, nil
+		}
+		before = now
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// depth is how many messages are ready in a queue; one that is not there has none.
+func (r *rabbit) depth(queue string) (int, error) {
+	channel, err := r.conn.Channel()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = channel.Close() }()
+	q, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+	if e, ok := errors.AsType[*amqp091.Error](err); ok && e.Code == amqp091.NotFound {
+		return 0, nil
+	}
+	return q.Messages, err
+}
+
+// dead reads the DLQ until nothing has come for a second: grmq's is filled by the broker, a little later.
+func (r *rabbit) dead(ctx context.Context, s spec) (*contents, error) {
+	channel, err := r.conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = channel.Close() }()
+	queue := dlqOf(s)
+	if err := channel.Qos(1000, 0, false); err != nil {
+		return nil, err
+	}
+	deliveries, err := channel.ConsumeWithContext(ctx, queue, "", false, false, false, false, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", queue, err)
+	}
+	found := &contents{distinct: make(map[uint64]int)}
+	quiet := time.NewTimer(time.Second)
+	defer quiet.Stop()
+	for {
+		select {
+		case d, ok := <-deliveries:
+			if !ok {
+				return found, fmt.Errorf("reading %s: the channel was closed: %w", queue, ctx.Err())
+			}
+			found.add(d.Body)
+			if err := d.Ack(false); err != nil {
+				return found, err
+			}
+			quiet.Reset(time.Second)
+		case <-quiet.C:
+			return found, nil
+		}
+	}
+}
+
+func (r *rabbit) drop(_ context.Context, n names) error {
+	channel, err := r.conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = channel.Close() }()
+	for _, queue := range append(queuesOf(n.topic), n.topic+".dlq", grmqDLQ(n.topic)) {
+		if _, err := channel.QueueDelete(queue, false, false, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

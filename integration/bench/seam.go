@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// broker is what the rows need of a broker beside the code under test. It belongs to one goroutine.
+type broker interface {
+	// version is what it is: "Kafka 4.3".
+	version(ctx context.Context) string
+	// addresses are what a side connects to.
+	addresses() []string
+	// fresh returns names that nobody has used yet.
+	fresh(ctx context.Context, row string) (names, error)
+	// preload writes n messages and returns when all are confirmed.
+	preload(ctx context.Context, topic string, n int) (written, error)
+	// steady writes rate messages a second for a duration, a few every 5 ms.
+	steady(ctx context.Context, topic string, rate int, d time.Duration) (written, error)
+	// unsettled is how many messages of a subscription the broker would still deliver, now that its process is gone.
+	unsettled(ctx context.Context, s spec) (int64, error)
+	// dead reads the DLQ of a subscription.
+	dead(ctx context.Context, s spec) (*contents, error)
+	// drop deletes what a run left.
+	drop(ctx context.Context, n names) error
+	close()
+}
+
+// system says which broker a row runs on.
+type system string
+
+const (
+	onNone   system = ""
+	onKafka  system = "kafka"
+	onRabbit system = "rabbitmq"
+)
+
+// The variables with which withbrokers tells where the brokers are.
+var environment = map[system]string{onKafka: "REDELIVER_TEST_KAFKA", onRabbit: "REDELIVER_TEST_RABBITMQ"}
+
+// connect opens the brokers that the selected rows run on.
+func connect(ctx context.Context, o options) (opened map[system]broker, err error) {
+	opened = make(map[system]broker)
+	defer func() {
+		if err != nil {
+			for _, b := range opened {
+				b.close()
+			}
+		}
+	}()
+	for _, r := range rows {
+		if _, ok := opened[r.system]; ok || r.system == onNone || !o.selected(r.name) {
+			continue
+		}
+		name := environment[r.system]
+		address := os.Getenv(name)
+		if address == "" {
+			return opened, fmt.Errorf("%w: row %s wants %s: run it as bin/withbrokers --kafka --rabbitmq -- bin/bench, or make bench", errUsage, r.name, name)
+		}
+		switch r.system {
+		case onRabbit:
+			b, err := dialRabbit(address)
+			if err != nil {
+				return opened, err
+			}
+			opened[r.system] = b
+		default:
+			b, err := dial(ctx, strings.Split(address, ","))
+			if err != nil {
+				return opened, err
+			}
+			opened[r.system] = b
+		}
+	}
+	return opened, nil
+}
+
+// prepare lets a side make its own queues, before messages are written to them. On Kafka topics are there already.
+func (e *experiment) prepare(ctx context.Context, s spec) error {
+	if e.row.system != onRabbit {
+		return nil
+	}
+	s.Job = provision
+	p, err := spawn(s)
+	if err != nil {
+		return err
+	}
+	_, err = p.await(ctx, time.Minute)
+	return err
+}
