@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -191,6 +192,18 @@ func (c *Client) target(ctx context.Context, topic string) error {
 	defer c.mu.Unlock()
 	c.targets[topic] = true
 	return nil
+}
+
+// forget has the next publish of a topic declare again what a publish did not find.
+func (c *Client) forget(topic string, p *pending, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+		delete(c.targets, topic) // the exchange
+	}
+	if errors.Is(err, errNoQueue) && p.s == c.forwarded {
+		delete(c.layouts, topic)
+	}
 }
 
 // SubscribeInitialize declares the topic's queue and all that a subscription of

@@ -163,9 +163,9 @@ func (c Config) validate() error {
 	c.Topology.check(&ps)
 	between(&ps, "MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
 	between(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
-	between(&ps, "Prefetch", c.Prefetch, min(c.MaxInFlight, maxPrefetch), maxPrefetch)
+	between(&ps, "Prefetch", c.Prefetch, min(max(1, c.MaxInFlight), maxPrefetch), maxPrefetch)
 	if c.RetryPrefetch != 0 {
-		between(&ps, "RetryPrefetch", c.RetryPrefetch, min(c.MaxRetriesInFlight, maxPrefetch), maxPrefetch)
+		between(&ps, "RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
 	}
 	between(&ps, "Shards", c.Shards, 1, maxShards)
 	positive(&ps, "NackDelay", c.NackDelay, 0)

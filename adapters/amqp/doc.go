@@ -78,7 +78,7 @@
 // the DLQ; redeliver's own headers stand beside it, and the handler never sees
 // them: it asks redeliver.FromContext. What must not be republished as it is
 // stands in headers of ours on the way and is put back for the handler: exchange
-// and routing key, expiration, user-id, CC, a delivery mode that is not
+// and routing key, expiration, user-id, CC and BCC, a delivery mode that is not
 // persistent. The broker's own headers (x-death, x-first-death-*, x-last-death-*,
 // x-delivery-count) are shown at the first attempt and not carried on.
 //
@@ -88,7 +88,12 @@
 //
 // Headers must fit into a frame (128 KiB by default) with 4 KiB to spare for what
 // the broker adds; ours are shortened for that. A message whose own headers leave
-// no room goes to the DLQ, unschedulable.
+// no room goes to the DLQ, unschedulable: with as many of our headers as fit, and
+// where none does, with CC as cc and a redeliver- header of its own as Redeliver-.
+//
+// Not kept is what the client does not tell: the order of headers, the second of
+// two with one name, an empty property or a priority of 0 where there was one,
+// cluster-id.
 //
 // # Failure modes
 //

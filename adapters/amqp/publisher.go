@@ -32,6 +32,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	settle := func() {
 		for _, w := range waiting {
 			if err := w.wait(ctx); err != nil {
+				p.client.forget(topic, w, err)
 				errs = append(errs, err)
 			}
 		}

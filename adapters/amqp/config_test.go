@@ -1,0 +1,164 @@
+package amqp
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+func problemsOf(t *testing.T, err error) map[string]redeliver.Problem {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	bad, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok {
+		t.Fatalf("%v is no ConfigError", err)
+	}
+	found := make(map[string]redeliver.Problem)
+	for _, p := range bad.Problems {
+		if _, twice := found[p.Field]; twice {
+			t.Errorf("%s is named twice: %v", p.Field, err)
+		}
+		if p.Rule == "" || p.Value == nil {
+			t.Errorf("%+v says too little", p)
+		}
+		found[p.Field] = p
+	}
+	return found
+}
+
+func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
+	_, err := Open(t.Context(), Config{
+		URLs:     []string{"amqp://guest:s3cret@nowhere:x", "http://host"},
+		Policy:   redeliver.Policy{Levels: []time.Duration{time.Minute, time.Second}},
+		Queues:   map[string]redeliver.Policy{"amq.gen": {}, "": {}, strings.Repeat("q", 256): {}, "\xff": {}, "fine": {MaxRetries: -7}},
+		Topology: Topology{Kind: "x-random"}, MaxInFlight: -1, MaxRetriesInFlight: maxPrefetch + 1, Prefetch: -1, RetryPrefetch: -1, Shards: maxShards + 1,
+		NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, DialTimeout: -1, ConsumerTimeout: time.Millisecond,
+		ManagementURL: "amqp://guest:s3cret@host", AMQP: amqp.Config{Recovery: &amqp.Recovery{}},
+	})
+	found := problemsOf(t, err)
+	for _, field := range []string{
+		"URLs[0]", "URLs[1]", "Policy.Levels[1]", `Queues["amq.gen"]`, `Queues[""]`, `Queues["` + strings.Repeat("q", 256) + `"]`, `Queues["\xff"]`, `Queues["fine"].MaxRetries`,
+		"Topology.Kind", "MaxInFlight", "MaxRetriesInFlight", "Prefetch", "RetryPrefetch", "Shards", "NackDelay", "DrainTimeout", "SendTimeout",
+		"DialTimeout", "ConsumerTimeout", "ManagementURL", "AMQP.Recovery",
+	} {
+		if _, ok := found[field]; !ok {
+			t.Errorf("%s is not named", field)
+		}
+		delete(found, field)
+	}
+	if len(found) > 0 {
+		t.Errorf("named too: %v", slices.Sorted(maps.Keys(found)))
+	}
+	if strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("the error tells a password: %v", err)
+	}
+}
+
+func TestEdgesOfTheConfig(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*Config)
+		want   []string
+	}{
+		"least":                       {func(*Config) {}, nil},
+		"no URL":                      {func(c *Config) { c.URLs = nil }, []string{"URLs"}},
+		"most":                        {func(c *Config) { c.MaxInFlight, c.Shards, c.RetryPrefetch = maxPrefetch, maxShards, maxPrefetch }, nil},
+		"prefetch below what runs":    {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 9 }, []string{"Prefetch"}},
+		"prefetch as what runs":       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 10 }, nil},
+		"retry prefetch below":        {func(c *Config) { c.MaxRetriesInFlight, c.RetryPrefetch = 10, 9 }, []string{"RetryPrefetch"}},
+		"shortest consumer timeout":   {func(c *Config) { c.ConsumerTimeout = time.Second }, nil},
+		"management without a host":   {func(c *Config) { c.ManagementURL = "http://" }, []string{"ManagementURL"}},
+		"management by a name alone":  {func(c *Config) { c.ManagementURL = "host:15672" }, []string{"ManagementURL"}},
+		"management over TLS":         {func(c *Config) { c.ManagementURL = "https://host:15672" }, nil},
+		"a Recovery is not permitted": {func(c *Config) { c.AMQP.Recovery = &amqp.Recovery{} }, []string{"AMQP.Recovery"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{URLs: []string{"amqp://localhost"}}
+			row.change(&cfg)
+			got := slices.Sorted(maps.Keys(problemsOf(t, cfg.withDefaults().validate())))
+			if !slices.Equal(got, row.want) {
+				t.Errorf("problems with %v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// Every field has a default, or stands here with the reason why it has none.
+func TestEveryFieldHasADefault(t *testing.T) {
+	exempt := map[string]string{
+		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Topology": "its own zero value is the default",
+		"RetryPrefetch": "depends on the policy", "NackDelay": "the policy's", "NoProvisioning": "false", "ManagementURL": "not asked",
+		"Names": "its own zero value is the default", "AMQP": "the client's",
+	}
+	cfg := reflect.ValueOf(Config{}.withDefaults())
+	for i := range cfg.NumField() {
+		name := cfg.Type().Field(i).Name
+		_, without := exempt[name]
+		if cfg.Field(i).IsZero() != without {
+			t.Errorf("%s is zero: %v, want %v", name, cfg.Field(i).IsZero(), without)
+		}
+		delete(exempt, name)
+	}
+	if len(exempt) > 0 {
+		t.Errorf("there are no such fields: %v", exempt)
+	}
+}
+
+// What is set stays as it is.
+func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
+	want := Config{
+		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
+		ConsumerTimeout: 10, Marshaler: &DefaultMarshaler{}, Sink: redeliver.NewSlogSink(nil),
+	}
+	if got := want.withDefaults(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	in := Config{MaxInFlight: 7}.withDefaults()
+	if in.MaxRetriesInFlight != 7 || in.Prefetch != 7 {
+		t.Errorf("retries %d, prefetch %d, want both 7", in.MaxRetriesInFlight, in.Prefetch)
+	}
+}
+
+func TestRetryPrefetchFollowsThePolicy(t *testing.T) {
+	still := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}
+	for name, row := range map[string]struct {
+		cfg    Config
+		policy redeliver.Policy
+		want   int
+	}{
+		"jitter":             {Config{}, redeliver.Policy{}, DefaultJitterPrefetch},
+		"none":               {Config{}, still, 2 * DefaultMaxInFlight},
+		"set":                {Config{RetryPrefetch: 150}, redeliver.Policy{}, 150},
+		"many and jitter":    {Config{MaxInFlight: 3000}, redeliver.Policy{}, 6000},
+		"more than it can":   {Config{MaxInFlight: 60_000}, still, maxPrefetch},
+		"delays not listed":  {Config{}, redeliver.Policy{Backoff: unlisted{}}, DefaultJitterPrefetch},
+		"retries of its own": {Config{MaxRetriesInFlight: 5}, still, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := row.cfg.withDefaults().retryPrefetch(row.policy.WithDefaults()); got != row.want {
+				t.Errorf("%d, want %d", got, row.want)
+			}
+		})
+	}
+}
+
+// unlisted is a backoff that cannot list its delays.
+type unlisted struct{}
+
+func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
+
+func TestAQueueHasItsOwnPolicy(t *testing.T) {
+	cfg := Config{Policy: redeliver.Policy{MaxRetries: 1}, Queues: map[string]redeliver.Policy{"orders": {MaxRetries: 9}}}
+	if a, b := cfg.policy("orders").MaxRetries, cfg.policy("other").MaxRetries; a != 9 || b != 1 {
+		t.Errorf("%d and %d retries, want 9 and 1", a, b)
+	}
+}

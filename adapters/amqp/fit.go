@@ -1,0 +1,252 @@
+package amqp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// What the broker may add to the headers of a message in a queue of ours. Headers
+// larger than a frame kill the connection of whoever reads them.
+const (
+	spare   = 4 << 10 // where a message waits: an x-death entry, and counts
+	counted = 64      // in any quorum queue: how often it was delivered
+)
+
+// Redeliver's own headers that a message can do without: where it waits, and in
+// the DLQ, where reason, attempts and id are left at last.
+var (
+	dispensable = []string{redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	spentInDLQ  = append(slices.Clone(dispensable),
+		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
+		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderOrigin, redeliver.HeaderGroup)
+)
+
+// waiting is publishing for a queue from which the message comes back. One whose
+// own headers leave no room for ours in a frame is refused.
+func (r *record) waiting(st *redeliver.State, frame, room int) (amqp.Publishing, error) {
+	p := r.publishing(st)
+	if !fit(&p, frame, room, dispensable) {
+		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", delayqueue.ErrRefused, headerSize(&p), frame)
+	}
+	return p, nil
+}
+
+// dead is publishing for the DLQ, which takes everything that a frame brought
+// here: with as many of ours as fit, at worst with none.
+func (r *record) dead(st *redeliver.State, frame int) amqp.Publishing {
+	p := r.publishing(st)
+	if fit(&p, frame, counted, spentInDLQ) {
+		return p
+	}
+	if p = r.publishing(nil); fit(&p, frame, 0, nil) {
+		return p
+	}
+	// The last bytes: no header longer than it was. What must not keep its name
+	// is written in another case.
+	d := &r.Delivery
+	p = plain(d)
+	p.Expiration, p.UserId = "", ""
+	if d.ReplyTo == directReplyTo {
+		p.ReplyTo = ""
+	}
+	for name, v := range d.Headers {
+		switch {
+		case name == "CC" || name == "BCC":
+			delete(p.Headers, name)
+			p.Headers[strings.ToLower(name)] = v
+		case strings.HasPrefix(name, redeliver.HeaderPrefix):
+			delete(p.Headers, name)
+			p.Headers["R"+name[1:]] = v
+		}
+	}
+	return p
+}
+
+// fit shortens redeliver's own headers until all fit into a frame with room to
+// spare, and a client can read them. ok is false when the message's own leave no
+// room for that.
+func fit(p *amqp.Publishing, frame, room int, dispensable []string) (ok bool) {
+	most := frame - frameOverhead - room
+	fits := func() bool {
+		return (frame <= 0 || headerSize(p) <= most) && readable(p.Headers, room)
+	}
+	if fits() {
+		return true
+	}
+	if text, ok := p.Headers[redeliver.HeaderError].(string); ok {
+		p.Headers[redeliver.HeaderError] = redeliver.Cut(text, 128)
+	}
+	for _, name := range dispensable {
+		if fits() {
+			return true
+		}
+		delete(p.Headers, name)
+	}
+	return fits()
+}
+
+// What amqp091-go reads: it ends the connection over more.
+const (
+	mostFields = 8192 // of one table
+	mostDepth  = 32   // tables in tables
+	added      = 16   // headers, at most, by the broker
+)
+
+// readable tells whether the client can read headers that were read before, with
+// what we have added and what the broker may add where there is room for that.
+func readable(headers amqp.Table, room int) bool {
+	n := len(headers)
+	if room > 0 {
+		n += added
+	}
+	foreign, ok := headers[HeaderForeign].(amqp.Table)
+	return n <= mostFields && (!ok || depth(foreign) <= mostDepth)
+}
+
+// depth is how many tables and arrays are in each other.
+func depth(v any) int {
+	deepest := 0
+	switch v := v.(type) {
+	case amqp.Table:
+		for _, item := range v {
+			deepest = max(deepest, depth(item))
+		}
+	case []any:
+		for _, item := range v {
+			deepest = max(deepest, depth(item))
+		}
+	default:
+		return 0
+	}
+	return deepest + 1
+}
+
+// frameOverhead is what a frame has around its payload.
+const frameOverhead = 8
+
+// headerSize is the size of a content header's payload, as the client writes it.
+func headerSize(p *amqp.Publishing) int {
+	n := 2 + 2 + 8 + 2 // class, weight, body size, flags
+	for _, s := range shortTexts(p) {
+		if s.value != "" {
+			n += 1 + len(s.value)
+		}
+	}
+	if p.DeliveryMode > 0 {
+		n++
+	}
+	if p.Priority > 0 {
+		n++
+	}
+	if !p.Timestamp.IsZero() {
+		n += 8
+	}
+	if len(p.Headers) > 0 {
+		n += tableSize(p.Headers)
+	}
+	return n
+}
+
+type shortText struct{ name, value string }
+
+func shortTexts(p *amqp.Publishing) [9]shortText {
+	return [...]shortText{
+		{"content type", p.ContentType}, {"content encoding", p.ContentEncoding}, {"correlation id", p.CorrelationId},
+		{"reply-to", p.ReplyTo}, {"expiration", p.Expiration}, {"message id", p.MessageId}, {"type", p.Type},
+		{"user-id", p.UserId}, {"app id", p.AppId},
+	}
+}
+
+func tableSize(t amqp.Table) int {
+	n := 4
+	for name, v := range t {
+		n += 1 + len(name) + fieldSize(v)
+	}
+	return n
+}
+
+func fieldSize(v any) int {
+	switch v := v.(type) {
+	case nil:
+		return 1
+	case bool, byte, int8:
+		return 2
+	case int16, uint16:
+		return 3
+	case int, int32, uint32, float32:
+		return 5
+	case amqp.Decimal:
+		return 6
+	case string:
+		return 5 + len(v)
+	case []byte:
+		return 5 + len(v)
+	case amqp.Table:
+		return 1 + tableSize(v)
+	case []any:
+		n := 5
+		for _, item := range v {
+			n += fieldSize(item)
+		}
+		return n
+	default: // int64, float64, time.Time
+		return 9
+	}
+}
+
+// writable tells what makes a publishing impossible. Client or broker would end
+// the connection over it, with all that is under way on it.
+func writable(p *amqp.Publishing, exchange, key string, frame int) error {
+	texts := shortTexts(p)
+	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
+		if len(s.value) > maxShort {
+			return fmt.Errorf("its %s of %d bytes is too long, AMQP has %d", s.name, len(s.value), maxShort)
+		}
+	}
+	if err := checkKeys(p.Headers); err != nil {
+		return err
+	}
+	for _, name := range copies {
+		if v, ok := p.Headers[name]; ok {
+			if _, list := v.([]any); !list {
+				return fmt.Errorf("its header %s is no list of routing keys, as which the broker takes it", name)
+			}
+		}
+	}
+	if len(p.Headers) > mostFields || depth(p.Headers) > mostDepth+1 {
+		return fmt.Errorf("its %d headers, %d deep, are more than a Go client reads: %d, %d deep", len(p.Headers), depth(p.Headers), mostFields, mostDepth+1)
+	}
+	if size := headerSize(p); frame > 0 && size > frame-frameOverhead {
+		return fmt.Errorf("its headers of %d bytes do not fit into a frame of %d", size, frame)
+	}
+	return nil
+}
+
+const maxShort = 255 // bytes of a property, a routing key, the name of a header
+
+func checkKeys(v any) error {
+	switch v := v.(type) {
+	case amqp.Table:
+		for name, item := range v {
+			if len(name) > maxShort {
+				return fmt.Errorf("its header %q... has a name of %d bytes, AMQP has %d", redeliver.Cut(name, 40), len(name), maxShort)
+			}
+			if err := checkKeys(item); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if err := checkKeys(item); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

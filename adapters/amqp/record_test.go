@@ -1,0 +1,187 @@
+package amqp
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+func TestIDs(t *testing.T) {
+	long := strings.Repeat("i", 600)
+	for name, row := range map[string]struct {
+		d    amqp.Delivery
+		want string
+	}{
+		"uuid":          {amqp.Delivery{Headers: amqp.Table{UUIDHeader: "u"}, MessageId: "m"}, "u"},
+		"message id":    {amqp.Delivery{MessageId: "m"}, "m"},
+		"no text":       {amqp.Delivery{Headers: amqp.Table{UUIDHeader: int32(1)}, MessageId: "m"}, "m"},
+		"bytes":         {amqp.Delivery{Headers: amqp.Table{UUIDHeader: []byte("u")}, MessageId: "m"}, "m"},
+		"empty":         {amqp.Delivery{Headers: amqp.Table{UUIDHeader: ""}, MessageId: "m"}, "m"},
+		"too long":      {amqp.Delivery{Headers: amqp.Table{UUIDHeader: long}}, redeliver.ShortID(long)},
+		"invalid UTF-8": {amqp.Delivery{MessageId: "\xff"}, redeliver.ShortID("\xff")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := idOf(&row.d); got != row.want {
+				t.Errorf("%s, want %s", got, row.want)
+			}
+		})
+	}
+}
+
+// A derived id is that of what the publisher said: it is the same however often,
+// and on whichever host, the message is read.
+func TestADerivedID(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	fresh := func() amqp.Delivery {
+		return amqp.Delivery{
+			Exchange: "e", RoutingKey: "k", ContentType: "c", CorrelationId: "i", Type: "t", AppId: "a", Timestamp: at, Body: []byte("b"),
+			Headers: amqp.Table{"n": int32(1), "at": at, "deep": amqp.Table{"at": []any{at, amqp.Table{"at": at}}}},
+		}
+	}
+	first := fresh()
+	want := idOf(&first)
+	if !strings.HasPrefix(want, "derived:") || len(want) != len("derived:")+32 {
+		t.Fatal(want)
+	}
+	for name, change := range map[string]func(*amqp.Delivery){
+		"nothing":       func(*amqp.Delivery) {},
+		"redelivered":   func(d *amqp.Delivery) { d.Redelivered = true; d.Headers["x-delivery-count"] = int64(2) },
+		"dead-lettered": func(d *amqp.Delivery) { d.Headers["x-death"] = []any{}; d.Headers["x-first-death-queue"] = "q" },
+		"elsewhere": func(d *amqp.Delivery) {
+			zone(d.Headers, time.FixedZone("there", 3600))
+			d.Timestamp = d.Timestamp.UTC()
+		},
+		"other consumer": func(d *amqp.Delivery) { d.ConsumerTag, d.DeliveryTag = "c", 7 },
+	} {
+		d := fresh()
+		change(&d)
+		if got := idOf(&d); got != want {
+			t.Errorf("%s: the id is another", name)
+		}
+	}
+	for name, change := range map[string]func(*amqp.Delivery){
+		"body":            func(d *amqp.Delivery) { d.Body = []byte("c") },
+		"no body":         func(d *amqp.Delivery) { d.Body = nil },
+		"exchange":        func(d *amqp.Delivery) { d.Exchange = "" },
+		"key":             func(d *amqp.Delivery) { d.RoutingKey = "x" },
+		"exchange to key": func(d *amqp.Delivery) { d.Exchange, d.RoutingKey = "ek", "" },
+		"content type":    func(d *amqp.Delivery) { d.ContentType = "" },
+		"correlation id":  func(d *amqp.Delivery) { d.CorrelationId = "" },
+		"type":            func(d *amqp.Delivery) { d.Type = "" },
+		"app":             func(d *amqp.Delivery) { d.AppId = "" },
+		"time":            func(d *amqp.Delivery) { d.Timestamp = at.Add(time.Second) },
+		"no time":         func(d *amqp.Delivery) { d.Timestamp = time.Time{} },
+		"header":          func(d *amqp.Delivery) { d.Headers["n"] = int32(2) },
+		"header more":     func(d *amqp.Delivery) { d.Headers["m"] = nil },
+		"header deep":     func(d *amqp.Delivery) { d.Headers["deep"] = amqp.Table{"at": []any{at.Add(time.Second)}} },
+	} {
+		d := fresh()
+		change(&d)
+		if got := idOf(&d); got == want {
+			t.Errorf("%s: the id is the same", name)
+		}
+	}
+}
+
+// zone reads the times in a table as a host of that zone would.
+func zone(v any, z *time.Location) any {
+	switch v := v.(type) {
+	case time.Time:
+		return v.In(z)
+	case amqp.Table:
+		for name, item := range v {
+			v[name] = zone(item, z)
+		}
+	case []any:
+		for i, item := range v {
+			v[i] = zone(item, z)
+		}
+	}
+	return v
+}
+
+func TestMetadataAreTheHeadersThatAreText(t *testing.T) {
+	d := amqp.Delivery{Body: []byte("b"), Headers: amqp.Table{
+		"text": "t", "bytes": []byte("\xff"), "true": true, "time": time.Unix(0, 0), "int8": int8(-1), "byte": byte(255), "uint32": uint32(1 << 31), "float": 1.5,
+		"decimal": amqp.Decimal{Scale: 2, Value: -1234}, "whole": amqp.Decimal{Value: 5}, "small": amqp.Decimal{Scale: 3, Value: 7},
+		"null": nil, "table": amqp.Table{}, "array": []any{}, UUIDHeader: "u",
+	}}
+	msg, err := DefaultMarshaler{}.Unmarshal(&d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"text": "t", "bytes": "\xff", "true": "true", "time": "1970-01-01T00:00:00Z", "int8": "-1", "byte": "255", "uint32": "2147483648", "float": "1.5",
+		"decimal": "-12.34", "whole": "5", "small": "0.007",
+	}
+	for name, v := range want {
+		if msg.Metadata[name] != v {
+			t.Errorf("%s is %q, want %q", name, msg.Metadata[name], v)
+		}
+	}
+	if len(msg.Metadata) != len(want) || msg.UUID != "u" {
+		t.Errorf("%s with %v", msg.UUID, msg.Metadata)
+	}
+	msg.Payload[0] = '!'
+	if !bytes.Equal(d.Body, []byte("b")) {
+		t.Error("the handler's payload is what is retried")
+	}
+}
+
+// What is published is read back as it was, the UUID too that is no id of ours.
+func TestAMessageIsReadBack(t *testing.T) {
+	for _, uuid := range []string{"u", strings.Repeat("u", 1000), "\xff"} {
+		msg := message.NewMessage(uuid, []byte("payload"))
+		msg.Metadata.Set("a", "1")
+		p, err := DefaultMarshaler{}.Marshal("orders", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := deliveryOf(p, "", "orders")
+		got, err := DefaultMarshaler{}.Unmarshal(&d)
+		if err != nil || !got.Equals(msg) || p.DeliveryMode != amqp.Persistent {
+			t.Errorf("%+v %v of mode %d, want %+v", got, err, p.DeliveryMode, msg)
+		}
+	}
+}
+
+// odd is a marshaler that does what it must not.
+type odd struct {
+	Marshaler
+	panics any
+	err    error
+}
+
+func (o odd) Unmarshal(*amqp.Delivery) (*message.Message, error) {
+	if o.panics != nil {
+		panic(o.panics)
+	}
+	return nil, o.err
+}
+
+func TestAMarshalerThatFails(t *testing.T) {
+	boom := errors.New("boom")
+	if _, err := (&record{marshaler: odd{err: boom}}).Message(); !errors.Is(err, boom) {
+		t.Error(err)
+	}
+	if _, err := (&record{marshaler: odd{}}).Message(); err == nil || !strings.Contains(err.Error(), "no message") {
+		t.Error(err)
+	}
+	_, err := (&record{marshaler: odd{panics: boom}}).Message()
+	if p, ok := errors.AsType[*redeliver.PanicError](err); !ok || !errors.Is(err, boom) || len(p.Stack) == 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAContextOfAnotherMessageHasNoDelivery(t *testing.T) {
+	if d := DeliveryFromContext(t.Context()); d != nil {
+		t.Errorf("%v", d)
+	}
+}

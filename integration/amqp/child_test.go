@@ -1,0 +1,179 @@
+package amqp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// A consumer in a process of its own, which a message may kill: this binary,
+// started again with childEnv set.
+const childEnv = "REDELIVER_TEST_AMQP_CHILD"
+
+// childConfig is what the parent tells its child, by that variable.
+type childConfig struct {
+	URL         string        `json:"url"`
+	Queue       string        `json:"queue"`
+	Prefetch    int           `json:"prefetch"`
+	MaxInFlight int           `json:"in_flight"`
+	Takes       time.Duration `json:"takes"`  // each handler
+	Killer      string        `json:"killer"` // the message that kills the process
+	Exit        bool          `json:"exit"`   // by os.Exit, not SIGKILL
+}
+
+// said is a line that a child prints: an event.
+type said struct {
+	What     string           `json:"what"` // run, commit, dead, suspect
+	ID       string           `json:"id"`
+	Attempts int              `json:"attempts"`
+	Reason   redeliver.Reason `json:"reason"`
+}
+
+func TestMain(m *testing.M) {
+	if raw := os.Getenv(childEnv); raw != "" {
+		if err := child(raw); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child consumes until it gets SIGTERM, or is killed.
+func child(raw string) error {
+	var cfg childConfig
+	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	say := func(s said) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = out.Encode(s) // a parent that is gone does not matter
+	}
+	client, err := amqp.Open(context.Background(), amqp.Config{
+		URLs: []string{cfg.URL}, Policy: steps(3, 200*time.Millisecond),
+		Prefetch: cfg.Prefetch, MaxInFlight: cfg.MaxInFlight,
+		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			switch e := e.(type) {
+			case redeliver.Committed:
+				say(said{What: "commit", ID: e.State.ID, Attempts: e.State.Attempts})
+			case redeliver.DeadLettered:
+				say(said{What: "dead", ID: e.State.ID, Attempts: e.State.Attempts, Reason: e.State.Reason})
+			case redeliver.Hopped:
+				say(said{What: "suspect", ID: e.State.ID})
+			default:
+			}
+		}),
+	})
+	if err != nil {
+		return err
+	}
+	messages, err := client.Subscriber().Subscribe(context.Background(), cfg.Queue)
+	if err != nil {
+		return err
+	}
+	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+		say(said{What: "run", ID: msg.UUID})
+		if msg.UUID == cfg.Killer {
+			if cfg.Exit {
+				os.Exit(3)
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		shortly(cfg.Takes)
+		return nil, nil
+	})
+	go func() {
+		for msg := range messages {
+			go func() {
+				if _, err := handle(msg); err != nil {
+					msg.Nack()
+				} else {
+					msg.Ack()
+				}
+			}()
+		}
+	}()
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop
+	return client.Close(context.Background())
+}
+
+// process is a child that runs.
+type process struct {
+	cmd  *exec.Cmd
+	over chan struct{} // closed when it has ended, and all it said was heard
+}
+
+// start starts a child; what it says is told to hear, one line at a time.
+func start(t *testing.T, cfg childConfig, hear func(said)) *process {
+	t.Helper()
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(raw))
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd, over: make(chan struct{})}
+	go func() {
+		defer close(p.over)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			var s said
+			if json.Unmarshal(lines.Bytes(), &s) == nil { // the last line may be cut by its death
+				hear(s)
+			}
+		}
+		_ = cmd.Wait() // that it was killed is no news
+		if complaints.Len() > 0 {
+			t.Logf("a child said: %s", complaints.String())
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may be gone already
+		<-p.over
+	})
+	return p
+}
+
+// stop asks a child to end and waits until it has.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.over:
+	case <-time.After(patience):
+		t.Fatal("a child does not end")
+	}
+}

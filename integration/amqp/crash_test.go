@@ -1,0 +1,220 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// ward follows children over their deaths.
+type ward struct {
+	*lab
+	commits  map[string]int // guarded by lab.mu, like all here
+	attempts map[string]int // the most that a commit was charged
+	graves   map[string][]said
+	suspects map[string]bool
+	ran      int
+}
+
+func newWard(l *lab) *ward {
+	return &ward{
+		lab: l, commits: make(map[string]int), attempts: make(map[string]int),
+		graves: make(map[string][]said), suspects: make(map[string]bool),
+	}
+}
+
+func (w *ward) hear(s said) {
+	w.note(func() {
+		switch s.What {
+		case "run":
+			w.ran++
+		case "commit":
+			w.commits[s.ID]++
+			w.attempts[s.ID] = max(w.attempts[s.ID], s.Attempts)
+		case "dead":
+			w.graves[s.ID] = append(w.graves[s.ID], s)
+		case "suspect":
+			w.suspects[s.ID] = true
+		}
+	})
+}
+
+// One message kills its process, with 500 others prefetched, on a quorum queue
+// and on a classic one, and the broker drops connections on the way: it ends in
+// the DLQ, alone, and nobody else is charged.
+func TestCrashes(t *testing.T) {
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	for _, classic := range []bool{false, true} {
+		for _, exit := range []bool{false, true} {
+			name := fmt.Sprintf("%s by %s", map[bool]string{false: "quorum", true: "classic"}[classic], map[bool]string{false: "SIGKILL", true: "os.Exit"}[exit])
+			t.Run(name, func(t *testing.T) { crashes(t, r, classic, exit) })
+		}
+	}
+}
+
+func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
+	const drops = 10
+	l := newLab(t, r, func(l *lab) {
+		if classic {
+			l.declareQueue(nil)
+		}
+	})
+	l.declared()
+	all := ids(600)
+	killer := all[250]
+	l.put(all...)
+	w := newWard(l)
+	cfg := childConfig{URL: r.URL(), Queue: l.queue, Prefetch: 500, MaxInFlight: 50, Takes: 2 * time.Millisecond, Killer: killer, Exit: exit}
+	quiet := func() bool { return len(w.commits) == len(all)-1 && len(w.graves) > 0 }
+
+	dropped := make(chan struct{})
+	go func() {
+		defer close(dropped)
+		for range drops {
+			if err := r.CloseAllConnections(context.Background(), "a test"); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	starts := 0
+	for over := false; !over; {
+		starts++
+		if starts > 20 {
+			t.Fatal("20 processes died")
+		}
+		p := start(t, cfg, w.hear)
+		dead := false
+		go func() {
+			<-p.over
+			w.note(func() { dead = true })
+		}()
+		w.await("death or end", func() bool { over = quiet(); return over || dead })
+		if over {
+			<-dropped
+			l.redial()
+			p.stop(t)
+		}
+	}
+	t.Logf("report: a message that kills its process: %d processes, %d drops, %d of 599 others suspected, %d runs", starts, drops, len(w.suspects), w.ran)
+	l.awaitReady(l.queue+".dlq", 1)
+	for _, q := range []string{"", ".retry", ".retry.suspects"} {
+		l.awaitReady(l.queue+q, 0)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g := w.graves[killer]; len(w.graves) != 1 || len(g) == 0 || g[0].Reason != redeliver.ReasonCrashed {
+		t.Errorf("dead letters are %v, want %s, crashed", w.graves, killer)
+	}
+	for id, n := range w.attempts {
+		if n != 0 {
+			t.Errorf("%s was charged %d attempts", id, n)
+		}
+	}
+	if w.commits[killer] > 0 {
+		t.Error("the killer was committed")
+	}
+}
+
+// Five restarts in order, each with 300 messages prefetched, are no crashes.
+func TestGracefulRestarts(t *testing.T) {
+	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l.declared()
+	all := ids(600)
+	l.put(all...)
+	w := newWard(l)
+	cfg := childConfig{URL: l.rabbit.URL(), Queue: l.queue, Prefetch: 300, MaxInFlight: 5, Takes: 10 * time.Millisecond}
+	for i := 1; i <= 5; i++ {
+		p := start(t, cfg, w.hear)
+		w.await("progress", func() bool { return len(w.commits) >= 15*i })
+		p.stop(t)
+	}
+	p := start(t, cfg, w.hear)
+	w.await("all commits", func() bool { return len(w.commits) == len(all) })
+	p.stop(t)
+	for _, q := range []string{"", ".retry", ".retry.suspects", ".dlq"} {
+		l.awaitReady(l.queue+q, 0)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("report: 5 restarts in order with 300 prefetched: %d suspected, %d runs of 600 messages", len(w.suspects), w.ran)
+	if len(w.graves) > 0 {
+		t.Errorf("dead letters: %v", w.graves)
+	}
+	for id, n := range w.attempts {
+		if n != 0 || w.commits[id] != 1 {
+			t.Errorf("%s was charged %d attempts, and committed %d times", id, n, w.commits[id])
+		}
+	}
+}
+
+// A suspect that is being fetched when the subscriber closes is not charged: it
+// went back with the channel, which counted as a crash.
+func TestClosingChargesNoSuspect(t *testing.T) {
+	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	l.declared()
+	suspects := l.queue + ".retry.suspects"
+	l.putTo(suspects, ids(2000)...)
+	for range 25 {
+		l.open()
+		l.mu.Lock()
+		before := len(l.done)
+		l.mu.Unlock()
+		l.consume(func(*message.Message, run) error { return nil })
+		l.await("progress", func() bool { return len(l.done) > before+2 })
+		if err := l.client.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for left := 0; ; left++ {
+		d, ok, err := l.raw.Get(suspects, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			if left == 0 {
+				t.Error("none was left; the test proves nothing")
+			}
+			return
+		}
+		if d.Redelivered {
+			t.Fatalf("%s was charged a crash", d.MessageId)
+		}
+	}
+}
+
+// A suspect whose connection is lost, again and again, while its process lives,
+// has not crashed: its handler is told at once, and it comes back uncharged.
+func TestLostConnectionsChargeNoSuspect(t *testing.T) {
+	const drops = 5 // more than MaxCrashes
+	l := newLab(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), nil)
+	l.declared()
+	l.putTo(l.queue+".retry.suspects", "m")
+	l.consume(func(msg *message.Message, _ run) error {
+		l.mu.Lock()
+		runs := len(l.runs["m"])
+		l.mu.Unlock()
+		if runs > drops {
+			return nil
+		}
+		<-msg.Context().Done()
+		return msg.Context().Err()
+	})
+	for i := 1; i <= drops; i++ {
+		l.await("another run", func() bool { return len(l.runs["m"]) == i })
+		if err := l.rabbit.CloseAllConnections(context.Background(), "a test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.finished([]string{"m"})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.dead) > 0 || l.runs["m"][drops].attempt != 1 {
+		t.Errorf("runs are %+v, dead letters %+v; want attempt 1 and none", l.runs["m"], l.dead)
+	}
+}

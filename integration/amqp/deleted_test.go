@@ -1,0 +1,259 @@
+package amqp_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// A queue is deleted under a subscription: it is declared anew and all goes on.
+func TestQueueDeletedUnderUs(t *testing.T) {
+	r := brokers.RequireRabbitMQ(t)
+	for name, c := range map[string]struct {
+		suffix string
+		read   bool // by the subscription, which loses its consumer
+	}{
+		"queue":    {"", true},
+		"retry":    {".retry", true},
+		"suspects": {".retry.suspects", true},
+		"level":    {".retry.200ms", false},
+		"dlq":      {".dlq", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, r, nil)
+			l.consume(func(msg *message.Message, r run) error {
+				switch {
+				case strings.HasPrefix(msg.UUID, "bad"):
+					return redeliver.Permanent(errDeclined)
+				case r.attempt == 1:
+					return errDeclined
+				default:
+					return nil
+				}
+			})
+			l.awaitChange("consuming", 1)
+			l.put("before", "bad-before")
+			l.finished([]string{"before", "bad-before"})
+			if _, err := l.raw.QueueDelete(l.queue+c.suffix, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+			if c.read {
+				l.awaitChange("disconnected", 1)
+				l.awaitChange("consuming", 2)
+			}
+			l.put("after", "bad-after")
+			l.finished([]string{"after", "bad-after"})
+			l.awaitReady(l.queue+".dlq", map[bool]int{true: 1, false: 2}[name == "dlq"])
+			l.awaitReady(l.queue+".retry.suspects", 0)
+			l.nothingEarly()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if n := l.duplicates(); n > 0 || len(l.runs["after"]) != 2 {
+				t.Errorf("%d runs too many, and %d runs of a message that fails once", n, len(l.runs["after"]))
+			}
+			if n := l.count("intake paused"); n > 0 {
+				t.Errorf("the intake was paused %d times", n)
+			}
+		})
+	}
+}
+
+// A user's queue that is deleted is not ours to declare: it is missed until it is
+// there again.
+func TestExistingQueueDeletedUnderUs(t *testing.T) {
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Topology = amqp.ExistingQueue()
+		l.declareQueue(nil)
+	})
+	l.consume(func(*message.Message, run) error { return nil })
+	l.awaitChange("consuming", 1)
+	if _, err := l.raw.QueueDelete(l.queue, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitChange("disconnected", 1)
+	if err := l.client.Publisher().Publish(l.queue, message.NewMessage("lost", nil)); err == nil || !strings.Contains(err.Error(), "no queue takes messages of queue "+l.queue) {
+		t.Errorf("publishing to a queue that is gone says: %v", err)
+	}
+	l.declareQueue(nil)
+	l.awaitChange("consuming", 2)
+	l.put("after")
+	l.finished([]string{"after"})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.count("disconnected"); n != 1 {
+		t.Errorf("told %d times that it is disconnected, want once", n)
+	}
+}
+
+// declareQueue declares the queue of the test, durable, as its user would.
+func (l *lab) declareQueue(args amqp091.Table) {
+	l.Helper()
+	if _, err := l.raw.QueueDeclare(l.queue, true, false, false, false, args); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// A publisher's exchange does not exist: that closes its channel, with a clear
+// error, and disturbs no retry.
+func TestPublishToMissingExchange(t *testing.T) {
+	const missing = "there-is-no-such-exchange"
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Topology = amqp.ExistingQueue()
+		l.cfg.Topology.Exchange = func(topic string) string { return strings.TrimPrefix(topic, l.queue) }
+		l.declareQueue(nil)
+	})
+	l.consume(func(msg *message.Message, r run) error {
+		if r.attempt > 2 {
+			return nil
+		}
+		if err := l.client.Publisher().Publish(missing, message.NewMessage(msg.UUID, nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+missing+"'") {
+			t.Errorf("publishing to a missing exchange says: %v", err)
+		}
+		return errDeclined
+	})
+	all := ids(300)
+	l.put(all...)
+	l.finished(all)
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if f, ok := e.(redeliver.PublishFailed); ok {
+			t.Fatalf("a retry was disturbed: %v", f.Err)
+		}
+	}
+	if n := l.duplicates(); n > 0 {
+		t.Errorf("%d runs too many", n)
+	}
+	if n := l.count("disconnected"); n > 0 {
+		t.Errorf("%d times disconnected", n)
+	}
+	if err := l.client.Publisher().Publish(l.queue, message.NewMessage("fine", nil)); err != nil {
+		t.Errorf("publishing afterwards: %v", err)
+	}
+}
+
+// What is published to the queue of retries by somebody else is delivered as new,
+// and a message that came back there often is a suspect, but not before it is due.
+func TestSuspectsAreNotEarly(t *testing.T) {
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+	})
+	l.declared()
+	due := redeliver.CeilMilli(time.Now().Add(4 * time.Second).UTC())
+	st := redeliver.State{ID: "held", Group: l.queue, Origin: l.queue, Attempts: 1, Due: due, FirstFailed: due.Add(-time.Minute), LastFailed: due.Add(-time.Minute)}
+	headers := amqp091.Table{amqp.HeaderExchange: "", amqp.HeaderRoutingKey: l.queue}
+	for name, value := range st.Headers() {
+		headers[name] = string(value)
+	}
+	retry := l.queue + ".retry"
+	if err := l.raw.Publish("", retry, true, false, amqp091.Publishing{Headers: headers, MessageId: "held", DeliveryMode: amqp091.Persistent}); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitReady(retry, 1)
+	for range 3 { // as when the process that held it died
+		d, ok, err := l.raw.Get(retry, false)
+		if err != nil || !ok {
+			t.Fatalf("no message: %v", err)
+		}
+		if err := d.Reject(true); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitReady(retry, 1)
+	}
+	l.consume(func(*message.Message, run) error { return nil })
+	l.finished([]string{"held"})
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if runs := l.runs["held"]; len(runs) != 1 || runs[0].attempt != 2 {
+		t.Errorf("runs are %+v, want one, attempt 2", runs)
+	}
+}
+
+// Closing while the broker does not answer must still end.
+func TestCloseDuringAnAlarm(t *testing.T) {
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	l := newLab(t, r, func(l *lab) { l.cfg.DrainTimeout = time.Second })
+	fail := make(chan struct{})
+	l.consume(func(*message.Message, run) error {
+		<-fail
+		return errDeclined
+	})
+	l.awaitChange("consuming", 1)
+	l.put("m")
+	l.await("handler", func() bool { return len(l.runs["m"]) == 1 })
+	t.Cleanup(func() { r.Ctl(t, "set_vm_memory_high_watermark", "0.4") })
+	r.Ctl(t, "set_vm_memory_high_watermark", "0.0000001")
+	close(fail)
+	l.awaitChange("blocked", 1)
+	if _, err := l.raw.QueueDelete(l.queue+".retry", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitChange("disconnected", 1)
+	l.awaitChange("consuming", 2) // declaring goes on, although publishing does not
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := l.client.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a publisher once declared is gone: the next publish says so, and the one
+// after it declares it anew.
+func TestPublisherDeclaresAgain(t *testing.T) {
+	r := brokers.RequireRabbitMQ(t)
+	t.Run("level", func(t *testing.T) {
+		l := newLab(t, r, nil)
+		publish := func(id string) error {
+			msg := message.NewMessage(id, nil)
+			delay.Message(msg, delay.For(time.Second))
+			return l.client.Publisher().Publish(l.queue, msg)
+		}
+		l.consume(func(*message.Message, run) error { return nil })
+		if err := publish("first"); err != nil {
+			t.Fatal(err)
+		}
+		l.finished([]string{"first"})
+		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := publish("refused"); err == nil || !strings.Contains(err.Error(), "no queue takes messages of queue "+l.queue+".retry.200ms") {
+			t.Errorf("publishing to a level that is gone says: %v", err)
+		}
+		if err := publish("second"); err != nil {
+			t.Errorf("publishing again says: %v", err)
+		}
+		l.finished([]string{"first", "second"})
+	})
+	t.Run("exchange", func(t *testing.T) {
+		l := newLab(t, r, func(l *lab) {
+			l.cfg.Topology = amqp.PubSub("g")
+			l.cfg.Topology.Queue = func(topic string) string { return topic }
+		})
+		t.Cleanup(func() { _ = l.raw.ExchangeDelete(l.queue, false, false) })
+		l.consume(func(*message.Message, run) error { return nil })
+		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("first", nil)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.raw.ExchangeDelete(l.queue, false, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("refused", nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+l.queue+"'") {
+			t.Errorf("publishing to an exchange that is gone says: %v", err)
+		}
+		// It is declared; what was bound to it is not, and that is said.
+		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("second", nil)); err == nil || !strings.Contains(err.Error(), "no queue takes messages of exchange "+l.queue) {
+			t.Errorf("publishing again says: %v", err)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package amqp_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// 5,000 messages, every fifth fails once, and the broker closes all connections
+// again and again meanwhile.
+func TestConnectionsClosedByTheBroker(t *testing.T) {
+	const inFlight = 20
+	l := newLab(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), func(l *lab) {
+		l.cfg.Policy = steps(5, 300*time.Millisecond)
+		l.cfg.MaxInFlight = inFlight
+	})
+	l.declared()
+	all := ids(5000)
+	l.put(all...)
+	l.consume(func(msg *message.Message, r run) error {
+		shortly(40 * time.Millisecond) // 500/s
+		n, _ := strconv.Atoi(strings.TrimPrefix(msg.UUID, "m-"))
+		if n%5 == 0 && r.attempt == 1 {
+			return errDeclined
+		}
+		return nil
+	})
+	closings := 0
+	for most := 300; most < len(all); most += 300 {
+		l.await("progress", func() bool { return len(l.done) >= most || len(l.done) == len(all) })
+		if err := l.rabbit.CloseAllConnections(context.Background(), "a test"); err != nil {
+			t.Fatal(err)
+		}
+		closings++
+	}
+	l.finished(all)
+	l.await("reading again", func() bool {
+		c := l.changes()
+		return c[len(c)-1] == "consuming"
+	})
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// At each closing: what was in hand, ran, and whose ack or confirm was not
+	// through: at most the prefetch of both queues.
+	duplicates, most := l.duplicates(), closings*3*inFlight
+	if duplicates == 0 {
+		t.Error("nothing was in hand when the connections were closed; the test proves nothing")
+	}
+	t.Logf("report: %d connections closed under 5,000 messages: 0 lost, %d run twice", closings, duplicates)
+	if duplicates > most {
+		t.Errorf("%d runs too many, at most %d are explained by what was in hand", duplicates, most)
+	}
+	if len(l.dead) > 0 {
+		t.Errorf("dead-lettered: %v", l.deadIDs())
+	}
+	// The changes alternate: one event for each change, not for each try.
+	var told []string
+	for _, c := range l.changes() {
+		if c == "consuming" || c == "disconnected" {
+			told = append(told, c)
+		}
+	}
+	for i, c := range told {
+		if want := [2]string{"consuming", "disconnected"}[i%2]; c != want {
+			t.Fatalf("change %d is %q, want %q: %v", i, c, want, told)
+		}
+	}
+	if lost := len(told) / 2; lost == 0 || lost > closings {
+		t.Errorf("%d times disconnected, want at most once for each of %d closings", lost, closings)
+	}
+}
+
+// A handler acks after its channel is gone. On the new channel the same tag
+// belongs to another message, which must stay unacked.
+func TestStaleAckSettlesNothing(t *testing.T) {
+	l := newLab(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), func(l *lab) { l.cfg.DrainTimeout = 100 * time.Millisecond })
+	l.declared()
+	l.put("first", "slow")
+	messages, err := l.client.Subscriber().Subscribe(context.Background(), l.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(want string) *message.Message {
+		t.Helper()
+		select {
+		case msg := <-messages:
+			if msg.UUID != want {
+				t.Fatalf("got %s, want %s", msg.UUID, want)
+			}
+			return msg
+		case <-time.After(patience):
+			t.Fatalf("no %s", want)
+			return nil
+		}
+	}
+	next("first").Ack() // tag 1
+	l.await("commit", func() bool { return l.done["first"] == 1 })
+	slow := next("slow") // tag 2
+	l.awaitChange("consuming", 1)
+	if err := l.rabbit.CloseAllConnections(context.Background(), "a test"); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitChange("consuming", 2)
+	l.redial()
+	next("slow") // tag 1 of the new channel
+	l.put("other")
+	next("other") // tag 2
+	<-slow.Context().Done()
+	slow.Ack()
+	// If it had settled "other", the ack would be sent at once; it is in the
+	// queue when nobody reads it any more.
+	l.put("last")
+	next("last").Ack()
+	l.await("commit", func() bool { return l.done["last"] == 1 })
+	if err := l.client.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitReady(l.queue, 2)
+	for _, want := range []string{"slow", "other"} {
+		d, ok, err := l.raw.Get(l.queue, true)
+		if err != nil || !ok || d.MessageId != want {
+			t.Errorf("the queue has %q (%v), want %q", d.MessageId, err, want)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done["slow"]+l.done["other"] != 0 {
+		t.Errorf("committed: %v, want neither slow nor other", l.done)
+	}
+	if n := l.count("disconnected"); n != 1 {
+		t.Errorf("one lost connection was told %d times", n)
+	}
+}
+
+// Handlers fail while the broker is in alarm: their messages are neither lost
+// nor doubled, and run again when the alarm is over. Acks go on meanwhile.
+func TestAlarm(t *testing.T) {
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	for _, alarm := range []struct {
+		name    string
+		on, off []string
+	}{
+		{"memory", []string{"set_vm_memory_high_watermark", "0.0000001"}, []string{"set_vm_memory_high_watermark", "0.4"}},
+		{"disk", []string{"set_disk_free_limit", "900000000000000"}, []string{"set_disk_free_limit", "50MB"}},
+	} {
+		t.Run(alarm.name, func(t *testing.T) { blockedBy(t, r, alarm.on, alarm.off) })
+	}
+}
+
+func blockedBy(t *testing.T, r *brokers.Rabbit, on, off []string) {
+	l := newLab(t, r, func(l *lab) {
+		l.cfg.SendTimeout = 500 * time.Millisecond
+		l.cfg.MaxInFlight = 60
+	})
+	l.declared()
+	all := ids(61)
+	l.put(all...)
+	fail, succeed := make(chan struct{}), make(chan struct{})
+	l.consume(func(msg *message.Message, r run) error {
+		if msg.UUID < "m-00040" && r.attempt == 1 {
+			<-fail
+			return errDeclined
+		}
+		<-succeed
+		return nil
+	})
+	l.await("60 handlers", func() bool { return len(l.runs) == 60 })
+	t.Cleanup(func() { r.Ctl(t, off...) })
+	r.Ctl(t, on...)
+	close(fail)
+	l.awaitChange("blocked", 1)
+	l.awaitChange("intake paused", 1)
+	close(succeed)
+	// Each of the 40 was tried again, and the 20 that succeeded are acked.
+	l.await("20 commits and repeated tries", func() bool {
+		tries := 0
+		for _, e := range l.events {
+			if f, ok := e.(redeliver.PublishFailed); ok && f.Try == 3 {
+				tries++
+			}
+		}
+		return tries >= 20 && len(l.done) == 20
+	})
+	l.awaitUnacked(41)
+	l.mu.Lock()
+	blocked, twice := len(l.runs), l.duplicates()
+	l.mu.Unlock()
+	if blocked != 60 || twice > 0 {
+		t.Errorf("%d messages ran and %d twice while the broker takes none, want 60 and 0", blocked, twice)
+	}
+	r.Ctl(t, off...)
+	l.awaitChange("unblocked", 1)
+	l.finished(all)
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.duplicates(); n > 0 {
+		t.Errorf("%d runs too many; a message that waited for the broker was doubled", n)
+	}
+	if len(l.runs) != len(all) || len(l.dead) > 0 {
+		t.Errorf("%d ran and %d are dead-lettered, want 61 and 0", len(l.runs), len(l.dead))
+	}
+	if on, off := l.count("blocked"), l.count("unblocked"); on != 1 || off != 1 {
+		t.Errorf("told %d times blocked and %d times unblocked, want 1 and 1", on, off)
+	}
+}

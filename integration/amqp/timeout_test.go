@@ -1,0 +1,139 @@
+package amqp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// consumerTimeout is how long the broker of these tests lets a message be kept.
+const consumerTimeout = 10 * time.Second
+
+func newTimeoutLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
+	t.Helper()
+	return newLab(t, r, func(l *lab) {
+		l.cfg.ConsumerTimeout = consumerTimeout
+		l.cfg.Policy.Timeout = consumerTimeout
+		l.cfg.MaxInFlight, l.cfg.Prefetch = 1, 100
+		change(l)
+	})
+}
+
+// The broker closes the channel of who keeps a message too long.
+func TestConsumerTimeout(t *testing.T) {
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Config: map[string]string{"consumer_timeout": "10000"}})
+	r.Ctl(t, "eval", "application:set_env(rabbit, channel_tick_interval, 1000).") // it looks once a minute otherwise
+	t.Run("behind slow handlers", func(t *testing.T) { liesBehind(t, r, 4, 6*time.Second) })
+	t.Run("behind many handlers", func(t *testing.T) { liesBehind(t, r, 40, 400*time.Millisecond) })
+	t.Run("held for a long delay", func(t *testing.T) { heldLong(t, r) })
+	t.Run("a handler that runs longer", func(t *testing.T) { runsLonger(t, r) })
+}
+
+// liesBehind has n handlers run one after another, longer together than the
+// broker waits: what lies behind is handed back before, and comes again.
+func liesBehind(t *testing.T, r *brokers.Rabbit, n int, each time.Duration) {
+	l := newTimeoutLab(t, r, func(*lab) {})
+	l.declared()
+	all := ids(n)
+	l.put(all...)
+	l.consume(func(*message.Message, run) error {
+		shortly(each)
+		return nil
+	})
+	l.finished(all)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again := 0
+	for id, runs := range l.runs {
+		if len(runs) != 1 || runs[0].attempt != 1 {
+			t.Errorf("%s: runs are %+v, want one, attempt 1", id, runs)
+		}
+		if runs[0].redelivered {
+			again++
+		}
+	}
+	if again == 0 {
+		t.Error("none was handed back")
+	}
+	l.undisturbed()
+}
+
+// undisturbed fails the test when a channel was lost or a message became a
+// suspect. The caller holds mu.
+func (l *lab) undisturbed() {
+	l.Helper()
+	if c := l.changes(); len(c) != 1 || c[0] != "consuming" {
+		l.Errorf("changes are %v, want only consuming", c)
+	}
+	for _, e := range l.events {
+		if h, ok := e.(redeliver.Hopped); ok && h.To == l.queue+".retry.suspects" {
+			l.Errorf("%s became a suspect", h.State.ID)
+		}
+	}
+}
+
+// heldLong has a wait that is below the smallest level, and longer than the
+// broker lets a message be kept.
+func heldLong(t *testing.T, r *brokers.Rabbit) {
+	l := newTimeoutLab(t, r, func(l *lab) {
+		l.cfg.Policy.Levels = []time.Duration{time.Minute}
+		l.cfg.Policy.Backoff = redeliver.Fixed(14 * time.Second)
+	})
+	l.consume(func(_ *message.Message, r run) error {
+		if r.attempt == 1 {
+			return errDeclined
+		}
+		return nil
+	})
+	l.put("m")
+	l.finished([]string{"m"})
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if runs := l.runs["m"]; len(runs) != 2 || runs[1].late > 2*time.Second {
+		t.Errorf("runs are %+v, want two, the second in time", runs)
+	}
+	if c := l.changes(); len(c) != 1 {
+		t.Errorf("changes are %v, want only consuming", c)
+	}
+}
+
+// runsLonger has a handler that keeps its message too long: it loses its channel,
+// the message comes back, and its neighbours lose nothing.
+func runsLonger(t *testing.T, r *brokers.Rabbit) {
+	l := newTimeoutLab(t, r, func(l *lab) {
+		l.cfg.MaxInFlight = 2
+		l.cfg.Policy.Timeout, l.cfg.ConsumerTimeout = time.Minute, time.Minute // it does not know its broker
+	})
+	l.declared()
+	lost := make(chan struct{})
+	l.consume(func(msg *message.Message, r run) error {
+		if msg.UUID == "slow" && !r.redelivered {
+			<-msg.Context().Done()
+			close(lost)
+			return msg.Context().Err()
+		}
+		return nil
+	})
+	all := append(ids(20), "slow")
+	l.put("slow")
+	l.put(all[:20]...)
+	<-lost
+	l.finished(all)
+	l.awaitChange("consuming", 2)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if runs := l.runs["slow"]; len(runs) != 2 || runs[0].attempt != 1 || runs[1].attempt != 1 {
+		t.Errorf("runs are %+v, want two, both attempt 1: what the broker takes away has not failed", runs)
+	}
+	if n := l.duplicates(); n != 1 {
+		t.Errorf("%d runs too many, want the one of the slow message", n)
+	}
+	if len(l.dead) > 0 || l.count("disconnected") != 1 {
+		t.Errorf("dead-lettered %v, %d times disconnected", l.deadIDs(), l.count("disconnected"))
+	}
+}
