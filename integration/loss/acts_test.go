@@ -21,7 +21,7 @@ func (c *chaos) write(ctx context.Context) {
 		case <-ticker.C:
 		}
 		c.mu.Lock()
-		kills, restarts := len(c.plan.orders)-c.killed()-c.missed, len(c.plan.restarts)-c.restarts
+		kills, restarts := len(c.plan.orders)-c.killed()-c.missed, len(c.plan.restarts)-c.restarts-c.closings
 		c.mu.Unlock()
 		rate := 3000.0
 		if kills+restarts > 0 {
@@ -45,19 +45,29 @@ func (c *chaos) write(ctx context.Context) {
 	}
 }
 
-// restart restarts the broker when its moments come.
+// restart restarts the broker, or has it close all connections, when the moments come.
 func (c *chaos) restart(ctx context.Context) {
 	for _, r := range c.plan.restarts {
 		if !c.until(ctx, func() bool { return c.killed()+c.missed >= r.kills }) || !pause(ctx, r.wait) {
 			return
 		}
 		from := time.Now()
-		if err := c.sys.restart(ctx, r.down); err != nil {
-			c.t.Errorf("restarting the broker: %v", err)
+		var err error
+		if r.closing {
+			err = c.sys.(disconnecter).disconnect(ctx)
+		} else {
+			err = c.sys.restart(ctx, r.down)
+		}
+		if err != nil {
+			c.t.Errorf("restarting the broker, or closing its connections: %v", err)
 			return
 		}
 		c.mu.Lock()
-		c.restarts++
+		if r.closing {
+			c.closings++
+		} else {
+			c.restarts++
+		}
 		c.outages = append(c.outages, outage{from, time.Now()})
 		c.mu.Unlock()
 	}

@@ -29,6 +29,11 @@ type system interface {
 	restart(ctx context.Context, down time.Duration) error
 }
 
+// disconnecter is a system whose broker can close the connections of all its clients while it lives.
+type disconnecter interface {
+	disconnect(ctx context.Context) error
+}
+
 // plan is a run before it begins. All of it comes from the seed.
 type plan struct {
 	seed      uint64
@@ -38,17 +43,21 @@ type plan struct {
 	orders    []order // kills, in this order
 	restarts  []restart
 	consumers int
-	earlyAck  bool
-	quick     bool // handlers answer at once
-	steps     []time.Duration
-	deadline  time.Duration
+	// suspects: the broker's adapter sets aside what may have killed its process. A first attempt that was is due when it
+	// came from there.
+	suspects bool
+	earlyAck bool
+	quick    bool // handlers answer at once
+	steps    []time.Duration
+	deadline time.Duration
 }
 
 // restart is one of the broker, when so many kills have been done.
 type restart struct {
-	kills int
-	wait  time.Duration // after that
-	down  time.Duration
+	kills   int
+	wait    time.Duration // after that
+	down    time.Duration
+	closing bool // the broker lives and closes all connections, see disconnecter
 }
 
 // chaos is a run.
@@ -78,6 +87,7 @@ type chaos struct {
 	victims  []int // the processes that were killed
 	missed   int   // orders whose state did not come
 	restarts int
+	closings int
 	outages  []outage
 	written  int
 }
@@ -91,6 +101,7 @@ type outcome struct {
 	kills    map[state]int
 	victims  []int
 	restarts int
+	closings int
 	outages  []outage
 	fewest   int
 	missed   int
@@ -172,9 +183,9 @@ func (c *chaos) end(ctx context.Context) outcome {
 	if err != nil {
 		c.t.Error(err)
 	}
-	out.evidence = evidence{items: c.plan.items, journal: c.lines, dead: dead}
+	out.evidence = evidence{items: c.plan.items, journal: c.lines, dead: dead, suspects: c.plan.suspects}
 	out.kills, out.victims, out.missed = c.kills, c.victims, c.missed
-	out.restarts, out.outages, out.fewest = c.restarts, c.outages, c.fewest
+	out.restarts, out.closings, out.outages, out.fewest = c.restarts, c.closings, c.outages, c.fewest
 	return out
 }
 
@@ -293,7 +304,7 @@ func (c *chaos) refresh() {
 				c.joined[l.process] = true
 			case succeeded:
 				c.done[l.id] = true
-			case entered, failed, killed, ignored: // for the checker
+			case entered, failed, killed, parted, ignored: // for the checker
 			}
 		}
 	}

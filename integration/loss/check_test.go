@@ -24,6 +24,8 @@ type evidence struct {
 	items   []*item
 	journal []line
 	dead    []letter
+
+	suspects bool // see plan
 }
 
 // verdict is what the evidence says.
@@ -39,6 +41,7 @@ type verdict struct {
 	runs       int
 	late       []time.Duration // of every retry, ascending
 	duplicated int             // messages with any of that
+	suspects   int             // first attempts that were set aside before
 }
 
 // ok tells whether the promises were kept.
@@ -49,7 +52,7 @@ func check(ev evidence) *verdict {
 	v := &verdict{kills: make(map[state]int)}
 	lives := make(map[string]*life, len(ev.items))
 	for _, it := range ev.items {
-		lives[it.id] = &life{item: it}
+		lives[it.id] = &life{item: it, suspects: ev.suspects}
 	}
 	// Time orders what different processes wrote: they share a host and its clock.
 	lines := slices.Clone(ev.journal)
@@ -57,7 +60,7 @@ func check(ev evidence) *verdict {
 	last := make(map[int]time.Time)
 	for _, l := range lines {
 		last[l.process] = l.at
-		if l.kind == joined {
+		if l.kind == joined || l.kind == parted {
 			continue
 		}
 		if l.kind == ignored {
@@ -91,6 +94,8 @@ type life struct {
 	item  *item
 	lines []line
 	dead  []letter
+
+	suspects bool
 }
 
 // judge adds a message to the verdict. last is each process's last sign of life.
@@ -105,7 +110,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 	commits := 0
 	for i, l := range m.lines {
 		switch l.kind {
-		case joined, ignored: // not kept with a message
+		case joined, parted, ignored: // not kept with a message
 		case entered:
 			if before, ok := runner[l.attempt]; ok && last[before].After(l.at) {
 				v.alive++
@@ -173,8 +178,14 @@ func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
 		v.early = append(v.early, fmt.Sprintf("%s attempt %d in process %d: %s", l.id, l.attempt, l.process, fmt.Sprintf(format, args...)))
 	}
 	if l.attempt == 1 {
-		if !l.due.IsZero() {
+		switch {
+		case l.due.IsZero():
+		case !m.suspects:
 			early("a first attempt with a due time")
+		case l.at.Before(l.due):
+			early("%s before it is due", l.due.Sub(l.at))
+		default:
+			v.suspects++
 		}
 		return
 	}

@@ -19,6 +19,15 @@ func TestChecker(t *testing.T) {
 		{"a commit is missing", func(ev *evidence) { dropLines(ev, succeeded, "m000003") }, func(v *verdict) bool { return len(v.lost) == 1 }},
 		{"a dead letter is missing", func(ev *evidence) { ev.dead = nil }, func(v *verdict) bool { return len(v.lost) == 1 }},
 		{"a run before its due", func(ev *evidence) { shift(ev, entered, "m000001", 2, -time.Millisecond) }, func(v *verdict) bool { return len(v.early) >= 1 }},
+		{"a first run with a due", func(ev *evidence) { shiftDue(ev, "m000003", 0) }, func(v *verdict) bool { return len(v.early) == 1 }},
+		{"a suspect's first run with a due", func(ev *evidence) {
+			ev.suspects = true
+			shiftDue(ev, "m000003", 0)
+		}, func(v *verdict) bool { return v.ok() && v.suspects == 1 }},
+		{"a suspect's first run before its due", func(ev *evidence) {
+			ev.suspects = true
+			shiftDue(ev, "m000003", time.Millisecond)
+		}, func(v *verdict) bool { return len(v.early) == 1 }},
 		{"a due before its wait", func(ev *evidence) {
 			l := find(ev, entered, "m000001", 2)
 			l.at, l.due = l.at.Add(-50*time.Millisecond), l.due.Add(-60*time.Millisecond)
@@ -104,6 +113,12 @@ func find(ev *evidence, k kind, id string, attempt int) *line {
 func shift(ev *evidence, k kind, id string, attempt int, by time.Duration) {
 	l := find(ev, k, id, attempt)
 	l.at = l.at.Add(by)
+}
+
+// shiftDue gives a first run a due time, so long after it.
+func shiftDue(ev *evidence, id string, after time.Duration) {
+	l := find(ev, entered, id, 1)
+	l.due = l.at.Add(after)
 }
 
 func dropLines(ev *evidence, k kind, id string) {

@@ -7,7 +7,7 @@
 //
 //   - a journal per process: a line for each run of the handler, written with one write(2) before the handler answers;
 //   - the DLQ, read by the independent client;
-//   - what the broker says of the group's offsets.
+//   - what the broker says of the group's offsets, or of the messages in its queues.
 //
 // The checker knows only these and what was written. TestLossSuiteHasTeeth takes "confirm before ack" out of the
 // consumers and wants the checker to find losses.
@@ -19,12 +19,13 @@
 // run again by somebody else: that is what being in the state means.
 //
 //   - running: inside a handler;
-//   - publishing: the decision stands and the write to a delay topic or the DLQ is not confirmed; either it is held back
+//   - publishing: the decision stands and the write to where it waits or the DLQ is not confirmed; either it is held back
 //     before it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer unread;
 //   - waiting: a message is held until it is due, and nothing runs and nothing is being written;
-//   - committing: a message is acked, and the request that commits its offset is about to leave.
+//   - committing: a message is acked, and the request that commits its offset, or the ack, is about to leave.
 //
-// Besides, some are killed from outside, in whatever state they are, joining the group for instance.
+// Besides, some are killed from outside, in whatever state they are, joining the group for instance. RabbitMQ also closes
+// the connections of all its clients, the writer's among them, while it lives.
 //
 // # Another broker
 //

@@ -15,14 +15,25 @@ import (
 
 // TestLossKafka kills consumers and the broker while 20,000 messages are on their way, and counts what is left.
 func TestLossKafka(t *testing.T) {
-	p := drawPlan(t)
+	p := drawPlan(t, full())
+	p.variant = []string{eager, cooperative}[rand.New(rand.NewPCG(p.seed, 5)).IntN(2)]
+	if v := os.Getenv("REDELIVER_LOSS_VARIANT"); v != "" {
+		p.variant = v
+	}
 	b := brokers.OwnKafka(t, brokers.KafkaOptions{})
 	// More partitions than consumers, so that every consumer has some of every topic whatever the strategy.
 	sys := newKafka(t, b.Addrs(), b, "loss", 10)
-	t.Logf("report: loss: seed %d (REDELIVER_LOSS_SEED repeats it), %s", p.seed, p.variant)
+	wantNoLoss(t, "loss: "+p.variant, sys, p, explained)
+}
+
+// wantNoLoss runs a plan and holds what is left against the promises. bound is how many runs may be made again.
+func wantNoLoss(t *testing.T, name string, sys system, p plan, bound func(plan, outcome) int) {
+	t.Helper()
+	t.Logf("report: %s: seed %d (REDELIVER_LOSS_SEED repeats it)", name, p.seed)
 	out := runChaos(t, sys, p)
 	v := check(out.evidence)
-	report(t, p, out, v)
+	most := bound(p, out)
+	report(t, name, p, out, v, most)
 
 	if !out.settled {
 		t.Errorf("the group did not settle everything within %s: %s", p.deadline, out.detail)
@@ -37,37 +48,51 @@ func TestLossKafka(t *testing.T) {
 		t.Errorf("%d wrong:%s", len(v.wrong), few(v.wrong))
 	}
 	wantKills(t, p, out, v)
-	if bound := explained(p, out); v.rerun > bound || v.deadAgain > bound {
-		t.Errorf("%d runs and %d dead letters too many, at most %d are explained by what was killed, see explained", v.rerun, v.deadAgain, bound)
+	if v.rerun > most || v.deadAgain > most {
+		t.Errorf("%d runs and %d dead letters too many, at most %d are explained by what was killed", v.rerun, v.deadAgain, most)
 	}
 }
 
+// size is how much is done in a run.
+type size struct{ messages, perState, outside, restarts, closings int }
+
+// full is the size of the proof.
+func full() size {
+	if os.Getenv("REDELIVER_SOAK") != "" {
+		return size{messages: 400_000, perState: 130, outside: 80, restarts: 60}
+	}
+	return size{messages: 20_000, perState: 6, outside: 4, restarts: 3}
+}
+
 // drawPlan draws a run from a seed.
-func drawPlan(t *testing.T) plan {
+func drawPlan(t *testing.T, s size) plan {
 	t.Helper()
 	p := plan{seed: seedOf(t), consumers: 5, steps: steps, deadline: 4 * time.Minute}
 	rng := rand.New(rand.NewPCG(p.seed, 1))
-	messages, perState, outside, restarts := 20_000, 6, 4, 3
 	if os.Getenv("REDELIVER_SOAK") != "" {
-		messages, perState, outside, restarts = 400_000, 130, 80, 60
 		p.deadline = 90 * time.Minute
 	}
-	p.variant = []string{eager, cooperative}[rng.IntN(2)]
-	if v := os.Getenv("REDELIVER_LOSS_VARIANT"); v != "" {
-		p.variant = v
-	}
-	p.items = makeItems(rng, messages, 100, 10)
-	p.early = messages / 10
-	p.orders = drawOrders(rng, perState, outside)
-	for i := range restarts {
-		third := len(p.orders) / restarts
-		p.restarts = append(p.restarts, restart{
-			kills: i*third + rng.IntN(max(1, third-2)) + 1,
-			wait:  time.Duration(rng.IntN(1500)) * time.Millisecond,
-			down:  time.Duration(rng.IntN(1500)) * time.Millisecond,
-		})
-	}
+	p.items = makeItems(rng, s.messages, 100, 10)
+	p.early = s.messages / 10
+	p.orders = drawOrders(rng, s.perState, s.outside)
+	p.restarts = append(drawRestarts(rng, s.restarts, len(p.orders), false), drawRestarts(rng, s.closings, len(p.orders), true)...)
+	slices.SortStableFunc(p.restarts, func(a, b restart) int { return a.kills - b.kills })
 	return p
+}
+
+// drawRestarts spreads n over so many kills.
+func drawRestarts(rng *rand.Rand, n, kills int, closing bool) []restart {
+	list := make([]restart, n)
+	for i := range list {
+		part := kills / n
+		list[i] = restart{
+			kills:   i*part + rng.IntN(max(1, part-2)) + 1,
+			wait:    time.Duration(rng.IntN(1500)) * time.Millisecond,
+			down:    time.Duration(rng.IntN(1500)) * time.Millisecond,
+			closing: closing,
+		}
+	}
+	return list
 }
 
 func seedOf(t *testing.T) uint64 {
@@ -119,8 +144,8 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 			t.Errorf("%d consumers were killed while %s, their journals say %d", out.kills[st], st, v.kills[st])
 		}
 	}
-	if out.restarts != len(p.restarts) {
-		t.Errorf("%d of %d restarts of the broker", out.restarts, len(p.restarts))
+	if out.restarts+out.closings != len(p.restarts) {
+		t.Errorf("%d of %d restarts of the broker and closings of its connections", out.restarts+out.closings, len(p.restarts))
 	}
 	if out.fewest < p.consumers-parallelKills {
 		t.Errorf("there were only %d consumers at a time, want %d", out.fewest, p.consumers-parallelKills)
@@ -166,12 +191,12 @@ func explained(p plan, out outcome) int {
 	return n + n/4 + len(p.items)/20
 }
 
-func report(t *testing.T, p plan, out outcome, v *verdict) {
+func report(t *testing.T, name string, p plan, out outcome, v *verdict, most int) {
 	t.Helper()
-	t.Logf("report: loss: %d messages, %d lost, %d early; killed %d consumers (%s), %d broker restarts, %d to %d consumers alive",
-		len(p.items), len(v.lost), len(v.early), sum(out.kills), counts(out.kills), out.restarts, out.fewest, p.consumers)
-	t.Logf("report: loss: %d runs, %d of them again (%d of these although their consumer lived) and %d dead letters again, of %d messages (at most %d are explained); retries late p50 %s p99 %s max %s; %.1f s",
-		v.runs, v.rerun, v.alive, v.deadAgain, v.duplicated, explained(p, out),
+	t.Logf("report: %s: %d messages, %d lost, %d early; killed %d consumers (%s), %d broker restarts, all connections closed %d times, %d to %d consumers alive",
+		name, len(p.items), len(v.lost), len(v.early), sum(out.kills), counts(out.kills), out.restarts, out.closings, out.fewest, p.consumers)
+	t.Logf("report: %s: %d runs, %d of them again (%d of these although their consumer lived) and %d dead letters again, of %d messages (at most %d are explained), %d first runs as suspects; retries late p50 %s p99 %s max %s; %.1f s",
+		name, v.runs, v.rerun, v.alive, v.deadAgain, v.duplicated, most, v.suspects,
 		quantile(v.late, 0.5), quantile(v.late, 0.99), quantile(v.late, 1), out.took.Seconds())
 }
 
@@ -186,20 +211,33 @@ func sum(kills map[state]int) int {
 // TestLossSuiteHasTeeth takes "confirm before ack" out of the consumers: a message is acked when its handler has failed,
 // before it is written to where it waits. The suite must find losses then, and name messages that had failed.
 func TestLossSuiteHasTeeth(t *testing.T) {
+	p := teethPlan(t)
+	p.variant = eager
+	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("teeth-%d", time.Now().UnixNano()), 6)
+	wantTeeth(t, "teeth", sys, p)
+}
+
+func teethPlan(t *testing.T) plan {
+	t.Helper()
 	seed := seedOf(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	p := plan{
-		seed: seed, variant: eager, consumers: 3, earlyAck: true, steps: steps, deadline: 90 * time.Second,
+		seed: seed, consumers: 3, earlyAck: true, steps: steps, deadline: 90 * time.Second,
 		items: makeItems(rng, 2000, 150, 50), early: 200,
 	}
 	for range 4 {
 		p.orders = append(p.orders, order{state: publishing, nth: 1 + rng.IntN(5), hold: 600 * time.Millisecond})
 	}
-	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("teeth-%d", time.Now().UnixNano()), 6)
+	return p
+}
+
+// wantTeeth runs a plan without confirm before ack and wants losses.
+func wantTeeth(t *testing.T, name string, sys system, p plan) {
+	t.Helper()
 	out := runChaos(t, sys, p)
 	v := check(out.evidence)
-	t.Logf("report: teeth: seed %d, without confirm before ack %d of %d messages are lost by %d kills; %.1f s",
-		seed, len(v.lost), len(p.items), sum(out.kills), out.took.Seconds())
+	t.Logf("report: %s: seed %d, without confirm before ack %d of %d messages are lost by %d kills; %.1f s",
+		name, p.seed, len(v.lost), len(p.items), sum(out.kills), out.took.Seconds())
 	if len(v.lost) == 0 {
 		t.Fatalf("nothing is lost although failed messages were acked before they were written (%s)", counts(out.kills))
 	}

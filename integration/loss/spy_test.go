@@ -170,6 +170,16 @@ func (s *spy) commit() {
 	s.acked = s.acked[:0]
 }
 
+// acking is commit for a client that says which runs are settled by what is about to leave.
+func (s *spy) acking(runs []run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(runs) > 0 && s.reached(committing) {
+		s.die(runs[0], fmt.Sprintf("with %d acked", len(runs)))
+	}
+	s.acked = s.acked[:0]
+}
+
 // hold is told of a message that came from where messages wait.
 func (s *spy) hold(r run, due time.Time) {
 	s.mu.Lock()
@@ -218,7 +228,10 @@ func (s *spy) Event(e redeliver.Event) {
 		fmt.Fprintf(os.Stderr, "%s publish to %s failed, try %d: %v\n", clock(), e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
 		fmt.Fprintf(os.Stderr, "%s %s: %s %v\n", clock(), e.Change, e.Detail, e.Err)
-		if e.Change == "assigned" {
+		if e.Change == "disconnected" {
+			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
+		}
+		if e.Change == "assigned" || e.Change == "consuming" {
 			s.mu.Lock()
 			clear(s.held)
 			clear(s.sending) // what was given up without a word

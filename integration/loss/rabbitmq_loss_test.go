@@ -1,0 +1,106 @@
+package loss
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// TestLossRabbitMQ kills consumers and the broker, and closes connections, while 20,000 messages are on their way, and
+// counts what is left. The newest RabbitMQ gets a smaller run.
+func TestLossRabbitMQ(t *testing.T) {
+	for _, c := range []struct {
+		version brokers.RabbitMQVersion
+		size    size
+	}{
+		{brokers.RabbitMQ3, full()},
+		{brokers.RabbitMQ4, size{messages: 4000, perState: 2, outside: 1, restarts: 1}},
+	} {
+		t.Run(string(c.version), func(t *testing.T) {
+			c.size.closings = c.size.restarts + 1
+			p := drawPlan(t, c.size)
+			p.suspects = true
+			own := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: c.version})
+			sys := newRabbitMQ(t, own, "loss")
+			wantNoLoss(t, "loss: RabbitMQ "+string(c.version), sys, p, func(p plan, out outcome) int { return inHand(p, out, sys.rewritten) })
+		})
+	}
+}
+
+// inHand is how many runs may be made again. What is in hand when its connection ends comes back, at most the prefetch:
+//
+//   - of each run that was not acked by then, that one, and the rest of its ladder, because it may have been written on
+//     already, and that copy runs, too. An ack takes 10 ms and what the broker takes to confirm; a busy machine gets more;
+//   - one message in a hundred, for those that were on their way from one queue to another, to the suspects for instance,
+//     and did not run here at all;
+//   - all runs of whatever the writer had no confirm of and wrote again.
+func inHand(p plan, out outcome, rewritten int) int {
+	const patience = 100 * time.Millisecond
+	items := make(map[string]*item, len(p.items))
+	for _, it := range p.items {
+		items[it.id] = it
+	}
+	lines := slices.SortedStableFunc(slices.Values(out.journal), func(a, b line) int { return a.at.Compare(b.at) })
+	ends := make(map[int][]time.Time) // of connections, by process
+	last := make(map[int]time.Time)
+	for _, l := range lines {
+		last[l.process] = l.at
+		if l.kind == parted {
+			ends[l.process] = append(ends[l.process], l.at)
+		}
+	}
+	for _, victim := range out.victims {
+		ends[victim] = append(ends[victim], last[victim])
+	}
+	type running struct {
+		process int
+		run     run
+	}
+	began := make(map[running]time.Time)
+	again := make(map[int]map[time.Time][]int) // by process and the end of a connection: what each run is worth
+	count := func(r running, from, to time.Time) {
+		for _, end := range ends[r.process] {
+			it := items[r.run.id]
+			if it == nil || from.After(end.Add(patience)) || to.Before(end.Add(-patience)) {
+				continue
+			}
+			if again[r.process] == nil {
+				again[r.process] = make(map[time.Time][]int)
+			}
+			again[r.process][end] = append(again[r.process][end], it.attempts()-r.run.attempt+1)
+		}
+	}
+	for _, l := range lines {
+		r := running{l.process, run{l.id, l.attempt}}
+		switch l.kind {
+		case entered:
+			began[r] = l.at
+		case succeeded, failed:
+			count(r, began[r], l.at)
+			delete(began, r)
+		case joined, parted, ignored, killed: // no runs
+		}
+	}
+	for r, from := range began { // cut off
+		count(r, from, last[r.process])
+	}
+	n := rewritten*(maxRetries+1) + len(p.items)/100
+	for _, byEnd := range again {
+		for _, worth := range byEnd {
+			slices.Sort(worth)
+			for _, w := range worth[max(0, len(worth)-rabbitInHand):] {
+				n += w
+			}
+		}
+	}
+	return n
+}
+
+// TestLossSuiteHasTeethOnRabbitMQ is TestLossSuiteHasTeeth there.
+func TestLossSuiteHasTeethOnRabbitMQ(t *testing.T) {
+	p := teethPlan(t)
+	p.suspects = true
+	wantTeeth(t, "teeth: RabbitMQ", newRabbitMQ(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), "teeth"), p)
+}

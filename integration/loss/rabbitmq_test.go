@@ -1,0 +1,280 @@
+package loss
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// rabbitSystem is RabbitMQ as the suite meets it, by amqp091-go alone. Keys do not exist there: a message carries its
+// own as a header.
+type rabbitSystem struct {
+	broker *brokers.Rabbit
+	queue  string
+
+	conn      *amqp091.Connection // the writer's
+	ch        *amqp091.Channel
+	rewritten int // messages whose confirm was lost with a connection, so that they may be there twice
+
+	list []letter // taken from the DLQ
+}
+
+const rabbitKey = "key"
+
+// newRabbitMQ prepares a queue on a broker of the suite's own.
+func newRabbitMQ(t *testing.T, own *brokers.Rabbit, queue string) *rabbitSystem {
+	t.Helper()
+	r := &rabbitSystem{broker: own, queue: queue}
+	ch, err := r.channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.disconnected)
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// rabbitPlace is what a message says of where it stands: its message id.
+func rabbitPlace(queue, id string) string { return queue + "/" + id }
+
+func (r *rabbitSystem) consumer() consumerConfig {
+	return consumerConfig{Broker: "rabbitmq", Addrs: []string{r.broker.URL()}, Topic: r.queue}
+}
+
+// channel is the open one of the writer, or a new one.
+func (r *rabbitSystem) channel() (*amqp091.Channel, error) {
+	if r.ch != nil && !r.ch.IsClosed() {
+		return r.ch, nil
+	}
+	r.disconnected()
+	conn, err := amqp091.Dial(r.broker.URL())
+	if err != nil {
+		return nil, err
+	}
+	r.conn = conn
+	ch, err := conn.Channel()
+	if err == nil {
+		err = ch.Confirm(false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.ch = ch
+	return ch, nil
+}
+
+func (r *rabbitSystem) disconnected() {
+	if r.conn != nil {
+		_ = r.conn.Close() // it is gone already, or nobody wants it
+	}
+	r.conn, r.ch = nil, nil
+}
+
+func (r *rabbitSystem) write(ctx context.Context, items []*item) error {
+	for {
+		items = r.tryWrite(ctx, items)
+		if len(items) == 0 {
+			return nil
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("writing to %s: %w", r.queue, context.Cause(ctx))
+		}
+	}
+}
+
+// tryWrite returns what was not confirmed.
+func (r *rabbitSystem) tryWrite(ctx context.Context, items []*item) []*item {
+	ch, err := r.channel()
+	if err != nil {
+		return items
+	}
+	confirms := make([]*amqp091.DeferredConfirmation, 0, len(items))
+	for _, it := range items {
+		confirm, err := ch.PublishWithDeferredConfirm("", r.queue, true, false, r.publishing(it))
+		if err != nil {
+			break
+		}
+		confirms = append(confirms, confirm)
+	}
+	left := slices.Clone(items[len(confirms):])
+	for i, confirm := range confirms {
+		it := items[i]
+		if acked, err := confirm.WaitContext(ctx); err != nil || !acked {
+			r.rewritten++
+			left = append(left, it)
+			continue
+		}
+		it.place, it.at = rabbitPlace(r.queue, it.id), time.Now()
+	}
+	return left
+}
+
+// publishing gives every message a message id; redeliver's id it is where there is no UUID.
+func (r *rabbitSystem) publishing(it *item) amqp091.Publishing {
+	p := amqp091.Publishing{
+		Body: it.value, MessageId: rabbitPlace(r.queue, it.id), DeliveryMode: amqp091.Persistent,
+		Headers: amqp091.Table{rabbitKey: it.key},
+	}
+	for _, h := range it.headers {
+		var v any
+		switch {
+		case rabbitText(h.key):
+			v = string(h.value)
+		case h.value != nil:
+			v = h.value
+		}
+		if before, ok := p.Headers[h.key]; ok { // a name stands once in a table
+			v = []any{before, v}
+		}
+		p.Headers[h.key] = v
+	}
+	return p
+}
+
+// rabbitText tells the headers that are text; the others are bytes.
+func rabbitText(name string) bool {
+	return name == headerID || name == headerRule || name == headerAfter || name == "_watermill_message_uuid"
+}
+
+// dead takes what is new from the DLQ and remembers it: it returns all that was there. No broker dies meanwhile.
+func (r *rabbitSystem) dead(ctx context.Context) ([]letter, error) {
+	ch, err := r.channel()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d, ok, err := ch.Get(r.queue+".dlq", false)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s.dlq: %w", r.queue, err)
+		}
+		if !ok {
+			return r.list, nil
+		}
+		r.list = append(r.list, r.letterOf(&d))
+		if err := d.Ack(false); err != nil {
+			return nil, fmt.Errorf("taking from %s.dlq: %w", r.queue, err)
+		}
+	}
+}
+
+// letterOrder is the order in which items have their headers.
+var letterOrder = []string{headerID, headerRule, headerAfter, "twice", "null", "empty", "_watermill_message_uuid"}
+
+func (r *rabbitSystem) letterOf(d *amqp091.Delivery) letter {
+	l := letter{value: d.Body, meta: make(map[string]string)}
+	headers := maps.Clone(d.Headers)
+	delete(headers, "x-delivery-count") // how often it was read from there
+	for name, v := range headers {
+		if short, ok := strings.CutPrefix(name, "redeliver-"); ok {
+			l.meta[short] = fmt.Sprint(v)
+			delete(headers, name)
+		}
+	}
+	l.id, _ = headers[headerID].(string)
+	l.key, _ = headers[rabbitKey].([]byte)
+	delete(headers, rabbitKey)
+	for _, name := range slices.Concat(letterOrder, slices.Sorted(maps.Keys(headers))) {
+		v, ok := headers[name]
+		if !ok {
+			continue
+		}
+		delete(headers, name)
+		several, ok := v.([]any)
+		if !ok {
+			several = []any{v}
+		}
+		for _, v := range several {
+			l.headers = append(l.headers, header{name, rabbitValue(name, v)})
+		}
+	}
+	l.place = d.MessageId
+	if m := l.meta; m["amqp-exchange"] != "" || m["amqp-routing-key"] != r.queue || m["origin"] != r.queue || m["group"] != r.queue {
+		l.place = fmt.Sprintf("%s with %v", d.MessageId, m)
+	}
+	return l
+}
+
+// rabbitValue is a header's value, in words when its type is not the one that was written.
+func rabbitValue(name string, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case string:
+		if rabbitText(name) {
+			return []byte(v)
+		}
+	case []byte:
+		if !rabbitText(name) {
+			return v
+		}
+	}
+	return fmt.Appendf(nil, "%T %v", v, v)
+}
+
+// unsettledQueues asks the queues themselves for what is ready, unacked, or being dead-lettered: what the management
+// tells of a quorum queue is up to five seconds old.
+const unsettledQueues = `[begin
+	{ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1),
+	{element(4, amqqueue:get_name(Q)), N}
+end || Q <- rabbit_amqqueue:list()].`
+
+var unsettledQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
+
+// unsettled counts what is in every queue but the DLQ. On a broker of one's own that is the group.
+func (r *rabbitSystem) unsettled(ctx context.Context) (int64, string, error) {
+	out, err := r.broker.RunCtl(ctx, "eval", unsettledQueues)
+	if err != nil {
+		return 0, "", err
+	}
+	var sum int64
+	var detail strings.Builder
+	queues := unsettledQueue.FindAllStringSubmatch(out, -1)
+	if len(queues) < 4 {
+		return 0, "", fmt.Errorf("these are not the queues: %s", out)
+	}
+	for _, q := range queues {
+		n, err := strconv.ParseInt(q[2], 10, 64)
+		if err != nil {
+			return 0, "", err
+		}
+		if name, ok := strings.CutPrefix(q[1], r.queue); ok && name != ".dlq" && n > 0 {
+			sum += n
+			fmt.Fprintf(&detail, " %d in %s", n, q[1])
+		}
+	}
+	return sum, detail.String(), nil
+}
+
+// restart kills the broker and starts it again. By now all queues are declared.
+func (r *rabbitSystem) restart(ctx context.Context, down time.Duration) error {
+	if err := r.broker.Settle(ctx); err != nil {
+		return err
+	}
+	if err := r.broker.Kill(); err != nil {
+		return err
+	}
+	if !pause(ctx, down) { // it is away for as long as the plan says
+		return ctx.Err()
+	}
+	return r.broker.Start(ctx)
+}
+
+// disconnect has the broker close the connections of every client.
+func (r *rabbitSystem) disconnect(ctx context.Context) error {
+	return r.broker.CloseAllConnections(ctx, "for a test")
+}

@@ -1,0 +1,219 @@
+package loss
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// AMQP's frames and methods that the spy looks at; a method is its class and its number.
+const (
+	methodFrame = 1
+	headerFrame = 2
+	frameEnd    = 0xCE
+
+	basicPublish = 60<<16 | 40
+	basicDeliver = 60<<16 | 60
+	basicGetOK   = 60<<16 | 71
+	basicAck     = 60<<16 | 80
+)
+
+// rabbitConn is a connection whose traffic the spy sees: what is published before it leaves, what is delivered and
+// confirmed before the client reads it, and which runs an ack settles before it is sent.
+type rabbitConn struct {
+	net.Conn
+	spy   *spy
+	queue string
+
+	out, in frames
+	sent    map[uint16]string    // by channel: where a message goes whose header is to come
+	got     map[uint16]delivered // by channel: a delivery whose header is to come
+
+	mu     sync.Mutex // reader and writer meet in unsettled
+	unsent map[uint16]map[uint64]run
+}
+
+type delivered struct {
+	tag uint64
+	key string
+}
+
+func newRabbitConn(c net.Conn, s *spy, queue string) *rabbitConn {
+	return &rabbitConn{
+		Conn: c, spy: s, queue: queue, out: frames{skip: len("AMQP\x00\x00\x09\x01")},
+		sent: make(map[uint16]string), got: make(map[uint16]delivered), unsent: make(map[uint16]map[uint64]run),
+	}
+}
+
+// Write is called for one frame or one message at a time.
+func (c *rabbitConn) Write(b []byte) (int, error) {
+	c.out.each(b, c.writing)
+	return c.Conn.Write(b)
+}
+
+func (c *rabbitConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.in.each(b[:n], c.reading)
+	return n, err
+}
+
+func (c *rabbitConn) writing(kind byte, channel uint16, payload []byte) {
+	switch kind {
+	case methodFrame:
+		switch m := (fields{payload}); m.long() {
+		case basicPublish:
+			m.skip(2)
+			m.short() // the exchange
+			if key := m.short(); strings.HasPrefix(key, c.queue+".") {
+				c.sent[channel] = key
+			}
+		case basicAck:
+			tag := m.longlong()
+			c.acking(channel, tag, m.octet()&1 == 1)
+		}
+	case headerFrame:
+		key, ok := c.sent[channel]
+		delete(c.sent, channel)
+		if r, _ := runOf(payload); ok && r.id != "" {
+			c.spy.send(r, key)
+		}
+	}
+}
+
+func (c *rabbitConn) acking(channel uint16, tag uint64, multiple bool) {
+	c.mu.Lock()
+	var runs []run
+	for t, r := range c.unsent[channel] {
+		if t == tag || multiple && t < tag {
+			runs = append(runs, r)
+			delete(c.unsent[channel], t)
+		}
+	}
+	c.mu.Unlock()
+	c.spy.acking(runs)
+}
+
+func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
+	switch kind {
+	case methodFrame:
+		switch m := (fields{payload}); m.long() {
+		case basicDeliver:
+			m.short() // the consumer
+			c.deliver(channel, m)
+		case basicGetOK:
+			c.deliver(channel, m)
+		case basicAck: // the broker's: a confirm
+			c.spy.answer()
+		}
+	case headerFrame:
+		d, ok := c.got[channel]
+		delete(c.got, channel)
+		r, st := runOf(payload)
+		if !ok || r.id == "" {
+			return
+		}
+		r.attempt++ // the one to come
+		c.mu.Lock()
+		if d.tag == 1 || c.unsent[channel] == nil { // a channel begins
+			c.unsent[channel] = make(map[uint64]run)
+		}
+		c.unsent[channel][d.tag] = r
+		c.mu.Unlock()
+		// Its id is one of these.
+		c.spy.name(r.id, r.id)
+		c.spy.name(rabbitPlace(c.queue, r.id), r.id)
+		if d.key == c.queue+".retry" && !st.Due.IsZero() {
+			c.spy.hold(r, st.Due)
+		}
+	}
+}
+
+func (c *rabbitConn) deliver(channel uint16, m fields) {
+	d := delivered{tag: m.longlong()}
+	m.skip(1)
+	m.short() // the exchange
+	d.key = m.short()
+	c.got[channel] = d
+}
+
+// runOf reads a content header: the attempts that were made, and the due time.
+func runOf(payload []byte) (run, redeliver.State) {
+	var st redeliver.State
+	r := run{id: headerText(payload, headerID)}
+	r.attempt, _ = strconv.Atoi(headerText(payload, redeliver.HeaderAttempt)) // 0 when it is missing
+	st.Due, _ = time.Parse(time.RFC3339Nano, headerText(payload, redeliver.HeaderDue))
+	return r, st
+}
+
+// headerText finds a header by the bytes with which it begins: length and name, S for text, length and text. Nothing
+// else in the suite's messages looks like that.
+func headerText(payload []byte, name string) string {
+	_, rest, ok := bytes.Cut(payload, []byte(string(rune(len(name)))+name+"S"))
+	if !ok || len(rest) < 4 {
+		return ""
+	}
+	n := int(binary.BigEndian.Uint32(rest))
+	if len(rest) < 4+n {
+		return ""
+	}
+	return string(rest[4 : 4+n])
+}
+
+// frames cuts one direction of a connection into frames.
+type frames struct {
+	skip int    // bytes before the first
+	rest []byte // of a frame that is not whole
+}
+
+func (f *frames) each(b []byte, what func(kind byte, channel uint16, payload []byte)) {
+	n := min(f.skip, len(b))
+	f.skip -= n
+	f.rest = append(f.rest, b[n:]...)
+	for len(f.rest) >= 7 {
+		size := 7 + int(binary.BigEndian.Uint32(f.rest[3:])) + 1
+		if len(f.rest) < size {
+			return
+		}
+		if f.rest[size-1] != frameEnd {
+			panic("the spy has lost the frames of AMQP")
+		}
+		what(f.rest[0], binary.BigEndian.Uint16(f.rest[1:]), f.rest[7:size-1])
+		f.rest = f.rest[size:]
+	}
+}
+
+// fields reads a method's arguments.
+type fields struct{ b []byte }
+
+func (f *fields) skip(n int) { f.b = f.b[n:] }
+
+func (f *fields) octet() byte {
+	v := f.b[0]
+	f.skip(1)
+	return v
+}
+
+func (f *fields) long() uint32 {
+	v := binary.BigEndian.Uint32(f.b)
+	f.skip(4)
+	return v
+}
+
+func (f *fields) longlong() uint64 {
+	v := binary.BigEndian.Uint64(f.b)
+	f.skip(8)
+	return v
+}
+
+func (f *fields) short() string {
+	n := int(f.octet())
+	v := string(f.b[:n])
+	f.skip(n)
+	return v
+}
