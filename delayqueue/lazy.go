@@ -15,12 +15,15 @@ type Lazy struct {
 	mu       sync.Mutex
 	std      *standard // made on demand
 	cause    error     // not nil once ended
+	expires  bool      // Expire may be called
+	expired  bool      // it was, and ended the context
 }
 
 // standard is the standard library's context that stands for a Lazy.
 type standard struct {
 	context.Context
 	cancel context.CancelCauseFunc
+	fuse   *fuse // what it stands below, where it may expire
 }
 
 // Init sets the context's parent, and the deadline that it tells (zero: the
@@ -29,21 +32,41 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	c.parent, c.deadline = parent, deadline
 }
 
+// Expires says that the context may Expire, which costs something once somebody
+// asks for its channel. It must be called right after Init.
+func (c *Lazy) Expires() { c.expires = true }
+
 // End cancels the context. A nil cause is context.Canceled.
 func (c *Lazy) End(cause error) {
+	if cause == nil {
+		cause = context.Canceled
+	}
+	c.end(cause, false)
+}
+
+// Expire ends the context as a deadline does: its error, and that of the
+// contexts below it, is context.DeadlineExceeded. Without Expires it is End.
+func (c *Lazy) Expire(cause error) { c.end(cause, c.expires) }
+
+func (c *Lazy) end(cause error, expired bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
 		return
 	}
-	if cause == nil {
-		cause = context.Canceled
+	if c.parent.Err() != nil { // it ended first, so its error and cause stand
+		if c.std == nil {
+			c.make(c.parent)
+		}
+		c.std.follow()
+		expired = false
 	}
-	if c.std == nil && c.parent.Err() != nil {
-		c.make(c.parent) // the parent ended first, so its error and cause stand
-	}
-	c.cause = cause
-	if c.std != nil {
+	c.cause, c.expired = cause, expired
+	switch {
+	case c.std == nil:
+	case expired:
+		c.std.fuse.expire(cause)
+	default:
 		c.std.cancel(cause)
 	}
 }
@@ -51,6 +74,10 @@ func (c *Lazy) End(cause error) {
 // make makes std below parent. The caller holds mu.
 func (c *Lazy) make(parent context.Context) {
 	c.std = &standard{}
+	if c.expires && parent.Err() == nil {
+		c.std.fuse = &fuse{Context: parent}
+		parent = c.std.fuse
+	}
 	c.std.Context, c.std.cancel = context.WithCancelCause(parent)
 }
 
@@ -60,7 +87,10 @@ func (c *Lazy) standard() context.Context {
 	defer c.mu.Unlock()
 	switch {
 	case c.std != nil:
-	case c.cause != nil: // ended before the parent, whatever became of that since
+		c.std.follow()
+	case c.expired: // before the parent, whatever became of that since
+		c.std = &standard{Context: overdue(c.parent, c.cause)}
+	case c.cause != nil: // likewise
 		c.make(context.WithoutCancel(c.parent))
 		c.std.cancel(c.cause)
 	default:
@@ -75,11 +105,14 @@ func (c *Lazy) Done() <-chan struct{} { return c.standard().Done() }
 // Err implements [context.Context].
 func (c *Lazy) Err() error {
 	c.mu.Lock()
-	std, ended := c.std, c.cause != nil
+	std, ended, expired := c.std, c.cause != nil, c.expired
 	c.mu.Unlock()
 	switch {
 	case std != nil:
+		std.follow()
 		return std.Err()
+	case expired:
+		return context.DeadlineExceeded
 	case ended:
 		return context.Canceled
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ type key struct{}
 var (
 	errOurs   = errors.New("ours")
 	errTheirs = errors.New("theirs")
+	errLate   = errors.New("late")
 )
 
 func ended(ctx context.Context) bool {
@@ -38,25 +40,37 @@ type state struct {
 // the model. Whether anybody asks for its channel in between makes no difference.
 func TestLazyIsLikeTheStandardContext(t *testing.T) {
 	type world struct {
-		ctx, parent context.Context
+		ctx, child  context.Context
 		end, endAll context.CancelCauseFunc
+		expire      func()
 	}
+	values := context.WithValue(context.Background(), key{}, "value")
 	lazy := func() world {
-		parent, endAll := context.WithCancelCause(context.WithValue(context.Background(), key{}, "value"))
+		parent, endAll := context.WithCancelCause(values)
 		c := new(delayqueue.Lazy)
 		c.Init(parent, time.Time{})
-		return world{c, parent, c.End, endAll}
+		return world{ctx: c, end: c.End, endAll: endAll}
 	}
-	std := func() world {
-		parent, endAll := context.WithCancelCause(context.WithValue(context.Background(), key{}, "value"))
-		c, end := context.WithCancelCause(parent)
-		return world{c, parent, end, endAll}
+	fused := func() world { // one that may expire
+		parent, endAll := context.WithCancelCause(values)
+		c := new(delayqueue.Lazy)
+		c.Init(parent, time.Time{})
+		c.Expires()
+		return world{ctx: c, end: c.End, endAll: endAll, expire: func() { c.Expire(errLate) }}
+	}
+	std := func(t *testing.T) world {
+		parent, endAll := context.WithCancelCause(values)
+		timed, drop := context.WithDeadlineCause(parent, time.Now().Add(hour), errLate)
+		t.Cleanup(drop)
+		c, end := context.WithCancelCause(timed)
+		return world{ctx: c, end: end, endAll: endAll, expire: func() { <-time.After(hour); synctest.Wait() }}
 	}
 	steps := map[string]func(world){
 		"end":         func(w world) { w.end(errOurs) },
 		"end nil":     func(w world) { w.end(nil) },
 		"end again":   func(w world) { w.end(errTheirs) },
 		"parent ends": func(w world) { w.endAll(errTheirs) },
+		"expire":      func(w world) { w.expire() },
 		"Done":        func(w world) { w.ctx.Done() },
 		"Cause":       func(w world) { _ = context.Cause(w.ctx) },
 		"Value":       func(w world) { w.ctx.Value(key{}) },
@@ -92,18 +106,55 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		{"end", "Done", "parent ends"},
 		{"end", "parent ends", "Done"},
 		{"Done", "end", "parent ends"},
+		{"expire"},
+		{"Done", "expire"},
+		{"expire", "Done"},
+		{"Value", "expire", "Value"},
+		{"Cause", "expire", "Cause"},
+		{"expire", "expire"},
+		{"expire", "end"},
+		{"end", "expire"},
+		{"Done", "expire", "end"},
+		{"Done", "end", "expire"},
+		{"expire", "parent ends"},
+		{"parent ends", "expire"},
+		{"expire", "Done", "parent ends"},
+		{"expire", "parent ends", "Done"},
+		{"Done", "expire", "parent ends"},
+		{"Done", "parent ends", "expire"},
+		{"parent ends", "Done", "expire"},
 	} {
-		got, want := lazy(), std()
-		for _, s := range order {
-			steps[s](got)
-			steps[s](want)
-		}
-		if g, w := look(got), look(want); g != w {
-			t.Errorf("after %q: %v, the standard library's is %v", order, g, w)
-		}
-		for _, w := range []world{got, want} {
-			w.end(nil)
-			w.endAll(nil)
+		for name, kind := range map[string]func() world{"plain": lazy, "one that may expire": fused} {
+			synctest.Test(t, func(t *testing.T) {
+				got, want := kind(), std(t)
+				if got.expire == nil && slices.Contains(order, "expire") {
+					return
+				}
+				if slices.Contains(order, "Done") { // a child asks for it, too
+					child := func(w *world) (drop context.CancelFunc) {
+						w.child, drop = context.WithCancel(w.ctx)
+						return drop
+					}
+					defer child(&got)()
+					defer child(&want)()
+				}
+				for _, s := range order {
+					steps[s](got)
+					steps[s](want)
+				}
+				if g, w := look(got), look(want); g != w {
+					t.Errorf("%s after %q: %v, the standard library's is %v", name, order, g, w)
+				}
+				synctest.Wait()
+				if got.child != nil && (got.child.Err() != want.child.Err() || context.Cause(got.child) != context.Cause(want.child)) { //nolint:errorlint // the very same
+					t.Errorf("%s after %q: the child's error is %v, its cause %v, with the standard library %v and %v",
+						name, order, got.child.Err(), context.Cause(got.child), want.child.Err(), context.Cause(want.child))
+				}
+				for _, w := range []world{got, want} {
+					w.end(nil)
+					w.endAll(nil)
+				}
+			})
 		}
 	}
 }
@@ -141,6 +192,7 @@ func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 		var delivery, attempt delayqueue.Lazy
 		delivery.Init(session, time.Time{})
 		attempt.Init(context.WithValue(&delivery, key{}, "value"), time.Time{})
+		attempt.Expires()
 		before := runtime.NumGoroutine()
 		children := make([]context.Context, 0, 20)
 		for range 10 {
@@ -179,9 +231,12 @@ func TestLazyDoesNotGrowItsParent(t *testing.T) {
 	session, endSession := context.WithCancel(t.Context())
 	defer endSession()
 	grow := func(n int) uint64 {
-		for range n {
+		for i := range n {
 			var l delayqueue.Lazy
 			l.Init(session, time.Time{})
+			if i%2 == 0 {
+				l.Expires()
+			}
 			l.Done()
 			l.End(nil)
 		}
@@ -201,6 +256,7 @@ func TestLazyIsSafeForConcurrentUse(t *testing.T) {
 		session, endSession := context.WithCancelCause(t.Context())
 		var l delayqueue.Lazy
 		l.Init(session, time.Time{})
+		l.Expires()
 		var wg sync.WaitGroup
 		for _, f := range []func(){
 			func() { <-l.Done() },
@@ -208,6 +264,7 @@ func TestLazyIsSafeForConcurrentUse(t *testing.T) {
 			func() { _ = context.Cause(&l) },
 			func() { l.Value(key{}) },
 			func() { l.End(errOurs) },
+			func() { l.Expire(errLate) },
 			func() { endSession(errTheirs) },
 			func() {
 				child, cancel := context.WithCancel(&l)

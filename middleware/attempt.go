@@ -61,6 +61,7 @@ func (a *attempt) do(outer context.Context, h message.HandlerFunc, w *watch) (pr
 	a.run.SetContext(a)
 	if w != nil {
 		a.limit = w.timeout
+		a.Expires()
 		w.add(a)
 	}
 	produced, err = a.call(h, w)
@@ -138,7 +139,9 @@ func (a *attempt) exited(w *watch, err error) {
 // expire is called by the watch, in a goroutine of its own, when the timeout is
 // over and the handler has not answered.
 func (a *attempt) expire(timeout time.Duration) {
-	a.settle(&redeliver.TimeoutError{After: timeout})
+	err := &redeliver.TimeoutError{After: timeout}
+	a.Expire(err)
+	a.settle(err)
 	time.AfterFunc(stuckAfter, func() { a.overdue(timeout) })
 }
 

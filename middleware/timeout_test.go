@@ -45,6 +45,10 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 			child, cancel := context.WithTimeout(ctx, hour)
 			defer cancel()
 			<-child.Done()
+			// What clients look for, and what says more.
+			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
+				t.Errorf("the handler's context ended with %v, and one below it with %v", ctx.Err(), child.Err())
+			}
 			var cause *redeliver.TimeoutError
 			if !errors.As(context.Cause(child), &cause) || cause.After != 30*second || time.Since(start) != 30*second {
 				t.Errorf("ended after %s, cause %v", time.Since(start), context.Cause(child))
