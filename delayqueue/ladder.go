@@ -20,7 +20,7 @@ var unlisted = Ladder{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.M
 // those above the last delay, so that a long RetryAfter needs few hops.
 var (
 	fine   = Ladder{time.Second, 5 * time.Second}
-	coarse = Ladder{time.Minute, 10 * time.Minute, time.Hour}
+	coarse = Ladder{15 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 )
 
 // NewLadder makes the ladder of a policy: Policy.Levels as they are, else the

@@ -35,23 +35,23 @@ func TestNewLadder(t *testing.T) {
 		policy redeliver.Policy
 		want   delayqueue.Ladder
 	}{
-		{"zero policy: exponential", redeliver.Policy{}, delayqueue.Ladder{second, 2 * second, 4 * second, minute, 10 * minute, hour}},
+		{"zero policy: exponential", redeliver.Policy{}, delayqueue.Ladder{second, 2 * second, 4 * second, 15 * second, minute, 10 * minute, hour}},
 		{"to its maximum", redeliver.Policy{MaxRetries: 12}, // no minute twice: a coarse rung that is planned anyway
 			delayqueue.Ladder{second, 2 * second, 4 * second, 8 * second, 16 * second, 32 * second, minute, hour}},
 		{"fixed, longer than the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(30 * second)},
 			delayqueue.Ladder{second, 5 * second, 30 * second, minute, 10 * minute, hour}},
 		{"fixed, between the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(3 * second)},
-			delayqueue.Ladder{second, 3 * second, minute, 10 * minute, hour}},
-		{"fixed, below the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(100 * ms)}, delayqueue.Ladder{100 * ms, minute, 10 * minute, hour}},
+			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
+		{"fixed, below the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(100 * ms)}, delayqueue.Ladder{100 * ms, 15 * second, minute, 10 * minute, hour}},
 		{"fixed, above the coarse rungs", redeliver.Policy{Backoff: redeliver.Fixed(2 * hour)}, delayqueue.Ladder{second, 5 * second, 2 * hour}},
 		{"RocketMQHTTP, 288 times the same", redeliver.Policy{Backoff: redeliver.RocketMQHTTP()},
 			delayqueue.Ladder{second, 5 * second, 5 * minute, 10 * minute, hour}},
 		{"not ascending", redeliver.Policy{Backoff: redeliver.Steps(30*second, 10*second, 30*second)},
 			delayqueue.Ladder{second, 5 * second, 10 * second, 30 * second, minute, 10 * minute, hour}},
-		{"parts of a millisecond", redeliver.Policy{Backoff: redeliver.Steps(1900 * time.Microsecond)}, delayqueue.Ladder{ms, minute, 10 * minute, hour}},
+		{"parts of a millisecond", redeliver.Policy{Backoff: redeliver.Steps(1900 * time.Microsecond)}, delayqueue.Ladder{ms, 15 * second, minute, 10 * minute, hour}},
 		{"no retries", redeliver.Policy{MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second, minute}},
 		{"immediate retries only", redeliver.Policy{MaxRetries: 2, Immediate: 2}, delayqueue.Ladder{second, minute}},
-		{"immediate retries plan no wait", redeliver.Policy{MaxRetries: 3, Immediate: 2}, delayqueue.Ladder{second, minute, 10 * minute, hour}},
+		{"immediate retries plan no wait", redeliver.Policy{MaxRetries: 3, Immediate: 2}, delayqueue.Ladder{second, 15 * second, minute, 10 * minute, hour}},
 		{"unlisted", redeliver.Policy{Backoff: fromBackOff}, delayqueue.Ladder{second, 5 * second, 30 * second, 2 * minute, 10 * minute, hour}},
 		{"unlisted, thinned", redeliver.Policy{Backoff: fromBackOff, MaxLevels: 1}, delayqueue.Ladder{second}},
 		{"levels given", redeliver.Policy{Levels: []time.Duration{7 * second, 9 * second}, MaxLevels: 1}, delayqueue.Ladder{7 * second, 9 * second}},
@@ -60,7 +60,7 @@ func TestNewLadder(t *testing.T) {
 		{"as many as planned", redeliver.Policy{MaxLevels: 3}, delayqueue.Ladder{second, 2 * second, 4 * second}},
 		// Levels of 0 made Path an endless loop.
 		{"a stranger's nonsense", redeliver.Policy{Backoff: listed{0, -second, time.Microsecond, math.MaxInt64, 3 * second}, MaxRetries: 9},
-			delayqueue.Ladder{second, 3 * second, minute, 10 * minute, hour}},
+			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
 		{"a stranger's nothing", redeliver.Policy{Backoff: listed{0}}, delayqueue.Ladder{second, minute}},
 	} {
 		if got := delayqueue.NewLadder(c.policy); !slices.Equal(got, c.want) {
@@ -94,6 +94,22 @@ func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 			if path := l.Path(d); len(path) != 1 || path[0] != d {
 				t.Errorf("%T: %s waits on %v of %v", b, d, path, l)
 			}
+		}
+	}
+}
+
+// What a handler asks for with RetryAfter is nobody's plan, and must not take
+// many hops all the same: 59 s took 16, most of them of 4 s.
+func TestRetryAfterTakesFewHopsByDefault(t *testing.T) {
+	l := delayqueue.NewLadder(redeliver.Policy{})
+	if len(l) > 8 {
+		t.Errorf("%d levels: %v", len(l), l)
+	}
+	for _, d := range []time.Duration{15 * second, 30 * second, 59 * second, 5 * minute, 45 * minute} {
+		n := len(l.Path(d))
+		t.Logf("%s: %d hops", d, n)
+		if n > 9 {
+			t.Errorf("%s takes %d hops on %v", d, n, l)
 		}
 	}
 }

@@ -52,12 +52,12 @@ type Config struct {
 	// Prefetch is how many unacked first deliveries the broker sends to one
 	// Subscribe. Default and least: MaxInFlight. At most 65,535.
 	Prefetch int
-	// RetryPrefetch is the same for retries, those included that wait here for
-	// the last part of their delay. Default: 4,000 where the policy's backoff
+	// RetryPrefetch is the same for each queue that brings retries, those included
+	// that wait here for the rest of their delay. Default: 4,000 where the policy's backoff
 	// has jitter, else twice MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
-	// Shards is the number of queues behind each level. One dead-letters about
-	// 2,500 messages/s; more share the work. Default 1, at most 64.
+	// Shards is the number of queues behind each level. The broker hands on about
+	// 2,500 messages/s of one that is longer than a minute; more share the work. Default 1, at most 64.
 	Shards int
 	// NackDelay is when a message runs again that was nacked without an error.
 	// It counts as an attempt. Default: what the policy says of an error.
@@ -169,6 +169,9 @@ func (c Config) validate() error {
 	}
 	between(&ps, "Shards", c.Shards, 1, maxShards)
 	positive(&ps, "NackDelay", c.NackDelay, 0)
+	if c.NackDelay > redeliver.MaxWait {
+		ps.Add("NackDelay", c.NackDelay, fmt.Sprintf("must be at most %s, the longest wait", redeliver.MaxWait))
+	}
 	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
 	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
 	positive(&ps, "DialTimeout", c.DialTimeout, time.Nanosecond)

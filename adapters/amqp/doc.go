@@ -30,12 +30,15 @@
 //	orders.retry.suspects  messages that may have killed their process
 //	orders.dlq             the DLQ
 //
-// All are quorum queues, declared before the first message is read. A delay
-// queue has a TTL (x-message-ttl) and dead-letters at least once
-// (x-dead-letter-strategy) to orders.retry through the default exchange, so no
-// other queue gets a copy. Retries do not wait behind the backlog of orders and
-// are not subject to its limits. Levels that a policy no longer has empty
-// themselves; delete their queues when they are empty.
+// All are quorum queues, declared before the first message is read. The delay
+// queues of levels up to a minute are read beside orders; what was read is kept
+// here, unacked, until it is due, up to [Config.RetryPrefetch] messages of each.
+// Every delay queue has a TTL (x-message-ttl: the level, and 10 s more where it is
+// read) and dead-letters at least once (x-dead-letter-strategy) to orders.retry
+// through the default exchange, so no other queue gets a copy: that is how the
+// longer levels come back, and what nobody has read in time. Retries do not wait
+// behind the backlog of orders and are not subject to its limits. Levels that a
+// policy no longer has empty themselves; delete their queues when they are empty.
 //
 // A queue that the topology creates is a quorum queue and dead-letters to the DLQ
 // on the broker's own delivery limit; one that exists is used as it is. A queue
@@ -64,10 +67,11 @@
 // # Delay limits
 //
 // Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
-// host that wrote the due time; late by some milliseconds. One delay queue
-// dead-letters about 2,500 messages/s: above that they come late, and
-// [Config.Shards] helps. Jitter is spent here, unacked, up to
-// [Config.RetryPrefetch] messages.
+// host that wrote the due time; late by some milliseconds. The broker hands on
+// about 2,500 messages/s of one level that is longer than a minute: above that
+// they come late, and [Config.Shards] helps. Jitter is spent here, unacked, up to
+// [Config.RetryPrefetch] messages. What waits on a level that no running
+// subscriber has (of an older policy) is up to 10 s late.
 //
 // # Header mapping
 //

@@ -113,7 +113,7 @@ func policy(name, pattern string, definition fields, more fields) fields {
 var (
 	quorum = fields{"x-queue-type": "quorum"}
 	level  = fields{
-		"x-queue-type": "quorum", "x-message-ttl": 10_000, "x-overflow": "reject-publish",
+		"x-queue-type": "quorum", "x-message-ttl": 20_000, "x-overflow": "reject-publish",
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.retry", "x-dead-letter-strategy": "at-least-once",
 	}
 )

@@ -67,6 +67,12 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery, through
 		return where, err
 	}
 	rec.entry.unsure, err = through.send(ctx, rec.Exchange, rec.RoutingKey, plain(&rec.Delivery))
+	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound { // the exchange was deleted under us
+		if err := f.declare(ctx); err != nil {
+			return place(rec.Exchange, rec.RoutingKey), err
+		}
+		rec.entry.unsure, err = through.send(ctx, rec.Exchange, rec.RoutingKey, plain(&rec.Delivery))
+	}
 	return place(rec.Exchange, rec.RoutingKey), err
 }
 

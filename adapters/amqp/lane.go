@@ -24,8 +24,9 @@ const (
 type laneConfig struct {
 	kind     kind
 	queue    string
+	level    time.Duration // of a delay queue
 	prefetch int
-	slots    chan struct{} // bound what is in flight; they outlive a lane
+	slots    chan struct{} // bound what is in flight; they outlive a lane, and all that reads retries shares them
 }
 
 // lane is one queue, read on one channel. Everything in it belongs to the one

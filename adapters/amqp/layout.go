@@ -15,6 +15,17 @@ import (
 // a little less than the level that was meant. It may cost so much lateness.
 const slack = 100 * time.Millisecond
 
+// A subscriber reads its short levels itself, and keeps what it gets until it is
+// due: that spares the broker a dead-lettering for every retry, its queues' one
+// worker for that is the slowest part of them, and the message a second trip
+// through a queue. What nobody has read is dead-lettered all the same: a level
+// that its policy no longer has, and what the prefetch leaves in the queue when
+// more falls due than the subscriber manages.
+const (
+	readMost = time.Minute      // the longest level that is read
+	unread   = 10 * time.Second // how long after its level a message is left for a reader
+)
+
 // Limits that our queues have on the broker's side.
 const (
 	// deliveries is the broker's own limit on queues that we consume: it never
@@ -76,7 +87,11 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		for shard := range l.shards {
 			args := deadLettering(back)
 			delete(args, deliveryLimit)
-			args[amqp.QueueMessageTTLArg] = level.Milliseconds()
+			ttl := level
+			if level <= readMost {
+				ttl += unread
+			}
+			args[amqp.QueueMessageTTLArg] = ttl.Milliseconds()
 			l.add(l.names.delay(queue, level, shard), delayQueue, args)
 			l.queues[len(l.queues)-1].level = level
 		}

@@ -89,6 +89,14 @@ func (l *link) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 			return conn, conn.SetDeadline(time.Now().Add(l.cfg.DialTimeout))
 		}
 	}
+	dial := cfg.Dial
+	cfg.Dial = func(network, addr string) (net.Conn, error) {
+		conn, err := dial(network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return gather(conn), nil
+	}
 	return amqp.DialConfig(url, cfg)
 }
 

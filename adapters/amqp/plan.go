@@ -31,7 +31,8 @@ type Plan struct {
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
 	// Shards is the number of queues behind each level, Rate about how many
-	// messages in a second may fall due on one level and come back in time.
+	// messages in a second may fall due on one level that the broker hands on
+	// (longer than a minute) and come back in time.
 	Shards, Rate int
 	// Notes are what is worth knowing: limits, old levels, stuck messages.
 	Notes []string
@@ -225,7 +226,8 @@ func (p *Plan) String() string {
 		}
 	})
 	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
-	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level (%d for each of its queues: Shards is %d); above that they come late\n", p.Rate, perQueue, p.Shards)
+	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
+		p.Rate, delayqueue.LevelName(readMost), perQueue, p.Shards)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

@@ -79,8 +79,8 @@ func (s *Subscriber) Close() error {
 // hold slots, and spare both sides a switch for every message.
 const outAhead = 64
 
-// reader is one Subscribe: it reads the queue, the queue from which retries come
-// back, and the queue of suspects, each by a lane.
+// reader is one Subscribe: it reads the queue, the short levels, the queue from
+// which retries come back, and the queue of suspects, each by a lane.
 type reader struct {
 	client *Client
 	layout *layout
@@ -90,15 +90,16 @@ type reader struct {
 	values context.Context // the Subscribe context's values, never its end
 	jitter time.Duration   // the most that the policy's backoff adds to a delay
 
-	mu   sync.Mutex
-	up   map[kind]*amqp.Channel // lanes that consume
-	lost bool                   // and it was told
+	mu    sync.Mutex
+	lanes int                      // how many there are
+	up    map[string]*amqp.Channel // those that consume, by queue
+	lost  bool                     // and it was told
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	fwd := &forwarder{sender: c.forwarded, layout: l, declare: func(ctx context.Context) error { return c.provision(ctx, l) }}
 	r := &reader{
-		client: c, layout: l, fwd: fwd, values: values, up: make(map[kind]*amqp.Channel),
+		client: c, layout: l, fwd: fwd, values: values, up: make(map[string]*amqp.Channel),
 		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		sub: &delayqueue.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
@@ -109,24 +110,31 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	return r
 }
 
-// lanes is how many queues a subscription reads.
-const lanes = 3
-
-// lanes says which queues are read, and how.
-func (r *reader) lanes() [lanes]laneConfig {
+// queues says which queues are read, and how.
+func (r *reader) queues() []laneConfig {
 	cfg := r.client.cfg
-	return [lanes]laneConfig{
+	slots := make(chan struct{}, cfg.MaxRetriesInFlight)
+	back := cfg.retryPrefetch(r.layout.policy)
+	all := []laneConfig{
 		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.Prefetch, slots: make(chan struct{}, cfg.MaxInFlight)},
-		{kind: retryQueue, queue: r.layout.retry(), prefetch: cfg.retryPrefetch(r.layout.policy), slots: make(chan struct{}, cfg.MaxRetriesInFlight)},
+		{kind: retryQueue, queue: r.layout.retry(), prefetch: back, slots: slots},
 		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
 	}
+	for _, q := range r.layout.queues {
+		if q.kind == delayQueue && q.level <= readMost {
+			all = append(all, laneConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: back, slots: slots})
+		}
+	}
+	return all
 }
 
 // run reads until ctx ends, then closes the channel.
 func (r *reader) run(ctx context.Context) {
 	defer close(r.out)
+	queues := r.queues()
+	r.lanes = len(queues)
 	var all sync.WaitGroup
-	for _, cfg := range r.lanes() {
+	for _, cfg := range queues {
 		all.Go(func() { r.keep(ctx, cfg) })
 	}
 	all.Wait()
@@ -176,8 +184,8 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 		defer feeding.Wait()
 		feeding.Go(func() { l.feed(ctx, fed) })
 	}
-	r.consuming(cfg.kind, ch)
-	defer r.stopped(cfg.kind)
+	r.consuming(cfg.queue, ch)
+	defer r.stopped(cfg.queue)
 	return l.run(ctx)
 }
 
@@ -211,10 +219,10 @@ func (r *reader) disconnected(queue string, err error) {
 	}
 }
 
-func (r *reader) consuming(k kind, ch *amqp.Channel) {
+func (r *reader) consuming(queue string, ch *amqp.Channel) {
 	r.mu.Lock()
-	r.up[k] = ch
-	all := len(r.up) == lanes
+	r.up[queue] = ch
+	all := len(r.up) == r.lanes
 	for _, ch := range r.up { // a lane may not have seen yet that its channel is gone
 		all = all && !ch.IsClosed()
 	}
@@ -225,10 +233,10 @@ func (r *reader) consuming(k kind, ch *amqp.Channel) {
 	}
 }
 
-func (r *reader) stopped(k kind) {
+func (r *reader) stopped(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.up, k)
+	delete(r.up, queue)
 }
 
 func (r *reader) tell(change, detail string, err error) {

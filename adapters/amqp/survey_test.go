@@ -123,7 +123,7 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		},
 		"other arguments": {
 			api:     fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},
-			refused: `queue orders.retry.10s is declared otherwise: x-dead-letter-exchange is missing and must be "", x-dead-letter-routing-key is missing and must be orders.retry, x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 10000, x-expires is 60000 and must not be set. Delete it`,
+			refused: `queue orders.retry.10s is declared otherwise: x-dead-letter-exchange is missing and must be "", x-dead-letter-routing-key is missing and must be orders.retry, x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 20000, x-expires is 60000 and must not be set. Delete it`,
 		},
 		"the right arguments, and a harmless one": {
 			api: fakeAPI{queues: []fields{fine, queue("orders.retry.10s", with(level, "x-queue-leader-locator", "balanced"), nil)}},

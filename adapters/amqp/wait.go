@@ -12,7 +12,7 @@ import (
 // until it may go on.
 func (l *lane) receive(e *entry) {
 	d := &e.rec.Delivery
-	level, waited := l.level(d.Headers)
+	level, waited := l.waitedOn(d.Headers)
 	count, counted := deliveryCount(d.Headers)
 	ours, findings := original(d)
 	st, more := redeliver.ParseHeaders(l.r.layout.queue, ours)
@@ -21,8 +21,16 @@ func (l *lane) receive(e *entry) {
 		findings = append(findings, redeliver.Finding{Header: redeliver.HeaderAttempt, Problem: "is missing on a queue of redeliver's; the message counts as new"})
 	}
 	// A block that is not whole may still say when the message is due; it may
-	// not send the message anywhere but to its own group's handler.
-	whole := len(findings) == 0
+	// not send the message anywhere but to its own group's handler. Nor may one
+	// that names another place than where this topology publishes.
+	delayed := len(findings) == 0 && neverDelivered(st)
+	if delayed && !l.r.publishesTo(d.Exchange, d.RoutingKey) {
+		findings = append(findings, redeliver.Finding{
+			Header: HeaderExchange, Value: redeliver.Cut(place(d.Exchange, d.RoutingKey), 64),
+			Problem: "is not where the topology publishes; the message goes to its own handler",
+		})
+		delayed = false
+	}
 	if st.ID == "" {
 		st.ID = idOf(d)
 	}
@@ -55,7 +63,7 @@ func (l *lane) receive(e *entry) {
 		}
 		l.ready.Push(e)
 		return
-	case whole && neverDelivered(st):
+	case delayed:
 		e.then = toOrigin
 	case left <= 0 && e.again && turn.suspect(count, counted, st.ID): // before it is due it has killed nobody
 		e.then = toSuspects
@@ -64,12 +72,18 @@ func (l *lane) receive(e *entry) {
 		l.ready.Push(e)
 		return
 	}
-	if _, more := l.r.layout.ladder.Next(left, 0); more && !l.mayHold(left) {
+	until := st.Due
+	if l.kind == delayQueue {
+		// The rest of a wait that is longer than this level is for shorter ones,
+		// but for jitter: a hop would only bring that to another reader.
+		if rest := left - l.level; rest > l.r.jitter && rest >= l.r.layout.ladder[0] {
+			until, e.then = e.arrived.Add(l.level), toLevel
+		}
+	} else if _, more := l.r.layout.ladder.Next(left, 0); more && !l.mayHold(left) {
 		e.then = toLevel
 		l.ready.Push(e)
 		return
 	}
-	until := st.Due
 	if most := e.arrived.Add(l.r.client.cfg.ConsumerTimeout / 4); until.After(most) {
 		// The smallest level is long, and the broker closes the channel of who
 		// keeps a message longer: meanwhile it goes through the queue again.
@@ -96,15 +110,26 @@ func (l *lane) release(now time.Time) {
 	}
 }
 
+// publishesTo tells whether a delayed publish may go there when it is due: to the
+// exchange of the subscription's topic, or, where that is the default exchange,
+// to its queue. On an exchange of several topics the routing key tells them apart.
+func (r *reader) publishesTo(exchange, key string) bool {
+	t, topic := r.client.cfg.Topology, r.layout.topic
+	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
+}
+
 // neverDelivered tells a delayed publish, which waits for its time to be
 // published, from a message that a handler has seen or is to see.
 func neverDelivered(st redeliver.State) bool {
 	return st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
 }
 
-// level is the level on which a delivery waited last, and when it left it, by
-// the broker's own account.
-func (l *lane) level(headers amqp.Table) (level time.Duration, ok bool) {
+// waitedOn is the level on which a delivery waits, or, by the broker's own
+// account, waited last.
+func (l *lane) waitedOn(headers amqp.Table) (level time.Duration, ok bool) {
+	if l.kind == delayQueue {
+		return l.level, true
+	}
 	deaths, _ := headers["x-death"].([]any)
 	if len(deaths) == 0 {
 		return 0, false
@@ -122,7 +147,8 @@ func (l *lane) longest(st redeliver.State, level time.Duration, waited bool, arr
 	ours := st.Policy == l.r.layout.fingerprint
 	above := ladder[0] // it came without a level: its wait was too short for one
 	if waited {
-		if above = ladder.Above(level); above > 0 {
+		above = ladder.Above(level)
+		if above > 0 && l.kind != delayQueue { // its level is over
 			above -= level
 		}
 	}

@@ -141,6 +141,9 @@ func (c Config) validate() error {
 	positive(&ps, "MaxInFlight", c.MaxInFlight, 1)
 	positive(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1)
 	positive(&ps, "NackDelay", c.NackDelay, 0)
+	if c.NackDelay > redeliver.MaxWait {
+		ps.Add("NackDelay", c.NackDelay, fmt.Sprintf("must be at most %s, the longest wait", redeliver.MaxWait))
+	}
 	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
 	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
 	positive(&ps, "RetryPartitions", c.RetryPartitions, 0)

@@ -89,7 +89,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 				p.declareQueue(t, p.queue+".dlq", fields{"x-queue-type": "quorum", "x-max-length": 10})
 			},
 			[]string{
-				"queue other-arguments.retry.1s is declared otherwise: x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 1000.",
+				"queue other-arguments.retry.1s is declared otherwise: x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 11000.",
 				"queue other-arguments.dlq is declared otherwise: x-delivery-limit is missing and must be 2147483647, x-max-length is 10 and must not be set.",
 			},
 		},
@@ -114,7 +114,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			},
 			[]string{
 				"queue missing is missing: must exist: the topology is of existing queues",
-				"queue missing.retry.1s is missing: must exist: NoProvisioning is set. Declare it durable with the arguments x-dead-letter-exchange=\"\", x-dead-letter-routing-key=missing.retry, x-dead-letter-strategy=at-least-once, x-message-ttl=1000,",
+				"queue missing.retry.1s is missing: must exist: NoProvisioning is set. Declare it durable with the arguments x-dead-letter-exchange=\"\", x-dead-letter-routing-key=missing.retry, x-dead-letter-strategy=at-least-once, x-message-ttl=11000,",
 			},
 		},
 		"long": {
