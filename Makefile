@@ -24,11 +24,11 @@ build: ## compile everything, tests too, and run nothing
 unit: ## the unit tests alone, with the race detector: no broker, seconds
 	$(GO) test -race -shuffle=on ./...
 
-test: tools ## the whole test run: unit, then integration beside real brokers that it starts and stops
-	$(SUITES) unit integration
+test: tools ## the whole test run: unit, then adapters and integration beside real brokers that it starts and stops
+	$(SUITES) unit adapters integration
 
 race: tools ## the whole test run with the race detector everywhere
-	$(SUITES) -race -timeout 30m unit integration
+	$(SUITES) -race -timeout 30m unit adapters integration
 
 lint: ## gofmt and golangci-lint over both modules
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \

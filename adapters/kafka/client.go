@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -45,7 +46,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	done := make(chan opened)
 	clientConfig := cfg.clientConfig()
 	ctx, cancel := context.WithTimeoutCause(ctx, clientConfig.Net.DialTimeout,
-		fmt.Errorf("no broker of %v answered within %s; check the addresses, TLS and SASL", cfg.Brokers, clientConfig.Net.DialTimeout))
+		fmt.Errorf("no broker of %v answered within %s; %s", cfg.Brokers, clientConfig.Net.DialTimeout, whatToCheck(clientConfig)))
 	defer cancel()
 	go func() {
 		c, err := connect(cfg, clientConfig)
@@ -68,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	client, err := sarama.NewClient(cfg.Brokers, clientConfig)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: connecting to %v: %w; check the addresses, TLS and SASL", cfg.Brokers, err)
+		return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", cfg.Brokers, err, whatToCheck(clientConfig))
 	}
 	clusterAdmin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
@@ -84,6 +85,23 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout),
 		sweepEvery: sweepEvery,
 	}, nil
+}
+
+// whatToCheck says, of what is wrong when there is no connection, what is set.
+// Many brokers hang up without a word on the wrong TLS, user or password.
+func whatToCheck(cfg *sarama.Config) string {
+	encrypted, as := "off", "off"
+	if cfg.Net.TLS.Enable {
+		encrypted = "on"
+	}
+	if cfg.Net.SASL.Enable {
+		mechanism := cfg.Net.SASL.Mechanism
+		if mechanism == "" {
+			mechanism = sarama.SASLTypePlaintext // sarama's default
+		}
+		as = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
+	}
+	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, as)
 }
 
 // disconnect closes what connect opened. There is nobody left to tell errors to.
@@ -111,11 +129,16 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 // timeout is over, writes what was handed over, and disconnects. When ctx ends
 // meanwhile, it returns ctx's error and goes on in the background; nothing is
 // lost either way. A ctx that has ended before (the one whose end began the
-// shutdown) bounds nothing: Config.DrainTimeout and SendTimeout do. A second
-// Close does nothing.
+// shutdown) bounds nothing: Config.DrainTimeout and SendTimeout together do. A
+// second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
+	var bound string // says why it ended, where the caller cannot know
 	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
+		most := c.cfg.DrainTimeout + c.cfg.SendTimeout
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), most)
+		defer cancel()
+		bound = fmt.Sprintf(" after %s (DrainTimeout and SendTimeout)", most)
 	}
 	c.mu.Lock()
 	subs, was := c.subs, c.closed
@@ -125,11 +148,16 @@ func (c *Client) Close(ctx context.Context) error {
 		return nil
 	}
 	done := make(chan struct{})
+	var left atomic.Int64 // subscribers that are not closed yet
+	left.Store(int64(len(subs)))
 	go func() {
 		defer close(done)
 		var all sync.WaitGroup
 		for _, s := range subs {
-			all.Go(func() { _ = s.Close() }) // always nil
+			all.Go(func() {
+				_ = s.Close() // always nil
+				left.Add(-1)
+			})
 		}
 		all.Wait()
 		c.disconnect()
@@ -138,7 +166,12 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("kafka: closing: %w", ctx.Err())
+		what := "the producer still waits for answers"
+		if n := left.Load(); n > 0 {
+			what = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
+		}
+		return fmt.Errorf("kafka: closing: %w%s: %s; see whether brokers %v answer. It goes on in the background, and nothing is lost: what is not acked comes back",
+			ctx.Err(), bound, what, c.cfg.Brokers)
 	}
 }
 

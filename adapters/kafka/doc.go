@@ -38,8 +38,9 @@
 // given back by deleting records below the committed offset, about every 30 s
 // (the user needs Delete on them; without it the disk is not given back and a
 // warning says so). Existing topics that cannot hold the policy are refused.
-// Delay topics of levels that the policy no longer has are found by their name
-// and read on; delete them when they are empty.
+// Delay topics of levels that the policy does not have are found by their name
+// and read, also those that members with another policy create meanwhile (a
+// deploy that is rolled back), within five minutes; delete them when they are empty.
 //
 // # Delivery guarantees
 //

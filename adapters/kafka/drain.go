@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver/delayqueue"
@@ -77,18 +76,54 @@ func (l *lane) drain(over bool) {
 // owed tells whether an entry stands below one that was handed out.
 func (l *lane) owed(e *entry) bool { return e.number < l.begun }
 
-// forget gives up what is ready and not owed.
+// forget gives up what has not begun and is not owed, wherever it stands in the
+// chain of its key: those of a delay topic are in the order in which they came
+// due, so behind one that is not owed there may be one that is.
 func (l *lane) forget() {
-	other := func(e *entry) bool { return !l.owed(e) }
-	l.ready.Delete(other)
-	l.freed = slices.DeleteFunc(l.freed, other)
-	if l.chosen != nil && !l.owed(l.chosen) {
+	clear(l.keys) // shorten says anew who is the last
+	for e := range l.flight.All {
+		l.shorten(e)
+	}
+	freed := l.freed
+	l.freed = nil
+	l.ready.Delete(l.give)
+	for _, e := range freed {
+		if !l.give(e) {
+			l.freed = append(l.freed, e)
+		}
+	}
+	if l.chosen != nil && l.give(l.chosen) {
 		l.chosen = nil
 	}
 	if l.next != nil && !l.owed(l.next) {
 		l.end(l.next, delayqueue.Abandoned)
 		l.next = nil
 	}
+}
+
+// give gives up an entry that is not owed and lets go what is, behind it.
+func (l *lane) give(e *entry) (gone bool) {
+	l.shorten(e)
+	if l.owed(e) {
+		return false
+	}
+	l.free(e)
+	return true
+}
+
+// shorten takes out of the chain behind an entry what is not owed.
+func (l *lane) shorten(e *entry) {
+	if !e.keyed {
+		return
+	}
+	for e.behind != nil {
+		if l.owed(e.behind) {
+			e = e.behind
+		} else {
+			e.behind = e.behind.behind
+		}
+	}
+	l.keys[e.key] = e
 }
 
 // dueSoon lets go what is due, of what stands below a record that was handed

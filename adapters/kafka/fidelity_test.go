@@ -21,7 +21,7 @@ import (
 )
 
 // strange are records that a map of strings cannot hold.
-func strange(topic string) []*kgo.Record {
+func strange(topic, group string) []*kgo.Record {
 	born := time.UnixMilli(1_600_000_000_123)
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	return []*kgo.Record{
@@ -34,7 +34,7 @@ func strange(topic string) []*kgo.Record {
 		}},
 		// A service that copies headers onward.
 		{Topic: topic, Partition: 3, Timestamp: born, Key: []byte("copied"), Value: []byte("v"), Headers: []kgo.RecordHeader{
-			{Key: "mine", Value: []byte("1")}, {Key: redeliver.HeaderAttempt, Value: []byte("77")}, {Key: redeliver.HeaderGroup, Value: []byte("billing")},
+			{Key: "mine", Value: []byte("1")}, {Key: redeliver.HeaderAttempt, Value: []byte("77")}, {Key: redeliver.HeaderGroup, Value: []byte(group)},
 			{Key: redeliver.HeaderDue, Value: []byte("9999-01-01T00:00:00Z")}, {Key: redeliver.HeaderReason, Value: []byte("exhausted")}, {Key: "last", Value: []byte("2")},
 		}},
 	}
@@ -59,15 +59,16 @@ func seenBy(rec *sarama.ConsumerMessage) string {
 	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), picture(rec.Key, rec.Value, hs))
 }
 
-func TestARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
-	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+func TestOnKafkaARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
+	p := onKafka(t)
+	addrs := p.addrs
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 700*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	}})
-	originals := strange("orders")
+	originals := strange(p.topic, p.group)
 	begin := time.Now()
 	put(t, addrs, originals...)
-	place := func(partition int32, offset int64) string { return fmt.Sprintf("orders/%d/%d", partition, offset) }
+	place := func(partition int32, offset int64) string { return fmt.Sprintf("%s/%d/%d", p.topic, partition, offset) }
 	want := make(map[string]*kgo.Record) // by place, which is the id of a record without a UUID
 	for _, rec := range originals {
 		want[place(rec.Partition, rec.Offset)] = rec
@@ -76,7 +77,7 @@ func TestARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 	seen := make(map[string][]string)
 	payloads := make(map[string][]message.Payload)
 	metadata := make(map[string][]message.Metadata)
-	route(t, c, "orders", func(msg *message.Message) error {
+	route(t, c, p.topic, func(msg *message.Message) error {
 		rec := kafka.RecordFromContext(msg.Context())
 		mu.Lock()
 		seen[msg.UUID] = append(seen[msg.UUID], seenBy(rec))
@@ -104,8 +105,8 @@ func TestARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 			if got != first {
 				t.Errorf("attempt %d saw\n%s, want\n%s", n+1, got, first)
 			}
-			if p := payloads[id][n]; !bytes.Equal(p, rec.Value) || (p == nil) != (rec.Value == nil) {
-				t.Errorf("attempt %d of %s got payload %q, want %q", n+1, id, p, rec.Value)
+			if got := payloads[id][n]; !bytes.Equal(got, rec.Value) || (got == nil) != (rec.Value == nil) {
+				t.Errorf("attempt %d of %s got payload %q, want %q", n+1, id, got, rec.Value)
 			}
 			if !maps.Equal(metadata[id][n], metadata[id][0]) || len(metadata[id][n]["new"]) > 0 {
 				t.Errorf("attempt %d of %s got metadata %v, the first %v", n+1, id, metadata[id][n], metadata[id][0])
@@ -118,13 +119,13 @@ func TestARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 		}
 	}
 	for topic, n := range map[string]int{
-		"orders.billing.retry.100ms": len(originals), "orders.billing.retry.300ms": 2 * len(originals), "orders.billing.dlq": len(originals),
+		p.ours("retry.100ms"): len(originals), p.ours("retry.300ms"): 2 * len(originals), p.ours("dlq"): len(originals),
 	} {
 		for _, rec := range read(t, addrs, topic, n) {
 			users, ours := block(rec.Headers)
 			id := ours[redeliver.HeaderOrigin] + "/" + ours[redeliver.HeaderOriginPartition] + "/" + ours[redeliver.HeaderOriginOffset]
 			from := want[id]
-			if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != "billing" {
+			if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != p.group {
 				t.Fatalf("a record on %s says that it is %q from %q: %s", topic, ours[redeliver.HeaderID], id, text(rec.Headers))
 			}
 			if got, was := picture(rec.Key, rec.Value, users), picture(from.Key, from.Value, from.Headers); got != was {
@@ -141,7 +142,7 @@ func TestARecordStaysWhatItWasThroughLevelsHopsAndTheDLQ(t *testing.T) {
 			}
 		}
 	}
-	for _, rec := range read(t, addrs, "orders.billing.dlq", len(originals)) {
+	for _, rec := range read(t, addrs, p.ours("dlq"), len(originals)) {
 		_, ours := block(rec.Headers)
 		if ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderError] != errDeclined.Error() || ours[redeliver.HeaderFirstFailed] == "" {
 			t.Errorf("dead-lettered as %v", ours)
@@ -176,10 +177,11 @@ func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
-	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(2), Marshaler: broken{}})
-	route(t, c, "orders", func(msg *message.Message) error {
+func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
+	p := onKafka(t)
+	addrs := p.addrs
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(2), Marshaler: broken{}})
+	route(t, c, p.topic, func(msg *message.Message) error {
 		if string(msg.Payload) != "fine" {
 			t.Errorf("the handler got %q", msg.Payload)
 		}
@@ -189,12 +191,12 @@ func TestWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testin
 	var bad []*kgo.Record
 	for _, how := range []string{"error", "panic", "nothing"} {
 		// Of one key with what comes after them.
-		bad = append(bad, &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte(how + "\x00\xff"), Headers: hs})
+		bad = append(bad, &kgo.Record{Topic: p.topic, Key: []byte("k"), Value: []byte(how + "\x00\xff"), Headers: hs})
 	}
-	put(t, addrs, append(bad, &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte("fine")})...)
+	put(t, addrs, append(bad, &kgo.Record{Topic: p.topic, Key: []byte("k"), Value: []byte("fine")})...)
 	ev.await(t, 1, is[redeliver.Committed])
 	ev.await(t, 3, is[redeliver.DeadLettered])
-	got := read(t, addrs, "orders.billing.dlq", 3)
+	got := read(t, addrs, p.ours("dlq"), 3)
 	for i, rec := range got {
 		users, ours := block(rec.Headers)
 		if ours[redeliver.HeaderReason] != "undecodable" || ours[redeliver.HeaderAttempt] != "0" || ours[redeliver.HeaderError] == "" {
@@ -207,5 +209,5 @@ func TestWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testin
 			t.Errorf("record %d of the DLQ is %s", i, picture(rec.Key, rec.Value, users))
 		}
 	}
-	eventually(t, "all four are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 4 })
+	eventually(t, "all four are committed", func() bool { return unacked(t, addrs, p.group, p.topic, 0) == 4 })
 }

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 )
@@ -12,27 +11,51 @@ import (
 // broker. Their retention is endless, so nobody else does it.
 const sweepEvery = 30 * time.Second
 
-// owned are the partitions of waiting topics that this reader has at present.
+// lookEvery so many sweeps, and at the first after a rebalance, other policies'
+// levels are looked for: that takes a list of all topics of the cluster.
+const lookEvery = 10
+
+// owned are the partitions of waiting topics that this reader has at present,
+// and how far each is settled.
 type owned struct {
 	mu         sync.Mutex
-	partitions map[string]map[int32]struct{}
+	partitions map[string]map[int32]*settled
 }
 
-// own notes that a lane reads a partition; the returned function takes it back.
+type settled struct {
+	mark  int64 // below it everything is, as its own lane knows
+	swept int64 // below it everything was given back
+}
+
+// begin notes where a partition is read from: below that the group is done.
+func (o *owned) begin(topic string, partition int32, from int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.partitions == nil {
+		o.partitions = make(map[string]map[int32]*settled)
+	}
+	if o.partitions[topic] == nil {
+		o.partitions[topic] = make(map[int32]*settled)
+	}
+	o.partitions[topic][partition] = &settled{mark: from}
+}
+
+// mark notes how far a partition may be committed.
+func (o *owned) mark(topic string, partition int32, offset int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.partitions[topic][partition]; s != nil {
+		s.mark = offset
+	}
+}
+
+// own is called by the lane that reads a partition; the returned function, at
+// its end, takes back what begin noted.
 func (r *reader) own(topic string, partition int32) (release func()) {
 	if _, ours := r.levels[topic]; !ours {
 		return func() {}
 	}
 	o := &r.owned
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.partitions == nil {
-		o.partitions = make(map[string]map[int32]struct{})
-	}
-	if o.partitions[topic] == nil {
-		o.partitions[topic] = make(map[int32]struct{})
-	}
-	o.partitions[topic][partition] = struct{}{}
 	return func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -45,32 +68,60 @@ func (o *owned) list() map[string][]int32 {
 	defer o.mu.Unlock()
 	all := make(map[string][]int32, len(o.partitions))
 	for topic, set := range o.partitions {
-		for p := range maps.Keys(set) {
+		for p := range set {
 			all[topic] = append(all[topic], p)
 		}
 	}
 	return all
 }
 
-// startJanitor deletes, now and then, the records below the committed offsets
-// of our waiting topics. The returned function ends it.
+// below is up to where a partition's records may be deleted now; ok is false
+// when there is nothing new. What the group has committed may be from another
+// life of the topic, one that was deleted and made anew: the lane's mark is not.
+// What is only marked might be read again.
+func (o *owned) below(topic string, partition int32, committed int64) (offset int64, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.partitions[topic][partition]
+	if s == nil {
+		return 0, false
+	}
+	offset = min(committed, s.mark)
+	return offset, offset > s.swept
+}
+
+func (o *owned) swept(topic string, below map[int32]int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for p, offset := range below {
+		if s := o.partitions[topic][p]; s != nil {
+			s.swept = offset
+		}
+	}
+}
+
+// startJanitor looks, now and then, for levels of other policies, and deletes
+// the records of our waiting topics that are settled. The returned function
+// ends it.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		swept := make(map[string]map[int32]int64)
 		var told bool
 		ticker := time.NewTicker(r.client.sweepEvery)
 		defer ticker.Stop()
-		for {
+		for n := 1; ; n++ {
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
 				return
 			}
+			if r.old.rebalanced.Swap(false) || n%lookEvery == 0 {
+				r.look()
+			}
 			// A cluster that does not let us delete keeps the records: that
 			// costs disk, not messages, and is said once, until it works again.
-			err := r.sweep(swept)
+			err := r.sweep()
 			if err != nil && !told {
 				r.tell("settled records are not given back", "grant Delete on the delay topics", err)
 			}
@@ -83,9 +134,9 @@ func (r *reader) startJanitor() (stop func()) {
 	}
 }
 
-// sweep deletes below what the group has committed, as the broker knows it: what
-// is only marked might be read again.
-func (r *reader) sweep(swept map[string]map[int32]int64) error {
+// sweep deletes what is settled and committed, as the broker knows it. A topic
+// that cannot be swept does not keep the others from it.
+func (r *reader) sweep() error {
 	partitions := r.owned.list()
 	if len(partitions) == 0 {
 		return nil
@@ -97,13 +148,11 @@ func (r *reader) sweep(swept map[string]map[int32]int64) error {
 	var errs []error
 	for topic, ps := range partitions {
 		below := make(map[int32]int64)
-		if swept[topic] == nil {
-			swept[topic] = make(map[int32]int64)
-		}
 		for _, p := range ps {
-			block := committed.GetBlock(topic, p)
-			if block != nil && block.Offset > swept[topic][p] {
-				below[p] = block.Offset
+			if block := committed.GetBlock(topic, p); block != nil {
+				if offset, ok := r.owned.below(topic, p, block.Offset); ok {
+					below[p] = offset
+				}
 			}
 		}
 		if len(below) == 0 {
@@ -113,7 +162,7 @@ func (r *reader) sweep(swept map[string]map[int32]int64) error {
 			errs = append(errs, err)
 			continue
 		}
-		maps.Copy(swept[topic], below)
+		r.owned.swept(topic, below)
 	}
 	return errors.Join(errs...)
 }

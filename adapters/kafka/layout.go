@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -121,14 +120,7 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	}
 	add(cfg.Names.retry(l.origin, l.group), retryTopic, 0, false)
 	add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
-	var old []time.Duration
-	for name := range there {
-		if level, ok := cfg.Names.level(l.origin, l.group, name); ok && !slices.Contains(l.ladder, level) {
-			old = append(old, level)
-		}
-	}
-	slices.SortFunc(old, cmp.Compare)
-	for _, level := range old {
+	for _, level := range l.oldLevels(cfg.Names, there) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
 	}
 }

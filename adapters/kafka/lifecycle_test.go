@@ -92,16 +92,17 @@ func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
 	eventually(t, "the message's context ends", func() bool { return msg.Context().Err() != nil })
 }
 
-func TestSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
-	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
+	p := onKafka(t)
+	addrs := p.addrs
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)})
 	kafka.SweepEvery(c, 100*time.Millisecond)
-	route(t, c, "orders", failFirst(0))
-	recs, ids := orders("orders", 50)
+	route(t, c, p.topic, failFirst(0))
+	recs, ids := orders(p.topic, 50)
 	write(t, addrs, recs...)
 	ev.awaitEnds(t, ids...)
 	adm := kadm.NewClient(independent(t, addrs))
-	const topic = "orders.billing.retry.100ms"
+	topic := p.ours("retry.100ms")
 	eventually(t, "the delay topic is empty", func() bool {
 		starts, err1 := adm.ListStartOffsets(t.Context(), topic)
 		ends, err2 := adm.ListEndOffsets(t.Context(), topic)
@@ -116,7 +117,7 @@ func TestSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
 		})
 		return empty && n == 50
 	})
-	starts, err := adm.ListStartOffsets(t.Context(), "orders")
+	starts, err := adm.ListStartOffsets(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
 	}

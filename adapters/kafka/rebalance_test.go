@@ -67,19 +67,20 @@ func (s *sequence) done() int {
 	return s.total
 }
 
-func TestMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
+func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 	const keys, each = 1000, 12
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addrs := fake(t, "orders").ListenAddrs()
+			p := onKafka(t)
+			addrs := p.addrs
 			seq := newSequence()
 			join := func(member string) (*kafka.Client, *events) {
-				cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: sarama.NewConfig()}
+				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig()}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
-				route(t, c, "orders", func(msg *message.Message) error {
+				route(t, c, p.topic, func(msg *message.Message) error {
 					seq.handle(member, msg, func() { <-time.After(time.Millisecond) })
 					return nil
 				})
@@ -93,7 +94,7 @@ func TestMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 				cl := independent(t, addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 				for n := range each {
 					for k := range keys {
-						cl.Produce(context.Background(), &kgo.Record{Topic: "orders", Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(n+1))}, nil)
+						cl.Produce(context.Background(), &kgo.Record{Topic: p.topic, Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(n+1))}, nil)
 					}
 					if err := cl.Flush(context.Background()); err != nil {
 						t.Error(err)
@@ -127,20 +128,21 @@ func TestMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 	}
 }
 
-func TestMembersThatComeAndGoLoseNoRetry(t *testing.T) {
+func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addrs := fake(t, "orders").ListenAddrs()
-			recs, ids := orders("orders", 1500)
+			p := onKafka(t)
+			addrs := p.addrs
+			recs, ids := orders(p.topic, 1500)
 			open1 := func() (*kafka.Client, *events) {
-				cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 				}, Sarama: sarama.NewConfig()}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
-				route(t, c, "orders", func(msg *message.Message) error {
+				route(t, c, p.topic, func(msg *message.Message) error {
 					if st, _ := redeliver.FromContext(msg.Context()); st.Attempts < 2 {
 						return errDeclined
 					}
@@ -190,19 +192,20 @@ func TestMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForHandlersInFlight(t *testing.T) {
-	addrs := fake(t, "orders").ListenAddrs()
-	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)}
+func TestOnKafkaCloseWaitsForHandlersInFlight(t *testing.T) {
+	p := onKafka(t)
+	addrs := p.addrs
+	cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)}
 	c, _ := open(t, cfg)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var left atomic.Bool
-	route(t, c, "orders", func(msg *message.Message) error {
+	route(t, c, p.topic, func(msg *message.Message) error {
 		close(entered)
 		<-leave
 		left.Store(true)
 		return msg.Context().Err()
 	})
-	put(t, addrs, order("orders", "a"))
+	put(t, addrs, order(p.topic, "a"))
 	<-entered
 	time.AfterFunc(300*time.Millisecond, func() { close(leave) })
 	if err := c.Close(t.Context()); err != nil {
@@ -211,22 +214,23 @@ func TestCloseWaitsForHandlersInFlight(t *testing.T) {
 	if !left.Load() {
 		t.Error("Close returned before the handler")
 	}
-	if off := unacked(t, addrs, "billing", "orders", 0); off != 1 {
+	if off := unacked(t, addrs, p.group, p.topic, 0); off != 1 {
 		t.Errorf("committed up to %d, want 1: the handler had finished", off)
 	}
 }
 
-func TestWhatOutlivesTheDrainTimeoutComesBackUncounted(t *testing.T) {
-	addrs := fake(t, "orders").ListenAddrs()
-	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
+func TestOnKafkaWhatOutlivesTheDrainTimeoutComesBackUncounted(t *testing.T) {
+	p := onKafka(t)
+	addrs := p.addrs
+	cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
 	c, before := open(t, cfg)
 	entered := make(chan struct{})
-	route(t, c, "orders", func(msg *message.Message) error {
+	route(t, c, p.topic, func(msg *message.Message) error {
 		close(entered)
 		<-msg.Context().Done()
 		return msg.Context().Err()
 	})
-	put(t, addrs, order("orders", "a"))
+	put(t, addrs, order(p.topic, "a"))
 	<-entered
 	begin := time.Now()
 	if err := c.Close(t.Context()); err != nil {
@@ -239,11 +243,11 @@ func TestWhatOutlivesTheDrainTimeoutComesBackUncounted(t *testing.T) {
 	if n := len(all[redeliver.RetryScheduled](before)) + len(all[redeliver.DeadLettered](before)); n > 0 {
 		t.Errorf("the attempt that the shutdown cut short was counted")
 	}
-	if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
+	if off := unacked(t, addrs, p.group, p.topic, 0); off != 0 {
 		t.Errorf("offset %d is committed", off)
 	}
 	c2, ev := open(t, cfg)
-	route(t, c2, "orders", func(*message.Message) error { return nil })
+	route(t, c2, p.topic, func(*message.Message) error { return nil })
 	ev.awaitEnds(t, "a")
 	if a := all[redeliver.Attempted](ev); len(a) != 1 || a[0].State.Attempt() != 1 {
 		t.Errorf("came back as %+v, want attempt 1", a)

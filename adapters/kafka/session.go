@@ -26,6 +26,7 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 			return err
 		}
 	}
+	r.old.rebalanced.Store(true)
 	r.joined(claimsText(sess.Claims()))
 	return nil
 }
@@ -49,7 +50,8 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 			return nil
 		}
 	}
-	if claim.InitialOffset() == sarama.OffsetOldest {
+	from := claim.InitialOffset()
+	if from == sarama.OffsetOldest {
 		// There is no valid offset. One that lies behind the end, of a log that
 		// was cut, must not stay: it would pass for a commit of what is read now.
 		oldest, err := r.client.admin.client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
@@ -57,12 +59,29 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
 		}
 		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
+		from = oldest
+	}
+	if _, waits := r.levels[claim.Topic()]; waits {
+		r.owned.begin(claim.Topic(), claim.Partition(), from)
+		sess = marker{sess, &r.owned}
 	}
 	l := newLane(r, sess, claim)
 	// Paused partitions stay paused across sessions.
 	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})
 	l.run()
 	return nil
+}
+
+// marker tells the janitor how far a lane has come.
+type marker struct {
+	sarama.ConsumerGroupSession
+	owned *owned
+}
+
+// MarkOffset implements [sarama.ConsumerGroupSession].
+func (m marker) MarkOffset(topic string, partition int32, offset int64, metadata string) {
+	m.ConsumerGroupSession.MarkOffset(topic, partition, offset, metadata)
+	m.owned.mark(topic, partition, offset)
 }
 
 func (r *reader) startsAtNewest() bool {

@@ -104,8 +104,9 @@ type reader struct {
 	sub    *delayqueue.Subscription
 	fwd    *forwarder
 	out    chan *message.Message
-	values context.Context // the Subscribe context's values, never its end
-	levels map[string]waitLevel
+	values context.Context      // the Subscribe context's values, never its end
+	levels map[string]waitLevel // of the session
+	old    oldLevels
 	owned  owned
 	jitter time.Duration // the most that the policy's backoff adds to a delay
 	wait   time.Duration // how long a fetch may wait for records
@@ -130,7 +131,6 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		out:       make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		first:     make(chan struct{}, c.cfg.MaxInFlight),
 		retries:   make(chan struct{}, c.cfg.MaxRetriesInFlight),
-		levels:    make(map[string]waitLevel),
 		connected: true,
 		sub: &delayqueue.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
@@ -140,8 +140,8 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	_, r.jitter, _ = l.policy.Delays()
 	r.wait = c.cfg.consumerConfig(l.origin).Consumer.MaxWaitTime
 	for _, t := range l.topics {
-		if t.waits() {
-			r.levels[t.name] = waitLevel{t.level, l.ladder.Above(t.level)}
+		if t.old {
+			r.old.now = append(r.old.now, t.level)
 		}
 	}
 	return r
@@ -168,15 +168,17 @@ func (r *reader) run(ctx context.Context) {
 	}()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
-	topics := r.layout.subscribed()
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := r.group.Consume(ctx, topics, &session{reader: r})
+		err := r.consume(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			r.disconnected(err)
+			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+				r.look() // an old level was deleted: with it nobody can join
+			}
 		}
 		if time.Since(began) > time.Second {
 			pause.Reset()

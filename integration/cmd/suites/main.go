@@ -1,10 +1,11 @@
 // Command suites runs the tests and tells how they went: the output of go test, then a table with the seconds and
 // verdict of every package.
 //
-//	suites [-race] [-run REGEXP] [-timeout D] unit|integration...
+//	suites [-race] [-run REGEXP] [-timeout D] unit|adapters|integration...
 //
-// unit is the root module, which needs no broker; integration is every package of integration/, beside the brokers
-// that withbrokers starts. It is run from the repository's root. It fails when a test fails, when a suite has no tests
+// unit is the root module, which needs no broker; adapters is those of its tests that take a real broker in the place
+// of the one in the process; integration is every package of integration/. Both run beside the brokers that withbrokers
+// starts. It is run from the repository's root. It fails when a test fails, when a suite has no tests
 // at all, and when a test is skipped without saying why.
 package main
 
@@ -44,7 +45,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	o.names = flags.Args()
 	if len(o.names) == 0 {
-		fmt.Fprintln(stderr, "suites: name at least one suite: unit, integration")
+		fmt.Fprintln(stderr, "suites: name at least one suite: unit, adapters, integration")
 		return 2
 	}
 
@@ -76,30 +77,43 @@ func run(args []string, stdout, stderr io.Writer) int {
 // RequireRabbitMQ4 give. A broker for a new suite is added here.
 var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4"}
 
+// onKafka are the tests of adapters/kafka that run on the Kafka that REDELIVER_TEST_KAFKA names, too.
+const onKafka = "^TestOnKafka"
+
 // command returns what runs a suite.
 func (o options) command(name string) ([]string, error) {
 	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-timeout=" + o.timeout.String()}
 	if o.race || name == "unit" {
 		argv = append(argv, "-race")
 	}
-	if o.run != "" {
-		argv = append(argv, "-run", o.run)
+	run := o.run
+	if run == "" && name == "adapters" {
+		run = onKafka
+	}
+	if run != "" {
+		argv = append(argv, "-run", run)
 	}
 	switch name {
 	case "unit":
 		return append(argv, "./..."), nil
+	case "adapters":
+		return beside([]string{"--kafka"}, append(argv, "./adapters/kafka"))
 	case "integration":
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("finding withbrokers, which make builds beside this program: %w", err)
-		}
-		with := []string{filepath.Join(filepath.Dir(self), "withbrokers")}
-		with = append(append(with, shared...), "--")
 		// One package at a time: several of them measure time or kill processes.
-		return append(append(with, argv...), "-p=1", "./integration/..."), nil
+		return beside(shared, append(argv, "-p=1", "./integration/..."))
 	default:
-		return nil, fmt.Errorf("there is no suite %q; there are unit and integration", name)
+		return nil, fmt.Errorf("there is no suite %q; there are unit, adapters and integration", name)
 	}
+}
+
+// beside has argv run beside real brokers.
+func beside(brokers, argv []string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding withbrokers, which make builds beside this program: %w", err)
+	}
+	with := []string{filepath.Join(filepath.Dir(self), "withbrokers")}
+	return append(append(append(with, brokers...), "--"), argv...), nil
 }
 
 // runSuite runs argv, shows its output in go test's normal form and returns what it counted.

@@ -73,6 +73,20 @@ func goTest(t *testing.T, tests string, s *suite) error {
 	return err
 }
 
+// What the tests of an adapter need for a real broker is in the command, or they would run on the one in the process.
+func TestAdaptersRunBesideTheirBroker(t *testing.T) {
+	argv, err := options{}.command("adapters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(argv, " ")
+	for _, want := range []string{"withbrokers --kafka -- go test ", " -run " + onKafka + " ./adapters/kafka"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+}
+
 func TestWrongCalls(t *testing.T) {
 	for _, args := range [][]string{{}, {"no-such-suite"}, {"-no-such-flag"}} {
 		var out, errs bytes.Buffer

@@ -1,0 +1,80 @@
+package kafka_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// A deploy that is rolled back: the members of the older policy run on, and what
+// the newer one left on levels of its own waited for their next start. Those
+// levels may be deleted again, too.
+func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *testing.T) {
+	for name, strategy := range strategies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := onKafka(t)
+			addrs := p.addrs
+			join := func() (*kafka.Client, *events) {
+				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig()}
+				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+				c, ev := open(t, cfg)
+				kafka.SweepEvery(c, 50*time.Millisecond)
+				route(t, c, p.topic, failFirst(0))
+				ev.joined(t, 1)
+				return c, ev
+			}
+			_, ev := join()
+			topic := p.ours("retry.300ms")
+			newer, _ := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{Levels: []time.Duration{300 * time.Millisecond}}})
+			if err := newer.Subscriber().SubscribeInitialize(p.topic); err != nil {
+				t.Fatal(err)
+			}
+			due := time.Now().Add(300 * time.Millisecond)
+			var ids []string
+			for i := range 20 {
+				id := fmt.Sprint("left ", i)
+				ids = append(ids, id)
+				put(t, addrs, ours(topic, id, redeliver.State{
+					ID: id, Group: p.group, Origin: p.topic, Attempts: 1, Due: due, Policy: "the newer one",
+					Source: redeliver.Source{Known: true, Partition: 0, Offset: int64(i)},
+				}))
+			}
+			ev.awaitEnds(t, ids...)
+			ev.noFindings(t)
+			for _, a := range all[redeliver.Attempted](ev) {
+				if a.Start.Before(due.Truncate(time.Millisecond)) {
+					t.Errorf("%s ran %s early", a.State.ID, due.Sub(a.Start))
+				}
+			}
+			// Nobody can join a group with a topic that is gone.
+			if _, err := kadm.NewClient(independent(t, addrs)).DeleteTopics(t.Context(), topic); err != nil {
+				t.Fatal(err)
+			}
+			_, ev2 := join()
+			recs, more := orders(p.topic, 40)
+			write(t, addrs, recs...)
+			eventually(t, "both members together handle what comes after", func() bool {
+				done := make(map[string]bool)
+				for _, ev := range []*events{ev, ev2} {
+					for _, c := range all[redeliver.Committed](ev) {
+						done[c.State.ID] = true
+					}
+				}
+				for _, id := range more {
+					if !done[id] {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}

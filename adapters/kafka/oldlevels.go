@@ -1,0 +1,89 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// oldLevels are the levels of other policies that a reader reads beside its own.
+// They come and go while it runs: a deploy that is rolled back leaves levels that
+// only the newer members knew, and levels that are empty are deleted.
+type oldLevels struct {
+	mu         sync.Mutex
+	now        []time.Duration
+	again      context.CancelFunc // ends the session, so that the next one reads what is there now
+	rebalanced atomic.Bool        // since the last look: those who came or went may have another policy
+}
+
+// oldLevels finds the levels that stand beside the ladder's, ascending.
+func (l *layout) oldLevels(names Names, there map[string]*sarama.TopicMetadata) []time.Duration {
+	var old []time.Duration
+	for name := range there {
+		if level, ok := names.level(l.origin, l.group, name); ok && !slices.Contains(l.ladder, level) {
+			old = append(old, level)
+		}
+	}
+	slices.SortFunc(old, cmp.Compare)
+	return old
+}
+
+// look has the reader join the group anew when the old levels are not those that
+// it reads. A cluster that does not answer changes nothing.
+func (r *reader) look() {
+	there, err := r.client.admin.topics()
+	if err != nil || there[r.layout.origin] == nil { // or that does not know all of them yet
+		return
+	}
+	found := r.layout.oldLevels(r.client.cfg.Names, there)
+	o := &r.old
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Equal(found, o.now) {
+		return
+	}
+	o.now = found
+	if o.again != nil {
+		o.again()
+	}
+}
+
+// consume takes part in the group for one session.
+func (r *reader) consume(ctx context.Context) error {
+	ctx, again := context.WithCancel(ctx)
+	defer again()
+	err := r.group.Consume(ctx, r.topics(again), &session{reader: r})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // it was to join anew while it joined
+	}
+	return err
+}
+
+// topics says what the next session reads. No lane runs while it is called.
+func (r *reader) topics(again context.CancelFunc) []string {
+	r.old.mu.Lock()
+	old := r.old.now
+	r.old.again = again
+	r.old.mu.Unlock()
+	names := []string{r.layout.origin}
+	r.levels = make(map[string]waitLevel)
+	add := func(name string, level time.Duration) {
+		names = append(names, name)
+		r.levels[name] = waitLevel{level, r.layout.ladder.Above(level)}
+	}
+	for _, t := range r.layout.topics {
+		if t.waits() && !t.old {
+			add(t.name, t.level)
+		}
+	}
+	for _, level := range old {
+		add(r.client.cfg.Names.delay(r.layout.origin, r.layout.group, level), level)
+	}
+	return names
+}

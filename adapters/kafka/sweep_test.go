@@ -1,0 +1,75 @@
+package kafka
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// deleter is a cluster that knows of one commit for all partitions.
+type deleter struct {
+	sarama.ClusterAdmin
+	committed int64
+	refuses   string // topic
+	deleted   map[string]int64
+}
+
+func (d *deleter) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+	res := &sarama.OffsetFetchResponse{}
+	for topic, partitions := range of {
+		for _, p := range partitions {
+			res.AddBlock(topic, p, &sarama.OffsetFetchResponseBlock{Offset: d.committed})
+		}
+	}
+	return res, nil
+}
+
+func (d *deleter) DeleteRecords(topic string, below map[int32]int64) error {
+	if topic == d.refuses {
+		return errors.New("not authorized")
+	}
+	for _, offset := range below {
+		d.deleted[topic] = offset
+	}
+	return nil
+}
+
+func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
+	t.Helper()
+	d.deleted = make(map[string]int64)
+	if err := r.sweep(); (err != nil) != (d.refuses != "") {
+		t.Errorf("sweeping: %v", err)
+	}
+	if !maps.Equal(d.deleted, want) {
+		t.Errorf("deleted below %v, want %v", d.deleted, want)
+	}
+}
+
+// What the group has committed may be from another life of the topic: one that
+// was deleted and made anew has records below it that nobody has read yet.
+func TestSweepStaysBelowWhatItsOwnLaneHasMarked(t *testing.T) {
+	d := &deleter{committed: 100}
+	r := &reader{
+		client: &Client{admin: admin{sarama: d}}, layout: &layout{group: "billing"}, sub: &delayqueue.Subscription{},
+		levels: map[string]waitLevel{"1s": {}, "2s": {}},
+	}
+	r.owned.begin("1s", 0, 3)
+	r.owned.begin("2s", 0, 3)
+	release := r.own("1s", 0)
+	defer r.own("2s", 0)()
+	d.expect(t, r, map[string]int64{"1s": 3, "2s": 3})
+	d.expect(t, r, map[string]int64{}) // once is enough
+	r.owned.mark("1s", 0, 42)
+	r.owned.mark("2s", 0, 142)
+	d.refuses = "1s" // and the other one gets what is its due
+	d.expect(t, r, map[string]int64{"2s": 100})
+	d.refuses = ""
+	d.expect(t, r, map[string]int64{"1s": 42})
+	r.owned.mark("1s", 0, 43)
+	release()
+	d.expect(t, r, map[string]int64{}) // not ours any more
+}
