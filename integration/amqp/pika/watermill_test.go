@@ -1,0 +1,128 @@
+package pika_test
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wamqp "github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+// run is what a handler saw of a message.
+type run struct {
+	uuid, id, payload, exchange, key string
+	metadata                         message.Metadata
+	attempt                          int
+}
+
+// What watermill-amqp publishes is read here, at every attempt the same, and
+// what is published here is read by watermill-amqp, on queues and exchanges that
+// either has declared.
+func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
+	for name, setUp := range map[string]func(url, topic string) (wamqp.Config, amqp.Topology){
+		"queue": func(url, _ string) (wamqp.Config, amqp.Topology) {
+			return wamqp.NewDurableQueueConfig(url), amqp.Queue()
+		},
+		"pubsub": func(url, _ string) (wamqp.Config, amqp.Topology) {
+			return wamqp.NewDurablePubSubConfig(url, wamqp.GenerateQueueNameTopicNameWithSuffix("group")), amqp.PubSub("group")
+		},
+		"topic": func(url, topic string) (wamqp.Config, amqp.Topology) {
+			return wamqp.NewDurableTopicConfig(url, topic+".exchange", topic+".queue"), amqp.TopicExchange(topic+".exchange", topic+".queue")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, b *bench) {
+				theirs, topology := setUp(b.rabbit.URL(), b.queue)
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				sub, err := wamqp.NewSubscriber(theirs, watermill.NopLogger{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer sub.Close()
+				if err := sub.SubscribeInitialize(b.queue); err != nil {
+					t.Fatal(err)
+				}
+				pub, err := wamqp.NewPublisher(theirs, watermill.NopLogger{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer pub.Close()
+				metadata := message.Metadata{"correlation_id": "c-1", "gruß": "é\n", "empty": ""}
+
+				got := make(chan run, 10)
+				b.handler = func(msg *message.Message) error {
+					st, _ := redeliver.FromContext(msg.Context())
+					d := amqp.DeliveryFromContext(msg.Context())
+					got <- run{msg.UUID, st.ID, string(msg.Payload), d.Exchange, d.RoutingKey, maps.Clone(msg.Metadata), st.Attempt()}
+					return errDeclined
+				}
+				cfg := b.config(policy)
+				cfg.Topology = topology
+				stop := b.start(cfg)
+				out := message.NewMessage(watermill.NewUUID(), []byte("payload"))
+				out.Metadata = maps.Clone(metadata)
+				if err := pub.Publish(b.queue, out); err != nil {
+					t.Fatal(err)
+				}
+				want := run{out.UUID, out.UUID, "payload", theirs.Exchange.GenerateName(b.queue), theirs.Publish.GenerateRoutingKey(b.queue), metadata, 0}
+				for want.attempt = 1; want.attempt <= 3; want.attempt++ {
+					if r := within(t, got); !reflect.DeepEqual(r, want) {
+						t.Errorf("of watermill-amqp's: %+v, want %+v", r, want)
+					}
+				}
+				// Ours goes the same way.
+				if err := b.client.Publisher().Publish(b.queue, out.Copy()); err != nil {
+					t.Fatal(err)
+				}
+				want.attempt = 1
+				if r := within(t, got); !reflect.DeepEqual(r, want) {
+					t.Errorf("of ours: %+v, want %+v", r, want)
+				}
+				b.peer.take(t, theirs.Queue.GenerateName(b.queue)+".dlq", 2)
+				stop() // it would compete for what is published next
+
+				again, err := amqp.Open(ctx, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer again.Close(ctx)
+				back := message.NewMessage(watermill.NewUUID(), []byte("answer"))
+				back.Metadata = maps.Clone(metadata)
+				if err := again.Publisher().Publish(b.queue, back); err != nil {
+					t.Fatal(err)
+				}
+				in, err := sub.Subscribe(ctx, b.queue)
+				if err != nil {
+					t.Fatal(err)
+				}
+				msg := within(t, in)
+				msg.Ack()
+				if msg.UUID != back.UUID || string(msg.Payload) != "answer" || !maps.Equal(msg.Metadata, metadata) {
+					t.Errorf("watermill-amqp got %s %q %v", msg.UUID, msg.Payload, msg.Metadata)
+				}
+			})
+		})
+	}
+}
+
+func within[T any](t *testing.T, in <-chan T) T {
+	t.Helper()
+	select {
+	case v, ok := <-in:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+	}
+	panic("unreachable")
+}

@@ -1,0 +1,251 @@
+package pika_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// onBoth runs a test on each RabbitMQ, with a queue of its own.
+func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	t.Parallel()
+	for version, broker := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			r := broker(t)
+			test(t, &bench{T: t, version: version, rabbit: r, queue: unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
+		})
+	}
+}
+
+func unique(name string) string { return name + "-" + watermill.NewShortUUID() }
+
+// channel is for what a test does without pika.
+func channel(t *testing.T, url string) *amqp091.Channel {
+	t.Helper()
+	conn, err := amqp091.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// bench is one test's broker, queue and clients.
+type bench struct {
+	*testing.T
+	version string // RabbitMQ's, the first number
+	rabbit  *brokers.Rabbit
+	queue   string
+	peer    *peer
+	ch      *amqp091.Channel
+
+	mu      sync.Mutex
+	events  []redeliver.Event
+	dials   atomic.Int32
+	handler message.NoPublishHandlerFunc // called before the attempt fails
+	client  *amqp.Client
+	blind   bool // the handler copies nothing: a copy has more headers than its original
+}
+
+// policy waits on one level, and then with a hop and a hold.
+var policy = redeliver.Policy{
+	MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
+	Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
+}
+
+// config is what a worker of this test has.
+func (b *bench) config(p redeliver.Policy) amqp.Config {
+	cfg := amqp.Config{URLs: []string{b.rabbit.URL()}, Policy: p, Sink: redeliver.SinkFunc(b.event), DrainTimeout: 10 * time.Millisecond}
+	cfg.AMQP.Dial = func(network, addr string) (net.Conn, error) {
+		b.dials.Add(1)
+		return amqp091.DefaultDial(10*time.Second)(network, addr)
+	}
+	return cfg
+}
+
+func (b *bench) event(e redeliver.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+var errDeclined = errors.New("declined")
+
+// start runs a worker whose handler copies what it sees to the queue ".seen" and
+// fails. It returns the end of it.
+func (b *bench) start(cfg amqp.Config) (stop func()) {
+	b.Helper()
+	b.declare(b.queue+".seen", nil)
+	client, err := amqp.Open(context.Background(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.client = client
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	seen := channel(b.T, b.rabbit.URL())
+	router.AddConsumerHandler("fail", b.queue, client.Subscriber(), func(msg *message.Message) error {
+		if !b.blind {
+			if err := b.copy(seen, msg); err != nil {
+				b.Errorf("copying what the handler sees: %v", err)
+			}
+		}
+		if b.handler != nil {
+			return b.handler(msg)
+		}
+		return errDeclined
+	})
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := router.Run(context.Background()); err != nil {
+			b.Errorf("the router: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		_ = router.Close() // a handler that is cut off says nothing about the message
+		if err := client.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+		done.Wait()
+	})
+	b.Cleanup(stop)
+	select {
+	case <-router.Running():
+	case <-time.After(patience):
+		b.Fatal("the router does not run")
+	}
+	return stop
+}
+
+// copy publishes what the handler sees. What the broker would act upon is
+// written into headers.
+func (b *bench) copy(ch *amqp091.Channel, msg *message.Message) error {
+	d := amqp.DeliveryFromContext(msg.Context())
+	st, _ := redeliver.FromContext(msg.Context())
+	h := amqp091.Table{
+		"seen-attempt": strconv.Itoa(st.Attempt()), "seen-id": st.ID, "seen-uuid": msg.UUID, "seen-exchange": d.Exchange, "seen-key": d.RoutingKey,
+		"seen-body": bytes.Equal(msg.Payload, d.Body),
+	}
+	for name, v := range d.Headers {
+		switch name {
+		case "CC", "BCC", "x-death": // RabbitMQ 3 would look at it
+			h["seen-"+name] = v
+		default:
+			h[name] = v
+		}
+	}
+	if d.Expiration != "" {
+		h["seen-expiration"] = d.Expiration
+	}
+	if d.UserId != "" {
+		h["seen-user_id"] = d.UserId
+	}
+	confirm, err := ch.PublishWithDeferredConfirm("", b.queue+".seen", true, false, amqp091.Publishing{
+		Headers: h, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
+		CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId, Body: d.Body,
+	})
+	if err != nil {
+		return err
+	}
+	if !confirm.Wait() {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+func (b *bench) declare(queue string, args amqp091.Table) {
+	b.Helper()
+	if _, err := b.ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// calm fails the test where a connection was lost or a write failed.
+func (b *bench) calm() {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		switch e := e.(type) {
+		case redeliver.SubscriptionChanged:
+			if e.Change != "consuming" {
+				b.Errorf("the subscription is %s: %s %v", e.Change, e.Detail, e.Err)
+			}
+		case redeliver.PublishFailed:
+			b.Errorf("writing %s to %s failed: %v", e.State.ID, e.Where, e.Err)
+		}
+	}
+	if n := b.dials.Load(); n != 2 {
+		b.Errorf("the client dialled %d times, want 2", n)
+	}
+}
+
+// ignored are the headers that were reported as not believed.
+func (b *bench) ignored() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := make(map[string]int)
+	for _, e := range b.events {
+		if e, ok := e.(redeliver.HeadersIgnored); ok {
+			for _, f := range e.Findings {
+				found[f.Header]++
+			}
+		}
+	}
+	return found
+}
+
+// user makes a user of the broker who may do everything in the virtual host.
+func (b *bench) user(name string) {
+	b.Helper()
+	b.put("/api/users/"+name, `{"password":"`+name+`","tags":""}`)
+	b.put("/api/permissions/%2F/"+name, `{"configure":".*","write":".*","read":".*"}`)
+	b.Cleanup(func() { b.ask(http.MethodDelete, "/api/users/"+name, "") })
+}
+
+func (b *bench) put(path, body string) { b.ask(http.MethodPut, path, body) }
+
+func (b *bench) ask(method, path, body string) {
+	b.Helper()
+	req, err := http.NewRequest(method, b.rabbit.Management()+path, strings.NewReader(body))
+	if err != nil {
+		b.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 300 {
+		b.Fatalf("%s %s: %s", method, path, res.Status)
+	}
+}
