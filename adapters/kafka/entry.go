@@ -20,9 +20,10 @@ type entry struct {
 	number uint64 // in the tracker
 	key    uint64
 	keyed  bool
-	behind *entry // the next of the same key
-	then   then   // what to do when its time has come
-	last   then   // what to do when it is due: then, unless that is toLevel
+	behind *entry   // the next of the same key
+	then   then     // what to do when its time has come
+	last   then     // what to do when it is due: then, unless that is toLevel
+	unsure *confirm // a write of it that nobody has answered
 
 	state *redeliver.State     // what it brought from a topic that we write
 	d     *delayqueue.Delivery // made when it leaves for the handler

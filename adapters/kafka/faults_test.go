@@ -206,3 +206,44 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A try that has no answer within SendTimeout may still succeed, and a second one
+// beside it would be a second copy, which climbs the ladder on its own.
+func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
+	for topic, taken := range map[string]func(redeliver.Event) bool{
+		"orders.billing.retry.100ms": is[redeliver.RetryScheduled], "orders.billing.dlq": is[redeliver.DeadLettered],
+	} {
+		t.Run(topic, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, "orders")
+			addrs := cluster.ListenAddrs()
+			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), SendTimeout: 100 * time.Millisecond})
+			if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
+				t.Fatal(err)
+			}
+			answer := make(chan struct{})
+			cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				if produce, ok := req.(*kmsg.ProduceRequest); ok && produce.Topics[0].Topic == topic {
+					cluster.SleepControl(func() { <-answer })
+				} else {
+					cluster.KeepControl()
+				}
+				return nil, nil, false
+			})
+			route(t, cl, "orders", func(*message.Message) error { return errDeclined })
+			put(t, addrs, order("orders", "a"))
+			for _, e := range ev.await(t, 3, is[redeliver.PublishFailed]) {
+				if f := e.(redeliver.PublishFailed); f.Where != topic {
+					t.Errorf("the write to %s is late, and the event says %s", topic, f.Where)
+				}
+			}
+			close(answer)
+			ev.await(t, 1, taken)
+			ev.awaitEnds(t, "a")
+			ev.noneEarly(t)
+			if n := count(t, addrs, topic); n != 1 {
+				t.Errorf("%d records on %s, want 1", n, topic)
+			}
+		})
+	}
+}

@@ -40,7 +40,7 @@ func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *re
 	if wait := st.Due.Sub(now); wait > f.layout.maxWait {
 		return topic, &redeliver.UnschedulableError{Wait: wait, Max: f.layout.maxWait}
 	}
-	return topic, f.write(ctx, topic, d, st)
+	return f.write(ctx, topic, d, st)
 }
 
 // hop writes a waiting message to the next place where it waits. How long it
@@ -50,13 +50,12 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 	hopping := *st
 	// The level is one of this ladder now, and is to be judged by it.
 	hopping.Policy = f.layout.fingerprint
-	return topic, f.write(ctx, topic, d, &hopping)
+	return f.write(ctx, topic, d, &hopping)
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].
 func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	topic := f.layout.find(deadTopic, 0).name
-	return topic, f.write(ctx, topic, d, st)
+	return f.write(ctx, f.layout.find(deadTopic, 0).name, d, st)
 }
 
 // publish writes a delayed publish to its topic at last, as its publisher made it.
@@ -65,21 +64,43 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery) (string
 	if err != nil {
 		return f.layout.origin, err
 	}
-	return f.layout.origin, refused(f.producer.send(ctx, rec.produce(f.layout.origin, nil), anyPartition))
+	return f.send(ctx, rec, f.layout.origin, nil, anyPartition)
 }
 
 // write sends a record to a topic of ours, on the partition that belongs to its
-// place in the origin: what shared a partition there shares one here.
-func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State) error {
+// place in the origin: what shared a partition there shares one here. It returns
+// the topic.
+func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	rec, err := recordOf(d)
 	if err != nil {
-		return err
+		return topic, err
 	}
 	partition := anyPartition
 	if st.Source.Known {
 		partition = st.Source.Partition
 	}
-	return refused(f.producer.send(ctx, rec.produce(topic, st), partition))
+	return f.send(ctx, rec, topic, st, partition)
+}
+
+// send writes a record and returns when that is confirmed. A try that nobody
+// answered in its time is waited for and not repeated, wherever it went.
+func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *redeliver.State, partition int32) (string, error) {
+	e := rec.entry
+	if before := e.unsure; before != nil {
+		err := before.wait(ctx)
+		if err == nil || errors.Is(err, errUnsure) {
+			return before.record.Topic, err
+		}
+		e.unsure = nil
+	}
+	c, err := f.producer.start(ctx, rec.produce(topic, st), partition)
+	if err != nil {
+		return topic, err
+	}
+	if err = c.wait(ctx); errors.Is(err, errUnsure) {
+		e.unsure = c
+	}
+	return topic, refused(err)
 }
 
 // refused marks the errors that concern one record, however often it is sent.

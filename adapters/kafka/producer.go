@@ -28,13 +28,18 @@ type producer struct {
 
 // confirm waits for one record's answer. It rides as the record's metadata.
 type confirm struct {
+	producer  *producer
+	record    *sarama.ProducerMessage
 	partition int32 // where to, or anyPartition
 	done      chan error
 }
 
 const anyPartition int32 = -1
 
-var errClosed = errors.New("kafka: the client is closed")
+var (
+	errClosed = errors.New("kafka: the client is closed")
+	errUnsure = errors.New("no answer")
+)
 
 func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	p, err := startProducer(brokers, cfg)
@@ -85,8 +90,8 @@ func answer(m *sarama.ProducerMessage, err error) {
 	}
 }
 
-// start hands a record over and returns at once; the answer comes on the channel.
-func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (<-chan error, error) {
+// start hands a record over and returns at once; wait tells what became of it.
+func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*confirm, error) {
 	if p.packer != nil && m.ByteSize(2) > p.most {
 		packed, err := p.compressing()
 		if err != nil {
@@ -94,7 +99,7 @@ func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partiti
 		}
 		return packed.start(ctx, m, partition)
 	}
-	c := &confirm{partition: partition, done: make(chan error, 1)}
+	c := &confirm{producer: p, record: m, partition: partition, done: make(chan error, 1)}
 	m.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -103,45 +108,40 @@ func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partiti
 	}
 	select {
 	case p.async.Input() <- m:
-		return c.done, nil
+		return c, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("kafka: the producer does not take a record for %s: %w", m.Topic, ctx.Err())
 	}
 }
 
-// send writes one record and returns when it is confirmed, refused, or ctx ends;
-// then it may still be written.
-func (p *producer) send(ctx context.Context, m *sarama.ProducerMessage, partition int32) error {
-	done, err := p.start(ctx, m, partition)
-	if err != nil {
-		return err
-	}
-	return p.finish(ctx, m, partition, done)
-}
-
-// finish waits for the answer to a record that was started. One that was too
-// large, together with its neighbours or uncompressed, is written by itself.
-func (p *producer) finish(ctx context.Context, m *sarama.ProducerMessage, partition int32, done <-chan error) error {
-	err := await(ctx, done, m.Topic)
-	if p.packer == nil || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
-		return err
-	}
-	packed, perr := p.compressing()
-	if perr != nil {
-		return errors.Join(err, perr)
-	}
-	return packed.send(ctx, m, partition)
-}
-
-func await(ctx context.Context, done <-chan error, topic string) error {
-	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("kafka: writing to %s: %w", topic, err)
+// wait returns when the record is confirmed, refused, or ctx ends: then it may
+// still be written, and after that errUnsure wait may be called again. One that
+// was too large, together with its neighbours or uncompressed, is written by
+// itself.
+func (c *confirm) wait(ctx context.Context) error {
+	for {
+		var err error
+		select {
+		case err = <-c.done:
+		case <-ctx.Done():
+			return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnsure, c.record.Topic, ctx.Err())
 		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("kafka: no answer to a write to %s, it may or may not be there: %w", topic, ctx.Err())
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, err)
+		if c.producer.packer == nil || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+			return err
+		}
+		packed, perr := c.producer.compressing()
+		if perr != nil {
+			return errors.Join(err, perr)
+		}
+		again, perr := packed.start(ctx, c.record, c.partition)
+		if perr != nil {
+			return perr
+		}
+		c.producer, c.done = again.producer, again.done
 	}
 }
 

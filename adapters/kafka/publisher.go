@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
@@ -29,22 +28,18 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	type started struct {
-		record *sarama.ProducerMessage
-		done   <-chan error
-	}
-	waiting := make([]started, 0, len(messages))
+	waiting := make([]*confirm, 0, len(messages))
 	var errs []error
 	for i, msg := range messages {
-		m, done, err := p.start(ctx, topic, msg)
+		w, err := p.start(ctx, topic, msg)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
 			break
 		}
-		waiting = append(waiting, started{m, done})
+		waiting = append(waiting, w)
 	}
 	for _, w := range waiting {
-		if err := p.client.producer.finish(ctx, w.record, anyPartition, w.done); err != nil {
+		if err := w.wait(ctx); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -52,38 +47,36 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // start hands one message to the producer.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*sarama.ProducerMessage, <-chan error, error) {
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*confirm, error) {
 	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && m == nil {
 		err = errors.New("the marshaler returned no record")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
+		return nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
 	}
 	now := time.Now().UTC()
 	due, later, err := delayqueue.PublishDue(msg, now)
 	if err != nil {
-		return nil, nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
+		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		done, err := p.client.producer.start(ctx, m, anyPartition)
-		return m, done, err
+		return p.client.producer.start(ctx, m, anyPartition)
 	}
 	l, err := p.client.ready(topic)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if size := m.ByteSize(2); size > l.largest {
-		return nil, nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.largest)
+		return nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.largest)
 	}
 	if wait := due.Sub(now); wait > l.maxWait {
-		return nil, nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
+		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
 	}
 	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic = l.place(due, now)
 	m.Headers = appendState(m.Headers, &st)
-	done, err := p.client.producer.start(ctx, m, anyPartition)
-	return m, done, err
+	return p.client.producer.start(ctx, m, anyPartition)
 }
 
 // Close implements message.Publisher and does nothing: a Router calls it while
