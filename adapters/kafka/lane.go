@@ -282,12 +282,13 @@ func (l *lane) wants() bool {
 }
 
 // roomy is wants with some distance, so that a lane does not pause and resume
-// for every record.
+// for every record. Of what is due soon the distance is small: what is read at
+// one go delays what is due meanwhile.
 func (l *lane) roomy() bool {
 	if l.hold == nil {
 		return l.backlog <= readAhead/2
 	}
-	return l.backlog <= readAhead/2 && (l.hold.Len() < holdSoft/4 || l.hold.Len() < holdHard/2 && time.Until(l.hold.Last()) < soon)
+	return l.backlog <= readAhead/2 && (l.hold.Len() < holdSoft/4 || l.hold.Len() < holdHard/8*7 && time.Until(l.hold.Last()) < soon)
 }
 
 // listens tells whether the lane reads. It always does: a partition that is not

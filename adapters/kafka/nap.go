@@ -8,7 +8,7 @@ import "time"
 // fetches for the origin carry fewer partitions. On a busy group this halves what
 // the broker has to do.
 type nap struct {
-	every time.Duration // how long a nap lasts; 0 for none
+	every time.Duration // how long a nap lasts when there was nothing to read; 0 for none
 	idle  time.Duration // how long to wait for a first record when awake
 	until time.Time     // asleep till then
 	since time.Time     // awake since
@@ -39,7 +39,15 @@ func (n *nap) asleep(now time.Time) bool { return now.Before(n.until) }
 
 func (n *nap) wake(now time.Time) { n.since = now }
 
-func (n *nap) sleep(now time.Time) { n.until, n.seen = now.Add(n.every), n.read }
+// sleep begins a nap: a short one where records come. What is read at one go
+// delays what is due meanwhile, so it must not be much.
+func (n *nap) sleep(now time.Time) {
+	d := n.every
+	if n.read > n.seen {
+		d = shortestNap
+	}
+	n.until, n.seen = now.Add(d), n.read
+}
 
 // tired tells whether there is nothing left to read. end is the end of the
 // partition as the last fetch with records in it saw it.
