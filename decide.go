@@ -45,7 +45,7 @@ type Decision struct {
 //
 //  1. no error: Commit.
 //  2. InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
-//  3. Permanent: DeadLetter (permanent).
+//  3. Permanent: DeadLetter (permanent; rejected after Reject).
 //  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: as 7.
@@ -108,7 +108,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 		s.FirstFailed = now
 	}
 	if class.Kind == KindPermanent {
-		d.bury(ReasonPermanent)
+		d.bury(permanent(err))
 		return
 	}
 	if s.Attempts > retries(class.MaxRetries) {
@@ -257,6 +257,14 @@ func (d *Decision) bury(r Reason) {
 	if d.State.FirstFailed.IsZero() {
 		d.State.FirstFailed = d.State.LastFailed
 	}
+}
+
+// permanent is the reason of a message for which a retry is useless.
+func permanent(err error) Reason {
+	if is(err, ErrRejected) {
+		return ReasonRejected
+	}
+	return ReasonPermanent
 }
 
 // exhausted is the reason of a message whose retries ran out with err.

@@ -15,6 +15,8 @@ import (
 var (
 	// ErrPermanent marks an error that no retry can mend. See [PermanentError].
 	ErrPermanent = errors.New("permanent error")
+	// ErrRejected marks a message that its handler rejected by name. See [RejectedError].
+	ErrRejected = errors.New("rejected")
 	// ErrRetryAfter marks an error that says when to try again. See [RetryAfterError].
 	ErrRetryAfter = errors.New("retry after a given time")
 	// ErrPostponed marks an answer that is no attempt. See [PostponeError].
@@ -60,6 +62,24 @@ func (e *PermanentError) Unwrap() error {
 	}
 	return e.Err
 }
+
+// RejectedError is why a handler rejected its message.
+type RejectedError struct{ Why string }
+
+// Reject says that a message is refused, whatever its handler may try: it goes
+// to the DLQ now, as after [Permanent], with the reason rejected and why as its
+// error. It may be wrapped with %w or joined.
+func Reject(why string) error { return &RejectedError{why} }
+
+func (e *RejectedError) Error() string {
+	if e == nil || e.Why == "" {
+		return ErrRejected.Error()
+	}
+	return "rejected: " + e.Why
+}
+
+// Is makes errors.Is true for ErrRejected, and for ErrPermanent, which it is.
+func (e *RejectedError) Is(target error) bool { return target == ErrRejected || target == ErrPermanent }
 
 // RetryAfterError wraps an error whose cause said when to try again.
 type RetryAfterError struct {

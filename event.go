@@ -97,7 +97,8 @@ type HandlerStuck struct {
 	Stuck   int64 // handlers of this subscription that are stuck now
 }
 
-// LateAnswer: a stuck handler returned at last. Its answer was ignored.
+// LateAnswer: a stuck handler returned at last, or a message was settled when its
+// batch had ended (middleware.ErrBatchOver). The answer was ignored.
 type LateAnswer struct {
 	State State
 	Err   error

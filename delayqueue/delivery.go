@@ -45,6 +45,9 @@ type Delivery struct {
 	// Waited is the state that the message brought from a topic that redeliver
 	// writes; nil for a first delivery.
 	Waited *redeliver.State
+	// Alone is set for a suspect, beside which nothing else is delivered until it
+	// is settled.
+	Alone bool
 	// Mover, where there is one, is told when a Forward of the message is over.
 	Mover Mover
 
@@ -81,7 +84,7 @@ func (d *Delivery) Value(key any) any {
 
 // After is the same delivery after one more attempt in this process.
 func (d *Delivery) After(st redeliver.State) *Delivery {
-	next := &Delivery{Sub: d.Sub, Record: d.Record, ID: d.ID, Source: d.Source, Waited: &st, first: d.root()}
+	next := &Delivery{Sub: d.Sub, Record: d.Record, ID: d.ID, Source: d.Source, Alone: d.Alone, Waited: &st, first: d.root()}
 	d.root().latest.Store(&st)
 	next.Begin(d.parent)
 	return next
@@ -177,6 +180,9 @@ func (d *Delivery) Forwarded() bool { return d.root().forwarded.Load() }
 // Lost tells whether the message is no longer this process's to settle: its
 // session or the process has ended, and it comes back by itself.
 func (d *Delivery) Lost() bool { return d.parent.Err() != nil }
+
+// Session is the context that the delivery began below. Many share it.
+func (d *Delivery) Session() context.Context { return d.parent }
 
 // lost is closed when Lost becomes true.
 func (d *Delivery) lost() <-chan struct{} { return d.parent.Done() }

@@ -62,10 +62,17 @@ type Subscription struct {
 	Sink redeliver.Sink
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
+	// MaxInFlight is how many first deliveries may be with handlers at once. 0
+	// where it is not known.
+	MaxInFlight int
 	// Gate is closed while a message that must go on is refused by the broker.
 	Gate Gate
+	// Drain says that some of what is in flight is waited for. The adapter keeps it.
+	Drain Drain
 	// Stuck counts the handlers that still run although their message has moved on.
 	Stuck atomic.Int64
+	// Watch is what middleware.Retry ends attempts with that take too long.
+	Watch atomic.Value
 
 	fingerprint atomic.Pointer[string]
 }

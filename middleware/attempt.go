@@ -21,8 +21,9 @@ type attempt struct {
 	d     *delayqueue.Delivery
 	msg   *message.Message // the Router's, to be acked
 	run   *message.Message // what the handler gets
-	at    time.Duration    // when it began, counted from epoch
-	limit time.Duration    // its Timeout; 0 for none
+	w     *watch           // over its Timeout; nil for none
+	at    time.Duration    // when it began, counted from epoch, or waiting. Guarded by the watch's lock
+	batch *BatchMessage    // nil, or what its handler has made of it
 	// over is set by the one who takes the message out of the handler's hands;
 	// nil while the handler may still answer. Guarded by the watch's lock, and
 	// it does not change once the handler's goroutine has asked (see remove).
@@ -45,6 +46,10 @@ type overrun struct {
 // reads one clock; time.Now reads two, and would be a quarter of an attempt.
 var epoch = time.Now()
 
+// waiting stands in the place of the time at which an attempt began whose
+// handler has not: it is to handle several messages at once, and gathers them.
+const waiting time.Duration = -1
+
 // stuckAfter is the time that a handler has to come back after its message has
 // moved on: one that heeds its context and only cleans up is not stuck.
 const stuckAfter = time.Second
@@ -60,7 +65,7 @@ func (a *attempt) do(outer context.Context, h message.HandlerFunc, w *watch) (pr
 	a.Init(outer, time.Time{})
 	a.run.SetContext(a)
 	if w != nil {
-		a.limit = w.timeout
+		a.w = w
 		a.Expires()
 		w.add(a)
 	}
@@ -93,14 +98,78 @@ func (a *attempt) tell(err error) {
 // Deadline implements [context.Context]. It is reckoned when somebody asks.
 func (a *attempt) Deadline() (time.Time, bool) {
 	outer, ok := a.Lazy.Deadline()
-	if a.limit == 0 {
+	if a.w == nil {
+		return outer, ok
+	}
+	a.w.mu.Lock()
+	at := a.at
+	a.w.mu.Unlock()
+	if at == waiting {
 		return outer, ok
 	}
 	now := time.Now()
-	if own := now.Add(a.limit - (now.Sub(epoch) - a.at)); !ok || own.Before(outer) {
+	if own := now.Add(a.w.timeout - (now.Sub(epoch) - at)); !ok || own.Before(outer) {
 		return own, true
 	}
 	return outer, true
+}
+
+type attemptKey struct{}
+
+// attemptOf returns the attempt that ctx belongs to, or nil.
+func attemptOf(ctx context.Context) *attempt {
+	if a, ok := ctx.(*attempt); ok {
+		return a // to ask it takes a deep stack, which young goroutines have to grow
+	}
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	return a
+}
+
+// Value implements [context.Context].
+func (a *attempt) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
+		return a
+	}
+	return a.Lazy.Value(key)
+}
+
+// gather stops the clock of an attempt whose message waits for others. It is
+// false when the watch was first.
+func (a *attempt) gather(m *BatchMessage) bool {
+	if !a.claim() {
+		return false
+	}
+	a.batch = m
+	a.set(waiting)
+	return true
+}
+
+// begin starts the clock of a gathered attempt.
+func (a *attempt) begin(now time.Duration) {
+	a.set(now)
+	if a.w != nil {
+		a.w.add(a)
+	}
+}
+
+// leave is the end of a gathered attempt that never began.
+func (a *attempt) leave(now time.Duration) { a.set(now) }
+
+func (a *attempt) set(at time.Duration) {
+	if a.w != nil {
+		a.w.mu.Lock()
+		defer a.w.mu.Unlock()
+	}
+	a.at = at
+}
+
+// claim takes the attempt from the watch: what the handler answers counts. It is
+// false when the watch was first.
+func (a *attempt) claim() bool {
+	if a.w != nil {
+		a.w.remove(a)
+	}
+	return a.over == nil
 }
 
 // call runs the handler and turns a panic into an error.
@@ -139,8 +208,11 @@ func (a *attempt) exited(w *watch, err error) {
 // expire is called by the watch, in a goroutine of its own, when the timeout is
 // over and the handler has not answered.
 func (a *attempt) expire(timeout time.Duration) {
-	err := &redeliver.TimeoutError{After: timeout}
+	var err error = &redeliver.TimeoutError{After: timeout}
 	a.Expire(err)
+	if a.batch != nil {
+		err = a.batch.expire(err)
+	}
 	a.settle(err)
 	time.AfterFunc(stuckAfter, func() { a.overdue(timeout) })
 }
@@ -153,6 +225,11 @@ func (a *attempt) settle(err error) {
 	if a.answered() {
 		a.over.verdict = err
 		close(a.over.settled)
+		return
+	}
+	if err == nil { // of a batch that was acked as a whole
+		close(a.over.settled)
+		a.msg.Ack()
 		return
 	}
 	dec := sub.Decide(st, err, time.Now())

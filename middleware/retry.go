@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -43,18 +41,12 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 // An attempt that ends because the session or the process ends is not counted:
 // Retry returns an error, nothing is acked, and the message comes back.
 func Retry() message.HandlerMiddleware {
-	r := &retry{}
 	return func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) { return r.handle(h, msg) }
+		return func(msg *message.Message) ([]*message.Message, error) { return handle(h, msg) }
 	}
 }
 
-type retry struct {
-	watches atomic.Pointer[[]*watch] // one for each timeout there is: a few
-	mu      sync.Mutex               // held to add one
-}
-
-func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
+func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
 	outer := msg.Context()
 	d := delayqueue.FromContext(outer)
 	if d == nil {
@@ -63,7 +55,7 @@ func (r *retry) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	if d.Lost() { // it lay ready when its session ended, and comes back
 		return nil, delayqueue.ErrAbandoned
 	}
-	run, w := msg, r.watch(d.Sub.Policy.Timeout)
+	run, w := msg, watchOf(d.Sub)
 	for ctx := outer; ; {
 		if d.Sub.Policy.Invalid != nil {
 			if err := invalid(d, run); err != nil {
@@ -129,39 +121,6 @@ func invalid(d *delayqueue.Delivery, msg *message.Message) (err error) {
 	d.ReadState(&m.State)
 	if err := d.Sub.Policy.Invalid(m); err != nil {
 		return &redeliver.InvalidError{Err: err}
-	}
-	return nil
-}
-
-// watch returns the watch for attempts of one timeout; nil for none.
-func (r *retry) watch(timeout time.Duration) *watch {
-	if timeout <= 0 {
-		return nil
-	}
-	if w := r.find(timeout); w != nil {
-		return w
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.find(timeout); w != nil {
-		return w
-	}
-	w := newWatch(timeout)
-	watches := []*watch{w}
-	if old := r.watches.Load(); old != nil {
-		watches = append(watches, *old...)
-	}
-	r.watches.Store(&watches)
-	return w
-}
-
-func (r *retry) find(timeout time.Duration) *watch {
-	if watches := r.watches.Load(); watches != nil {
-		for _, w := range *watches {
-			if w.timeout == timeout {
-				return w
-			}
-		}
 	}
 	return nil
 }

@@ -3,9 +3,11 @@ package middleware
 import (
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// watch expires attempts of one timeout. They start in order, so the list is in
+// watch expires the attempts of one subscription. They start in order, so the list is in
 // the order of their deadlines and its head is the first to expire: one timer
 // serves all, and a successful attempt costs two short locks.
 type watch struct {
@@ -15,7 +17,20 @@ type watch struct {
 	armed      bool
 }
 
-func newWatch(timeout time.Duration) *watch { return &watch{timeout: timeout} }
+// watchOf returns the watch over a subscription's attempts, nil where they have
+// no timeout. It belongs to the subscription and not to a Retry, which tests may
+// share: a timer that is made in a bubble of testing/synctest ends with that.
+func watchOf(sub *delayqueue.Subscription) *watch {
+	if sub.Policy.Timeout <= 0 {
+		return nil
+	}
+	w, ok := sub.Watch.Load().(*watch)
+	if !ok {
+		sub.Watch.CompareAndSwap(nil, &watch{timeout: sub.Policy.Timeout})
+		w, _ = sub.Watch.Load().(*watch) // there is one now
+	}
+	return w
+}
 
 func (w *watch) add(a *attempt) {
 	w.mu.Lock()

@@ -99,6 +99,30 @@ func TestTimeoutAfterAnIdleTime(t *testing.T) {
 	})
 }
 
+// Tests may share one Retry, each in a bubble of its own. The first one's timer
+// never fired, and nothing timed out in the second.
+func TestRetryIsSharedByBubbles(t *testing.T) {
+	retry := middleware.Retry()
+	for _, takes := range []time.Duration{0, hour} {
+		synctest.Test(t, func(t *testing.T) {
+			b, start := &broker{}, time.Now()
+			h := retry(func(msg *message.Message) ([]*message.Message, error) {
+				select {
+				case <-msg.Context().Done():
+				case <-time.After(takes):
+				}
+				return nil, nil
+			})
+			if _, err := h(deliver(t.Context(), subscribe(b, redeliver.Policy{Timeout: minute}))); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took != min(takes, minute) {
+				t.Errorf("a handler that takes %s and has a minute ended after %s", takes, took)
+			}
+		})
+	}
+}
+
 // Many messages cost no goroutine each, and leave nothing behind.
 func TestTimeoutsLeaveNothingBehind(t *testing.T) {
 	sub := subscribe(&broker{}, redeliver.Policy{Timeout: hour})

@@ -1,0 +1,74 @@
+// Package redisdedup is a store for middleware.Dedup in Redis, which all
+// processes of a group share:
+//
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	defer client.Close()
+//	store, err := redisdedup.New(client, redisdedup.Config{})
+//	...
+//	router.AddMiddleware(middleware.Retry(), middleware.Dedup(middleware.DedupConfig{Store: store}))
+//
+// It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS
+// before its handler and a SET with an expiry after it. What Redis forgets is not
+// known any more: an eviction policy that drops keys with an expiry, or a failover
+// to a replica that is behind, lets a duplicate run.
+package redisdedup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// DefaultPrefix is what the keys begin with by default.
+const DefaultPrefix = "redeliver:dedup:"
+
+// Config says how the marks are kept.
+type Config struct {
+	// Prefix is what every key begins with. Default "redeliver:dedup:".
+	Prefix string
+}
+
+// Store is a [middleware.DedupStore]. It is safe for concurrent use.
+type Store struct {
+	client redis.Cmdable
+	prefix string
+}
+
+var _ middleware.DedupStore = (*Store)(nil)
+
+// New makes a store on a client that the caller keeps and closes. It asks nothing
+// of Redis yet. A nil client is a [redeliver.ConfigError].
+func New(client redis.Cmdable, cfg Config) (*Store, error) {
+	if client == nil {
+		var ps redeliver.Problems
+		ps.Add("client", "nil", "is required")
+		return nil, fmt.Errorf("redisdedup: %w", ps.Err())
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	return &Store{client, cfg.Prefix}, nil
+}
+
+// Seen implements [middleware.DedupStore].
+func (s *Store) Seen(ctx context.Context, key string) (bool, error) {
+	n, err := s.client.Exists(ctx, s.prefix+key).Result()
+	if err != nil {
+		return false, fmt.Errorf("redisdedup: looking for a mark: %w", err)
+	}
+	return n > 0, nil
+}
+
+// Mark implements [middleware.DedupStore]. Redis counts in milliseconds: a ttl
+// below one is one.
+func (s *Store) Mark(ctx context.Context, key string, ttl time.Duration) error {
+	if err := s.client.Set(ctx, s.prefix+key, 1, max(ttl, time.Millisecond)).Err(); err != nil {
+		return fmt.Errorf("redisdedup: marking: %w", err)
+	}
+	return nil
+}
