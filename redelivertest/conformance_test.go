@@ -35,7 +35,7 @@ func newHarness() adaptertest.Harness {
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}

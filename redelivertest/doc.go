@@ -49,7 +49,4 @@
 // It passes the conformance kit, adapters/adaptertest, with all its features, in
 // bubbles and in real time. It has no partitions, rebalances, connections and
 // limits; what a real broker does there, its adapter's tests show.
-//
-// In a bubble a middleware.Retry belongs to that bubble: make one in each, not
-// one for all tests in a global.
 package redelivertest

@@ -102,7 +102,7 @@ func (r *reader) choose() *entry {
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (r *reader) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: r.sub, Record: e.rec, Waited: e.state, Mover: e, ID: e.rec.id}
+	d := &delayqueue.Delivery{Sub: r.sub, Record: e.rec, Waited: e.state, Mover: e, ID: e.rec.id, Alone: e.it.suspect}
 	if e.state != nil {
 		d.Source = e.state.Source
 	} else {

@@ -102,6 +102,7 @@ func newReader(values context.Context, c *Client, q *queue) *reader {
 		hold: delayqueue.NewHold[*entry](1 << 30), flight: delayqueue.NewFlight[*entry](2 * c.cfg.MaxInFlight),
 		sub: &delayqueue.Subscription{
 			Origin: q.topic, Group: q.group, Policy: p, Scheduler: fwd, DeadLetters: fwd, Sink: c.told(q), SendTimeout: c.cfg.SendTimeout,
+			MaxInFlight: c.cfg.MaxInFlight,
 		},
 	}
 	_, r.jitter, _ = p.Delays()
@@ -170,6 +171,8 @@ func (r *reader) patience(now time.Time) time.Duration {
 
 // drain gives back what does not run, and waits for what does.
 func (r *reader) drain() {
+	r.sub.Drain.Begin()
+	defer r.sub.Drain.End()
 	if r.next != nil {
 		r.land(r.next, delayqueue.Abandoned)
 		r.next = nil

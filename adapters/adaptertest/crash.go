@@ -1,6 +1,8 @@
 package adaptertest
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -9,9 +11,10 @@ import (
 // crashes: a process can be killed at any instruction and nothing is lost.
 func crashes() []test {
 	return []test{
-		{name: "AKillMidHandlerLosesNothingAndCountsNothing", body: killMidHandler},
-		{name: "AKillMidWaitLosesNothing", body: killMidWait},
+		{name: "AKillMidHandlerLosesNothingAndCountsNothing", needs: "KeepsAttempts", body: killMidHandler},
+		{name: "AKillMidWaitLosesNothing", needs: "KeepsAttempts", body: killMidWait},
 		{name: "AMessageThatKillsItsProcessEndsAsCrashed", needs: "CountsCrashes", body: killer},
+		{name: "OthersWaitWhileASuspectRuns", needs: "CountsCrashes", body: othersWait},
 	}
 }
 
@@ -137,4 +140,72 @@ func (b *bench) died(cfg Config, times *int, ids []string) bool {
 	p.kill()
 	*times++
 	return true
+}
+
+// othersWait: what is in flight beside the killer, time and again, and what comes
+// while it runs, is not begun beside it when that counts, is not charged, and is
+// handled. One charge would bury it.
+func othersWait(b *bench) {
+	const work = 200 * time.Millisecond
+	p := quick(3)
+	p.MaxCrashes = 1
+	ids := []string{"n1", "n2", "n3", "n4", "n5"}
+	b.put(named(append(ids, "killer")...)...)
+	var killed time.Time // when the last process was
+	for died := 0; ; died++ {
+		if died > 6 { // twice in company on some brokers, until it is a suspect
+			b.Fatalf("%d processes died of the killer, MaxCrashes is 1", died)
+		}
+		before := len(b.ran("killer"))
+		ran := make(chan struct{}) // the killer runs
+		proc := b.start(Config{Policy: p}, func(a *attempt) error {
+			if a.State.ID == "killer" {
+				close(ran)
+				<-b.Context().Done()
+				return nil
+			}
+			// The work is not over before the killer runs, if that comes beside it.
+			timer := time.NewTimer(work)
+			defer timer.Stop()
+			select {
+			case <-ran:
+				<-b.Context().Done()
+			case <-timer.C:
+			}
+			return nil
+		})
+		all := append(slices.Clone(ids), "killer")
+		b.await("the killer runs, or all have ended", func() bool {
+			committed, dead := b.ended()
+			return len(b.ran("killer")) > before ||
+				!slices.ContainsFunc(all, func(id string) bool { return committed[id]+dead[id] == 0 })
+		})
+		if len(b.ran("killer")) == before {
+			break
+		}
+		more := fmt.Sprintf("beside-%d", died)
+		ids = append(ids, more)
+		b.put(named(more)...)
+		chance := time.NewTimer(work) // for the others to begin, which they must not take
+		<-chance.C
+		killed = time.Now()
+		proc.kill()
+	}
+	st := b.why(b.dead(1)[0])
+	b.buriedAs(st, redeliver.ReasonCrashed, 0)
+	if st.ID != "killer" {
+		b.Errorf("%s is in the DLQ, want the killer", st.ID)
+	}
+	runs := b.ran("killer")
+	last := runs[len(runs)-1]
+	for _, a := range b.all() {
+		if a.State.Attempt() != 1 {
+			b.Errorf("%s ran as attempt %d, want 1: it killed nobody", a.State.ID, a.State.Attempt())
+		}
+		beside := a.Process == last.Process && a.State.ID != "killer" && !a.Began.After(killed) &&
+			(a.Ended.IsZero() || a.Ended.After(last.Began))
+		if beside {
+			b.Errorf("%s ran beside the killer, which was charged with the crash", a.State.ID)
+		}
+	}
 }

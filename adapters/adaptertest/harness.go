@@ -27,6 +27,9 @@ type Harness struct {
 	// Name is the broker's, as it stands in the guarantee table.
 	Name     string
 	Features Features
+	// MaxHeaders is how many headers a message may have, the ID not counted. 0: no
+	// bound that the kit would meet.
+	MaxHeaders int
 	// Wrap runs a test: in a bubble with a virtual clock, say. Nil: it is called,
 	// many at once. Within it no subtest is run, all goroutines of the kit's own
 	// end before it does, and what the kit waits for it waits for in it.
@@ -134,4 +137,6 @@ type Features struct {
 	ForeignHeaders   bool // a user's own redeliver- headers survive on retries
 	Refuse           bool // the harness can make the broker refuse writes
 	ManyGroups       bool // one origin may be read by several groups
+	KeepsAttempts    bool // the end of a process neither loses nor adds attempts of its messages
+	DelayedPublish   bool // a message may be published for later
 }

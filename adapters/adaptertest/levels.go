@@ -9,8 +9,8 @@ import (
 // levels: a deploy with another policy strands nothing (DESIGN 5).
 func levels() []test {
 	return []test{
-		{name: "WhatWaitsUnderAnOlderPolicyComesBack", body: olderPolicy},
-		{name: "WhatWaitsOnALongerLevelComesBackToAShorterLadder", body: shorterLadder},
+		{name: "WhatWaitsUnderAnOlderPolicyComesBack", needs: "KeepsAttempts", body: olderPolicy},
+		{name: "WhatWaitsOnALongerLevelComesBackToAShorterLadder", needs: "KeepsAttempts", body: shorterLadder},
 	}
 }
 

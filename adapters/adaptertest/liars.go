@@ -26,7 +26,9 @@ func copied(b *bench) []Header {
 	}
 	hs := []Header{{"mine", []byte("1")}}
 	for _, h := range st.AppendHeaders(nil) {
-		hs = append(hs, Header{h.Name, []byte(h.Value)})
+		if b.h.MaxHeaders == 0 || len(hs) < b.h.MaxHeaders-1 {
+			hs = append(hs, Header{h.Name, []byte(h.Value)})
+		}
 	}
 	return append(hs, Header{"last", []byte("2")})
 }

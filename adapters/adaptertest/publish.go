@@ -17,7 +17,7 @@ import (
 func publishing() []test {
 	return []test{
 		{name: "APublishThatFailsIsAnAttemptThatFailed", body: publishInside},
-		{name: "ADelayedPublishComesWhenItIsDueAndNotEarly", body: delayed},
+		{name: "ADelayedPublishComesWhenItIsDueAndNotEarly", needs: "DelayedPublish", body: delayed},
 		{name: "ADelayThatCannotBeHeldIsRefused", body: delayedTooLong},
 	}
 }

@@ -1,12 +1,19 @@
 package adaptertest
 
-import "github.com/redeliver/redeliver"
+import (
+	"fmt"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
 
 // replays: a dead letter that is sent back reaches the group that failed it.
 func replays() []test {
 	return []test{
 		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *bench) { replay(b, true) }},
 		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersRunsAsNew", body: func(b *bench) { replay(b, false) }},
+		{name: "ADeadLetterThatIsSentBackReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *bench) { replayToOne(b, true) }},
+		{name: "ADeadLetterThatIsSentBackWithoutOurHeadersReachesNoOtherGroup", needs: "ManyGroups", groups: 2, body: func(b *bench) { replayToOne(b, false) }},
 	}
 }
 
@@ -58,5 +65,53 @@ func replay(b *bench, headers bool) {
 	}
 	if found := heard[redeliver.HeadersIgnored](b.journal); headers && len(found) > 0 {
 		b.Errorf("a dead letter's own headers are not believed: %+v", found[0])
+	}
+}
+
+// replayToOne sends dead letters of one group back, beside another that has
+// handled the same messages. Over the origin they would reach that again.
+func replayToOne(b *bench, headers bool) {
+	const n = 5
+	msgs, ids := many(n)
+	other := newJournal()
+	fixed := make(chan struct{})
+	b.start(Config{Policy: quick(1)}, func(*attempt) error {
+		select {
+		case <-fixed:
+			return nil
+		default:
+			return errDeclined
+		}
+	})
+	b.startAs(b.groups[1], other, Config{Policy: quick(1)}, succeed, middleware.Retry())
+	b.put(msgs...)
+	awaitEvents[redeliver.DeadLettered](b, n)
+	dead := b.dead(n)
+	if !headers {
+		for i := range dead {
+			dead[i].Ours = nil
+		}
+	}
+	close(fixed)
+	b.h.PutBack(b.T, b.origin, b.group, dead...)
+	b.await("the dead letters run again and are committed", func() bool {
+		committed, _ := b.ended()
+		return len(committed) == n
+	})
+	// What had been written to the origin meanwhile stands before these, in
+	// whatever parts an origin has.
+	last := make([]string, 8)
+	for i := range last {
+		last[i] = fmt.Sprintf("last-%d", i)
+	}
+	b.put(named(last...)...)
+	other.await(b.T, "the other group handles all there is", func() bool {
+		committed, _ := other.ended()
+		return len(committed) == n+len(last)
+	})
+	for _, id := range ids {
+		if got := len(other.ran(id)); got != 1 {
+			b.Errorf("group %s, which failed nothing, ran %s %d times", b.groups[1], id, got)
+		}
 	}
 }

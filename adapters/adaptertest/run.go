@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -14,7 +15,7 @@ const atOnce = 12
 type test struct {
 	name string
 	body func(*bench)
-	// needs is the name of the field of Features without which the promise is
+	// needs are the names of the fields of Features without which the promise is
 	// not made. Empty: every adapter makes it.
 	needs string
 	// groups is how many groups read the origin. Default 1.
@@ -32,8 +33,9 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	var todo []test
 	for _, c := range tests() {
-		if c.needs != "" && !h.Features.has(c.needs) {
-			t.Logf("%s makes no promise of %s: %s is not run", h.Name, c.needs, c.name)
+		missing := slices.DeleteFunc(strings.Fields(c.needs), h.Features.has)
+		if len(missing) > 0 {
+			t.Logf("%s makes no promise of %s: %s is not run", h.Name, strings.Join(missing, ", "), c.name)
 			continue
 		}
 		todo = append(todo, c)

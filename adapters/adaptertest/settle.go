@@ -10,12 +10,12 @@ import (
 // settling: DESIGN 4.2, 4.4, 4.7 and the promises 1 and 2.
 func settling() []test {
 	return []test{
-		{name: "SuccessIsCommittedAndWritesNothing", body: successIsCommitted},
+		{name: "SuccessIsCommittedAndWritesNothing", needs: "KeepsAttempts", body: successIsCommitted},
 		{name: "EveryMessageEndsInExactlyOnePlace", body: exactlyOnePlace},
 		{name: "WhileNothingTakesARetryOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, Waits) }},
 		{name: "WhileTheDLQTakesNothingOnlyTheWriteIsTriedAgain", needs: "Refuse", body: func(b *bench) { whileRefused(b, DLQ) }},
-		{name: "ARetryThatNobodyTookIsStillUnacked", needs: "Refuse", body: func(b *bench) { unackedWhileRefused(b, Waits) }},
-		{name: "ADeadLetterThatNobodyTookIsStillUnacked", needs: "Refuse", body: func(b *bench) { unackedWhileRefused(b, DLQ) }},
+		{name: "ARetryThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, Waits) }},
+		{name: "ADeadLetterThatNobodyTookIsStillUnacked", needs: "Refuse KeepsAttempts", body: func(b *bench) { unackedWhileRefused(b, DLQ) }},
 	}
 }
 

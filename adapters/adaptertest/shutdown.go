@@ -15,9 +15,11 @@ import (
 func shutdowns() []test {
 	return []test{
 		{name: "HandlersMayFinishWhenTheServiceCloses", body: mayFinish},
-		{name: "AnAttemptCutShortByACloseIsNotCounted", body: cutShort},
-		{name: "CloseIsBoundedAndIdempotent", body: closeIsBounded},
-		{name: "AProcessThatLeavesItsGroupTakesNothingAlong", body: leaves},
+		{name: "AnAttemptCutShortByACloseIsNotCounted", needs: "KeepsAttempts", body: cutShort},
+		{name: "CloseIsBoundedAndIdempotent", needs: "KeepsAttempts", body: closeIsBounded},
+		{name: "WhatWaitsWhenTheServiceClosesComesBackOnce", needs: "KeepsAttempts", body: closedWhileWaiting},
+		{name: "ARetryThatFellDueWhileNobodyRanComesBackOnce", needs: "KeepsAttempts", body: dueWhileAway},
+		{name: "AProcessThatLeavesItsGroupTakesNothingAlong", needs: "KeepsAttempts", body: leaves},
 		{name: "ClosingASubscriberOrPublisherClosesNotTheService", body: closesNotTheService},
 	}
 }
@@ -166,6 +168,60 @@ func leaves(b *bench) {
 			b.Errorf("%s ran as attempts %v, want 1 and 2", id, ns)
 		}
 	}
+	b.dead(0)
+}
+
+// closedWhileWaiting: some wait on a level, some are held for their jitter.
+func closedWhileWaiting(b *bench) {
+	const n, base = 40, 800 * time.Millisecond
+	msgs, ids := many(n)
+	p := redeliver.Policy{
+		MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: base, Max: base},
+		Levels: []time.Duration{200 * time.Millisecond, base},
+	}
+	one := b.start(Config{Policy: p}, declineFirst(1))
+	b.put(msgs...)
+	awaitEvents[redeliver.RetryScheduled](b, n)
+	one.close()
+	closed := time.Now()
+	b.start(Config{Policy: p}, succeed)
+	b.cameBackOnce(ids, base)
+	for _, a := range b.all() {
+		if a.Process == one && a.Began.After(closed) {
+			b.Errorf("attempt %d of %s began after the close", a.State.Attempt(), a.State.ID)
+		}
+	}
+}
+
+// dueWhileAway: nobody lets the retries go when they are due.
+func dueWhileAway(b *bench) {
+	const n, delay = 40, 500 * time.Millisecond
+	msgs, ids := many(n)
+	p := redeliver.Policy{
+		MaxRetries: 1, Backoff: redeliver.Fixed(delay),
+		Levels: []time.Duration{100 * time.Millisecond, 400 * time.Millisecond},
+	}
+	one := b.start(Config{Policy: p}, declineFirst(1))
+	b.put(msgs...)
+	scheduled := awaitEvents[redeliver.RetryScheduled](b, n)
+	one.close()
+	last := slices.MaxFunc(scheduled, func(x, y redeliver.RetryScheduled) int { return x.State.Due.Compare(y.State.Due) })
+	away := time.NewTimer(time.Until(last.State.Due.Add(delay))) // the clock is what is waited for
+	<-away.C
+	b.start(Config{Policy: p}, succeed)
+	b.cameBackOnce(ids, delay)
+}
+
+// cameBackOnce waits until messages that failed once are committed, and checks
+// that each ran once more.
+func (b *bench) cameBackOnce(ids []string, delay time.Duration) {
+	b.Helper()
+	b.awaitEnds(ids...)
+	for _, id := range ids {
+		b.wantRuns(id, 2)
+	}
+	b.noneEarlier(always(delay), ids...)
+	b.dueAsDecided(ids...)
 	b.dead(0)
 }
 

@@ -14,12 +14,14 @@ const sample = "Words before.\n\n" +
 	"| `NullBody` | yes | no: ([bodies](https://docs/b)) |\n" +
 	"| `CountsCrashes` | no: not yet ([issue](https://docs/i)) | yes |\n" +
 	"| `ForeignHeaders` | yes | no ([tables](https://docs/t)) |\n" +
+	"| `KeepsAttempts` | yes | yes |\n" +
+	"| `DelayedPublish` | yes | yes |\n" +
 	"| `ManyGroups` | yes | yes |\n" +
 	"\n| `NoRow` | is of another table | |\n"
 
 func TestCheckTable(t *testing.T) {
-	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true}
-	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true}
+	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true}
+	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true}
 	without := func(f Features, change func(*Features)) Features { change(&f); return f }
 	for name, c := range map[string]struct {
 		text, column string
@@ -56,8 +58,8 @@ func TestCheckTable(t *testing.T) {
 func TestPromisesNameFeatures(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range tests() {
-		if c.needs != "" {
-			_ = Features{}.has(c.needs) // panics where there is none
+		for name := range strings.FieldsSeq(c.needs) {
+			_ = Features{}.has(name) // panics where there is none
 		}
 		if seen[c.name] || c.body == nil {
 			t.Errorf("%s stands twice, or has no body", c.name)

@@ -1,0 +1,122 @@
+package sqs
+
+import (
+	"sync"
+	"time"
+)
+
+const batchMost = 10 // entries of one request
+
+// batcher gathers items into requests of up to ten. An item waits for others for
+// linger, and once more where the first request had no room for it; while all workers are busy, what comes meanwhile goes with
+// the next. It is safe for concurrent use.
+type batcher[T any] struct {
+	linger  time.Duration
+	workers int
+	bytes   int // of all items of a request; 0 for no bound
+	size    func(T) int
+	flush   func([]T) // one request; it may keep nothing
+
+	mu         sync.Mutex
+	waiting    []T
+	collecting bool // a worker waits for more
+	running    int
+	full       chan struct{} // there are ten
+	hurried    bool
+}
+
+func newBatcher[T any](linger time.Duration, workers, bytes int, size func(T) int, flush func([]T)) *batcher[T] {
+	return &batcher[T]{linger: linger, workers: workers, bytes: bytes, size: size, flush: flush, full: make(chan struct{}, 1)}
+}
+
+// add hands an item to the next request.
+func (b *batcher[T]) add(item T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, item)
+	if len(b.waiting) >= batchMost {
+		b.signal()
+	}
+	b.hire()
+}
+
+// hurry has what waits, and what comes, wait no longer.
+func (b *batcher[T]) hurry() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hurried = true
+	b.signal()
+}
+
+func (b *batcher[T]) signal() {
+	select {
+	case b.full <- struct{}{}:
+	default:
+	}
+}
+
+// hire starts a worker where one is needed; the caller holds mu.
+func (b *batcher[T]) hire() {
+	if len(b.waiting) > 0 && !b.collecting && b.running < b.workers {
+		b.collecting = true
+		b.running++
+		go b.work()
+	}
+}
+
+func (b *batcher[T]) work() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if b.linger > 0 && len(b.waiting) < batchMost && !b.hurried {
+			b.mu.Unlock()
+			timer := time.NewTimer(b.linger)
+			select {
+			case <-b.full:
+			case <-timer.C:
+			}
+			timer.Stop()
+			b.mu.Lock()
+		}
+		items := b.take()
+		b.collecting = false
+		b.hire()
+		b.mu.Unlock()
+		if len(items) > 0 {
+			b.flush(items)
+		}
+		b.mu.Lock()
+		if len(b.waiting) == 0 || b.collecting {
+			b.running--
+			return
+		}
+		b.collecting = true
+	}
+}
+
+// take takes the items of the next request; the caller holds mu.
+func (b *batcher[T]) take() []T {
+	n, bytes := 0, 0
+	for n < len(b.waiting) && n < batchMost {
+		if b.bytes > 0 {
+			bytes += b.size(b.waiting[n])
+			if n > 0 && bytes > b.bytes {
+				break
+			}
+		}
+		n++
+	}
+	items := make([]T, n)
+	copy(items, b.waiting)
+	rest := copy(b.waiting, b.waiting[n:])
+	clear(b.waiting[rest:])
+	b.waiting = b.waiting[:rest]
+	select {
+	case <-b.full: // it was about these
+	default:
+	}
+	if rest >= batchMost || rest > 0 && n < batchMost { // enough for another, by number or by size
+		b.signal()
+	}
+	return items
+}

@@ -1,0 +1,202 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Client is a service's access to SQS, its policies, and what is made of them. It
+// is safe for concurrent use.
+type Client struct {
+	cfg    Config
+	api    *sqs.Client
+	turn   *delayqueue.Turn
+	memory memory
+
+	mu      sync.Mutex
+	layouts map[string]*layout // provisioned, by topic
+	targets map[string]*queue  // that are only published to, by topic
+	senders map[senderKey]*sender
+	subs    []*Subscriber
+	closed  bool
+}
+
+type senderKey struct {
+	url    string
+	linger time.Duration
+}
+
+// Open checks the configuration, loads AWS's where it is not given, and returns a
+// Client. All problems of the configuration are in one redeliver.ConfigError. SQS
+// is not asked: there is no connection to open.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("sqs: %w", err)
+	}
+	if cfg.AWS == nil {
+		loaded, err := config.LoadDefaultConfig(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", clean(err))
+		}
+		cfg.AWS = &loaded
+	}
+	if cfg.AWS.Region == "" {
+		own := cfg.AWS.Copy()
+		if cfg.Endpoint == "" && own.BaseEndpoint == nil {
+			return nil, fmt.Errorf("sqs: %w", errNoRegion())
+		}
+		own.Region = "us-east-1" // a server of one's own does not mind, but requests are signed for one
+		cfg.AWS = &own
+	}
+	c := &Client{
+		cfg: cfg, turn: delayqueue.NewTurn(), layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+	}
+	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
+		if cfg.Endpoint != "" {
+			o.BaseEndpoint = aws.String(cfg.Endpoint)
+		}
+	})
+	return c, nil
+}
+
+// Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
+// subscriptions and closes neither the client, nor what other subscribers need.
+func (c *Client) Subscriber() *Subscriber {
+	s := newSubscriber(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.closed = c.closed
+	c.subs = append(c.subs, s)
+	return s
+}
+
+// Publisher returns a Watermill publisher. It publishes until the client is
+// closed; closing it (a Router does) does nothing.
+func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
+
+// Close ends all subscribers and waits until their handlers are done or the drain
+// timeout is over. When ctx ends meanwhile, it returns ctx's error and goes on in
+// the background; nothing is lost either way. A ctx that has ended before bounds
+// nothing: Config.DrainTimeout does. A second Close does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c.mu.Lock()
+	subs, was := c.subs, c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, s := range subs {
+			all.Go(func() { _ = s.Close() }) // always nil
+		}
+		all.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sqs: closing: %w", ctx.Err())
+	}
+}
+
+// ready returns the layout of a topic whose queues are there.
+func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
+	c.mu.Lock()
+	l, closed := c.layouts[topic], c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	if l != nil {
+		return l, nil
+	}
+	l, err := c.survey(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.provision(ctx, l); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.layouts[topic]; known != nil { // another was quicker
+		return known, nil
+	}
+	c.layouts[topic] = l
+	return l, nil
+}
+
+// target returns the queue of a topic that is published to.
+func (c *Client) target(ctx context.Context, topic string) (*queue, error) {
+	c.mu.Lock()
+	q, l, closed := c.targets[topic], c.layouts[topic], c.closed
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return nil, errClosed
+	case l != nil:
+		return l.main, nil
+	case q != nil:
+		return q, nil
+	}
+	a := parseTopic(topic)
+	q, err := c.look(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if !q.exists { // then with all that is beside it: its RedrivePolicy names our DLQ
+		l, err := c.ready(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		return l.main, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.targets[topic] = q
+	return q, nil
+}
+
+// forget has the next publish of a topic look again for what was not there.
+func (c *Client) forget(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.targets, topic)
+	delete(c.layouts, topic)
+}
+
+// sender returns what writes to a queue.
+func (c *Client) sender(q *queue, linger time.Duration) *sender {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := senderKey{q.url, linger}
+	s := c.senders[key]
+	if s == nil {
+		s = newSender(c.api, q, linger)
+		c.senders[key] = s
+	}
+	return s
+}
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+	_ message.Publisher            = (*Publisher)(nil)
+)

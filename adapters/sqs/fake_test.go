@@ -1,0 +1,385 @@
+package sqs
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5" // what the protocol has
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/redeliver/redeliver"
+)
+
+// fake speaks enough of SQS for tests in virtual time, and fails as it is told. It
+// is the HTTP client of the SDK: there is no network. What it does not know it
+// refuses. It is stricter than SQS about receipts: one that is not the latest, or
+// whose time is over, is invalid.
+type fake struct {
+	mu       sync.Mutex
+	queues   map[string]*fakeQueue
+	seq      int
+	tick     time.Duration
+	requests map[string]int
+	// fault is asked before each request; an answer is that of the request, which
+	// is then not done unless after says so.
+	fault func(action, queue string, in map[string]any) *failure
+	// entry is asked for each entry of a batch; a code fails it.
+	entry func(action, queue string, entry map[string]any) string
+}
+
+// failure is how a request fails.
+type failure struct {
+	status int
+	code   string
+	after  bool  // the request is done all the same
+	err    error // instead of an answer
+}
+
+type fakeQueue struct {
+	attributes map[string]string
+	messages   []*fakeMessage
+}
+
+type fakeMessage struct {
+	id, body, receipt string
+	attributes        map[string]any
+	system            map[string]any
+	visible           time.Time
+	sent              time.Time
+	count             int
+	gotten            time.Time
+}
+
+func newFake() *fake {
+	return &fake{queues: make(map[string]*fakeQueue), requests: make(map[string]int), tick: 100 * time.Millisecond}
+}
+
+func (f *fake) client(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	cfg.AWS = &aws.Config{
+		Region: "eu-west-1", HTTPClient: f, Credentials: credentials.NewStaticCredentialsProvider("AKIAEXAMPLEEXAMPLE", "s3cr3tk3y", "t0k3n"),
+		Retryer: func() aws.Retryer { return aws.NopRetryer{} },
+	}
+	if cfg.Sink == nil {
+		cfg.Sink = redeliver.SinkFunc(func(redeliver.Event) {})
+	}
+	cfg.Endpoint = "http://sqs.test"
+	c, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Do implements aws.HTTPClient.
+func (f *fake) Do(req *http.Request) (*http.Response, error) {
+	raw, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	var in map[string]any
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, err
+	}
+	action := strings.TrimPrefix(req.Header.Get("X-Amz-Target"), "AmazonSQS.")
+	name, _ := in["QueueName"].(string)
+	if url, ok := in["QueueUrl"].(string); ok {
+		name = url[strings.LastIndexByte(url, '/')+1:]
+	}
+	f.mu.Lock()
+	f.requests[action]++
+	var fails *failure
+	if f.fault != nil {
+		fails = f.fault(action, name, in)
+	}
+	f.mu.Unlock()
+	if fails != nil && !fails.after {
+		return fails.answer(req)
+	}
+	out, code := f.do(req.Context(), action, name, in)
+	if fails != nil {
+		return fails.answer(req)
+	}
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	if code != "" {
+		return (&failure{status: 400, code: code}).answer(req)
+	}
+	return answer(req, 200, out)
+}
+
+func (x *failure) answer(req *http.Request) (*http.Response, error) {
+	if x.err != nil {
+		return nil, x.err
+	}
+	return answer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": "as the test wants it"})
+}
+
+func answer(req *http.Request, status int, out any) (*http.Response, error) {
+	body, err := json.Marshal(out)
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}, err
+}
+
+func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (out map[string]any, code string) {
+	if action == "ReceiveMessage" {
+		return f.receive(ctx, name, in)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.queues[name]
+	if q == nil && action != "CreateQueue" {
+		return nil, "QueueDoesNotExist"
+	}
+	switch action {
+	case "CreateQueue":
+		if q == nil {
+			q = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
+			f.queues[name] = q
+		}
+		given, _ := in["Attributes"].(map[string]any)
+		for k, v := range given {
+			q.attributes[k], _ = v.(string)
+		}
+		return map[string]any{"QueueUrl": "http://sqs.test/1/" + name}, ""
+	case "GetQueueUrl":
+		return map[string]any{"QueueUrl": "http://sqs.test/1/" + name}, ""
+	case "GetQueueAttributes":
+		attributes := map[string]string{"ApproximateNumberOfMessages": fmt.Sprint(len(q.messages)), "ApproximateNumberOfMessagesDelayed": "0", "ApproximateNumberOfMessagesNotVisible": "0"}
+		maps.Copy(attributes, q.attributes)
+		return map[string]any{"Attributes": attributes}, ""
+	case "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch":
+		return f.batch(action, name, q, in)
+	default:
+		return nil, "UnsupportedOperation"
+	}
+}
+
+func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[string]any, string) {
+	entries, _ := in["Entries"].([]any)
+	if len(entries) == 0 || len(entries) > 10 {
+		return nil, "TooManyEntriesInBatchRequest"
+	}
+	ok, failed := []any{}, []any{}
+	for _, item := range entries {
+		e, _ := item.(map[string]any)
+		code := ""
+		if f.entry != nil {
+			code = f.entry(action, name, e)
+		}
+		var done map[string]any
+		if code == "" {
+			done, code = f.one(action, name, q, e)
+		}
+		if code != "" {
+			failed = append(failed, map[string]any{"Id": e["Id"], "Code": code, "SenderFault": code != "InternalError" && code != "RequestThrottled", "Message": "as the test wants it"})
+			continue
+		}
+		done["Id"] = e["Id"]
+		ok = append(ok, done)
+	}
+	return map[string]any{"Successful": ok, "Failed": failed}, ""
+}
+
+func (f *fake) one(action, name string, q *fakeQueue, e map[string]any) (map[string]any, string) {
+	now := time.Now()
+	if action == "SendMessageBatch" {
+		return f.send(name, q, e, now)
+	}
+	at := -1
+	for i, m := range q.messages {
+		if m.receipt == e["ReceiptHandle"] && m.visible.After(now) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil, "ReceiptHandleIsInvalid"
+	}
+	if action == "DeleteMessageBatch" {
+		q.messages = append(q.messages[:at:at], q.messages[at+1:]...)
+		return map[string]any{}, ""
+	}
+	m := q.messages[at]
+	seconds, _ := e["VisibilityTimeout"].(float64)
+	until := now.Add(time.Duration(seconds) * time.Second)
+	if until.After(m.gotten.Add(12 * time.Hour)) {
+		return nil, "InvalidParameterValue"
+	}
+	m.visible = until
+	return map[string]any{}, ""
+}
+
+func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) (map[string]any, string) {
+	body, _ := e["MessageBody"].(string)
+	attributes, _ := e["MessageAttributes"].(map[string]any)
+	fifo := strings.HasSuffix(name, ".fifo")
+	delay, _ := e["DelaySeconds"].(float64)
+	group, _ := e["MessageGroupId"].(string)
+	switch {
+	case body == "" || !legal(body):
+		return nil, "InvalidMessageContents"
+	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == ""):
+		return nil, "InvalidParameterValue"
+	}
+	f.seq++
+	m := &fakeMessage{
+		id: fmt.Sprintf("id-%d", f.seq), body: body, attributes: attributes, sent: now, visible: now.Add(time.Duration(delay) * time.Second),
+		system: map[string]any{"SentTimestamp": fmt.Sprint(now.UnixMilli())},
+	}
+	if group != "" {
+		m.system["MessageGroupId"] = group
+	}
+	if d, ok := e["MessageDeduplicationId"]; ok {
+		m.system["MessageDeduplicationId"] = d
+	}
+	if system, ok := e["MessageSystemAttributes"].(map[string]any); ok {
+		for k, v := range system {
+			m.system[k] = v.(map[string]any)["StringValue"]
+		}
+	}
+	q.messages = append(q.messages, m)
+	return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
+}
+
+func sum(s string) string {
+	h := md5.Sum([]byte(s)) // what the protocol has
+	return hex.EncodeToString(h[:])
+}
+
+// receive waits for messages as a long poll does.
+func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map[string]any, string) {
+	wait, _ := in["WaitTimeSeconds"].(float64)
+	end := time.Now().Add(time.Duration(wait) * time.Second)
+	tick := time.NewTicker(f.tick)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		q := f.queues[name]
+		if q == nil {
+			f.mu.Unlock()
+			return nil, "QueueDoesNotExist"
+		}
+		found := f.visible(q, in, time.Now())
+		f.mu.Unlock()
+		if len(found) > 0 || !time.Now().Before(end) {
+			return map[string]any{"Messages": found}, ""
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return map[string]any{}, ""
+		}
+	}
+}
+
+func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time) []any {
+	most, _ := in["MaxNumberOfMessages"].(float64)
+	hidden, _ := in["VisibilityTimeout"].(float64)
+	locked := map[any]bool{}
+	for _, m := range q.messages {
+		if q.attributes["FifoQueue"] == "true" && m.visible.After(now) {
+			locked[m.system["MessageGroupId"]] = true
+		}
+	}
+	found := []any{}
+	for _, m := range q.messages {
+		if m.visible.After(now) || locked[m.system["MessageGroupId"]] || len(found) >= int(most) {
+			continue
+		}
+		f.seq++
+		m.count++
+		m.receipt, m.gotten, m.visible = fmt.Sprintf("receipt-%d", f.seq), now, now.Add(time.Duration(hidden)*time.Second)
+		system := map[string]any{"ApproximateReceiveCount": fmt.Sprint(m.count)}
+		maps.Copy(system, m.system)
+		found = append(found, map[string]any{
+			"MessageId": m.id, "ReceiptHandle": m.receipt, "Body": m.body, "MD5OfBody": sum(m.body), "Attributes": system, "MessageAttributes": m.attributes,
+		})
+	}
+	return found
+}
+
+// put writes a message as another client would.
+func (f *fake) put(queue, uuid, body, group string, attributes map[string]any) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[string]any{}
+	maps.Copy(all, attributes)
+	if uuid != "" {
+		all[UUIDAttribute] = map[string]any{"DataType": "String", "StringValue": uuid}
+	}
+	e := map[string]any{"MessageBody": body, "MessageAttributes": all}
+	if group != "" {
+		e["MessageGroupId"], e["MessageDeduplicationId"] = group, "d-"+uuid
+	}
+	out, code := f.send(queue, f.queues[queue], e, time.Now())
+	if code != "" {
+		panic(code)
+	}
+	return out["MessageId"].(string)
+}
+
+// in is the messages of a queue.
+func (f *fake) in(queue string) []fakeMessage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []fakeMessage
+	if q := f.queues[queue]; q != nil {
+		for _, m := range q.messages {
+			all = append(all, *m)
+		}
+	}
+	return all
+}
+
+func (f *fake) count(action string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests[action]
+}
+
+func (f *fake) failing(fault func(action, queue string, in map[string]any) *failure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
+func (f *fake) failingEntries(entry func(action, queue string, e map[string]any) string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.entry = entry
+}
+
+// state is what our attribute says.
+func (m *fakeMessage) state(t *testing.T, queue string) redeliver.State {
+	t.Helper()
+	a, ok := m.attributes[StateAttribute].(map[string]any)
+	if !ok {
+		t.Fatalf("%s has no state of ours", m.id)
+	}
+	c, ok := unpack(a["StringValue"].(string))
+	if !ok {
+		t.Fatalf("no state: %v", a["StringValue"])
+	}
+	st, findings := redeliver.ParseHeaders(queue, c.headers)
+	if len(findings) > 0 {
+		t.Fatal(findings)
+	}
+	return st
+}
+
+var errReset = errors.New("connection reset by peer")

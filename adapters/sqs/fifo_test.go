@@ -1,0 +1,235 @@
+package sqs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+func ids(runs []run) (all []string) {
+	for _, r := range runs {
+		all = append(all, fmt.Sprintf("%s#%d", r.id, r.attempt))
+	}
+	return all
+}
+
+// The head of a group fails four times, nine stand behind it: each of them runs once, in order, and another group does
+// not wait.
+func TestTheHeadOfAGroupHoldsTheOthers(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		c := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Minute, 10*time.Minute, time.Hour)}, func(st redeliver.State, _ *message.Message) error {
+			if st.ID == "m0" {
+				return errDeclined
+			}
+			return nil
+		})
+		for i := range 10 {
+			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+		}
+		b.put("orders.fifo", "other", "v", "h", nil)
+		b.after(time.Second)
+		if len(b.ran("other")) != 1 {
+			b.Error("another group waits")
+		}
+		b.after(2 * time.Hour)
+		b.wantRuns("m0", 0, time.Minute, 11*time.Minute, 71*time.Minute)
+		b.close(c)
+		all := ids(b.ran(""))
+		all = slices.DeleteFunc(all, func(s string) bool { return s == "other#1" })
+		if got := strings.Join(all, " "); got != "m0#1 m0#2 m0#3 m0#4 m1#1 m2#1 m3#1 m4#1 m5#1 m6#1 m7#1 m8#1 m9#1" {
+			b.Errorf("ran %s", got)
+		}
+		dead := b.in("orders-dlq.fifo")
+		if len(dead) != 1 || dead[0].system["MessageGroupId"] != "g" || dead[0].system["MessageDeduplicationId"] == "d-m0" || len(b.in("orders.fifo")) != 0 {
+			b.Fatalf("the DLQ has %+v, the queue %d", dead, len(b.in("orders.fifo")))
+		}
+		if st := dead[0].state(t, "orders.fifo"); st.Attempts != 4 || st.Reason != redeliver.ReasonExhausted {
+			b.Errorf("dead after %d attempts, %s", st.Attempts, st.Reason)
+		}
+	})
+}
+
+// A process that is killed in the wait leaves the head hidden until it is due, and what stands behind it with it.
+func TestAFIFOWaitSurvivesItsProcess(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		var dead atomic.Bool
+		b.failing(func(string, string, map[string]any) *failure {
+			if dead.Load() {
+				return &failure{err: errReset}
+			}
+			return nil
+		})
+		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, decline)
+		for i := range 3 {
+			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+		}
+		b.after(10 * time.Minute)
+		dead.Store(true)
+		b.close(one) // for all that the server sees it was killed
+		dead.Store(false)
+		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, succeed)
+		b.after(10*time.Minute - time.Second)
+		if len(b.ran("")) != 1 {
+			b.Errorf("ran early: %v", b.ran(""))
+		}
+		b.after(5 * time.Minute)
+		b.close(two)
+		if got := ids(b.ran("")); !slices.Equal(got, []string{"m0#1", "m0#2", "m1#2", "m2#2"}) {
+			b.Errorf("ran %v", got)
+		}
+		if len(b.in("orders.fifo")) != 0 {
+			b.Error("something is left")
+		}
+	})
+}
+
+// A process that ends in order gives back what it has not run at once, and the head when it is due.
+func TestAFIFOShutdownKeepsTheOrder(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, func(st redeliver.State, _ *message.Message) error {
+			if st.ID == "g0" {
+				return errDeclined
+			}
+			return nil
+		})
+		for i := range 4 {
+			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
+		}
+		b.after(time.Minute)
+		b.close(one)
+		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, succeed)
+		b.after(4*time.Minute - 2*time.Second)
+		if len(b.ran("")) != 1 {
+			b.Errorf("ran early, or overtook the head: %v", b.ran(""))
+		}
+		b.after(10 * time.Second)
+		b.close(two)
+		if got := ids(b.ran("")); !slices.Equal(got, []string{"g0#1", "g0#2", "g1#2", "g2#2", "g3#2"}) {
+			b.Errorf("ran %v", got)
+		}
+	})
+}
+
+// A message that came back to the process that knows it keeps its attempts and its due time.
+func TestAFIFOMessageThatComesBackIsRemembered(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		c := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Hour)}, decline)
+		b.put("orders.fifo", "a", "v", "g", nil)
+		b.put("orders.fifo", "b", "v", "g", nil)
+		b.after(time.Minute)
+		b.fake.mu.Lock()
+		for _, m := range b.queues["orders.fifo"].messages { // as if SQS had forgotten that they are hidden
+			m.visible = time.Now()
+		}
+		b.fake.mu.Unlock()
+		b.after(5*time.Hour + 30*time.Minute)
+		b.close(c)
+		b.wantRuns("a", 0, time.Hour, 2*time.Hour, 3*time.Hour)
+		b.wantRuns("b", 3*time.Hour, 4*time.Hour, 5*time.Hour)
+	})
+}
+
+// What SQS cannot hide for so long is refused at the start, or goes to the DLQ.
+func TestTwelveHoursAreTheMost(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		c := b.client(t, Config{Policy: steps(3, 5*time.Hour)})
+		if _, err := c.Plan(b.Context(), "orders.fifo"); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.Backoff") {
+			b.Errorf("fifteen hours are planned: %v", err)
+		}
+		if _, err := c.Plan(b.Context(), "orders"); err != nil {
+			b.Error(err)
+		}
+		b.close(c)
+		one := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
+			return redeliver.RetryAfter(errDeclined, 12*time.Hour)
+		})
+		b.put("orders.fifo", "a", "v", "g", nil)
+		b.after(time.Minute)
+		b.close(one)
+		dead := b.in("orders-dlq.fifo")
+		if len(dead) != 1 || dead[0].state(t, "orders.fifo").Reason != redeliver.ReasonUnschedulable {
+			b.Errorf("dead: %+v", dead)
+		}
+	})
+}
+
+func TestAFIFOQueueDelaysNoPublish(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		c := b.client(t, Config{})
+		msg := message.NewMessage("later", []byte("v"))
+		delay.Message(msg, delay.For(time.Minute))
+		if err := c.Publisher().Publish("orders.fifo", msg); err == nil {
+			b.Error("a delayed publish to a FIFO queue was taken")
+		}
+		var msgs []*message.Message
+		for i := range 25 {
+			msgs = append(msgs, message.NewMessage(fmt.Sprint("m", i), []byte("v")))
+		}
+		if err := c.Publisher().Publish("orders.fifo", msgs...); err != nil {
+			b.Fatal(err)
+		}
+		all := b.in("orders.fifo")
+		for i, m := range all {
+			if m.system["MessageDeduplicationId"] != fmt.Sprint("m", i) || m.system["MessageGroupId"] != "orders.fifo" {
+				b.Errorf("message %d is %v", i, m.system)
+			}
+		}
+		if len(all) != 25 {
+			b.Errorf("%d messages", len(all))
+		}
+		b.close(c)
+	})
+}
+
+// A message that kills its process ends in the DLQ, crashed, in whose group another message then runs.
+func TestAFIFOKillerEndsAsCrashed(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		b.put("orders.fifo", "killer", "v", "g", nil)
+		b.put("orders.fifo", "behind", "v", "g", nil)
+		p := steps(10, time.Second)
+		p.MaxCrashes = 2
+		for n := 0; n < 8 && len(b.ran("behind")) == 0; n++ {
+			var dead atomic.Bool
+			b.failing(func(string, string, map[string]any) *failure {
+				if dead.Load() {
+					return &failure{err: errReset}
+				}
+				return nil
+			})
+			c := b.start(fmt.Sprint(n), "orders.fifo", Config{Policy: p, DrainTimeout: time.Second}, func(st redeliver.State, msg *message.Message) error {
+				if st.ID == "killer" {
+					dead.Store(true)
+					<-msg.Context().Done()
+				}
+				return nil
+			})
+			b.after(2 * time.Minute)
+			b.close(c)
+		}
+		letters := b.in("orders-dlq.fifo")
+		if len(letters) != 1 || letters[0].state(t, "orders.fifo").Reason != redeliver.ReasonCrashed {
+			b.Fatalf("dead: %+v; ran %v", letters, b.ran(""))
+		}
+		// Two deaths among others, two alone. What stood behind it may have gone on twice: the process died between the
+		// copy of that and its deletion.
+		if len(b.ran("killer")) != 4 || len(b.ran("behind")) == 0 {
+			b.Errorf("ran %v", b.ran(""))
+		}
+	})
+}

@@ -1,0 +1,153 @@
+package sqs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+)
+
+const (
+	mostAttributes = 10
+	traceHeader    = "AWSTraceHeader"
+)
+
+// Redeliver's own fields that a message can do without: where it waits, and in
+// the DLQ, where reason, attempts and id are left at last.
+var (
+	dispensable = []string{redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	spentInDLQ  = append(slices.Clone(dispensable),
+		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
+		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderOrigin, redeliver.HeaderGroup)
+)
+
+// outgoing is a message that is ready to be sent.
+type outgoing struct {
+	body       string
+	attributes map[string]types.MessageAttributeValue
+	trace      string
+	group      string // of a FIFO queue
+	dedup      string
+	delay      int32 // seconds; 0 is what the queue says
+	moved      bool  // by redeliver: the delay of the queue is not for it
+}
+
+// size is what SQS counts.
+func (o *outgoing) size() int {
+	n := len(o.body)
+	for name, v := range o.attributes {
+		n += attributeSize(name, v)
+	}
+	return n
+}
+
+func attributeSize(name string, v types.MessageAttributeValue) int {
+	return len(name) + len(aws.ToString(v.DataType)) + len(aws.ToString(v.StringValue)) + len(v.BinaryValue)
+}
+
+// plain is the message as its publisher made it.
+func (r *record) plain() outgoing {
+	return outgoing{
+		body: aws.ToString(r.Body), attributes: r.MessageAttributes,
+		trace: r.Attributes[traceHeader], group: r.Attributes[groupID],
+	}
+}
+
+// with is the message with st in an attribute of ours. A copy for the queue where
+// it waits keeps within limit, or ok is false.
+func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
+	o = r.plain()
+	c := carried{headers: st.AppendHeaders(nil)}
+	if r.messageID != st.ID {
+		c.messageID = r.messageID
+	}
+	if o.group != "" { // the copy's deduplication id is ours
+		c.dedupID = r.Attributes[dedupID]
+	}
+	o.attributes = make(map[string]types.MessageAttributeValue, len(r.MessageAttributes)+1)
+	maps.Copy(o.attributes, r.MessageAttributes)
+	c.makeRoom(o.attributes)
+	free := limit - o.size() - len(StateAttribute) - len(stringType)
+	packed, ok := c.fit(free, dispensable)
+	if ok {
+		o.attributes[StateAttribute] = text(packed)
+	}
+	return o, ok
+}
+
+// makeRoom takes out of a message's attributes what cannot stand beside ours.
+func (c *carried) makeRoom(attributes map[string]types.MessageAttributeValue) {
+	take := func(name string) {
+		c.attributes = append(c.attributes, displace(name, attributes[name]))
+		delete(attributes, name)
+	}
+	if _, ok := attributes[StateAttribute]; ok { // the message's own, of which nothing is believed
+		take(StateAttribute)
+	}
+	for len(attributes) >= mostAttributes {
+		take(slices.MaxFunc(slices.Collect(maps.Keys(attributes)), func(a, b string) int {
+			return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b))
+		}))
+	}
+}
+
+// rank has the UUID stay where every consumer finds it.
+func rank(name string) int {
+	if name == UUIDAttribute {
+		return 0
+	}
+	return 1
+}
+
+// fit packs within most bytes, and leaves out as much of ours as that takes.
+func (c *carried) fit(most int, dispensable []string) (packed string, ok bool) {
+	if packed = c.pack(); len(packed) <= most {
+		return packed, true
+	}
+	for i, h := range c.headers {
+		if h.Name == redeliver.HeaderError {
+			c.headers[i].Value = redeliver.Cut(h.Value, 128)
+		}
+	}
+	for _, name := range dispensable {
+		if packed = c.pack(); len(packed) <= most {
+			return packed, true
+		}
+		c.headers = slices.DeleteFunc(c.headers, func(h redeliver.Header) bool { return h.Name == name })
+	}
+	packed = c.pack()
+	return packed, len(packed) <= most
+}
+
+func text(value string) types.MessageAttributeValue {
+	return types.MessageAttributeValue{DataType: aws.String(stringType), StringValue: aws.String(value)}
+}
+
+// waiting is the copy that waits. ok is false when the message leaves no room for
+// our state.
+func (r *record) waiting(st *redeliver.State, limit int) (o outgoing, ok bool) {
+	return r.with(st, limit, dispensable)
+}
+
+// dead is the copy for the DLQ, which takes everything that came: with as much of
+// ours as fits, at worst with nothing.
+func (r *record) dead(st *redeliver.State, limit int) outgoing {
+	if o, ok := r.with(st, limit, spentInDLQ); ok {
+		return o
+	}
+	return r.plain()
+}
+
+// unique is a deduplication id for one move of one message: another move of it,
+// or a move of another copy, must not be taken for this one.
+func unique(what string, r *record, st *redeliver.State) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d", what, r.current, st.ID, st.Attempts, st.Replays))
+	return what + "-" + hex.EncodeToString(sum[:16])
+}

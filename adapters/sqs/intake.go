@@ -1,0 +1,162 @@
+package sqs
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/cenkalti/backoff/v4"
+)
+
+const (
+	// fewPause is the pause after a receive that brought less than it could: what
+	// comes meanwhile shares the next request.
+	fewPause = 20 * time.Millisecond
+	// Bounds of what a subscription has in hand, those included that wait.
+	handMost  = 10_000
+	handBytes = 128 << 20
+)
+
+// intake decides how many messages may be received now: pollers take, the lane
+// says how many there are.
+type intake struct {
+	mu    sync.Mutex
+	more  sync.Cond
+	most  int // messages that are neither waiting nor behind one
+	room  int // may be asked for
+	taken int // are asked for
+	eager int // how many pollers are at it: as many as find full batches
+	polls int
+}
+
+func newIntake(most, pollers int) *intake {
+	in := &intake{most: most, room: most, eager: 1, polls: pollers}
+	in.more.L = &in.mu
+	return in
+}
+
+// set says how much room there is.
+func (in *intake) set(room int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	more := room > in.room
+	in.room = room
+	if more {
+		in.more.Broadcast()
+	}
+}
+
+// take waits until there is room for a whole request, and until poller n is
+// needed. It is false when ctx has ended.
+func (in *intake) take(ctx context.Context, n int) (int, bool) {
+	defer context.AfterFunc(ctx, func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.more.Broadcast()
+	})()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	want := min(batchMost, in.most)
+	for ctx.Err() == nil {
+		if n < in.eager && in.room-in.taken >= want {
+			in.taken += want
+			return want, true
+		}
+		in.more.Wait()
+	}
+	return 0, false
+}
+
+// give takes a take back: the lane has what came, and counts it.
+func (in *intake) give(n int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.taken -= n
+	in.more.Broadcast()
+}
+
+// found says how full a request was.
+func (in *intake) found(n, want int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if n < want {
+		in.eager = max(in.eager-1, 1)
+	} else if in.eager < in.polls {
+		in.eager++
+		in.more.Broadcast()
+	}
+}
+
+// arrival is what one receive brought.
+type arrival struct {
+	messages []types.Message
+	at       time.Time
+	taken    int
+}
+
+// poll receives until ctx ends. Between failures it pauses with backoff.
+func (l *lane) poll(ctx context.Context, n int) {
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRepeat/5),
+		backoff.WithMaxInterval(longestRepeat/2), backoff.WithMaxElapsedTime(0))
+	patience := time.Second // the first look tells that the queue can be read
+	for {
+		want, ok := l.intake.take(ctx, n)
+		if !ok {
+			return
+		}
+		msgs, err := l.receive(ctx, want, patience)
+		if len(msgs) > 0 {
+			l.in <- arrival{msgs, time.Now(), want} // also when ctx has ended: see drain
+		} else {
+			l.intake.give(want)
+		}
+		var wait time.Duration
+		switch {
+		case over(ctx, err):
+			return
+		case err != nil:
+			wait = pause.NextBackOff()
+			l.r.disconnected(l.queue.name, err)
+			if noQueue(err) { // it was deleted under us
+				if err := l.r.client.provision(ctx, l.r.layout); err != nil && ctx.Err() == nil {
+					l.r.disconnected(l.queue.name, err)
+				}
+			}
+		default:
+			patience = l.r.client.cfg.WaitTime
+			pause.Reset()
+			l.r.consuming()
+			l.intake.found(len(msgs), want)
+			if 0 < len(msgs) && len(msgs) < want {
+				wait = fewPause
+			}
+		}
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// receive is one request, which waits for messages.
+func (l *lane) receive(ctx context.Context, most int, wait time.Duration) ([]types.Message, error) {
+	cfg := &l.r.client.cfg
+	ctx, cancel := context.WithTimeout(ctx, wait+cfg.SendTimeout)
+	defer cancel()
+	out, err := l.r.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		QueueUrl: &l.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
+		VisibilityTimeout:           int32(cfg.VisibilityTimeout / time.Second),
+		MessageAttributeNames:       []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+	})
+	if err != nil {
+		return nil, errorOf("receiving from", l.queue.name, err)
+	}
+	return out.Messages, nil
+}

@@ -1,0 +1,152 @@
+package sqs
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Limits of queues of ours.
+const (
+	// mostReceives is SQS's most: its own limit never comes first, because crashes
+	// are counted, and what reaches it goes to the DLQ.
+	mostReceives = 1000
+	// longestRetention is SQS's, for what must not go away: dead letters.
+	longestRetention = 14 * 24 * time.Hour
+)
+
+// queue is one queue, as SQS describes it.
+type queue struct {
+	name string
+	kind kind
+	url  string
+	arn  string
+	fifo bool
+
+	exists     bool
+	unread     bool              // its attributes may not be read
+	attributes map[string]string // what it has, or is created with
+
+	limit     int           // bytes of a message
+	delay     int32         // seconds that a message waits which names no delay
+	retention time.Duration // 0 is not known
+}
+
+type kind string
+
+const (
+	mainQueue    kind = "queue"
+	suspectQueue kind = "suspects"
+	deadQueue    kind = "dlq"
+)
+
+// layout is the queues of one subscription.
+type layout struct {
+	topic                string
+	main, suspects, dlq  *queue
+	policy               redeliver.Policy
+	field                string // where the policy stands in the configuration
+	notes, unchecked     []string
+	longest, all, jitter time.Duration // the longest planned wait, and all of them together
+	listed               bool
+}
+
+// newLayout reads a topic and checks what can be checked without SQS.
+func newLayout(cfg *Config, topic string) (*layout, address, error) {
+	a := parseTopic(topic)
+	var ps redeliver.Problems
+	checkName(&ps, "queue of topic "+strconv.Quote(redeliver.Cut(redeliver.Redact(topic), 200)), a.name)
+	if ps.Err() == nil {
+		cfg.Names.check(&ps, a.name)
+	}
+	l := &layout{topic: topic, main: &queue{name: a.name, kind: mainQueue, fifo: isFIFO(a.name)}}
+	l.policy, l.field = cfg.policy(a.name)
+	if err := ps.Err(); err != nil {
+		return nil, a, fmt.Errorf("sqs: %w", err)
+	}
+	l.suspects = &queue{name: cfg.Names.suspects(a.name), kind: suspectQueue, fifo: l.main.fifo}
+	l.dlq = &queue{name: cfg.Names.dlq(a.name), kind: deadQueue, fifo: l.main.fifo}
+	delays, jitter, ok := l.policy.Delays()
+	l.jitter, l.listed = jitter, ok
+	for _, d := range delays {
+		l.longest = max(l.longest, d+jitter)
+		l.all += d + jitter
+	}
+	l.checkHand(&ps)
+	if err := ps.Err(); err != nil {
+		return nil, a, fmt.Errorf("sqs: %w", err)
+	}
+	return l, a, nil
+}
+
+// checkHand refuses what would keep a message in hand for longer than SQS hides it.
+func (l *layout) checkHand(ps *redeliver.Problems) {
+	if l.policy.Timeout > maxVisibility {
+		ps.Add(l.field+".Timeout", l.policy.Timeout, fmt.Sprintf("must be at most %s: SQS hides a received message no longer than that", maxVisibility))
+	}
+	if most := maxVisibility - time.Minute; l.main.fifo && l.all > most {
+		ps.Add(l.field+".Backoff", l.all, fmt.Sprintf(
+			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", most))
+	}
+}
+
+func (l *layout) queues() [3]*queue { return [3]*queue{l.main, l.suspects, l.dlq} }
+
+// describe takes over what SQS says of a queue.
+func (q *queue) describe(attributes map[string]string) {
+	q.exists, q.attributes, q.arn = true, attributes, attributes["QueueArn"]
+	if n, err := strconv.Atoi(attributes["MaximumMessageSize"]); err == nil && n > 0 {
+		q.limit = n
+	}
+	if n, err := strconv.ParseInt(attributes["DelaySeconds"], 10, 32); err == nil {
+		q.delay = int32(n)
+	}
+	if n, err := strconv.Atoi(attributes["MessageRetentionPeriod"]); err == nil {
+		q.retention = time.Duration(n) * time.Second
+	}
+}
+
+// wants are the attributes with which a queue is created.
+func (l *layout) wants(cfg *Config, q *queue) map[string]string {
+	attributes := map[string]string{}
+	if q.fifo {
+		attributes["FifoQueue"] = "true"
+	}
+	switch q.kind {
+	case mainQueue:
+		attributes["RedrivePolicy"] = l.redrive()
+		for name, v := range cfg.QueueAttributes {
+			attributes[name] = v
+			if v == "" { // not even ours
+				delete(attributes, name)
+			}
+		}
+		return attributes
+	case suspectQueue:
+		attributes["RedrivePolicy"] = l.redrive()
+		attributes["VisibilityTimeout"] = strconv.Itoa(int(cfg.VisibilityTimeout / time.Second))
+	default:
+	}
+	attributes["MessageRetentionPeriod"] = strconv.Itoa(int(longestRetention / time.Second))
+	// What the origin takes, ours must take; what it hides, ours must hide.
+	from := l.main.attributes
+	if !l.main.exists {
+		from = cfg.QueueAttributes
+	}
+	for _, name := range []string{"MaximumMessageSize", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"} {
+		if v := from[name]; v != "" {
+			attributes[name] = v
+		}
+	}
+	if attributes["KmsMasterKeyId"] != "" {
+		delete(attributes, "SqsManagedSseEnabled") // one of the two
+	}
+	return attributes
+}
+
+// redrive is the RedrivePolicy of queues that we create.
+func (l *layout) redrive() string {
+	return fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, mostReceives)
+}

@@ -1,0 +1,172 @@
+package sqs
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+const (
+	// UUIDAttribute carries a Watermill message's UUID, as in watermill-aws.
+	UUIDAttribute = "_watermill_message_uuid"
+	// EncodedAttribute says what DefaultMarshaler had to write otherwise, because
+	// SQS does not take it: a JSON object of
+	//
+	//	body      "base64", or "empty" for a body of one space that stands for none
+	//	metadata  the metadata for which there is no attribute: an empty value, a
+	//	          name or a character that SQS refuses, more than nine entries
+	EncodedAttribute = "_redeliver_encoded"
+)
+
+// Marshaler turns SQS messages into Watermill messages and back. It must be safe
+// for concurrent use.
+type Marshaler interface {
+	// Unmarshal makes the message that the handler gets. m must not be changed.
+	// An error (or a panic) sends the message as it is to the DLQ, undecodable.
+	Unmarshal(m *types.Message) (*message.Message, error)
+	// Marshal makes what is published for a message: its body and its message
+	// attributes.
+	Marshal(topic string, msg *message.Message) (body string, attributes map[string]types.MessageAttributeValue, err error)
+}
+
+// DefaultMarshaler speaks watermill-aws's format: the UUID in an attribute, each
+// metadata entry an attribute of type String, the payload the body. What SQS does
+// not take as it is stands in [EncodedAttribute]. Where a message has no UUID its
+// MessageId is the UUID. Attributes of other types show in the metadata as text;
+// MessageFromContext shows them all as they are.
+type DefaultMarshaler struct{}
+
+// encoded is what stands in EncodedAttribute.
+type encoded struct {
+	Body     string            `json:"body,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// Unmarshal implements [Marshaler].
+func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
+	e, ok := encodedOf(m)
+	payload := []byte(aws.ToString(m.Body))
+	switch e.Body {
+	case "":
+	case "empty":
+		payload = []byte{}
+	case "base64":
+		decoded, err := base64.StdEncoding.DecodeString(string(payload))
+		if err != nil {
+			return nil, fmt.Errorf("the body is said to be base64 by the attribute %s: %w", EncodedAttribute, err)
+		}
+		payload = decoded
+	default:
+		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is not known", EncodedAttribute, e.Body)
+	}
+	uuid, named := uuidOf(m)
+	if !named {
+		uuid = aws.ToString(m.MessageId)
+	}
+	msg := message.NewMessage(uuid, payload)
+	maps.Copy(msg.Metadata, e.Metadata)
+	for name, v := range m.MessageAttributes {
+		switch {
+		case name == UUIDAttribute && named, name == EncodedAttribute && ok:
+		case v.StringValue != nil:
+			msg.Metadata[name] = *v.StringValue
+		case v.BinaryValue != nil:
+			msg.Metadata[name] = string(v.BinaryValue)
+		}
+	}
+	return msg, nil
+}
+
+// encodedOf reads EncodedAttribute. ok is false where it is none of ours.
+func encodedOf(m *types.Message) (e encoded, ok bool) {
+	a, there := m.MessageAttributes[EncodedAttribute]
+	if !there || a.StringValue == nil || json.Unmarshal([]byte(*a.StringValue), &e) != nil {
+		return encoded{}, false
+	}
+	return e, true
+}
+
+// Marshal implements [Marshaler].
+func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[string]types.MessageAttributeValue, error) {
+	attributes := map[string]types.MessageAttributeValue{}
+	if msg.UUID != "" && legal(msg.UUID) {
+		attributes[UUIDAttribute] = text(msg.UUID)
+	}
+	e := encoded{Metadata: map[string]string{}}
+	body := string(msg.Payload)
+	switch {
+	case body == "":
+		body, e.Body = " ", "empty"
+	case !legal(body):
+		body, e.Body = base64.StdEncoding.EncodeToString(msg.Payload), "base64"
+	}
+	names := slices.Sorted(maps.Keys(msg.Metadata))
+	var plain []string
+	for _, name := range names {
+		if v := msg.Metadata[name]; v != "" && legal(v) && attributeName(name) {
+			plain = append(plain, name)
+		} else {
+			e.Metadata[name] = v
+		}
+	}
+	room := mostAttributes - len(attributes)
+	if len(plain) > room || len(e.Metadata) > 0 || e.Body != "" {
+		room--
+	}
+	for i, name := range plain {
+		if i < room {
+			attributes[name] = text(msg.Metadata[name])
+		} else {
+			e.Metadata[name] = msg.Metadata[name]
+		}
+	}
+	if len(e.Metadata) > 0 || e.Body != "" {
+		raw, err := json.Marshal(e)
+		if err != nil {
+			return "", nil, err
+		}
+		attributes[EncodedAttribute] = text(ascii(string(raw)))
+	}
+	return body, attributes, nil
+}
+
+// ascii writes what is not ASCII in a JSON text as escapes: JSON allows
+// characters that SQS does not.
+func ascii(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r < 0x7f:
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// attributeName tells whether SQS takes a name for an attribute, and no convention
+// of ours is behind it.
+func attributeName(name string) bool {
+	if name == "" || len(name) > 256 || name == UUIDAttribute || name == EncodedAttribute || name == StateAttribute {
+		return false
+	}
+	for _, r := range name {
+		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.') {
+			return false
+		}
+	}
+	lower := strings.ToLower(name)
+	return !strings.HasPrefix(lower, "aws.") && !strings.HasPrefix(lower, "amazon.") &&
+		name[0] != '.' && name[len(name)-1] != '.' && !strings.Contains(name, "..")
+}

@@ -1,0 +1,121 @@
+package sqs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+)
+
+const (
+	maxName   = 80 // SQS's own, with .fifo
+	maxSuffix = len("-suspects")
+	fifoEnd   = ".fifo"
+)
+
+// Names says how the queues beside a queue are called. A nil field is the
+// default that stands beside it. Whatever they return must differ for every
+// queue, and end with .fifo where the queue does.
+type Names struct {
+	// DLQ is the dead-letter queue. Default "<queue>-dlq"; for orders.fifo it is
+	// orders-dlq.fifo.
+	DLQ func(queue string) string
+	// Suspects is the queue of messages that may have killed their process.
+	// Default "<queue>-suspects"; for orders.fifo it is orders-suspects.fifo.
+	Suspects func(queue string) string
+}
+
+func (n Names) dlq(queue string) string {
+	if n.DLQ != nil {
+		return n.DLQ(queue)
+	}
+	return beside(queue, "-dlq")
+}
+
+func (n Names) suspects(queue string) string {
+	if n.Suspects != nil {
+		return n.Suspects(queue)
+	}
+	return beside(queue, "-suspects")
+}
+
+// check refuses names that would mix up queues, or that SQS would refuse.
+func (n Names) check(ps *redeliver.Problems, queue string) {
+	dlq, suspects := n.dlq(queue), n.suspects(queue)
+	if n.DLQ != nil {
+		checkBeside(ps, fmt.Sprintf("Names.DLQ(%q)", queue), queue, dlq)
+	}
+	if n.Suspects != nil {
+		checkBeside(ps, fmt.Sprintf("Names.Suspects(%q)", queue), queue, suspects)
+	}
+	if dlq == suspects {
+		ps.Add(fmt.Sprintf("Names.Suspects(%q)", queue), suspects, "must not be the name of the DLQ")
+	}
+}
+
+func checkBeside(ps *redeliver.Problems, field, queue, name string) {
+	checkName(ps, field, name)
+	switch {
+	case name == queue:
+		ps.Add(field, name, "must not be the queue itself")
+	case isFIFO(name) != isFIFO(queue):
+		ps.Add(field, name, "must end with .fifo where the queue does, and only there")
+	}
+}
+
+// beside is the name of a queue of ours beside another. One that leaves no room
+// for the suffix is cut, and a hash of the whole stands for what is lost.
+func beside(queue, suffix string) string {
+	stem, end := queue, ""
+	if isFIFO(queue) {
+		stem, end = strings.TrimSuffix(queue, fifoEnd), fifoEnd
+	}
+	if most := maxName - maxSuffix - len(end); len(stem) > most {
+		sum := sha256.Sum256([]byte(queue))
+		hash := "-" + hex.EncodeToString(sum[:8])
+		stem = stem[:most-len(hash)] + hash
+	}
+	return stem + suffix + end
+}
+
+func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoEnd) }
+
+// checkName refuses what SQS would refuse, before it is asked.
+func checkName(ps *redeliver.Problems, field, queue string) {
+	stem := strings.TrimSuffix(queue, fifoEnd)
+	bad := stem == "" || len(queue) > maxName
+	for _, r := range stem {
+		bad = bad || !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
+	}
+	if bad {
+		ps.Add(field, fmt.Sprintf("%q", redeliver.Cut(redeliver.Redact(queue), 2*maxName)),
+			fmt.Sprintf("must be the name of a queue: up to %d letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's", maxName))
+	}
+}
+
+// address is a queue as a topic names it: by its name, its URL or its ARN.
+type address struct {
+	name    string
+	url     string // where the topic is one
+	account string // of an ARN, or of a URL that has one
+	region  string // of an ARN
+}
+
+// parseTopic reads a topic. It does not check the name.
+func parseTopic(topic string) address {
+	if parts := strings.SplitN(topic, ":", 6); len(parts) == 6 && parts[0] == "arn" && parts[2] == "sqs" {
+		return address{name: parts[5], region: parts[3], account: parts[4]}
+	}
+	if u, err := url.Parse(topic); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
+		steps := strings.Split(strings.Trim(u.Path, "/"), "/")
+		a := address{name: steps[len(steps)-1], url: topic}
+		if len(steps) > 1 {
+			a.account = steps[len(steps)-2]
+		}
+		return a
+	}
+	return address{name: topic}
+}

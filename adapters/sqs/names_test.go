@@ -1,0 +1,133 @@
+package sqs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+func TestTopics(t *testing.T) {
+	for topic, want := range map[string]address{
+		"orders":      {name: "orders"},
+		"orders.fifo": {name: "orders.fifo"},
+		"https://sqs.eu-west-1.amazonaws.com/123456789012/orders":                                  {name: "orders", account: "123456789012", url: "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"},
+		"http://localhost:9324/000000000000/orders.fifo":                                           {name: "orders.fifo", account: "000000000000", url: "http://localhost:9324/000000000000/orders.fifo"},
+		"http://localhost:9324/queue/":                                                             {name: "queue", url: "http://localhost:9324/queue/"},
+		"arn:aws:sqs:eu-west-1:123456789012:orders":                                                {name: "orders", account: "123456789012", region: "eu-west-1"},
+		"arn:aws-cn:sqs:cn-north-1:123456789012:orders.fifo":                                       {name: "orders.fifo", account: "123456789012", region: "cn-north-1"},
+		"arn:aws:sns:eu-west-1:123456789012:orders":                                                {name: "arn:aws:sns:eu-west-1:123456789012:orders"},
+		"https://sqs.eu-west-1.amazonaws.com/123456789012/orders-0123456789-0123456789-0123456789": {name: "orders-0123456789-0123456789-0123456789", account: "123456789012", url: "https://sqs.eu-west-1.amazonaws.com/123456789012/orders-0123456789-0123456789-0123456789"},
+	} {
+		if got := parseTopic(topic); got != want {
+			t.Errorf("%s is %+v, want %+v", topic, got, want)
+		}
+	}
+}
+
+func TestNamesBeside(t *testing.T) {
+	long := strings.Repeat("q", 80)
+	longFIFO := strings.Repeat("q", 75) + ".fifo"
+	for queue, want := range map[string][2]string{
+		"orders":      {"orders-dlq", "orders-suspects"},
+		"orders.fifo": {"orders-dlq.fifo", "orders-suspects.fifo"},
+		long:          {"", ""},
+		longFIFO:      {"", ""},
+	} {
+		dlq, suspects := Names{}.dlq(queue), Names{}.suspects(queue)
+		if len(queue) < 20 && (dlq != want[0] || suspects != want[1]) {
+			t.Errorf("beside %s are %s and %s", queue, dlq, suspects)
+		}
+		var ps redeliver.Problems
+		for _, name := range []string{queue, dlq, suspects} {
+			checkName(&ps, "name", name)
+		}
+		if ps.Err() != nil || dlq == suspects || isFIFO(dlq) != isFIFO(queue) {
+			t.Errorf("beside %s are %s and %s: %v", queue, dlq, suspects, ps.Err())
+		}
+	}
+	if (Names{}).dlq(long) == (Names{}).dlq(long[:79]+"r") {
+		t.Error("two long names share a DLQ")
+	}
+}
+
+func TestBadNamesAndFields(t *testing.T) {
+	fixed := func(name string) func(string) string { return func(string) string { return name } }
+	for what, c := range map[string]struct {
+		topic string
+		cfg   Config
+		want  []string
+	}{
+		"an empty topic":   {"", Config{}, []string{`queue of topic ""`}},
+		"a dot":            {"a.b", Config{}, []string{`queue of topic "a.b"`}},
+		"too long":         {strings.Repeat("q", 81), Config{}, []string{"queue of topic"}},
+		"a secret in it":   {"https://user:hunter2@host/1/a b", Config{}, []string{"queue of topic"}},
+		"the DLQ itself":   {"orders", Config{Names: Names{DLQ: fixed("orders")}}, []string{`Names.DLQ("orders")`}},
+		"another kind":     {"orders.fifo", Config{Names: Names{DLQ: fixed("dead")}}, []string{`Names.DLQ("orders.fifo")`}},
+		"one for both":     {"orders", Config{Names: Names{DLQ: fixed("x"), Suspects: fixed("x")}}, []string{`Names.Suspects("orders")`}},
+		"an endless try":   {"orders", Config{Policy: redeliver.Policy{Timeout: 13 * time.Hour}}, []string{"Policy.Timeout"}},
+		"a FIFO's waits":   {"orders.fifo", Config{Queues: map[string]redeliver.Policy{"orders.fifo": {MaxRetries: 13, Backoff: redeliver.Fixed(time.Hour)}}}, []string{`Queues["orders.fifo"].Backoff`}},
+		"RocketMQ on FIFO": {"orders.fifo", Config{Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}}, nil},
+	} {
+		cfg := c.cfg.withDefaults()
+		_, _, err := newLayout(&cfg, c.topic)
+		wantProblems(t, what, err, c.want)
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, c := range map[string]struct {
+		cfg  Config
+		want []string
+	}{
+		"nothing":    {Config{}, nil},
+		"all fields": {Config{MaxInFlight: -1, MaxRetriesInFlight: 1 << 30, Pollers: 101, VisibilityTimeout: 1500 * time.Millisecond, WaitTime: 21 * time.Second, NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, MaxMessageSize: 5}, []string{"MaxInFlight", "MaxRetriesInFlight", "Pollers", "VisibilityTimeout", "WaitTime", "NackDelay", "DrainTimeout", "SendTimeout", "MaxMessageSize"}},
+		"endpoints":  {Config{Endpoint: "http://key:hunter2@host"}, []string{"Endpoint"}},
+		"policies":   {Config{Policy: redeliver.Policy{MaxRetries: -5}, Queues: map[string]redeliver.Policy{"a.b": {}, "c": {Immediate: 9}}}, []string{"Policy.MaxRetries", `Queues["a.b"]`, `Queues["c"].Immediate`}},
+	} {
+		cfg := c.cfg.withDefaults()
+		err := cfg.validate()
+		wantProblems(t, what, err, c.want)
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// wantProblems checks which fields an error names, and no other.
+func wantProblems(t *testing.T, what string, err error, want []string) {
+	t.Helper()
+	var got []string
+	if bad, ok := errors.AsType[*redeliver.ConfigError](err); ok {
+		for _, p := range bad.Problems {
+			got = append(got, p.Field)
+		}
+	} else if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s: problems with %q, want %q", what, got, want)
+		return
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("%s: problem %d is with %q, want %q", what, i, got[i], want[i])
+		}
+	}
+}
+
+func TestErrorsSayNoSecret(t *testing.T) {
+	for _, s := range []string{
+		"SignatureDoesNotMatch: ... The Canonical String for this request should have been\n'POST\n/\n\nx-amz-security-token:hunter2\n'",
+		`signed with Credential=AKIAIOSFODNN7EXAMPLE/20261121/eu-west-1/sqs/aws4_request, Signature=hunter2`,
+		`x-amz-security-token: hunter2`, `Get "http://h/?X-Amz-Signature=hunter2&X-Amz-Security-Token=hunter2": reset`,
+		"InvalidClientTokenId: the key ASIAIOSFODNN7EXAMPLE is not known", "dial http://key:hunter2@host/",
+	} {
+		got := clean(errors.New(s)).Error()
+		if strings.Contains(got, "hunter2") || strings.Contains(got, "IOSFODNN") {
+			t.Errorf("%q becomes %q", s, got)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Plan says how the subscription of a topic waits: which queues it uses, which of
+// them are created at start, how each delay of its policy is spent, and what SQS
+// does to the messages by itself.
+type Plan struct {
+	Topic, Queue string
+	URL          string // empty where the queue is not there yet
+	FIFO         bool
+	Queues       []PlannedQueue
+	Delays       []PlannedDelay
+	// LongestWait is the longest wait that a handler may ask for.
+	LongestWait time.Duration
+	// MaxMessageSize is how many bytes body and attributes may have.
+	MaxMessageSize int
+	// Notes are what is worth knowing: limits, a RedrivePolicy of the queue's own.
+	Notes []string
+	// NotChecked is what was not looked at, and why.
+	NotChecked []string
+}
+
+// PlannedQueue is the queue that is read, or one of ours.
+type PlannedQueue struct {
+	Name       string
+	Kind       string            // "queue", "suspects" or "dlq"
+	Attributes map[string]string // what it has or is created with; nil where that is not known
+	Exists     bool              // false: it is created at start
+	// Messages is about how many the queue holds, delayed and received ones
+	// included; -1 is not known.
+	Messages int64
+}
+
+// PlannedDelay is the wait before one retry.
+type PlannedDelay struct {
+	Retry     int           // 1 for the first retry
+	Delay     time.Duration // without jitter; 0 is an immediate try
+	Jitter    time.Duration // the most that is added
+	Hops      []time.Duration
+	Mechanism string
+}
+
+// Plan asks SQS what there is and says what Subscribe would use and create,
+// without creating anything. It returns the error that Subscribe would return:
+// what cannot be met is refused, not clamped, all problems in one
+// redeliver.ConfigError.
+func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, errClosed
+	}
+	l, err := c.survey(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return l.plan(&c.cfg), nil
+}
+
+func (l *layout) plan(cfg *Config) *Plan {
+	p := &Plan{
+		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.reach(), MaxMessageSize: l.main.limit,
+		Notes: l.notes, NotChecked: l.unchecked,
+	}
+	for _, q := range l.queues() {
+		planned := PlannedQueue{Name: q.name, Kind: string(q.kind), Exists: q.exists, Messages: q.messages(), Attributes: maps.Clone(q.attributes)}
+		if !q.exists {
+			planned.Attributes = l.wants(cfg, q)
+		}
+		p.Queues = append(p.Queues, planned)
+	}
+	l.delays(p)
+	if l.main.fifo {
+		p.Notes = append(p.Notes,
+			"a message of a group that waits holds up the later ones of its group; other groups go on",
+			fmt.Sprintf("a message waits in the memory of the process that failed it: another process takes its receives for attempts and does not know when it is due; "+
+				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
+	} else {
+		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits in hand, for at most %s since it was received",
+			l.main.limit, maxVisibility))
+	}
+	return p
+}
+
+// messages is about how many a queue holds.
+func (q *queue) messages() int64 {
+	if !q.exists {
+		return 0
+	}
+	var sum int64
+	for _, name := range []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessagesNotVisible"} {
+		n, err := strconv.ParseInt(q.attributes[name], 10, 64)
+		if err != nil {
+			return -1
+		}
+		sum += n
+	}
+	return sum
+}
+
+// delays says how each wait of the policy is spent.
+func (l *layout) delays(p *Plan) {
+	for n := range l.policy.Immediate {
+		p.Delays = append(p.Delays, PlannedDelay{Retry: n + 1, Mechanism: "at once, in the process"})
+	}
+	delays, jitter, ok := l.policy.Delays()
+	if !ok {
+		p.Notes = append(p.Notes, "the backoff cannot list its delays")
+	}
+	for i, d := range delays {
+		hops, mechanism := l.spend(d)
+		p.Delays = append(p.Delays, PlannedDelay{Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: mechanism})
+	}
+}
+
+// spend says how a wait is spent: by which copies, each with its DelaySeconds.
+func (l *layout) spend(d time.Duration) (hops []time.Duration, mechanism string) {
+	if l.main.fifo {
+		return nil, "in hand, hidden from others (visibility timeout)"
+	}
+	left := d
+	for left >= time.Second {
+		hop := min(left, maxDelay).Truncate(time.Second)
+		hops = append(hops, hop)
+		left -= hop
+	}
+	switch full := int(d / maxDelay); {
+	case len(hops) == 0:
+		return hops, "a copy, held by whoever receives it"
+	case len(hops) == 1:
+		mechanism = "a copy with DelaySeconds " + strconv.Itoa(int(hops[0]/time.Second))
+	case d%maxDelay < time.Second:
+		mechanism = fmt.Sprintf("%d copies one after another, DelaySeconds %d", full, int(maxDelay/time.Second))
+	default:
+		mechanism = fmt.Sprintf("%d copies one after another, DelaySeconds %d, the last %s", len(hops), int(maxDelay/time.Second), delayqueue.LevelName(hops[len(hops)-1]))
+	}
+	if left > 0 {
+		mechanism += ", the last " + left.String() + " held by whoever receives it"
+	}
+	return hops, mechanism
+}
+
+// String is the plan as a text for people.
+func (p *Plan) String() string {
+	var b strings.Builder
+	what := "standard"
+	if p.FIFO {
+		what = "FIFO"
+	}
+	fmt.Fprintf(&b, "queue %s, Amazon SQS %s\n\n", p.Queue, what)
+	table(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
+		for _, q := range p.Queues {
+			state, messages := "exists", "not known"
+			if !q.Exists {
+				state = "is created"
+			}
+			if q.Messages >= 0 {
+				messages = strconv.FormatInt(q.Messages, 10)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", q.Name, q.Kind, messages, state)
+		}
+	})
+	fmt.Fprintln(&b)
+	table(&b, "retry\tafter\tjitter up to\twaits as", func(w io.Writer) {
+		for _, d := range p.Delays {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
+		}
+	})
+	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	for _, n := range p.NotChecked {
+		fmt.Fprintf(&b, "not checked: %s\n", n)
+	}
+	return b.String()
+}
+
+func table(b *strings.Builder, header string, rows func(io.Writer)) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	rows(w)
+	_ = w.Flush() // a Builder takes everything
+}

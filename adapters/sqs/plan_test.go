@@ -1,0 +1,170 @@
+package sqs
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+var update = flag.Bool("update", false, "write the golden texts anew")
+
+// The texts of plans. With -update they are written anew.
+func TestPlans(t *testing.T) {
+	for name, c := range map[string]struct {
+		topic  string
+		cfg    Config
+		before func(b *bubble)
+	}{
+		"new": {topic: "orders", cfg: Config{Policy: redeliver.Policy{MaxRetries: 5, Immediate: 1, Backoff: redeliver.Steps(500*time.Millisecond, 95*time.Second, 20*time.Minute, 2*time.Hour)}}},
+		"own": {topic: "arn:aws:sqs:eu-west-1:1:orders", cfg: Config{}, before: func(b *bubble) {
+			b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:orders-failed","maxReceiveCount":"5"}`, "DelaySeconds", "10", "MaximumMessageSize", "1048576", "MessageRetentionPeriod", "345600")
+			b.put("orders", "a", "v", "", nil)
+		}},
+		"fifo": {topic: "orders.fifo", cfg: Config{Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}}, before: func(b *bubble) {
+			b.create("orders.fifo", "MessageRetentionPeriod", "345600")
+			b.create("orders-dlq.fifo", "MessageRetentionPeriod", "345600")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				if c.before != nil {
+					c.before(b)
+				}
+				client := b.client(b.T, c.cfg)
+				before := len(b.queues)
+				plan, err := client.Plan(b.Context(), c.topic)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(b.queues) != before {
+					b.Error("the plan has created a queue")
+				}
+				if _, err := client.ready(b.Context(), c.topic); err != nil {
+					b.Fatal(err)
+				}
+				for _, q := range plan.Queues {
+					if b.queues[q.Name] == nil {
+						b.Errorf("%s was planned and is not there", q.Name)
+					}
+				}
+				golden(b.T, "plan-"+name+".txt", plan.String())
+			})
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// A queue that would cut retries short, or lose what waits, is refused.
+func TestQueuesThatAreRefused(t *testing.T) {
+	redrive := func(to string, most string) string {
+		return `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:` + to + `","maxReceiveCount":` + most + `}`
+	}
+	for name, c := range map[string]struct {
+		queue  string
+		cfg    Config
+		before func(b *bubble)
+		want   []string
+	}{
+		"few receives":        {"orders", Config{}, func(b *bubble) { b.create("orders", "RedrivePolicy", redrive("x", "2")) }, []string{"queue orders"}},
+		"enough":              {"orders", Config{}, func(b *bubble) { b.create("orders", "RedrivePolicy", redrive("x", "3")) }, nil},
+		"few on FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "6")) }, []string{"queue orders.fifo"}},
+		"enough FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "7")) }, nil},
+		"another kind":        {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x", "1000")) }, []string{"queue orders.fifo"}},
+		"retention":           {"orders", Config{Policy: steps(1, time.Hour)}, func(b *bubble) { b.create("orders", "MessageRetentionPeriod", "600") }, []string{"queue orders"}},
+		"retention of a FIFO": {"orders.fifo", Config{Policy: steps(3, time.Hour)}, func(b *bubble) { b.create("orders.fifo", "MessageRetentionPeriod", "7200") }, []string{"queue orders.fifo"}},
+		"a small DLQ": {"orders", Config{}, func(b *bubble) {
+			b.create("orders", "MaximumMessageSize", "262144")
+			b.create("orders-dlq", "MaximumMessageSize", "1024")
+		}, []string{"queue orders-dlq"}},
+		"a DLQ's DLQ": {"orders", Config{}, func(b *bubble) { b.create("orders-dlq", "RedrivePolicy", redrive("x", "10")) }, []string{"queue orders-dlq"}},
+		"missing":     {"orders", Config{NoProvisioning: true}, func(b *bubble) { b.create("orders") }, []string{"queue orders-suspects", "queue orders-dlq"}},
+		"missing URL": {"http://sqs.test/1/orders", Config{}, func(*bubble) {}, []string{"queue orders"}},
+		"a region":    {"arn:aws:sqs:eu-north-1:1:orders", Config{}, func(*bubble) {}, []string{"queue orders"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				c.before(b)
+				client := b.client(b.T, c.cfg)
+				if name == "a region" {
+					client.cfg.Endpoint = "" // with one of one's own any region will do
+				}
+				_, err := client.Plan(b.Context(), c.queue)
+				wantProblems(b.T, name, err, c.want)
+				_, again := client.Subscriber().Subscribe(b.Context(), c.queue)
+				if c.want != nil && (again == nil || again.Error() != err.Error()) {
+					b.Errorf("Plan says %v, Subscribe %v", err, again)
+				}
+				b.close(client)
+			})
+		})
+	}
+}
+
+// A queue that we create has our DLQ behind it; a DLQ keeps its messages for as long as SQS can, and hides what the
+// origin hides.
+func TestWhatIsCreated(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		c := b.client(b.T, Config{QueueAttributes: map[string]string{"KmsMasterKeyId": "alias/mine", "VisibilityTimeout": "60", "SqsManagedSseEnabled": "false"}})
+		if err := c.Subscriber().SubscribeInitialize("orders.fifo"); err != nil {
+			b.Fatal(err)
+		}
+		for name, want := range map[string]map[string]string{
+			"orders.fifo":          {"FifoQueue": "true", "KmsMasterKeyId": "alias/mine", "VisibilityTimeout": "60", "RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:orders-dlq.fifo","maxReceiveCount":1000}`},
+			"orders-dlq.fifo":      {"FifoQueue": "true", "KmsMasterKeyId": "alias/mine", "MessageRetentionPeriod": "1209600", "RedrivePolicy": ""},
+			"orders-suspects.fifo": {"FifoQueue": "true", "KmsMasterKeyId": "alias/mine", "MessageRetentionPeriod": "1209600"},
+		} {
+			for k, v := range want {
+				if got := b.queues[name].attributes[k]; got != v {
+					b.Errorf("%s has %s=%s, want %s", name, k, got, v)
+				}
+			}
+		}
+		b.close(c)
+		if _, err := c.Plan(b.Context(), "orders"); !errors.Is(err, errClosed) {
+			b.Errorf("a closed client plans: %v", err)
+		}
+		if err := c.Publisher().Publish("orders"); !errors.Is(err, errClosed) {
+			b.Errorf("a closed client publishes: %v", err)
+		}
+	})
+}
+
+func TestOpenWithoutARegion(t *testing.T) {
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	if _, err := Open(t.Context(), Config{}); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "AWS_REGION") {
+		t.Errorf("opened without a region: %v", err)
+	}
+	if _, err := Open(t.Context(), Config{Endpoint: "http://127.0.0.1:9324"}); err != nil {
+		t.Errorf("a server of one's own needs no region: %v", err)
+	}
+	t.Setenv("AWS_REGION", "eu-west-3")
+	c, err := Open(t.Context(), Config{})
+	if err != nil || c.cfg.AWS.Region != "eu-west-3" {
+		t.Errorf("the environment is not read: %v", err)
+	}
+}

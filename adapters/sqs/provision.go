@@ -1,0 +1,175 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+)
+
+func errNoRegion() error {
+	var ps redeliver.Problems
+	ps.Add("AWS.Region", "empty", "is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
+	return ps.Err()
+}
+
+// look asks SQS for a queue. One that is not there has no URL, unless the address
+// was one.
+func (c *Client) look(ctx context.Context, a address) (*queue, error) {
+	q := &queue{name: a.name, url: a.url, fifo: isFIFO(a.name)}
+	return q, c.lookAt(ctx, q, a)
+}
+
+func (c *Client) lookAt(ctx context.Context, q *queue, a address) error {
+	if a.region != "" && c.cfg.Endpoint == "" && c.cfg.AWS.Region != "" && a.region != c.cfg.AWS.Region {
+		var ps redeliver.Problems
+		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
+		return fmt.Errorf("sqs: %w", ps.Err())
+	}
+	q.url, q.limit = a.url, c.cfg.MaxMessageSize
+	if q.url == "" {
+		in := &sqs.GetQueueUrlInput{QueueName: aws.String(a.name)}
+		if a.account != "" {
+			in.QueueOwnerAWSAccountId = aws.String(a.account)
+		}
+		out, err := c.api.GetQueueUrl(ctx, in)
+		switch {
+		case noQueue(err):
+			q.limit = limitOf(q, c.cfg.MaxMessageSize)
+			return nil
+		case err != nil:
+			return errorOf("looking for queue", a.name, err)
+		}
+		q.url = aws.ToString(out.QueueUrl)
+	}
+	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
+	})
+	switch {
+	case noQueue(err):
+	case code(err) == "AccessDenied" || code(err) == "AccessDeniedException":
+		q.exists, q.unread = true, true
+	case err != nil:
+		return errorOf("reading the attributes of queue", a.name, err)
+	default:
+		q.describe(out.Attributes)
+	}
+	q.limit = limitOf(q, c.cfg.MaxMessageSize)
+	return nil
+}
+
+// limitOf is how large a message of a queue may be: what is configured, or what
+// the queue says.
+func limitOf(q *queue, configured int) int {
+	switch {
+	case configured > 0 && q.limit > 0:
+		return min(configured, q.limit)
+	case configured > 0:
+		return configured
+	case q.limit > 0:
+		return q.limit
+	default:
+		return DefaultMaxMessageSize
+	}
+}
+
+// survey looks at the queues of a topic and refuses what cannot be met, without
+// creating anything: all problems in one redeliver.ConfigError.
+func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
+	l, a, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.lookAt(ctx, l.main, a); err != nil {
+		return nil, err
+	}
+	for _, q := range []*queue{l.dlq, l.suspects} {
+		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
+			return nil, err
+		}
+	}
+	var ps redeliver.Problems
+	for _, q := range l.queues() {
+		switch {
+		case q.exists:
+		case c.cfg.NoProvisioning:
+			ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(l.wants(&c.cfg, q)))
+		case q.kind == mainQueue && a.url != "":
+			ps.Add("queue "+q.name, "missing", "must exist where a topic is its URL; name the queue to have it created")
+		}
+	}
+	l.check(&ps)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("sqs: %w", err)
+	}
+	return l, nil
+}
+
+// provision creates the queues of a layout that are missing: those first to which
+// others point.
+func (c *Client) provision(ctx context.Context, l *layout) error {
+	for _, q := range []*queue{l.dlq, l.suspects, l.main} {
+		if err := c.create(ctx, l, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create creates a queue where it is missing. What is known of one that was there
+// is not changed: others read it.
+func (c *Client) create(ctx context.Context, l *layout, q *queue) error {
+	known := q.exists
+	if known {
+		_, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
+		})
+		if !noQueue(err) {
+			return nil // whatever else is wrong, it is not that the queue is missing
+		}
+		if c.cfg.NoProvisioning {
+			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)
+		}
+	}
+	wants := l.wants(&c.cfg, q)
+	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: wants})
+	switch {
+	case err == nil:
+	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, code(err)):
+		// Another process was quicker, with other attributes, or it was there.
+		if known {
+			return nil
+		}
+		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
+			return err
+		}
+		if q.url == "" {
+			return errorOf("creating queue", q.name, errors.New("it is there and it is not there; try again"))
+		}
+		return nil
+	case code(err) == "QueueDeletedRecently":
+		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait so long: %w", err))
+	default:
+		return errorOf("creating queue", q.name, err)
+	}
+	if known {
+		return nil
+	}
+	q.url = aws.ToString(out.QueueUrl)
+	described, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
+	})
+	if err != nil {
+		return errorOf("reading the attributes of queue", q.name, err)
+	}
+	q.limit = 0
+	q.describe(described.Attributes)
+	q.limit = limitOf(q, c.cfg.MaxMessageSize)
+	return nil
+}

@@ -1,0 +1,172 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Publisher writes messages; it is a Watermill publisher and safe for concurrent
+// use.
+type Publisher struct{ client *Client }
+
+// Publish writes the messages to the queue of a topic and returns when SQS has
+// each of them, or with the errors of those that it has not taken: the others are
+// written. It waits for Config.SendTimeout at most. The messages of one Publish
+// to a FIFO queue are written in order, up to the first request that fails.
+//
+// A message with Watermill's delay metadata (package components/delay) waits in
+// the queue, of which a subscriber of redeliver's must be the reader: SQS alone
+// would deliver it early. On a FIFO queue, where messages cannot wait, it is an
+// error.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+	defer cancel()
+	q, err := p.client.target(ctx, topic)
+	if err != nil {
+		return err
+	}
+	all := make([]outgoing, 0, len(messages))
+	var errs []error
+	for i, msg := range messages {
+		o, err := p.prepare(topic, q, msg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
+			break
+		}
+		all = append(all, o)
+	}
+	if q.fifo {
+		err = p.inOrder(ctx, q, all)
+	} else {
+		err = p.atOnce(ctx, q, all)
+	}
+	if noQueue(err) {
+		p.client.forget(topic)
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func (p *Publisher) atOnce(ctx context.Context, q *queue, all []outgoing) error {
+	s := p.client.sender(q, publishLinger)
+	if len(all) == 1 {
+		return s.send(ctx, all[0])
+	}
+	results := make([]chan error, len(all))
+	for i, o := range all {
+		m := &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}
+		results[i] = m.done
+		s.batches.add(m)
+	}
+	var errs []error
+	for _, done := range results {
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("sqs: sending to %s: %w", q.name, ctx.Err()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inOrder writes one request after another.
+func (p *Publisher) inOrder(ctx context.Context, q *queue, all []outgoing) error {
+	s := p.client.sender(q, publishLinger)
+	for len(all) > 0 {
+		n, bytes := 0, 0
+		for n < len(all) && n < batchMost {
+			if bytes += all[n].size(); n > 0 && bytes > q.limit {
+				break
+			}
+			n++
+		}
+		batch := make([]*sending, n)
+		for i := range batch {
+			batch[i] = &sending{outgoing: all[i], ctx: ctx, done: make(chan error, 1)}
+		}
+		s.write(batch)
+		var errs []error
+		for _, m := range batch {
+			errs = append(errs, <-m.done)
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// prepare makes what is sent for a message.
+func (p *Publisher) prepare(topic string, q *queue, msg *message.Message) (o outgoing, err error) {
+	cfg := &p.client.cfg
+	fail := func(err error) (outgoing, error) {
+		return outgoing{}, fmt.Errorf("sqs: message %s for %s: %w", msg.UUID, q.name, err)
+	}
+	o.body, o.attributes, err = cfg.Marshaler.Marshal(topic, msg)
+	if err != nil {
+		return outgoing{}, fmt.Errorf("sqs: marshaling message %s: %w", msg.UUID, err)
+	}
+	if n := o.size(); n > q.limit {
+		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.limit))
+	}
+	if n := len(o.attributes); n > mostAttributes {
+		return fail(fmt.Errorf("it has %d attributes, SQS takes %d", n, mostAttributes))
+	}
+	if q.fifo {
+		o.group, o.dedup = q.name, msg.UUID
+		if cfg.GroupID != nil {
+			o.group = cfg.GroupID(topic, msg)
+		}
+		if cfg.DeduplicationID != nil {
+			o.dedup = cfg.DeduplicationID(topic, msg)
+		}
+	}
+	now := time.Now().UTC()
+	due, later, err := delayqueue.PublishDue(msg, now)
+	switch {
+	case err != nil:
+		return fail(err)
+	case !later:
+		return o, nil
+	case q.fifo:
+		return fail(errors.New("a message for a FIFO queue cannot wait: SQS delays such a queue as a whole or not at all"))
+	}
+	return p.later(q, msg, o, due, now, fail)
+}
+
+// later has a message wait, with its due time in an attribute of ours.
+func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now time.Time, fail func(error) (outgoing, error)) (outgoing, error) {
+	rec := record{native: types.Message{Body: aws.String(o.body), MessageAttributes: o.attributes}}
+	id := msg.UUID
+	if uuid, ok := uuidOf(&rec.native); ok {
+		id = uuid
+	}
+	st := redeliver.State{ID: redeliver.ShortID(id), Group: q.name, Origin: q.name, Due: due}
+	rec.messageID = st.ID
+	waiting, ok := rec.waiting(&st, q.limit)
+	if ok {
+		waiting.moved, waiting.delay = true, delaySeconds(due.Sub(now))
+		return waiting, nil
+	}
+	// It leaves no room: SQS alone can hold it, up to a quarter of an hour.
+	o.delay = delaySeconds(due.Sub(now) + time.Second - 1)
+	if due.Sub(now) > maxDelay {
+		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.limit, maxDelay))
+	}
+	return o, nil
+}
+
+// Close implements message.Publisher and does nothing: a Router calls it while
+// handlers still run, and what they produce must still go out. [Client.Close]
+// is the end.
+func (p *Publisher) Close() error { return nil }

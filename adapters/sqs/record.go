@@ -1,0 +1,149 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// The system attributes that redeliver reads.
+const (
+	receiveCount  = string(types.MessageSystemAttributeNameApproximateReceiveCount)
+	sentTimestamp = string(types.MessageSystemAttributeNameSentTimestamp)
+	groupID       = string(types.MessageSystemAttributeNameMessageGroupId)
+	dedupID       = string(types.MessageSystemAttributeNameMessageDeduplicationId)
+)
+
+// native is SQS's own message, embedded beside a method Message.
+type native = types.Message
+
+// record is a message as the handler sees it first: redeliver's own attribute is
+// cut off, and what travelled inside it is back. It has no receipt handle: to
+// delete it is the lane's to do.
+type record struct {
+	native
+	current   string // MessageId of the copy in hand
+	messageID string // of the first delivery, where that is known
+	marshaler Marshaler
+	entry     *entry // its way through the lane that read it; nil for a publish
+}
+
+// Message implements [delayqueue.Record].
+func (r *record) Message() (msg *message.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = r.marshaler.Unmarshal(&r.native)
+	if err == nil && msg == nil {
+		err = errors.New("the marshaler returned no message")
+	}
+	return msg, err
+}
+
+// MessageFromContext returns the SQS message behind the message whose handler got
+// ctx, as it came first: body, attributes of every type, MessageId, SentTimestamp,
+// group and deduplication id. It has no receipt handle; the other system
+// attributes are those of the copy in hand. It is nil for a context of another
+// message. It must not be changed.
+func MessageFromContext(ctx context.Context) *types.Message {
+	if d := delayqueue.FromContext(ctx); d != nil {
+		if r, ok := d.Record.(*record); ok {
+			return &r.native
+		}
+	}
+	return nil
+}
+
+// newRecord takes a received message apart: what is the user's, and what is ours,
+// which is nil where nothing of it is believed.
+func newRecord(m *types.Message, queue string, marshaler Marshaler) (record, *carried) {
+	r := record{native: *m, current: aws.ToString(m.MessageId), marshaler: marshaler}
+	r.ReceiptHandle, r.messageID = nil, r.current
+	c := stateOf(&r.native, queue)
+	if c == nil {
+		return r, nil
+	}
+	if r.Attributes == nil {
+		r.Attributes = make(map[string]string)
+	}
+	if c.dedupID != "" {
+		r.Attributes[dedupID] = c.dedupID
+	}
+	return r, c
+}
+
+// first says under which MessageId the message came first, and when it was sent.
+func (r *record) first(c *carried, st *redeliver.State) {
+	_, named := uuidOf(&r.native)
+	switch {
+	case c.messageID != "":
+		r.messageID = c.messageID
+	case !named && st.ID != "":
+		r.messageID = st.ID
+	}
+	r.MessageId = aws.String(r.messageID)
+	if !st.Source.Timestamp.IsZero() {
+		r.Attributes[sentTimestamp] = strconv.FormatInt(st.Source.Timestamp.UnixMilli(), 10)
+	}
+}
+
+// uuidOf is Watermill's UUID of a message, if it has one.
+func uuidOf(m *types.Message) (uuid string, ok bool) {
+	a, ok := m.MessageAttributes[UUIDAttribute]
+	if !ok || a.StringValue == nil || *a.StringValue == "" {
+		return "", false
+	}
+	return *a.StringValue, true
+}
+
+// idOf is the id of a message: Watermill's UUID, or the MessageId.
+func idOf(m *types.Message) string {
+	if uuid, ok := uuidOf(m); ok {
+		return redeliver.ShortID(uuid)
+	}
+	return redeliver.ShortID(aws.ToString(m.MessageId))
+}
+
+// sent is when a message was sent, to the millisecond.
+func sent(m *types.Message) time.Time {
+	ms, err := strconv.ParseInt(m.Attributes[sentTimestamp], 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// received is how often a message was delivered, this time included.
+func received(m *types.Message) int {
+	n, err := strconv.Atoi(m.Attributes[receiveCount])
+	if err != nil || n < 1 {
+		return 1
+	}
+	return n
+}
+
+// strangers reports attributes of a message that are called like ours and are its own.
+func strangers(m *types.Message) []redeliver.Finding {
+	var found []redeliver.Finding
+	for name, v := range m.MessageAttributes {
+		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
+			found = append(found, redeliver.Finding{
+				Header: name, Value: redeliver.Cut(aws.ToString(v.StringValue), 64),
+				Problem: "was not written by redeliver for this queue; it is not believed",
+			})
+		}
+	}
+	return found
+}

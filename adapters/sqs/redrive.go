@@ -1,0 +1,129 @@
+package sqs
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// redrivePolicy is SQS's own way to a DLQ.
+type redrivePolicy struct {
+	Target string      `json:"deadLetterTargetArn"`
+	Most   json.Number `json:"maxReceiveCount"`
+}
+
+func (q *queue) redrivePolicy() (p redrivePolicy, most int, ok bool) {
+	raw := q.attributes["RedrivePolicy"]
+	if raw == "" || json.Unmarshal([]byte(raw), &p) != nil {
+		return p, 0, false
+	}
+	most, err := strconv.Atoi(p.Most.String())
+	return p, most, err == nil
+}
+
+// check refuses what would cut retries short, and notes what is worth knowing.
+func (l *layout) check(ps *redeliver.Problems) {
+	for _, q := range l.queues() {
+		if q.unread {
+			l.unchecked = append(l.unchecked, fmt.Sprintf("the attributes of %s (sqs:GetQueueAttributes is denied)", q.name))
+		}
+	}
+	for _, q := range []*queue{l.dlq, l.suspects} {
+		if q.exists && !q.unread && l.main.exists && q.limit < l.main.limit {
+			ps.Add("queue "+q.name, q.limit, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.limit, l.main.name))
+		}
+		if q.exists && q.retention > 0 && q.retention < longestRetention {
+			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.name, q.retention, longestRetention))
+		}
+	}
+	l.checkRetention(ps)
+	for _, q := range []*queue{l.main, l.suspects} {
+		if q.exists {
+			l.checkRedrive(ps, q)
+		}
+	}
+	if p, _, ok := l.dlq.redrivePolicy(); ok {
+		ps.Add("queue "+l.dlq.name, p.Target, "must have no RedrivePolicy of its own: each look at a dead letter counts as a receive")
+	}
+	if l.main.delay > 0 {
+		if l.main.fifo {
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s when it is sent; retries wait in hand and are not delayed by that", l.main.name, l.main.delay))
+		} else {
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s; a retry names its own delay, which is 1 s at least there", l.main.name, l.main.delay))
+		}
+	}
+}
+
+// checkRetention refuses a queue that deletes messages while they wait in it.
+func (l *layout) checkRetention(ps *redeliver.Problems) {
+	q := l.main
+	if q.retention == 0 {
+		return
+	}
+	wait, rule := min(l.longest, maxDelay), "the longest wait of one copy"
+	if q.fifo {
+		wait, rule = l.all, "all waits together: a message keeps its age"
+	}
+	if q.retention <= wait {
+		ps.Add("queue "+q.name, q.retention, fmt.Sprintf("must keep messages for longer than %s, %s: raise its MessageRetentionPeriod", wait, rule))
+	}
+}
+
+// checkRedrive says how a queue's own RedrivePolicy and ours work together.
+func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
+	p, most, ok := q.redrivePolicy()
+	if !ok {
+		if q.kind == mainQueue && !q.unread {
+			l.notes = append(l.notes, fmt.Sprintf("%s has no RedrivePolicy, and needs none: redeliver writes to %s itself", q.name, l.dlq.name))
+		}
+		return
+	}
+	target := p.Target[strings.LastIndexByte(p.Target, ':')+1:]
+	if isFIFO(target) != q.fifo {
+		ps.Add("queue "+q.name, "RedrivePolicy to "+target, "must point to a queue of its own kind: FIFO to FIFO, standard to standard")
+	}
+	least, why := suspicion+1, "a message that was received so often is a suspect, and has to be found out before SQS takes it away"
+	switch {
+	case q.kind == suspectQueue:
+		least, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"
+	case q.fifo:
+		least = max(0, l.policy.MaxRetries) + 1 + 3
+		why = "MaxRetries+1 attempts, each of which a restart may make another receive, and 3 for restarts alone"
+	}
+	if most < least {
+		ps.Add("queue "+q.name, fmt.Sprintf("maxReceiveCount %d", most), fmt.Sprintf("must be at least %d in its RedrivePolicy: %s", least, why))
+		return
+	}
+	if q.kind != mainQueue || most >= mostReceives && target == l.dlq.name {
+		return
+	}
+	restart := "each retry is a new message, so that only restarts and crashes count as receives"
+	if q.fifo {
+		restart = "a retry is no receive while its process lives; each restart is one"
+	}
+	l.notes = append(l.notes, fmt.Sprintf(
+		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.name, most, target, restart))
+}
+
+// textOf is attributes as a text, in order.
+func textOf(attributes map[string]string) string {
+	parts := make([]string, 0, len(attributes))
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		parts = append(parts, name+"="+attributes[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reach is the longest wait that a handler may ask for.
+func (l *layout) reach() time.Duration {
+	if l.main.fifo {
+		return maxVisibility
+	}
+	return redeliver.MaxWait
+}

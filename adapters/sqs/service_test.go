@@ -1,0 +1,385 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+var errDeclined = errors.New("card declined")
+
+// run is one attempt.
+type run struct {
+	id      string
+	attempt int
+	at      time.Duration // since the bubble began
+	process string
+}
+
+func (r run) String() string { return fmt.Sprintf("%s#%d@%s", r.id, r.attempt, r.at) }
+
+// bubble is a test in virtual time: a fake, and services that read from it.
+type bubble struct {
+	*testing.T
+	*fake
+	began time.Time
+
+	mu     sync.Mutex
+	runs   []run
+	events []redeliver.Event
+}
+
+func inBubble(t *testing.T, test func(b *bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(&bubble{T: t, fake: newFake(), began: time.Now()})
+	})
+}
+
+func (b *bubble) Event(e redeliver.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+// start reads a queue with a handler, until it is closed.
+func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver.State, msg *message.Message) error) *Client {
+	b.Helper()
+	cfg.Sink = b
+	c := b.client(b.T, cfg)
+	in, err := c.Subscriber().Subscribe(context.Background(), queue)
+	if err != nil {
+		b.Fatal(err)
+	}
+	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+		st, _ := redeliver.FromContext(msg.Context())
+		at := time.Since(b.began)
+		if time.Now().Before(st.Due) {
+			b.Errorf("%s is early by %s", st.ID, time.Until(st.Due))
+		}
+		b.mu.Lock()
+		b.runs = append(b.runs, run{st.ID, st.Attempt(), at, name})
+		b.mu.Unlock()
+		return nil, handler(st, msg)
+	})
+	go func() {
+		for msg := range in {
+			go func() {
+				if _, err := handle(msg); err != nil {
+					msg.Nack()
+				} else {
+					msg.Ack()
+				}
+			}()
+		}
+	}()
+	return c
+}
+
+func (b *bubble) close(c *Client) {
+	b.Helper()
+	if err := c.Close(context.Background()); err != nil {
+		b.Error(err)
+	}
+}
+
+// after lets virtual time pass.
+func (b *bubble) after(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+	synctest.Wait()
+}
+
+func (b *bubble) ran(id string) (all []run) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.runs {
+		if id == "" || r.id == id {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// wantRuns checks a message's attempts and when they began, to the second that
+// SQS counts in.
+func (b *bubble) wantRuns(id string, at ...time.Duration) {
+	b.Helper()
+	runs := b.ran(id)
+	if len(runs) != len(at) {
+		b.Fatalf("%s ran %v, want %d attempts", id, runs, len(at))
+	}
+	for i, r := range runs {
+		if r.attempt != i+1 || r.at < at[i] || r.at > at[i]+1100*time.Millisecond {
+			b.Errorf("%s: run %d is %s, want attempt %d within 1.1 s behind %s", id, i, r, i+1, at[i])
+		}
+	}
+}
+
+func heard[E redeliver.Event](b *bubble) (all []E) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		if e, ok := e.(E); ok {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func steps(retries int, delays ...time.Duration) redeliver.Policy {
+	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Steps(delays...)}
+}
+
+func decline(redeliver.State, *message.Message) error { return errDeclined }
+func succeed(redeliver.State, *message.Message) error { return nil }
+
+// create makes a queue as its owner would.
+func (b *bubble) create(name string, attributes ...string) {
+	b.fake.mu.Lock()
+	defer b.fake.mu.Unlock()
+	q := &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
+	if isFIFO(name) {
+		q.attributes["FifoQueue"] = "true"
+	}
+	for pair := range slices.Chunk(attributes, 2) {
+		q.attributes[pair[0]] = pair[1]
+	}
+	b.queues[name] = q
+}
+
+// A wait of 40 minutes is three copies, and every one is deleted when the next is there.
+func TestHopsKeepTheDueTime(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		c := b.start("one", "orders", Config{Policy: steps(2, 40*time.Minute+300*time.Millisecond, 95*time.Second)}, decline)
+		b.put("orders", "a", "v", "", nil)
+		b.after(20 * time.Minute)
+		if n := len(b.in("orders")); n != 1 {
+			b.Errorf("%d copies wait, want 1", n)
+		}
+		b.after(40 * time.Minute)
+		b.wantRuns("a", 0, 40*time.Minute+300*time.Millisecond, 41*time.Minute+35300*time.Millisecond)
+		if n := len(heard[redeliver.Hopped](b)); n != 2 {
+			b.Errorf("%d hops, want 2", n)
+		}
+		b.close(c)
+		dead := b.in("orders-dlq")
+		if len(b.in("orders")) != 0 || len(dead) != 1 || dead[0].body != "v" {
+			b.Fatalf("orders has %d, its DLQ %v", len(b.in("orders")), dead)
+		}
+		if st := dead[0].state(t, "orders"); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 || !st.Source.Timestamp.Equal(b.began) || st.ID != "a" {
+			b.Errorf("the dead letter says %+v", st)
+		}
+	})
+}
+
+// What SQS answers with 200 may have failed: of each batch one entry fails once, and one deletion many times. Nothing is
+// lost, and nothing runs for it again.
+func TestEntriesThatFailAreTriedAgain(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		tries := map[string]int{}
+		b.failingEntries(func(action, _ string, e map[string]any) string {
+			key := action + " " + fmt.Sprint(e["MessageBody"], e["ReceiptHandle"])
+			tries[key]++
+			if action != "ChangeMessageVisibilityBatch" && tries[key] <= 2+len(key)%4 {
+				return []string{"InternalError", "RequestThrottled"}[len(key)%2]
+			}
+			return ""
+		})
+		c := b.start("one", "orders", Config{Policy: steps(1, 2*time.Second)}, decline)
+		b.failingEntriesOff(func() {
+			for i := range 30 {
+				b.put("orders", fmt.Sprint("m", i), fmt.Sprint("v", i), "", nil)
+			}
+		})
+		b.after(5 * time.Minute)
+		for i := range 30 {
+			if runs := b.ran(fmt.Sprint("m", i)); len(runs) != 2 {
+				b.Errorf("m%d ran %v, want twice", i, runs)
+			}
+		}
+		b.close(c)
+		if n, dead := len(b.in("orders")), len(b.in("orders-dlq")); n != 0 || dead != 30 {
+			b.Errorf("%d are left, %d are dead", n, dead)
+		}
+	})
+}
+
+func (b *bubble) failingEntriesOff(do func()) {
+	b.fake.mu.Lock()
+	was := b.entry
+	b.fake.mu.Unlock()
+	b.failingEntries(nil)
+	do()
+	b.failingEntries(was)
+}
+
+// A server that fails in all the ways that it has, for minutes: 500, throttling, expired credentials, a broken
+// connection, and requests that were done although their answers got lost.
+func TestABadServerLosesNothing(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		n := 0
+		c := b.start("one", "orders", Config{Policy: steps(2, time.Second, 5*time.Second)}, decline)
+		for i := range 50 {
+			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
+		}
+		b.failing(func(string, string, map[string]any) *failure {
+			if n++; time.Since(b.began) > 4*time.Minute {
+				return nil
+			}
+			return []*failure{
+				nil, {status: 500, code: "InternalFailure"}, nil, {status: 400, code: "RequestThrottled"}, {status: 403, code: "ExpiredTokenException"},
+				nil, {err: errReset}, nil, {err: errReset, after: true}, nil, {status: 503, code: "ServiceUnavailable", after: true}, nil,
+			}[n%12]
+		})
+		b.after(15 * time.Minute)
+		b.close(c)
+		dead := map[string]bool{}
+		for _, m := range b.in("orders-dlq") {
+			st := m.state(t, "orders")
+			dead[st.ID] = true
+			if st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 {
+				b.Errorf("%s is dead after %d attempts: %s", st.ID, st.Attempts, st.Reason)
+			}
+		}
+		if len(dead) != 50 || len(b.in("orders")) != 0 {
+			b.Errorf("%d of 50 are dead, %d are left", len(dead), len(b.in("orders")))
+		}
+		for i := range 50 {
+			seen := map[int]bool{}
+			for _, r := range b.ran(fmt.Sprint("m", i)) {
+				seen[r.attempt] = true
+			}
+			if !seen[1] || !seen[2] || !seen[3] || len(seen) != 3 {
+				b.Errorf("m%d ran %v", i, b.ran(fmt.Sprint("m", i)))
+			}
+		}
+		for _, e := range b.events {
+			if text := fmt.Sprintf("%+v", e); strings.Contains(text, "t0k3n") || strings.Contains(text, "s3cr3tk3y") {
+				b.Errorf("a secret in %s", text)
+			}
+		}
+	})
+}
+
+// A handler that runs for hours keeps its message; the queue's visibility timeout is half a minute.
+func TestAHeartbeatHidesWhatRuns(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		p := steps(1, time.Second)
+		p.Timeout = 5 * time.Hour
+		c := b.start("one", "orders", Config{Policy: p}, func(redeliver.State, *message.Message) error {
+			b.after(3 * time.Hour)
+			return nil
+		})
+		other := b.start("two", "orders", Config{Policy: p}, succeed)
+		b.put("orders", "a", "v", "", nil)
+		b.after(4 * time.Hour)
+		b.wantRunsOnce("a")
+		b.close(c)
+		b.close(other)
+		if n := len(b.in("orders")); n != 0 {
+			b.Errorf("%d are left", n)
+		}
+	})
+}
+
+func (b *bubble) wantRunsOnce(id string) {
+	b.Helper()
+	if runs := b.ran(id); len(runs) != 1 {
+		b.Errorf("%s ran %v, want once", id, runs)
+	}
+}
+
+// A message that cannot be kept hidden is lost: its context ends, nothing is counted, and it runs again where it comes
+// back.
+func TestALostMessageEndsItsContext(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		var ended atomic.Int64
+		c := b.start("one", "orders", Config{Policy: steps(1, time.Second)}, func(_ redeliver.State, msg *message.Message) error {
+			if ended.Load() == 0 {
+				<-msg.Context().Done()
+				ended.Add(1)
+				if cause := context.Cause(msg.Context()); !errors.Is(cause, errLost) {
+					b.Errorf("it ended by %v", cause)
+				}
+				return errors.New("cut short")
+			}
+			return nil
+		})
+		b.failing(func(action, _ string, _ map[string]any) *failure {
+			if (action == "ChangeMessageVisibilityBatch" || action == "ReceiveMessage" && len(b.ran("a")) > 0) && ended.Load() == 0 {
+				return &failure{status: 500, code: "InternalFailure"}
+			}
+			return nil
+		})
+		b.put("orders", "a", "v", "", nil)
+		b.after(2 * time.Minute)
+		b.close(c)
+		if runs := b.ran("a"); ended.Load() != 1 || len(runs) != 2 || runs[1].attempt != 1 {
+			b.Errorf("it ran %v, %d contexts ended", runs, ended.Load())
+		}
+		if len(b.in("orders"))+len(b.in("orders-dlq")) != 0 {
+			b.Error("something is left")
+		}
+	})
+}
+
+// A message whose copy has no room for our state waits in hand, for longer than one copy could, and its body is the same
+// in the DLQ.
+func TestAFullMessageWaitsInHand(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders", "MaximumMessageSize", "4096")
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		c := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute, time.Hour)}, decline)
+		b.put("orders", "a", body, "", nil)
+		b.after(2 * time.Hour)
+		b.wantRuns("a", 0, 30*time.Minute, 90*time.Minute)
+		b.close(c)
+		dead := b.in("orders-dlq")
+		if len(dead) != 1 || dead[0].body != body || dead[0].attributes[StateAttribute] != nil || len(b.in("orders")) != 0 {
+			b.Errorf("%d dead letters, want one as it was", len(dead))
+		}
+		if b.count("SendMessageBatch") != 1 {
+			b.Errorf("%d sends, want one: to the DLQ", b.count("SendMessageBatch"))
+		}
+	})
+}
+
+// Another process knows no state of such a message: it counts receives.
+func TestAFullMessageOfAnotherProcess(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders", "MaximumMessageSize", "4096")
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		one := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute)}, decline)
+		b.put("orders", "a", body, "", nil)
+		b.after(time.Minute)
+		b.close(one)
+		two := b.start("two", "orders", Config{Policy: steps(2, 30*time.Minute)}, decline)
+		b.after(29*time.Minute - 2*time.Second)
+		if runs := b.ran("a"); len(runs) != 1 {
+			b.Errorf("ran early: %v", runs)
+		}
+		b.after(2 * time.Hour)
+		b.close(two)
+		if runs := b.ran("a"); len(runs) != 3 || runs[1].process != "two" || runs[1].attempt != 2 || runs[2].attempt != 3 {
+			b.Errorf("ran %v", runs)
+		}
+	})
+}

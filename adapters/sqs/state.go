@@ -1,0 +1,225 @@
+package sqs
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+)
+
+// StateAttribute is the one message attribute in which redeliver's state travels:
+// a JSON object with the fields of redeliver's headers, without their prefix, all
+// of them texts. What else stands in it:
+//
+//	message-id        the MessageId of the first delivery, where the id is another
+//	deduplication-id  the message's own, where the copy has one of ours (FIFO)
+//	attributes        those of the message for which SQS's ten leave no room
+//	                  beside ours: a list of name, type and value, in base64
+//
+// It is believed only where group and origin are the queue that it is read from.
+// Any other attribute of that name is the message's own.
+const StateAttribute = "redeliver"
+
+const (
+	stringType = "String"
+	binaryType = "Binary"
+
+	keyMessageID  = "message-id"
+	keyDedupID    = "deduplication-id"
+	keyAttributes = "attributes"
+)
+
+// carried is what StateAttribute holds.
+type carried struct {
+	headers    []redeliver.Header // redeliver's, by their full names
+	messageID  string
+	dedupID    string
+	attributes []displaced
+}
+
+// displaced is an attribute of the message that travels inside ours.
+type displaced struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Value []byte `json:"value"`
+}
+
+// pack makes the attribute's value: valid for SQS whatever is in it, and the same
+// for the same content.
+func (c *carried) pack() string {
+	var b strings.Builder
+	put := func(name, value string) {
+		if value == "" {
+			return
+		}
+		sep(&b)
+		quote(&b, name)
+		b.WriteByte(':')
+		quote(&b, value)
+	}
+	for _, h := range c.headers {
+		put(strings.TrimPrefix(h.Name, redeliver.HeaderPrefix), h.Value)
+	}
+	put(keyMessageID, c.messageID)
+	put(keyDedupID, c.dedupID)
+	if len(c.attributes) > 0 {
+		sep(&b)
+		quote(&b, keyAttributes)
+		for i, a := range c.attributes {
+			b.WriteString([]string{":[", ","}[min(i, 1)])
+			b.WriteString(`{"name":`)
+			quote(&b, a.Name)
+			b.WriteString(`,"type":`)
+			quote(&b, a.Type)
+			b.WriteString(`,"value":"` + base64.StdEncoding.EncodeToString(a.Value) + `"}`)
+		}
+		b.WriteByte(']')
+	}
+	if b.Len() == 0 {
+		b.WriteByte('{')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func sep(b *strings.Builder) {
+	if b.Len() == 0 {
+		b.WriteByte('{')
+	} else {
+		b.WriteByte(',')
+	}
+}
+
+// quote writes a JSON string of nothing but characters that SQS takes. What is no
+// UTF-8 becomes U+FFFD.
+func quote(b *strings.Builder, s string) {
+	const hex = "0123456789abcdef"
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f || r == 0xfffe || r == 0xffff:
+			b.WriteString(`\u`)
+			for shift := 12; shift >= 0; shift -= 4 {
+				b.WriteByte(hex[r>>shift&0xf])
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+}
+
+// unpack reads the attribute's value. ok is false for what is no object of ours;
+// fields that are no text, and unknown ones, are passed over.
+func unpack(value string) (c carried, ok bool) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {
+		return c, false
+	}
+	for _, name := range redeliver.HeaderNames() {
+		if s, is := read(fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)]); is {
+			c.headers = append(c.headers, redeliver.Header{Name: name, Value: s})
+		}
+	}
+	c.messageID, _ = read(fields[keyMessageID])
+	c.dedupID, _ = read(fields[keyDedupID])
+	var list []displaced
+	if json.Unmarshal(fields[keyAttributes], &list) == nil {
+		for _, a := range list {
+			if a.Name != "" && a.Type != "" {
+				c.attributes = append(c.attributes, a)
+			}
+		}
+	}
+	return c, true
+}
+
+// read is a field's text: a string, or a number or a boolean as it is written.
+func read(raw json.RawMessage) (text string, ok bool) {
+	if len(raw) == 0 {
+		return "", false
+	}
+	if raw[0] == '"' {
+		return text, json.Unmarshal(raw, &text) == nil
+	}
+	if raw[0] == '{' || raw[0] == '[' || string(raw) == "null" {
+		return "", false
+	}
+	return string(raw), true
+}
+
+// of tells whether the state was written for a queue.
+func (c *carried) of(queue string) bool {
+	var group, origin bool
+	for _, h := range c.headers {
+		group = group || h.Name == redeliver.HeaderGroup && h.Value == queue
+		origin = origin || h.Name == redeliver.HeaderOrigin && h.Value == queue
+	}
+	return group && origin
+}
+
+// stateOf takes redeliver's state off a message that was read from queue, and puts
+// back what it stands for. It is nil where the message has none that is believed.
+func stateOf(m *types.Message, queue string) *carried {
+	a, ok := m.MessageAttributes[StateAttribute]
+	if !ok || a.StringValue == nil {
+		return nil
+	}
+	c, ok := unpack(*a.StringValue)
+	if !ok || !c.of(queue) {
+		return nil
+	}
+	delete(m.MessageAttributes, StateAttribute)
+	for _, d := range c.attributes {
+		m.MessageAttributes[d.Name] = d.attribute()
+	}
+	if len(m.MessageAttributes) == 0 {
+		m.MessageAttributes = nil
+	}
+	return &c
+}
+
+func (d displaced) attribute() types.MessageAttributeValue {
+	v := types.MessageAttributeValue{DataType: aws.String(d.Type)}
+	if isBinary(d.Type) {
+		v.BinaryValue = d.Value
+	} else {
+		v.StringValue = aws.String(string(d.Value))
+	}
+	return v
+}
+
+func displace(name string, v types.MessageAttributeValue) displaced {
+	d := displaced{Name: name, Type: aws.ToString(v.DataType), Value: v.BinaryValue}
+	if v.StringValue != nil {
+		d.Value = []byte(*v.StringValue)
+	}
+	return d
+}
+
+// isBinary tells whether values of a type, which may be a custom one ("Binary.png"),
+// are bytes.
+func isBinary(dataType string) bool {
+	return dataType == binaryType || strings.HasPrefix(dataType, binaryType+".")
+}
+
+// legal tells whether SQS takes a text.
+func legal(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xfffe || r == 0xffff {
+			return false
+		}
+	}
+	return true
+}

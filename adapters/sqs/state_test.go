@@ -1,0 +1,191 @@
+package sqs
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver"
+)
+
+var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+
+// anyText is text with everything that SQS does not take in it.
+func anyText(t *rapid.T, label string) string {
+	return rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune{0, 1, 0x1f, 0x7f, 0xfffe, 0xffff, 0x10ffff, '"', '\\', '<', '&', 'é', '\n'}))).Draw(t, label)
+}
+
+func anyState(t *rapid.T) redeliver.State {
+	at := func(label string) time.Time {
+		return epoch.Add(time.Duration(rapid.Int64Range(0, 1e9).Draw(t, label)) * time.Millisecond)
+	}
+	return redeliver.State{
+		ID: "id" + anyText(t, "id"), Group: "orders", Origin: "orders", Attempts: rapid.IntRange(0, 1000).Draw(t, "attempts"),
+		Due: at("due"), FirstFailed: at("first"), LastFailed: at("last"), Error: anyText(t, "error"), ErrorType: "*errors.errorString",
+		Reason: redeliver.ReasonPanic, Policy: "00ff", Source: redeliver.Source{Timestamp: at("sent")}, Replays: rapid.IntRange(0, 3).Draw(t, "replays"),
+	}
+}
+
+// anyAttributes are up to ten attributes of a user's.
+func anyAttributes(t *rapid.T) map[string]types.MessageAttributeValue {
+	names := rapid.SampledFrom([]string{
+		"a", "b", "c", "d", "e", "f", "g", "h", "zz", StateAttribute, UUIDAttribute, "redeliver-attempt", "Number.x",
+	})
+	all := map[string]types.MessageAttributeValue{}
+	for _, name := range rapid.SliceOfNDistinct(names, 0, mostAttributes, rapid.ID[string]).Draw(t, "names") {
+		switch rapid.IntRange(0, 2).Draw(t, "kind") {
+		case 0:
+			all[name] = text("text of " + name)
+		case 1:
+			all[name] = types.MessageAttributeValue{DataType: aws.String("Number.int"), StringValue: aws.String("4711")}
+		default:
+			all[name] = types.MessageAttributeValue{DataType: aws.String("Binary.gif"), BinaryValue: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "bytes")}
+		}
+	}
+	return all
+}
+
+func sameAttributes(a, b map[string]types.MessageAttributeValue) bool {
+	return maps.EqualFunc(a, b, func(v, w types.MessageAttributeValue) bool {
+		return aws.ToString(v.DataType) == aws.ToString(w.DataType) && aws.ToString(v.StringValue) == aws.ToString(w.StringValue) && bytes.Equal(v.BinaryValue, w.BinaryValue)
+	})
+}
+
+func recordOfParts(body string, attributes map[string]types.MessageAttributeValue, system map[string]string) *record {
+	m := types.Message{MessageId: aws.String("m-1"), Body: &body, MessageAttributes: maps.Clone(attributes), Attributes: system}
+	r, _ := newRecord(&m, "somewhere else", DefaultMarshaler{})
+	return &r
+}
+
+// Whatever a message and its state are: the copy is one that SQS takes, the next reader gets both back, and the user's
+// attributes are what they were.
+func TestAStateTravels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		st, attributes := anyState(t), anyAttributes(t)
+		r := recordOfParts("body", attributes, map[string]string{traceHeader: "Root=1", groupID: "g", dedupID: "d-1"})
+		o, ok := r.waiting(&st, DefaultMaxMessageSize)
+		if !ok || len(o.attributes) > mostAttributes || o.size() > DefaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
+			t.Fatalf("the copy has %d attributes, %d bytes, %v", len(o.attributes), o.size(), ok)
+		}
+		packed := *o.attributes[StateAttribute].StringValue
+		if !legal(packed) {
+			t.Fatalf("SQS does not take %q", packed)
+		}
+		again, _ := r.waiting(&st, DefaultMaxMessageSize)
+		if *again.attributes[StateAttribute].StringValue != packed {
+			t.Fatal("the same state is written otherwise")
+		}
+		m := types.Message{MessageId: aws.String("m-2"), Body: &o.body, MessageAttributes: o.attributes, Attributes: map[string]string{groupID: "g", dedupID: "ours"}}
+		back, c := newRecord(&m, "orders", DefaultMarshaler{})
+		if c == nil {
+			t.Fatalf("not believed: %s", packed)
+		}
+		read, findings := redeliver.ParseHeaders("orders", c.headers)
+		if len(findings) > 0 {
+			t.Fatal(findings)
+		}
+		want, _ := redeliver.ParseHeaders("orders", st.AppendHeaders(nil))
+		if read != want {
+			t.Fatalf("read %+v, want %+v", read, want)
+		}
+		back.first(c, &read)
+		if !sameAttributes(back.MessageAttributes, attributes) {
+			t.Fatalf("attributes %v, want %v", back.MessageAttributes, attributes)
+		}
+		if *back.MessageId != "m-1" || back.Attributes[dedupID] != "d-1" || back.Attributes[sentTimestamp] == "" {
+			t.Fatalf("it came first as %s, %v", *back.MessageId, back.Attributes)
+		}
+	})
+}
+
+// However little room there is: a copy keeps within the limit or is not made, and the DLQ takes the message as it was.
+func TestAStateShrinks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		st, attributes := anyState(t), anyAttributes(t)
+		st.Error = strings.Repeat("é", rapid.IntRange(0, 512).Draw(t, "long"))
+		r := recordOfParts(strings.Repeat("x", 1000), attributes, nil)
+		plain := r.plain()
+		limit := plain.size() + rapid.IntRange(0, 1500).Draw(t, "room")
+		if o, ok := r.waiting(&st, limit); ok {
+			c, _ := unpack(*o.attributes[StateAttribute].StringValue)
+			read, findings := redeliver.ParseHeaders("orders", c.headers)
+			if o.size() > limit || len(findings) > 0 || read.Attempts != st.Attempts || !read.Due.Equal(st.Due) || !read.FirstFailed.Equal(st.FirstFailed) || !c.of("orders") {
+				t.Fatalf("%d of %d bytes: %+v %v", o.size(), limit, read, findings)
+			}
+		}
+		o := r.dead(&st, limit)
+		if o.size() > limit || o.body != plain.body || len(o.attributes) > mostAttributes {
+			t.Fatalf("%d of %d bytes, %d attributes", o.size(), limit, len(o.attributes))
+		}
+		if _, ours := o.attributes[StateAttribute]; !ours && !sameAttributes(o.attributes, attributes) {
+			t.Fatal("a dead letter without our state is not what the message was")
+		}
+	})
+}
+
+func TestTheLastOfTenAttributesTravelsInside(t *testing.T) {
+	attributes := map[string]types.MessageAttributeValue{UUIDAttribute: text("u")}
+	for name := range strings.SplitSeq("abcdefgh", "") {
+		attributes[name] = text(name)
+	}
+	attributes["zz"] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: []byte{0, 255}}
+	r := recordOfParts("v", attributes, nil)
+	o, ok := r.waiting(&redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1}, 4096)
+	want := `{"attempt":"1","group":"orders","origin":"orders","id":"u","message-id":"m-1","attributes":[{"name":"zz","type":"Binary","value":"AP8="}]}`
+	if got := aws.ToString(o.attributes[StateAttribute].StringValue); !ok || got != want {
+		t.Errorf("ours is\n%s, want\n%s", got, want)
+	}
+	if _, there := o.attributes["zz"]; there || len(o.attributes) != 10 {
+		t.Errorf("the copy has %v", slices.Sorted(maps.Keys(o.attributes)))
+	}
+}
+
+// What was not written for this queue is the user's own.
+func TestStrangersAreNotBelieved(t *testing.T) {
+	for _, value := range []string{
+		"", "mine", "{}", "null", "[]", `"x"`, `{"attempt":"50"}`, `{"attempt":"50","group":"orders"}`,
+		`{"attempt":"50","group":"orders","origin":"mail"}`, `{"attempt":"50","group":"mail","origin":"orders"}`, `{"group":["orders"],"origin":"orders"}`,
+		`{"attempt":"50","group":"orders","origin":"orders"`,
+	} {
+		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value), "a": text("b")}}
+		r, c := newRecord(&m, "orders", DefaultMarshaler{})
+		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(strangers(&r.native)) != 1 {
+			t.Errorf("%s is believed, or not reported", value)
+		}
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(`{"attempt":"1","group":"orders","origin":"orders","id":"u","attributes":[{"name":"zz","type":"Binary","value":"AP8="}]}`)
+	f.Add(`{"attempt":1,"due":null,"error":{"a":[]},"attributes":[{}]}`)
+	f.Add("{\"id\":\"\\ud800\",\"group\":\"\x00\"}")
+	f.Fuzz(func(t *testing.T, value string) {
+		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value)}}
+		r, c := newRecord(&m, "orders", DefaultMarshaler{})
+		if c == nil {
+			if len(r.MessageAttributes) != 1 {
+				t.Fatal("what is not believed is changed")
+			}
+			return
+		}
+		st, _ := redeliver.ParseHeaders("orders", c.headers)
+		r.first(c, &st)
+		st.Group, st.Origin = "orders", "orders"
+		if o, ok := r.waiting(&st, maxMessageSize); ok {
+			packed := *o.attributes[StateAttribute].StringValue
+			if again, ok := unpack(packed); !ok || !again.of("orders") || !legal(packed) {
+				t.Fatalf("%q becomes %q", value, packed)
+			}
+		}
+		if _, err := r.Message(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

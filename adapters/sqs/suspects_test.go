@@ -1,0 +1,98 @@
+package sqs
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A suspect that is settled is out of its queue before the next one runs: it used to lie there for a moment longer, came
+// back when the next one killed the process, and was charged for that.
+func TestASuspectIsGoneBeforeTheNextOneRuns(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.put("orders", "neighbour", "v", "", nil)
+		b.put("orders", "other", "v", "", nil) // which of them is first is not told
+		for _, m := range b.queues["orders"].messages {
+			m.count = suspicion // they came so often before
+		}
+		refusals := 0
+		b.failing(func(action, queue string, _ map[string]any) *failure {
+			if action == "DeleteMessageBatch" && queue == "orders-suspects" {
+				if refusals++; refusals <= 3 {
+					return &failure{status: 500, code: "InternalFailure"}
+				}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, func(st redeliver.State, _ *message.Message) error {
+			if n, others := len(b.in("orders-suspects")), len(b.in("orders")); n > 3-len(b.ran("")) || others != 0 {
+				b.Errorf("%s runs after %v while %d suspects and %d others are there", st.ID, b.ran(""), n, others)
+			}
+			return nil
+		})
+		b.after(time.Minute)
+		b.close(c)
+		if len(b.ran("neighbour")) != 1 || len(b.ran("other")) != 1 || refusals < 4 {
+			b.Errorf("ran %v, %d refusals", b.ran(""), refusals)
+		}
+		if n := len(b.in("orders-suspects")) + len(b.in("orders-dlq")); n != 0 {
+			b.Errorf("%d are left", n)
+		}
+	})
+}
+
+// A process that is alive was not killed: receives whose answers got lost do not charge a suspect.
+func TestLostAnswersAreNoCrashes(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.put("orders", "a", "v", "", nil)
+		b.queues["orders"].messages[0].count = suspicion
+		lost := 0
+		b.failing(func(action, queue string, _ map[string]any) *failure {
+			if action != "ReceiveMessage" || queue != "orders-suspects" {
+				return nil
+			}
+			if there := b.queues[queue].messages; len(there) == 1 && !there[0].visible.After(time.Now().Add(2*time.Second)) { // within the long poll
+				if lost++; lost <= 4 {
+					return &failure{err: errReset, after: true}
+				}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, succeed)
+		b.after(10 * time.Minute)
+		b.close(c)
+		if len(b.ran("a")) != 1 || len(b.in("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.in("orders-dlq")))
+		}
+	})
+}
+
+// A handler of a suspect that does not end in time is not taken for a crash.
+func TestASuspectThatIsCutShortIsAcquitted(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.put("orders", "a", strings.Repeat("v", 10), "", nil)
+		b.queues["orders"].messages[0].count = suspicion
+		for range 5 {
+			c := b.start("n", "orders", Config{DrainTimeout: time.Second}, func(_ redeliver.State, msg *message.Message) error {
+				<-msg.Context().Done()
+				return errDeclined
+			})
+			b.after(20 * time.Second)
+			b.close(c)
+		}
+		c := b.start("last", "orders", Config{}, succeed)
+		b.after(2 * time.Minute)
+		b.close(c)
+		runs := b.ran("a")
+		if len(runs) != 6 || runs[5].attempt != 1 || runs[5].process != "last" || len(b.in("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", runs, len(b.in("orders-dlq")))
+		}
+	})
+}

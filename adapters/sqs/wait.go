@@ -1,0 +1,158 @@
+package sqs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+)
+
+// holdMost is how long a message that came back waits here for its time: SQS
+// counts delays in whole seconds, and only the rest of one is left.
+const holdMost = time.Second
+
+// read takes a received message apart: what is the user's, the state that it
+// brings, or that this process remembers, and what is to be done with it.
+func (e *entry) read(m *types.Message) {
+	l := e.lane
+	var c *carried
+	e.rec, c = newRecord(m, l.r.layout.main.name, l.r.client.cfg.Marshaler)
+	e.rec.entry = e
+	known := l.r.client.turn.Known.Of(e.ticket.id)
+	came := max(0, received(m)-1-known) // before now, and nobody knows of an answer
+	remembered := l.r.client.memory.take(e.ticket.id)
+	switch {
+	case remembered != nil:
+		e.state, e.inPlace = remembered, true
+	case c != nil:
+		e.believe(c)
+	}
+	if l.kind == suspectQueue {
+		e.times = max(0, came-int(l.unsure.Load()))
+		if e.times >= l.r.layout.policy.MaxCrashes {
+			e.then = toDLQ
+		}
+		return
+	}
+	if remembered == nil && came > 0 && l.countsReceives(e) {
+		e.recall(came)
+	}
+	left := time.Duration(0)
+	if e.state != nil {
+		left = e.state.Due.Sub(e.arrived)
+	}
+	switch {
+	case left <= 0:
+		if came >= suspicion {
+			e.then = toSuspects
+		}
+	case left <= holdMost || e.inPlace || l.queue.fifo:
+		e.until = e.state.Due
+		e.inPlace = e.inPlace || l.queue.fifo
+	default:
+		e.then = toWait
+	}
+}
+
+// countsReceives tells whether a message waits in the hands of a process, which
+// may have died: then its receives are all that is left of its attempts.
+func (l *lane) countsReceives(e *entry) bool {
+	if l.queue.fifo {
+		return true
+	}
+	st := redeliver.State{ID: idOf(&e.rec.native), Group: l.queue.name, Origin: l.queue.name, Attempts: 1, Due: e.arrived, FirstFailed: e.arrived, LastFailed: e.arrived}
+	_, fits := e.rec.waiting(&st, l.queue.limit)
+	return !fits
+}
+
+// recall takes the receives of a message whose state nobody knows for attempts.
+func (e *entry) recall(came int) {
+	if e.state == nil {
+		m, queue := &e.rec.native, e.lane.queue.name
+		e.state = &redeliver.State{ID: idOf(m), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sent(m)}}
+	}
+	e.state.Attempts = min(e.state.Attempts+came, redeliver.MaxAttempts)
+	if e.state.Due.IsZero() {
+		e.state.Due = e.arrived.UTC().Truncate(time.Millisecond)
+	}
+	e.inPlace = true
+}
+
+// believe reads the state that a message brought in an attribute of ours.
+func (e *entry) believe(c *carried) {
+	r := e.lane.r
+	st, findings := redeliver.ParseHeaders(r.layout.main.name, c.headers)
+	if st.ID == "" {
+		st.ID = idOf(&e.rec.native)
+	}
+	st.Group, st.Origin = r.layout.main.name, r.layout.main.name
+	if st.Due.After(e.arrived.Add(redeliver.MaxWait)) {
+		findings = append(findings, redeliver.Finding{
+			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano), Problem: "is later than anything can be; now is taken",
+		})
+		st.Due = time.Time{}
+	}
+	if len(findings) > 0 {
+		r.sub.Tell(redeliver.HeadersIgnored{Topic: e.lane.queue.name, ID: st.ID, Findings: findings})
+	}
+	if st.Due.IsZero() {
+		st.Due = e.arrived.UTC().Truncate(time.Millisecond) // it runs at once: not a moment before it is due
+	}
+	if st.Source.Timestamp.IsZero() { // a delayed publish
+		st.Source.Timestamp = sent(&e.rec.native)
+	}
+	e.rec.first(c, &st)
+	e.state = &st
+}
+
+// stay has a message wait in hand, under the ticket that it has. It comes as
+// another delivery when it is due.
+func (l *lane) stay(e *entry, st *redeliver.State) {
+	t := e.ticket
+	if l.tickets[t.id] != t || t.entry != e {
+		return // it was lost meanwhile
+	}
+	next := &entry{lane: l, ticket: t, rec: e.rec, arrived: e.arrived, until: st.Due, inPlace: true, state: st}
+	next.rec.entry = next
+	t.entry = next
+	l.depart(e)
+	if g := l.lines[t.group]; g != nil { // what stands behind it is hidden for as long
+		for _, behind := range g.items[1:] {
+			behind.keep(st.Due)
+		}
+	}
+	if l.stopping {
+		l.handBack(t, st.Due)
+		return
+	}
+	l.hold.Put(st.Due, next)
+}
+
+// memory is the states of messages that wait in hand, by MessageId, for those
+// that come back to this process: SQS has no place for them. It is safe for
+// concurrent use.
+type memory struct {
+	mu     sync.Mutex
+	states map[string]*redeliver.State
+}
+
+const memoryMost = 100_000 // states; above that all are forgotten
+
+func (m *memory) put(id string, st *redeliver.State) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.states == nil || len(m.states) >= memoryMost {
+		m.states = make(map[string]*redeliver.State)
+	}
+	m.states[id] = st
+}
+
+func (m *memory) take(id string) *redeliver.State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.states[id]
+	delete(m.states, id)
+	return st
+}

@@ -1,0 +1,107 @@
+package delayqueue
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Turn lets one suspect at a time run while nothing else of a client does: a
+// message that may have killed its process before, on a broker that tells how
+// often it was delivered. Who comes back from there without an answer was alone
+// when its process died. It is safe for concurrent use; make it with [NewTurn].
+type Turn struct {
+	// Known are the deliveries that this process lost and survived.
+	Known Handbacks
+
+	taken chan struct{} // held while a suspect runs, or is about to
+	calm  Gate          // closed: nothing else may begin
+	busy  atomic.Int64  // messages in flight that are no suspects
+}
+
+// NewTurn makes the turn of a client.
+func NewTurn() *Turn { return &Turn{taken: make(chan struct{}, 1)} }
+
+// Begin counts a message that is no suspect until it rests. It is false, and
+// counts nothing, when it has to wait: see Calm.
+func (t *Turn) Begin() bool {
+	t.busy.Add(1) // first, so that a suspect that looks now sees it
+	if t.calm.Closed() {
+		t.busy.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Rest takes one Begin back.
+func (t *Turn) Rest() { t.busy.Add(-1) }
+
+// Calm returns a channel that is closed once no suspect runs.
+func (t *Turn) Calm() <-chan struct{} { return t.calm.Opened() }
+
+// Take waits until nothing else runs; then nothing begins until Give. It is false
+// when ctx has ended before.
+func (t *Turn) Take(ctx context.Context) bool {
+	select {
+	case t.taken <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	t.calm.Close()
+	look := time.NewTicker(Glance / 10)
+	defer look.Stop()
+	for t.busy.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Give()
+			return false
+		}
+	}
+	return true
+}
+
+// Give ends a turn that was taken.
+func (t *Turn) Give() {
+	t.calm.Open()
+	<-t.taken
+}
+
+// Handbacks counts, by id, the deliveries that this process had in hand and that
+// came back although it is alive, so they killed nobody. The zero value is empty,
+// and safe for concurrent use.
+type Handbacks struct {
+	mu    sync.Mutex
+	times map[string]int
+	begun time.Time
+}
+
+const (
+	handbacksMost = 100_000   // ids; above that all are forgotten
+	handbacksLive = time.Hour // and every so often
+)
+
+// Add counts one delivery.
+func (h *Handbacks) Add(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.times == nil || len(h.times) >= handbacksMost || time.Since(h.begun) > handbacksLive {
+		h.times, h.begun = make(map[string]int), time.Now()
+	}
+	h.times[id]++
+}
+
+// Of is how often an id was counted.
+func (h *Handbacks) Of(id string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.times[id]
+}
+
+// Settled forgets an id.
+func (h *Handbacks) Settled(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.times, id)
+}
