@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -204,5 +205,24 @@ func TestSinksAreToldInOrder(t *testing.T) {
 	redeliver.Sinks().Event(redeliver.Published{}) // nobody to tell is no mistake
 	if len(told) != 8 {
 		t.Errorf("told %q", told)
+	}
+}
+
+// A panic's stack is nowhere else: nothing above the handler sees it.
+func TestSlogSinkWritesTheStackOfAPanic(t *testing.T) {
+	panicked := &redeliver.PanicError{Value: "boom", Stack: []byte(strings.Repeat("frame", 2000))}
+	for _, e := range []redeliver.Event{redeliver.RetryScheduled{Err: panicked}, redeliver.DeadLettered{Err: fmt.Errorf("charging: %w", panicked)}} {
+		var out bytes.Buffer
+		redeliver.NewSlogSink(slog.New(slog.NewJSONHandler(&out, nil))).Event(e)
+		var line struct {
+			Level string `json:"level"`
+			Stack string `json:"stack"`
+		}
+		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line.Level != "WARN" || !strings.HasPrefix(line.Stack, "frameframe") || len(line.Stack) > 4<<10 {
+			t.Errorf("%T is written as %s with %d bytes of stack", e, line.Level, len(line.Stack))
+		}
 	}
 }

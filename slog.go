@@ -2,6 +2,7 @@ package redeliver
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 )
 
@@ -10,13 +11,17 @@ import (
 // postponed and abandoned messages and a subscription's other changes as
 // information; the rest (attempts, commits, hops, publishes and every try that
 // failed) for debugging: an outage is one line when it begins and one when it
-// ends. A nil logger is slog.Default().
+// ends. A panic is a warning, with its stack, cut at 4 KiB. A nil logger is
+// slog.Default().
 func NewSlogSink(log *slog.Logger) Sink {
 	if log == nil {
 		log = slog.Default()
 	}
 	return slogSink{log}
 }
+
+// stackMost is how much of a panic's stack is written, in bytes.
+const stackMost = 4 << 10
 
 type slogSink struct{ log *slog.Logger }
 
@@ -34,6 +39,14 @@ func (s slogSink) Event(e Event) {
 
 func (s slogSink) write(e Event) {
 	level, text, st, err := describe(e)
+	var stack string
+	switch e.(type) {
+	case RetryScheduled, DeadLettered:
+		// Only the sink shows it: nothing above the handler sees the panic.
+		if p, ok := errors.AsType[*PanicError](err); ok && p != nil && len(p.Stack) > 0 {
+			level, stack = max(level, slog.LevelWarn), Cut(string(p.Stack), stackMost)
+		}
+	}
 	if !s.log.Enabled(context.Background(), level) {
 		return
 	}
@@ -45,6 +58,9 @@ func (s slogSink) write(e Event) {
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", errorOf(e, err)))
+	}
+	if stack != "" {
+		attrs = append(attrs, slog.String("stack", stack))
 	}
 	s.log.LogAttrs(context.Background(), level, text, attrs...)
 }

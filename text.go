@@ -62,6 +62,15 @@ func redactUser(match string) string {
 	}
 }
 
+// RedactAddress is [Redact] for what should be an address and may be none: what
+// stands before the last @ is hidden, whatever it is.
+func RedactAddress(s string) string {
+	if at := strings.LastIndexByte(s, '@'); at >= 0 {
+		s = "***" + s[at:]
+	}
+	return Redact(s)
+}
+
 // Redact removes the credentials of URLs from a text: the user part, and the
 // query parameters that carry passwords, tokens, keys and signatures.
 func Redact(s string) string {

@@ -182,3 +182,19 @@ func TestErrorTypeLooksThroughWrappers(t *testing.T) {
 		}
 	}
 }
+
+// What was meant to be an address and is none is shown without its secrets.
+func TestRedactAddress(t *testing.T) {
+	for in, want := range map[string]string{
+		"localhost:9092":          "localhost:9092",
+		"kafka://u:secret@h:9092": "***@h:9092",
+		"u:secret@h:9092":         "***@h:9092",
+		"amqp://u:se cret@h":      "***@h",
+		"amqp//u:sec@ret@h":       "***@h",
+		"http://h/?password=a":    "http://h/?password=***",
+	} {
+		if got := redeliver.RedactAddress(in); got != want {
+			t.Errorf("%s became %s, want %s", in, got, want)
+		}
+	}
+}

@@ -79,9 +79,10 @@ type Config struct {
 	Sink redeliver.Sink
 	// Sarama is the client's configuration: TLS, SASL, version, client id,
 	// rebalance strategy and all that is not named here. It is copied. What
-	// still has sarama's default is set to what suits (see SaramaConfig); what
-	// you set stays, and is refused if it cannot work. Default: sarama.NewConfig()
-	// with Offsets.Initial Oldest.
+	// still has sarama's default is set to what suits, but for Offsets.Initial:
+	// sarama's is Newest, and a new group does not read what was written before
+	// it. What you set stays, and is refused if it cannot work. Default:
+	// sarama.NewConfig() with Offsets.Initial Oldest.
 	Sarama *sarama.Config
 }
 

@@ -57,7 +57,7 @@ func TestSingleBadFieldsAreNamed(t *testing.T) {
 		"Brokers":             func(c *kafka.Config) { c.Brokers = nil },
 		"Group":               func(c *kafka.Config) { c.Group = strings.Repeat("g", 256) },
 		"MaxRetriesInFlight":  func(c *kafka.Config) { c.MaxRetriesInFlight = -1 },
-		"NackDelay":           func(c *kafka.Config) { c.NackDelay = -time.Second },
+		"NackDelay":           func(c *kafka.Config) { c.NackDelay = redeliver.MaxWait + 1 },
 		"SendTimeout":         func(c *kafka.Config) { c.SendTimeout = -1 },
 		"MaxPartitions":       func(c *kafka.Config) { c.MaxPartitions = -1 },
 		"Policy.MaxRetries":   func(c *kafka.Config) { c.Policy.MaxRetries = -2 },

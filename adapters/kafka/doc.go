@@ -65,7 +65,7 @@
 //
 // While the group has no broker to commit to, what was read ahead is still
 // handled and is handled again afterwards. A write that is not answered within
-// [Config.SendTimeout] is tried again and may then be there twice.
+// [Config.SendTimeout] is reported (PublishFailed) and waited for, not repeated.
 //
 // Only committed records of transactional producers are read.
 //

@@ -24,6 +24,8 @@ func (r *reader) shortly() time.Duration {
 // over is true when the whole session ends, not only this partition's part in it.
 func (l *lane) drain(over bool) {
 	l.draining = true
+	l.r.sub.Drain.Begin()
+	defer l.r.sub.Drain.End()
 	l.forget()
 	l.poll()
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)

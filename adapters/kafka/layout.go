@@ -64,8 +64,9 @@ func (t ownTopic) waits() bool { return t.kind != deadTopic }
 func (c *Client) layout(topic string) (*layout, error) {
 	var ps redeliver.Problems
 	checkTopic(&ps, "topic", topic)
+	c.cfg.Names.check(&ps, topic, c.cfg.Group)
 	if err := ps.Err(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	there, err := c.admin.topics()
 	if err != nil {
@@ -98,6 +99,14 @@ func (c *Client) layout(topic string) (*layout, error) {
 		l.largest = 1 << 20
 	}
 	l.need(c.cfg, there, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.layouts {
+		l.apart(&ps, other)
+	}
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
 	return l, nil
 }
 

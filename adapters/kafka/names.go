@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,38 @@ func (n Names) level(topic, group, name string) (time.Duration, bool) {
 		return 0, false
 	}
 	return delayqueue.ParseLevel(suffix)
+}
+
+// check refuses names that would mix up topics, or that Kafka would refuse. What
+// comes back would be taken for what was dead-lettered, and so on for ever.
+func (n Names) check(ps *redeliver.Problems, topic, group string) {
+	retry, dead := n.retry(topic, group), n.dlq(topic, group)
+	if n.Retry != nil {
+		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
+		checkTopic(ps, field, retry)
+		if most := maxTopic - maxSuffix + len(".retry"); len(retry) > most && len(retry) <= maxTopic {
+			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: the levels stand behind it", most))
+		}
+		if retry == topic {
+			ps.Add(field, retry, "must not be the topic itself")
+		}
+	}
+	if n.DLQ != nil {
+		field := fmt.Sprintf("Names.DLQ(%q, %q)", topic, group)
+		checkTopic(ps, field, dead)
+		if dead == topic || dead == retry || strings.HasPrefix(dead, retry+".") {
+			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of ours")
+		}
+	}
+}
+
+// apart refuses names that another subscription of the client has already.
+func (l *layout) apart(ps *redeliver.Problems, other *layout) {
+	for _, t := range l.topics {
+		if other.origin != l.origin && slices.ContainsFunc(other.topics, func(o ownTopic) bool { return o.name == t.name }) {
+			ps.Add("Names", t.name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.origin, l.origin))
+		}
+	}
 }
 
 // base is "<topic>.<group>", the group escaped. One that leaves no room for the

@@ -42,7 +42,7 @@ func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
 func checkBroker(ps *redeliver.Problems, field, addr string) {
 	host, port, err := net.SplitHostPort(addr)
 	if n, perr := strconv.Atoi(port); err != nil || host == "" || perr != nil || n < 1 || n > 65535 {
-		ps.Add(field, fmt.Sprintf("%q", addr), "must be host:port")
+		ps.Add(field, fmt.Sprintf("%q", redeliver.RedactAddress(addr)), "must be host:port; user and password belong into Sarama.Net.SASL")
 	}
 }
 

@@ -38,13 +38,20 @@ func TestReadmeShowsThisProgram(t *testing.T) {
 	}
 }
 
-// The one of the RabbitMQ section is a part of a longer one, by one tab further left.
-func TestReadmeShowsAPartOfTheRabbitMQExample(t *testing.T) {
-	program, err := os.ReadFile(filepath.Join(root, "examples", "rabbitmq", "main.go"))
+// Those of the other brokers' sections are parts of longer ones, by one tab further left.
+func TestReadmeShowsAPartOfEachExample(t *testing.T) {
+	for heading, example := range map[string]string{"RabbitMQ": "rabbitmq", "SQS": "sqs"} {
+		t.Run(heading, func(t *testing.T) { showsAPart(t, heading, filepath.Join("examples", example, "main.go")) })
+	}
+}
+
+func showsAPart(t *testing.T, heading, file string) {
+	t.Helper()
+	program, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(readme(t), "\n## RabbitMQ\n")
+	_, section, found := strings.Cut(readme(t), "\n## "+heading+"\n")
 	_, rest, begins := strings.Cut(section, "```go\n")
 	shown, _, closed := strings.Cut(rest, "```\n")
 	if !found || !begins || !closed {
@@ -58,7 +65,7 @@ func TestReadmeShowsAPartOfTheRabbitMQExample(t *testing.T) {
 		indented.WriteString(line)
 	}
 	if !strings.Contains(string(program), indented.String()) {
-		t.Error("what the README shows is not in examples/rabbitmq/main.go: copy it again")
+		t.Errorf("what the README shows is not in %s: copy it again", file)
 	}
 }
 
