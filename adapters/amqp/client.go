@@ -27,10 +27,11 @@ type Client struct {
 	mu      sync.Mutex
 	layouts map[string]*layout // declared, by topic
 	targets map[string]bool    // topics whose exchange is declared
+	deleted map[string]bool    // topics that had a layout, but a queue of it is gone
 	subs    []*Subscriber
 	closed  bool
 
-	turn turn
+	turn *delayqueue.Turn
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of
@@ -41,9 +42,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool)}
-	c.turn.taken = make(chan struct{}, 1)
-	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming"}
+	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool), deleted: make(map[string]bool), turn: delayqueue.NewTurn()}
+	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming", reads: true}
 	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.tellBlocked}
 	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
 	for _, l := range []*link{c.publishing, c.consuming} {
@@ -128,6 +128,7 @@ func (c *Client) Close(ctx context.Context) error {
 func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
+	deleted := c.deleted[topic]
 	c.mu.Unlock()
 	if closed {
 		return nil, errClosed
@@ -142,12 +143,17 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	if err := c.refuse(ctx, l); err != nil {
 		return nil, err
 	}
-	if err := c.provision(ctx, l); err != nil {
+	declare := c.provision
+	if deleted {
+		declare = c.restore
+	}
+	if err := declare(ctx, l); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.layouts[topic] = l
+	delete(c.deleted, topic)
 	return l, nil
 }
 
@@ -156,6 +162,24 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	d := c.declarer(ctx)
 	defer d.close()
 	return c.declare(d, l)
+}
+
+// toldBy is how long the broker needs, with much to spare, to tell the readers of
+// a queue that it was deleted. RabbitMQ 3.10 would go on with a queue that is
+// declared before that, and take the first messages of a quorum queue for some
+// that it has sent: they would lie there, unacked, for ever.
+const toldBy = time.Second
+
+// restore declares anew what was deleted under us.
+func (c *Client) restore(ctx context.Context, l *layout) error {
+	timer := time.NewTimer(toldBy)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return c.provision(ctx, l)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c *Client) declarer(ctx context.Context) *declarer {
@@ -203,6 +227,7 @@ func (c *Client) forget(topic string, p *pending, err error) {
 	}
 	if errors.Is(err, errNoQueue) && p.s == c.forwarded {
 		delete(c.layouts, topic)
+		c.deleted[topic] = true
 	}
 }
 
@@ -213,40 +238,6 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	defer cancel()
 	_, err := s.client.ready(ctx, topic)
 	return err
-}
-
-// handbacks counts, by id, the deliveries that this process had in hand when
-// their channel ended: it is alive, so they killed nobody.
-type handbacks struct {
-	mu    sync.Mutex
-	times map[string]int
-	begun time.Time
-}
-
-const (
-	handbacksMost = 100_000   // ids; above that all are forgotten
-	handbacksLive = time.Hour // and every so often
-)
-
-func (h *handbacks) add(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.times == nil || len(h.times) >= handbacksMost || time.Since(h.begun) > handbacksLive {
-		h.times, h.begun = make(map[string]int), time.Now()
-	}
-	h.times[id]++
-}
-
-func (h *handbacks) of(id string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.times[id]
-}
-
-func (h *handbacks) settled(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.times, id)
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -150,8 +151,8 @@ func (c Config) validate() error {
 		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
 	}
 	for i, u := range c.URLs {
-		if _, err := amqp.ParseURI(u); err != nil {
-			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.Redact(u), "must be an amqp:// or amqps:// URL")
+		if uri, err := amqp.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {
+			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.RedactAddress(u), "must be an amqp:// or amqps:// URL")
 		}
 	}
 	checkPolicy(&ps, "Policy", c.Policy)
@@ -178,7 +179,7 @@ func (c Config) validate() error {
 	positive(&ps, "ConsumerTimeout", c.ConsumerTimeout, time.Second)
 	if c.ManagementURL != "" {
 		if u, err := url.Parse(c.ManagementURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			ps.Add("ManagementURL", redeliver.Redact(c.ManagementURL), "must be http://user:password@host:15672, or https")
+			ps.Add("ManagementURL", redeliver.RedactAddress(c.ManagementURL), "must be http://user:password@host:15672, or https")
 		}
 	}
 	if c.AMQP.Recovery != nil {

@@ -128,6 +128,16 @@ func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
 	}
 }
 
+// What no ladder can hold is refused, the longest wait is not.
+func TestANackDelayIsAWait(t *testing.T) {
+	for d, refused := range map[time.Duration]bool{redeliver.MaxWait: false, redeliver.MaxWait + 1: true, -1: true} {
+		err := Config{URLs: []string{"amqp://localhost"}, NackDelay: d}.withDefaults().validate()
+		if _, is := problemsOf(t, err)["NackDelay"]; is != refused {
+			t.Errorf("%s is refused: %v, want %v", d, is, refused)
+		}
+	}
+}
+
 func TestRetryPrefetchFollowsThePolicy(t *testing.T) {
 	still := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}
 	for name, row := range map[string]struct {

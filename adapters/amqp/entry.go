@@ -3,6 +3,8 @@ package amqp
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +25,7 @@ type entry struct {
 	then    then
 	times   int // a suspect's crashes
 	acked
-	busy   atomic.Bool // it counts in turn.busy
+	busy   atomic.Bool // it counts in the client's turn
 	unsure *pending    // how it was written, while nobody knows whether it was
 
 	state *redeliver.State     // what it brought from a queue that we write
@@ -52,7 +54,7 @@ func (e *entry) Handed() *message.Message { return e.msg }
 // is only to be written somewhere, however long that takes, holds up no suspect.
 func (e *entry) rest() {
 	if e.busy.Swap(false) {
-		e.lane.r.client.turn.busy.Add(-1)
+		e.lane.r.client.turn.Rest()
 	}
 }
 
@@ -68,12 +70,18 @@ func (e *entry) Moved(forwarded bool) {
 // take registers a delivery and sends it on its way.
 func (l *lane) take(d amqp.Delivery) {
 	e := &entry{lane: l, tag: d.DeliveryTag, arrived: time.Now(), again: d.Redelivered}
-	e.rec = record{Delivery: d, marshaler: l.r.client.cfg.Marshaler, entry: e}
+	raw, unread := unreadable(&d)
+	e.rec = record{Delivery: d, unread: unread, raw: raw, marshaler: l.r.client.cfg.Marshaler, entry: e}
 	// It is the lane's to ack.
 	e.rec.Acknowledger, e.rec.DeliveryTag, e.rec.ConsumerTag = nil, 0, ""
 	l.acks.add(e)
 	if l.kind == mainQueue {
-		if n, counted := deliveryCount(d.Headers); e.again && l.r.client.turn.suspect(n, counted, idOf(&e.rec.Delivery)) {
+		if unread != nil { // what is called like ours stands in its raw headers
+			maps.DeleteFunc(e.rec.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
+			l.ready.Push(e)
+			return
+		}
+		if n, counted := deliveryCount(d.Headers); e.again && l.r.client.suspect(n, counted, idOf(&e.rec.Delivery)) {
 			e.then = toSuspects
 		}
 		l.ready.Push(e)
@@ -99,7 +107,7 @@ func (l *lane) unpack(e *entry) (ok bool) {
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: l.r.sub, Record: &e.rec, Waited: e.state, Mover: e}
+	d := &delayqueue.Delivery{Sub: l.r.sub, Record: &e.rec, Waited: e.state, Mover: e, Alone: l.kind == suspectQueue}
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -21,16 +22,19 @@ const (
 // Redeliver's own headers that a message can do without: where it waits, and in
 // the DLQ, where reason, attempts and id are left at last.
 var (
-	dispensable = []string{redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	dispensable = []string{HeaderUntil, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
 	spentInDLQ  = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
-// waiting is publishing for a queue from which the message comes back. One whose
-// own headers leave no room for ours in a frame is refused.
-func (r *record) waiting(st *redeliver.State, frame, room int) (amqp.Publishing, error) {
+// waiting is publishing for a queue from which the message comes back, to leave it
+// before it is due where until says so. One whose own headers leave no room for ours in a frame is refused.
+func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) (amqp.Publishing, error) {
 	p := r.publishing(st)
+	if !until.IsZero() {
+		p.Headers[HeaderUntil] = until.UTC().Format(time.RFC3339Nano)
+	}
 	if !fit(&p, frame, room, dispensable) {
 		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", delayqueue.ErrRefused, headerSize(&p), frame)
 	}
@@ -41,7 +45,12 @@ func (r *record) waiting(st *redeliver.State, frame, room int) (amqp.Publishing,
 // here: with as many of ours as fit, at worst with none.
 func (r *record) dead(st *redeliver.State, frame int) amqp.Publishing {
 	p := r.publishing(st)
-	if fit(&p, frame, counted, spentInDLQ) {
+	spent := spentInDLQ
+	if r.raw != nil {
+		p.Headers[HeaderRaw] = r.raw
+		spent = append([]string{HeaderRaw}, spent...)
+	}
+	if fit(&p, frame, counted, spent) {
 		return p
 	}
 	if p = r.publishing(nil); fit(&p, frame, 0, nil) {

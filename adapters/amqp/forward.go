@@ -24,20 +24,25 @@ type forwarder struct {
 	next    atomic.Uint32               // shard
 }
 
-// place is the queue on which a message waits from now until due. A wait that is
-// too short for a level is held by the reader of the retry queue.
-func (f *forwarder) place(due, now time.Time) string {
-	l := f.layout
-	level, ok := l.ladder.Next(due.Sub(now), slack)
+// place is the queue on which a message waits from now until due, and when it
+// leaves that, if it is read and the level is over before. A wait that is too
+// short for a level is held by the reader of the retry queue.
+func (f *forwarder) place(due, now time.Time) (queue string, until time.Time) {
+	l, left := f.layout, due.Sub(now)
+	level, ok := l.ladder.Next(left, slack)
 	if !ok {
-		return l.retry()
+		return l.retry(), until
 	}
-	return l.names.delay(l.queue, level, int(f.next.Add(1))%l.shards)
+	if level <= readMost && l.hops(left, level) {
+		until = now.Add(level)
+	}
+	return l.names.delay(l.queue, level, int(f.next.Add(1))%l.shards), until
 }
 
 // Schedule implements [delayqueue.Scheduler].
 func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return f.write(ctx, f.place(st.Due, time.Now()), d, st, spare)
+	queue, until := f.place(st.Due, time.Now())
+	return f.write(ctx, queue, d, st, until, spare)
 }
 
 // hop writes a waiting message to the next place where it waits.
@@ -49,12 +54,12 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 
 // suspect moves a message to the queue where suspects run one at a time.
 func (f *forwarder) suspect(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return f.write(ctx, f.layout.suspects(), d, st, counted)
+	return f.write(ctx, f.layout.suspects(), d, st, time.Time{}, counted)
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].
 func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return f.write(ctx, f.layout.dlq(), d, st, 0)
+	return f.write(ctx, f.layout.dlq(), d, st, time.Time{}, 0)
 }
 
 // publish writes a delayed publish to its exchange at last, as its publisher made it.
@@ -79,7 +84,7 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery, through
 // write publishes a record to a queue of ours. One whose headers leave no room
 // for ours is refused on a level; the DLQ takes it with as many of ours as fit. A
 // try that nobody answered is waited for, not repeated. It returns the queue.
-func (f *forwarder) write(ctx context.Context, queue string, d *delayqueue.Delivery, st *redeliver.State, room int) (string, error) {
+func (f *forwarder) write(ctx context.Context, queue string, d *delayqueue.Delivery, st *redeliver.State, until time.Time, room int) (string, error) {
 	rec, err := recordOf(d)
 	if err != nil {
 		return queue, err
@@ -93,7 +98,7 @@ func (f *forwarder) write(ctx context.Context, queue string, d *delayqueue.Deliv
 	var p amqp.Publishing
 	if queue == f.layout.dlq() {
 		p = rec.dead(st, frame)
-	} else if p, err = rec.waiting(st, frame, room); err != nil {
+	} else if p, err = rec.waiting(st, until, frame, room); err != nil {
 		return queue, err
 	}
 	e.unsure, err = f.sender.send(ctx, "", queue, p)

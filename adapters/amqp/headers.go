@@ -27,6 +27,12 @@ const (
 	// HeaderForeign is a table of the message's own headers that are called
 	// like ours: a service copied them onward.
 	HeaderForeign = "redeliver-amqp-foreign"
+	// HeaderRaw is, in the DLQ, the whole table of headers of a message whose
+	// headers the client could not read, as AMQP encodes it, where there is room.
+	HeaderRaw = "redeliver-amqp-raw"
+	// HeaderUntil is when a message leaves the level on which it waits, where
+	// that is before it is due.
+	HeaderUntil = "redeliver-amqp-until"
 )
 
 const directReplyTo = "amq.rabbitmq.reply-to"

@@ -206,7 +206,7 @@ func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rec := record{Delivery: large(t)}
 		full := rec.publishing(&st)
-		p, err := rec.waiting(&st, frame, spare)
+		p, err := rec.waiting(&st, time.Time{}, frame, spare)
 		least := maps.Clone(full.Headers)
 		for _, name := range dispensable {
 			delete(least, name)
@@ -321,7 +321,7 @@ func TestTheClientCanReadWhatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := record{Delivery: amqp.Delivery{Headers: row.headers}}
-			if _, err := rec.waiting(&st, frame, spare); (err == nil) != row.waits {
+			if _, err := rec.waiting(&st, time.Time{}, frame, spare); (err == nil) != row.waits {
 				t.Errorf("%v, want that it waits: %v", err, row.waits)
 			}
 			p := rec.dead(&st, frame)

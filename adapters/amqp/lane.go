@@ -143,6 +143,7 @@ func (l *lane) send() (busy bool) {
 func (l *lane) prepare() bool {
 	for l.next == nil {
 		if l.ready.Empty() || l.r.sub.Gate.Closed() {
+			l.unslot()
 			return false
 		}
 		if !l.slot {
@@ -153,7 +154,7 @@ func (l *lane) prepare() bool {
 				return false
 			}
 		}
-		if l.kind != suspectQueue && !l.r.client.turn.begin() {
+		if l.kind != suspectQueue && !l.r.client.turn.Begin() {
 			return false
 		}
 		e := l.ready.Pop()
@@ -167,6 +168,15 @@ func (l *lane) prepare() bool {
 		}
 	}
 	return true
+}
+
+// unslot gives back a slot for which there is nothing any more: the other lanes
+// wait for it.
+func (l *lane) unslot() {
+	if l.slot {
+		l.slot = false
+		<-l.slots
+	}
 }
 
 // poll settles what was answered since the last look, and tells the broker.
@@ -216,7 +226,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 			case !l.slot:
 				slots = l.slots
 			default:
-				calm = l.r.client.turn.calm.Opened()
+				calm = l.r.client.turn.Calm()
 			}
 		}
 	}
@@ -282,7 +292,7 @@ func (l *lane) handBack(now time.Time) {
 		if now.Sub(e.arrived) < limit || l.ch.Nack(e.tag, false, true) != nil {
 			return false
 		}
-		l.r.client.turn.known.add(l.idOf(e))
+		l.r.client.turn.Known.Add(l.idOf(e))
 		l.acks.handedBack(e)
 		return true
 	})
@@ -301,7 +311,7 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 	if how != delayqueue.Abandoned {
 		l.acks.settle(e)
 		if e.again {
-			l.r.client.turn.known.settled(e.d.ID)
+			l.r.client.turn.Known.Settled(e.d.ID)
 		}
 	}
 }
@@ -323,10 +333,13 @@ func (l *lane) leave(e *entry) {
 // finish within the drain timeout; the rest goes back to the queue with the
 // channel.
 func (l *lane) drain() {
+	l.r.sub.Drain.Begin()
+	defer l.r.sub.Drain.End()
 	if l.next != nil {
 		l.end(l.next, delayqueue.Abandoned)
 		l.next = nil
 	}
+	l.giveBack()
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
 	defer deadline.Stop()
 	look := time.NewTicker(delayqueue.Glance)
@@ -361,6 +374,31 @@ func (l *lane) drain() {
 	_ = l.ch.Close() // what is not acked goes back with it, also when this fails
 }
 
+// giveBack returns to the queue what no handler has. What is in flight may take
+// as long as it likes, and who waited here may be due meanwhile. Suspects come one
+// by one, and go back by acquit.
+func (l *lane) giveBack() {
+	if l.kind == suspectQueue || l.ch.Cancel(consumerTag, false) != nil {
+		return // or the channel is gone
+	}
+	for d := range l.in {
+		l.take(d)
+	}
+	var idle []*entry
+	for e := range l.acks.untold {
+		if e.what == open && !l.flight.Has(e) {
+			idle = append(idle, e)
+		}
+	}
+	for _, e := range idle {
+		if l.ch.Nack(e.tag, false, true) != nil {
+			return
+		}
+		l.r.client.turn.Known.Add(l.idOf(e))
+		l.acks.handedBack(e)
+	}
+}
+
 // pullBack takes back the messages that lie ready and that nobody has taken, of
 // whichever lane they are.
 func (l *lane) pullBack() {
@@ -380,7 +418,7 @@ func (l *lane) pullBack() {
 // comes back, to this process or another.
 func (l *lane) abandon() error {
 	for e := range l.acks.untold {
-		l.r.client.turn.known.add(l.idOf(e))
+		l.r.client.turn.Known.Add(l.idOf(e))
 	}
 	l.next = nil
 	l.over(errLost)
@@ -404,9 +442,7 @@ func (l *lane) abandon() error {
 func (l *lane) over(cause error) {
 	l.cancel(cause)
 	l.flight.Close()
-	if l.slot {
-		<-l.slots
-	}
+	l.unslot()
 	for e := range l.flight.All {
 		l.leave(e)
 	}

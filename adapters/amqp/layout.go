@@ -42,6 +42,7 @@ type layout struct {
 	policy       redeliver.Policy
 	fingerprint  string
 	ladder       delayqueue.Ladder
+	jitter       time.Duration // the most that the policy's backoff adds to a delay
 	names        Names
 	shards       int
 	queues       []ownQueue
@@ -79,6 +80,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		topic: topic, queue: queue, policy: policy, fingerprint: delayqueue.Fingerprint(policy),
 		ladder: delayqueue.NewLadder(policy), names: cfg.Names, shards: cfg.Shards,
 	}
+	_, l.jitter, _ = policy.Delays()
 	dead, back := l.dlq(), l.retry()
 	l.add(dead, deadQueue, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
 	l.add(back, retryQueue, deadLettering(dead))
@@ -97,6 +99,14 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		}
 	}
 	return l, nil
+}
+
+// hops tells whether a message with so much left leaves a level for a shorter one
+// when the level is over, and does not stay with the level's reader: jitter does,
+// because a hop would only bring it to another reader.
+func (l *layout) hops(left, level time.Duration) bool {
+	rest := left - level
+	return rest > l.jitter && rest >= l.ladder[0]
 }
 
 // checkTimeout refuses handlers that may run for longer than the broker leaves a

@@ -2,10 +2,15 @@ package amqp
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	neturl "net/url"
+	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -21,8 +26,9 @@ var errClosed = errors.New("amqp: the client is closed")
 // gone. Reading and publishing have one each: a broker in alarm stops those that
 // publish, and acks must still get through.
 type link struct {
-	cfg  *Config
-	name string
+	cfg   *Config
+	name  string
+	reads bool // messages: see screen
 
 	mu     sync.Mutex
 	conn   *amqp.Connection
@@ -89,15 +95,82 @@ func (l *link) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 			return conn, conn.SetDeadline(time.Now().Add(l.cfg.DialTimeout))
 		}
 	}
+	url, secure, err := inside(url, cfg.TLSClientConfig)
+	if err != nil {
+		return nil, err
+	}
+	var in *screen
 	dial := cfg.Dial
 	cfg.Dial = func(network, addr string) (net.Conn, error) {
 		conn, err := dial(network, addr)
 		if err != nil {
 			return nil, err
 		}
+		if secure != nil {
+			safe := tls.Client(conn, secure)
+			if err := safe.HandshakeContext(ctx); err != nil {
+				_ = conn.Close() // the handshake's error says more
+				return nil, err
+			}
+			conn = safe
+		}
+		if l.reads {
+			in = newScreen(conn)
+			conn = in
+		}
 		return gather(conn), nil
 	}
-	return amqp.DialConfig(url, cfg)
+	conn, err := amqp.DialConfig(url, cfg)
+	if err == nil && in != nil {
+		in.frame.Store(int64(conn.Config.FrameSize)) // before anything is asked for
+	}
+	return conn, err
+}
+
+// inside is what the client dials: of amqps what is inside of TLS, because the
+// client lets nobody look at that. secure is the TLS, made as the client would.
+func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
+	uri, err := amqp.ParseURI(raw)
+	if err != nil || uri.Scheme != "amqps" {
+		return raw, nil, err
+	}
+	if cfg == nil {
+		if cfg, err = tlsOf(uri); err != nil {
+			return "", nil, err
+		}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = uri.Host
+	}
+	u, err := neturl.Parse(raw)
+	if err != nil {
+		return "", nil, err
+	}
+	u.Scheme, u.Host = "amqp", net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port))
+	return u.String(), cfg, nil
+}
+
+// tlsOf is the TLS that a URL's parameters ask for.
+func tlsOf(uri amqp.URI) (*tls.Config, error) {
+	cfg := &tls.Config{ServerName: uri.ServerName, MinVersion: tls.VersionTLS12}
+	if uri.CACertFile != "" {
+		data, err := os.ReadFile(uri.CACertFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the CA certificate: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("reading the CA certificate: %s has none in PEM", uri.CACertFile)
+		}
+	}
+	if uri.CertFile != "" && uri.KeyFile != "" {
+		certificate, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the client's certificate: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{certificate}
+	}
+	return cfg, nil
 }
 
 // watch follows the broker's alarms for as long as the connection lives.

@@ -91,12 +91,14 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	}
 	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
 	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
-	if out.Publishing, err = rec.waiting(&st, c.publishing.frameMax(), spare); err != nil {
+	f := forwarder{sender: c.forwarded, layout: l}
+	var until time.Time
+	out.sender, out.exchange = c.forwarded, ""
+	out.key, until = f.place(due, now)
+	if out.Publishing, err = rec.waiting(&st, until, c.publishing.frameMax(), spare); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	out.UserId = rec.UserId // the broker refuses another user's now, not when it is due
-	f := forwarder{sender: c.forwarded, layout: l}
-	out.sender, out.exchange, out.key = c.forwarded, "", f.place(due, now)
 	return out, nil
 }
 

@@ -23,6 +23,8 @@ import (
 // acked: that is the lane's to do.
 type record struct {
 	amqp.Delivery
+	unread    error  // why its headers could not be read
+	raw       []byte // they, where that is so and they are not too long
 	marshaler Marshaler
 	entry     *entry // its way through the lane that read it; nil for a publish
 }
@@ -34,6 +36,9 @@ func (r *record) Message() (msg *message.Message, err error) {
 			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
+	if r.unread != nil {
+		return nil, r.unread
+	}
 	msg, err = r.marshaler.Unmarshal(&r.Delivery)
 	if err == nil && msg == nil {
 		err = fmt.Errorf("the marshaler returned no message")

@@ -88,7 +88,6 @@ type reader struct {
 	fwd    *forwarder
 	out    chan *message.Message
 	values context.Context // the Subscribe context's values, never its end
-	jitter time.Duration   // the most that the policy's backoff adds to a delay
 
 	mu    sync.Mutex
 	lanes int                      // how many there are
@@ -97,16 +96,15 @@ type reader struct {
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
-	fwd := &forwarder{sender: c.forwarded, layout: l, declare: func(ctx context.Context) error { return c.provision(ctx, l) }}
+	fwd := &forwarder{sender: c.forwarded, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }}
 	r := &reader{
 		client: c, layout: l, fwd: fwd, values: values, up: make(map[string]*amqp.Channel),
 		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		sub: &delayqueue.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout,
+			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
 		},
 	}
-	_, r.jitter, _ = l.policy.Delays()
 	return r
 }
 
@@ -115,6 +113,7 @@ func (r *reader) queues() []laneConfig {
 	cfg := r.client.cfg
 	slots := make(chan struct{}, cfg.MaxRetriesInFlight)
 	back := cfg.retryPrefetch(r.layout.policy)
+	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
 	all := []laneConfig{
 		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.Prefetch, slots: make(chan struct{}, cfg.MaxInFlight)},
 		{kind: retryQueue, queue: r.layout.retry(), prefetch: back, slots: slots},
@@ -122,7 +121,7 @@ func (r *reader) queues() []laneConfig {
 	}
 	for _, q := range r.layout.queues {
 		if q.kind == delayQueue && q.level <= readMost {
-			all = append(all, laneConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: back, slots: slots})
+			all = append(all, laneConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard, slots: slots})
 		}
 	}
 	return all
@@ -169,7 +168,7 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 	ch, in, err := r.open(ctx, cfg)
 	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
 		// It was deleted under us. What is ours, or would be, is declared anew.
-		if err = r.client.provision(ctx, r.layout); err == nil {
+		if err = r.client.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
 		}
 	}
@@ -189,6 +188,9 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 	return l.run(ctx)
 }
 
+// consumerTag is of the one consumer of a channel.
+const consumerTag = "redeliver"
+
 func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-chan amqp.Delivery, error) {
 	ch, err := r.client.consuming.channel(ctx)
 	if err != nil {
@@ -198,7 +200,7 @@ func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-cha
 	if cfg.kind == suspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else if err = ch.Qos(cfg.prefetch, 0, false); err == nil {
-		in, err = ch.Consume(cfg.queue, "", false, false, false, false, nil)
+		in, err = ch.Consume(cfg.queue, consumerTag, false, false, false, false, nil)
 	}
 	if err != nil {
 		_ = ch.Close() // it is closed already, or its connection is gone

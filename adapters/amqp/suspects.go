@@ -2,12 +2,9 @@ package amqp
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // A message that kills its process comes back, and with it everything that the
@@ -25,51 +22,6 @@ const suspicion = 2
 
 // inquiry is how often the queue of suspects is looked at.
 const inquiry = time.Second
-
-// turn lets one suspect at a time run while nothing else of the client does.
-type turn struct {
-	taken chan struct{}   // held while a suspect runs, or is about to
-	calm  delayqueue.Gate // closed: nothing else may begin
-	busy  atomic.Int64    // messages in flight that are no suspects
-	known handbacks       // deliveries that this process lost and survived
-}
-
-// begin counts a message that is no suspect until it rests. It is false when it
-// has to wait.
-func (t *turn) begin() bool {
-	t.busy.Add(1) // first, so that a suspect that looks now sees it
-	if t.calm.Closed() {
-		t.busy.Add(-1)
-		return false
-	}
-	return true
-}
-
-// take waits until nothing else runs. It is false when ctx has ended before.
-func (t *turn) take(ctx context.Context) bool {
-	select {
-	case t.taken <- struct{}{}:
-	case <-ctx.Done():
-		return false
-	}
-	t.calm.Close()
-	look := time.NewTicker(delayqueue.Glance / 10)
-	defer look.Stop()
-	for t.busy.Load() > 0 {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			t.give()
-			return false
-		}
-	}
-	return true
-}
-
-func (t *turn) give() {
-	t.calm.Open()
-	<-t.taken
-}
 
 // feed gives a lane one suspect at a time, each in a turn of its own, until ctx
 // ends or the channel is gone. It belongs to a goroutine of its own.
@@ -105,11 +57,11 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 }
 
 func (l *lane) feedOne(ctx context.Context, gone <-chan struct{}, in chan<- amqp.Delivery) bool {
-	t := &l.r.client.turn
-	if !t.take(ctx) {
+	t := l.r.client.turn
+	if !t.Take(ctx) {
 		return false
 	}
-	defer t.give()
+	defer t.Give()
 	d, ok, err := l.ch.Get(l.queue, false)
 	if err != nil {
 		return false
@@ -146,12 +98,12 @@ func deliveryCount(headers amqp.Table) (n int, counted bool) {
 
 // suspect tells whether a message that was delivered before, n times by a queue
 // that counted, may have killed its process.
-func (t *turn) suspect(n int, counted bool, id string) bool {
+func (c *Client) suspect(n int, counted bool, id string) bool {
 	least := suspicion
 	if !counted {
 		n, least = 1, 1
 	}
-	return n-t.known.of(id) >= least
+	return n-c.turn.Known.Of(id) >= least
 }
 
 // acquit moves the suspects that have not answered within the drain timeout back

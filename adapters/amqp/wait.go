@@ -14,6 +14,7 @@ func (l *lane) receive(e *entry) {
 	d := &e.rec.Delivery
 	level, waited := l.waitedOn(d.Headers)
 	count, counted := deliveryCount(d.Headers)
+	leaves := leaves(d.Headers, e.arrived.Add(l.level))
 	ours, findings := original(d)
 	st, more := redeliver.ParseHeaders(l.r.layout.queue, ours)
 	findings = append(findings, more...)
@@ -36,11 +37,16 @@ func (l *lane) receive(e *entry) {
 	}
 	st.Group, st.Origin = l.r.layout.queue, l.r.layout.queue
 	if most := l.longest(st, level, waited, e.arrived); st.Due.After(most) {
-		findings = append(findings, redeliver.Finding{
+		lie := redeliver.Finding{
 			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
 			Problem: "is later than anything on this queue can be; now is taken",
-		})
+		}
 		st.Due = time.Time{}
+		if l.kind == delayQueue { // or the writer's clock is ahead: its retries must not run at once
+			lie.Problem = "is later than anything on this queue can be; the queue's delay is taken"
+			st.Due = redeliver.CeilMilli(e.arrived.UTC().Add(l.level))
+		}
+		findings = append(findings, lie)
 	}
 	if len(findings) > 0 {
 		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.queue, ID: st.ID, Findings: findings})
@@ -51,12 +57,15 @@ func (l *lane) receive(e *entry) {
 	st.Expires = expires(d, st.Source.Timestamp)
 	e.state = &st
 
-	turn := &l.r.client.turn
+	turn := l.r.client.turn
 	left := st.Due.Sub(e.arrived)
 	switch {
+	case e.rec.unread != nil: // it has waited enough
+		l.ready.Push(e)
+		return
 	case l.kind == suspectQueue:
 		if e.again {
-			e.times = max(0, count-turn.known.of(st.ID))
+			e.times = max(0, count-turn.Known.Of(st.ID))
 		}
 		if e.times >= l.r.layout.policy.MaxCrashes {
 			e.then = toDLQ
@@ -65,19 +74,21 @@ func (l *lane) receive(e *entry) {
 		return
 	case delayed:
 		e.then = toOrigin
-	case left <= 0 && e.again && turn.suspect(count, counted, st.ID): // before it is due it has killed nobody
+	case e.again && (l.kind == delayQueue || left > 0):
+		// Before it is due it has killed nobody, but the broker counts restarts
+		// in that time too. Written again, it is counted from the beginning.
+		e.then = toLevel
+	case e.again && l.r.client.suspect(count, counted, st.ID):
 		e.then = toSuspects
 	}
-	if left <= 0 {
+	if left <= 0 || e.then == toLevel && l.kind == retryQueue {
 		l.ready.Push(e)
 		return
 	}
 	until := st.Due
 	if l.kind == delayQueue {
-		// The rest of a wait that is longer than this level is for shorter ones,
-		// but for jitter: a hop would only bring that to another reader.
-		if rest := left - l.level; rest > l.r.jitter && rest >= l.r.layout.ladder[0] {
-			until, e.then = e.arrived.Add(l.level), toLevel
+		if l.r.layout.hops(left, l.level) || leaves.Before(e.arrived.Add(l.level)) && leaves.Before(until) {
+			until, e.then = leaves, toLevel
 		}
 	} else if _, more := l.r.layout.ladder.Next(left, 0); more && !l.mayHold(left) {
 		e.then = toLevel
@@ -89,14 +100,17 @@ func (l *lane) receive(e *entry) {
 		// keeps a message longer: meanwhile it goes through the queue again.
 		until, e.then = most, toLevel
 	}
-	l.hold.Put(until, e) // it has room for the prefetch
+	if !l.hold.Put(until, e) { // it has room for the prefetch, so this is a broker that keeps no promise
+		e.then = toLevel
+		l.ready.Push(e)
+	}
 }
 
 // mayHold tells whether a wait that a level could take is spent here: what
 // remains of it is jitter, and there is room. A hop would only bring the message
 // back to this place.
 func (l *lane) mayHold(left time.Duration) bool {
-	return left <= l.r.jitter && left < l.r.client.cfg.ConsumerTimeout/4 && l.hold.Len() < l.prefetch/2
+	return left <= l.r.layout.jitter && left < l.r.client.cfg.ConsumerTimeout/4 && l.hold.Len() < l.prefetch/2
 }
 
 // release makes ready what has waited long enough.
@@ -108,6 +122,16 @@ func (l *lane) release(now time.Time) {
 		}
 		l.ready.Push(e)
 	}
+}
+
+// leaves is when a message that waits on a level leaves it for a shorter one. It
+// was not read at once where the prefetch was spent, so its writer says when.
+func leaves(headers amqp.Table, latest time.Time) time.Time {
+	text, _ := headers[HeaderUntil].(string)
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
+		return at
+	}
+	return latest
 }
 
 // publishesTo tells whether a delayed publish may go there when it is due: to the
@@ -140,17 +164,15 @@ func (l *lane) waitedOn(headers amqp.Table) (level time.Duration, ok bool) {
 }
 
 // longest is the latest due time that a delivery can have: with more time left
-// it would be on the next longer level. One that another policy wrote may have
-// had other levels to choose from.
+// it would be on the next longer level. A level that it has waited on may have
+// been over too early (of a broker's policy, of its limit of deliveries). One that
+// another policy wrote may have had other levels to choose from.
 func (l *lane) longest(st redeliver.State, level time.Duration, waited bool, arrived time.Time) time.Time {
 	ladder := l.r.layout.ladder
 	ours := st.Policy == l.r.layout.fingerprint
 	above := ladder[0] // it came without a level: its wait was too short for one
 	if waited {
 		above = ladder.Above(level)
-		if above > 0 && l.kind != delayQueue { // its level is over
-			above -= level
-		}
 	}
 	if !ours || above == 0 {
 		return arrived.Add(redeliver.MaxWait)

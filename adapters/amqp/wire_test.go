@@ -11,28 +11,36 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// wire is a channel of the client to a server that only says how large the
-// content headers are that it gets.
+// wire is a channel of the client to a server that only tells of the content
+// headers that it gets, and sends what it is told to.
 type wire struct {
-	ch    *amqp.Channel
-	sizes chan int
+	ch      *amqp.Channel
+	conn    *amqp.Connection
+	headers chan []byte // payloads
+	there   net.Conn
 }
 
 const (
 	methodFrame = 1
-	headerFrame = 2
+	headerFrame = frameContent
 )
 
-func newWire(t *testing.T) *wire {
+func newWire(t testing.TB) *wire {
+	t.Helper()
+	return newWireAround(t, func(c net.Conn) net.Conn { return c })
+}
+
+func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 	t.Helper()
 	here, there := net.Pipe()
-	w := &wire{sizes: make(chan int, 1)}
-	go serve(there, w.sizes)
-	conn, err := amqp.Open(here, amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{}}, Locale: "en_US"})
+	w := &wire{headers: make(chan []byte, 1), there: there}
+	go serve(there, w.headers)
+	conn, err := amqp.Open(around(here), amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = there.Close() })
+	w.conn = conn
 	if w.ch, err = conn.Channel(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,14 +49,20 @@ func newWire(t *testing.T) *wire {
 
 // write publishes and returns the size of the content header's payload.
 func (w *wire) write(p amqp.Publishing) (int, error) {
+	header, err := w.header(p)
+	return len(header), err
+}
+
+// header publishes and returns the content header's payload.
+func (w *wire) header(p amqp.Publishing) ([]byte, error) {
 	if err := w.ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return <-w.sizes, nil
+	return <-w.headers, nil
 }
 
 // serve speaks as much AMQP as a client needs to publish.
-func serve(conn net.Conn, sizes chan<- int) {
+func serve(conn net.Conn, headers chan<- []byte) {
 	in := bufio.NewReader(conn)
 	if _, err := in.Discard(8); err != nil { // "AMQP", 0, 0, 9, 1
 		return
@@ -73,7 +87,7 @@ func serve(conn net.Conn, sizes chan<- int) {
 		}
 		switch {
 		case head[0] == headerFrame:
-			sizes <- len(payload) - 1
+			headers <- payload[:len(payload)-1]
 		case head[0] != methodFrame:
 		default:
 			switch [2]byte{payload[1], payload[3]} {

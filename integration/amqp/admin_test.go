@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,16 +85,19 @@ func (a *admin) operatorPolicy(t *testing.T, name, pattern string, definition ma
 	a.put(t, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, "operator-policies", "/", name)
 }
 
-// queues is the names of all queues, in order.
-func (a *admin) queues(t *testing.T) []string {
+// queues is the names, in order, of a queue and those beside it, as far as they
+// are there.
+func (a *admin) queues(t *testing.T, queue string) []string {
 	t.Helper()
 	var all []struct {
 		Name string `json:"name"`
 	}
 	a.do(t, http.MethodGet, nil, &all, "queues", "/")
-	names := make([]string, len(all))
-	for i, q := range all {
-		names[i] = q.Name
+	var names []string
+	for _, q := range all {
+		if q.Name == queue || strings.HasPrefix(q.Name, queue+".") {
+			names = append(names, q.Name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -137,7 +141,7 @@ func (a *admin) arrives(t *testing.T, queue string) {
 	}
 	select {
 	case <-in:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience): // a level that nobody reads takes 10 s longer
 		t.Fatalf("nothing arrives on %s", queue)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -52,7 +54,21 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	flag.Parse()
+	sideBySide()
 	os.Exit(m.Run())
+}
+
+// atOnce is how many tests run side by side where go test was not told. Most of
+// their time they wait, so processors are no bound for them.
+const atOnce = 8
+
+func sideBySide() {
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // an int is what it takes
+	}
 }
 
 // child consumes until it gets SIGTERM, or is killed.

@@ -49,6 +49,7 @@ func (w *ward) hear(s said) {
 // and on a classic one, and the broker drops connections on the way: it ends in
 // the DLQ, alone, and nobody else is charged.
 func TestCrashes(t *testing.T) {
+	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
 	for _, classic := range []bool{false, true} {
 		for _, exit := range []bool{false, true} {
@@ -123,6 +124,7 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 
 // Five restarts in order, each with 300 messages prefetched, are no crashes.
 func TestGracefulRestarts(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	all := ids(600)
@@ -156,6 +158,7 @@ func TestGracefulRestarts(t *testing.T) {
 // A suspect that is being fetched when the subscriber closes is not charged: it
 // went back with the channel, which counted as a crash.
 func TestClosingChargesNoSuspect(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	suspects := l.queue + ".retry.suspects"
@@ -190,9 +193,9 @@ func TestClosingChargesNoSuspect(t *testing.T) {
 
 // A suspect whose connection is lost, again and again, while its process lives,
 // has not crashed: its handler is told at once, and it comes back uncharged.
-func TestLostConnectionsChargeNoSuspect(t *testing.T) {
+func lostConnectionsChargeNoSuspect(t *testing.T, r *brokers.Rabbit) {
 	const drops = 5 // more than MaxCrashes
-	l := newLab(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), nil)
+	l := newLab(t, r, nil)
 	l.declared()
 	l.putTo(l.queue+".retry.suspects", "m")
 	l.consume(func(msg *message.Message, _ run) error {

@@ -13,11 +13,23 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
+// The broker closes all its connections, those of other tests too: one after
+// another, on a broker of their own.
+func TestConnectionsClosedByTheBroker(t *testing.T) {
+	t.Parallel()
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	for name, closed := range map[string]func(*testing.T, *brokers.Rabbit){
+		"under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing, "a suspect is not charged": lostConnectionsChargeNoSuspect,
+	} {
+		t.Run(name, func(t *testing.T) { closed(t, r) })
+	}
+}
+
 // 5,000 messages, every fifth fails once, and the broker closes all connections
 // again and again meanwhile.
-func TestConnectionsClosedByTheBroker(t *testing.T) {
+func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	const inFlight = 20
-	l := newLab(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), func(l *lab) {
+	l := newLab(t, r, func(l *lab) {
 		l.cfg.Policy = steps(5, 300*time.Millisecond)
 		l.cfg.MaxInFlight = inFlight
 	})
@@ -80,8 +92,8 @@ func TestConnectionsClosedByTheBroker(t *testing.T) {
 
 // A handler acks after its channel is gone. On the new channel the same tag
 // belongs to another message, which must stay unacked.
-func TestStaleAckSettlesNothing(t *testing.T) {
-	l := newLab(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), func(l *lab) { l.cfg.DrainTimeout = 100 * time.Millisecond })
+func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
+	l := newLab(t, r, func(l *lab) { l.cfg.DrainTimeout = 100 * time.Millisecond })
 	l.declared()
 	l.put("first", "slow")
 	messages, err := l.client.Subscriber().Subscribe(context.Background(), l.queue)
@@ -140,9 +152,9 @@ func TestStaleAckSettlesNothing(t *testing.T) {
 	}
 }
 
-// Handlers fail while the broker is in alarm: their messages are neither lost
-// nor doubled, and run again when the alarm is over. Acks go on meanwhile.
+// A broker in alarm takes messages of nobody, so these have one of their own.
 func TestAlarm(t *testing.T) {
+	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
 	for _, alarm := range []struct {
 		name    string
@@ -153,8 +165,11 @@ func TestAlarm(t *testing.T) {
 	} {
 		t.Run(alarm.name, func(t *testing.T) { blockedBy(t, r, alarm.on, alarm.off) })
 	}
+	t.Run("closing", func(t *testing.T) { closeDuringAnAlarm(t, r) })
 }
 
+// Handlers fail while the broker is in alarm: their messages are neither lost
+// nor doubled, and run again when the alarm is over. Acks go on meanwhile.
 func blockedBy(t *testing.T, r *brokers.Rabbit, on, off []string) {
 	l := newLab(t, r, func(l *lab) {
 		l.cfg.SendTimeout = 500 * time.Millisecond

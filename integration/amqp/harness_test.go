@@ -29,6 +29,7 @@ import (
 // features are what RabbitMQ can do.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
+	KeepsAttempts: true, DelayedPublish: true,
 }
 
 // harness is adapters/amqp on one broker, as the conformance kit uses it. Its own

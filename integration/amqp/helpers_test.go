@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,8 +64,7 @@ func newLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 		cfg: amqp.Config{URLs: []string{r.URL()}, Policy: steps(3, 200*time.Millisecond)},
 	}
 	l.cfg.Sink = redeliver.SinkFunc(l.event)
-	labs.Add(1)
-	t.Cleanup(l.noGoroutines)
+	l.watchGoroutines()
 	l.redial()
 	t.Cleanup(l.deleteQueues)
 	if change != nil {
@@ -128,20 +126,34 @@ func (l *lab) deleteQueues() {
 	}
 }
 
-// labs is how many are open: a test may have two.
-var labs atomic.Int64
+// watched are the tests that look for their goroutines at the end.
+var watched sync.Map
 
-// noGoroutines fails the test when the adapter or its client leave any.
-func (l *lab) noGoroutines() {
-	if labs.Add(-1) > 0 {
+// watchGoroutines fails the test when the adapter or its client leave any. They
+// are told from those of other tests, which run at the same time, by a label that
+// a goroutine has from the one that started it.
+func (l *lab) watchGoroutines() {
+	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two labs
 		return
 	}
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", l.Name())))
+	l.Cleanup(func() {
+		l.noGoroutines()
+		watched.Delete(l.Name())
+	})
+}
+
+func (l *lab) noGoroutines() {
+	mine := fmt.Sprintf("\"test\":%q", l.Name())
 	tick, over := time.NewTicker(10*time.Millisecond), time.After(10*time.Second)
 	defer tick.Stop()
 	for left := ""; ; left = "" {
-		buf := make([]byte, 4<<20)
-		for s := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(s, "redeliver/adapters/") || strings.Contains(s, "amqp091-go") {
+		var all strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+			l.Fatal(err)
+		}
+		for s := range strings.SplitSeq(all.String(), "\n\n") {
+			if strings.Contains(s, mine) && (strings.Contains(s, "redeliver/adapters/") || strings.Contains(s, "amqp091-go")) {
 				left += s + "\n\n"
 			}
 		}

@@ -16,6 +16,7 @@ import (
 
 // Retries and the DLQ work beside every kind of queue that users have.
 func TestKindsOfQueues(t *testing.T) {
+	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	for name, args := range map[string]amqp091.Table{
 		"quorum":           {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum},
@@ -98,6 +99,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 
 // What cannot work is refused when it is subscribed to.
 func TestRefusedQueues(t *testing.T) {
+	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	refused := func(t *testing.T, l *lab, wants ...string) {
 		t.Helper()

@@ -17,12 +17,16 @@ import (
 
 // One broker for all: what they put on it is for queues of their own names.
 func TestPlan(t *testing.T) {
+	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
 	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
 		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds what old policies left": planFindsWhatOldPoliciesLeft,
 		"lets a policy dead-letter everything": ourDeadLetteringComesFirst, "as a monitoring user": planAsAMonitoringUser,
 	} {
-		t.Run(name, func(t *testing.T) { run(t, r) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, r)
+		})
 	}
 }
 
@@ -127,7 +131,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlanned(t, r, name)
 			row.arrange(t, p)
-			before := p.queues(t)
+			before := p.queues(t, p.queue)
 			c := p.open(t)
 			_, err := c.Plan(context.Background(), name)
 			if !errors.Is(err, redeliver.ErrConfig) {
@@ -146,7 +150,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 			if again == nil || again.Error() != err.Error() {
 				t.Errorf("Subscribe says\n%v\nPlan says\n%v", again, err)
 			}
-			if after := p.queues(t); !slices.Equal(after, before) {
+			if after := p.queues(t, p.queue); !slices.Equal(after, before) {
 				t.Errorf("there were %q, now there are %q", before, after)
 			}
 		})

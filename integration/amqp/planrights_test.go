@@ -14,9 +14,10 @@ import (
 // Without a management API nothing is said to be right that was not looked at,
 // and what AMQP tells is still refused.
 func TestPlanWithoutTheManagementAPI(t *testing.T) {
+	t.Parallel()
 	p := newPlanned(t, brokers.RequireRabbitMQ(t), "plan-alone")
 	p.config.ManagementURL = ""
-	before := p.queues(t)
+	before := p.queues(t, p.queue)
 	plan, err := p.open(t).Plan(context.Background(), p.queue)
 	if err != nil {
 		t.Fatal(err)
@@ -31,8 +32,8 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 			t.Errorf("%q is not among what is not checked:\n%s", want, plan)
 		}
 	}
-	if !strings.HasPrefix(plan.Server, "RabbitMQ 3.10.") || len(p.queues(t)) != len(before) {
-		t.Errorf("on %s there are now %q", plan.Server, p.queues(t))
+	if !strings.HasPrefix(plan.Server, "RabbitMQ 3.10.") || len(p.queues(t, p.queue)) != len(before) {
+		t.Errorf("on %s there are now %q", plan.Server, p.queues(t, p.queue))
 	}
 	p.declareQueue(t, "plan-alone.retry.1s", fields{"x-queue-type": "quorum", "x-message-ttl": 5000})
 	t.Cleanup(func() { p.delete(t, "queues", "/", "plan-alone.retry.1s") })
@@ -43,6 +44,7 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 
 // Plan needs the API that it is given; Subscribe only says that it could not ask.
 func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	for name, url := range map[string]string{
 		"plan-nobody":   "http://guest:s3cret@127.0.0.1:1",
@@ -84,6 +86,7 @@ func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
 // RabbitMQ 4 gives every quorum queue a delivery limit of 20, and drops what
 // passes it.
 func TestPlanOnRabbitMQ4(t *testing.T) {
+	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: brokers.RabbitMQ4})
 	p := newPlanned(t, r, "orders")
 	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})

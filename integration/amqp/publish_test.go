@@ -19,6 +19,7 @@ import (
 // What no queue takes is an error, also when another publish of the same
 // identity, which a queue takes, is on its way at the same time.
 func TestUnroutable(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	p := l.client.Publisher()
@@ -47,6 +48,7 @@ func TestUnroutable(t *testing.T) {
 // Two publishes of one identity to one place, of which one is returned: neither
 // counts as written, because nobody knows which it was.
 func TestSameIdentityOneReturned(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
 	p := l.client.Publisher()
 	var wg sync.WaitGroup
@@ -74,6 +76,7 @@ func TestSameIdentityOneReturned(t *testing.T) {
 
 // A full queue refuses, and the error says so.
 func TestFullQueueRefuses(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
 		l.declareQueue(amqp091.Table{"x-max-length": int32(5), "x-overflow": "reject-publish"})
 	})
@@ -94,6 +97,7 @@ func TestFullQueueRefuses(t *testing.T) {
 // More messages than the window of 1,024 in one call, in many calls at once. Each
 // held a part of the window and waited for the rest.
 func TestPublishMoreThanTheWindow(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
 	const calls, each = 8, 3000
@@ -115,6 +119,7 @@ func TestPublishMoreThanTheWindow(t *testing.T) {
 
 // A delayed publish goes through the exchange when it is due, to all its groups.
 func TestDelayedPublishReachesAllGroups(t *testing.T) {
+	t.Parallel()
 	const wait = 1500 * time.Millisecond
 	r := brokers.RequireRabbitMQ(t)
 	topic := unique(t)

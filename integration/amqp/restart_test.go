@@ -15,6 +15,7 @@ import (
 // The broker stops, or is killed, while messages are published, run and retried:
 // what was published is handled.
 func TestBrokerRestartsUnderTraffic(t *testing.T) {
+	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
 	for name, restart := range map[string]func(context.Context) error{
 		"stop_app and start_app": func(ctx context.Context) error {

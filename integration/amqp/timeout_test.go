@@ -25,12 +25,20 @@ func newTimeoutLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 
 // The broker closes the channel of who keeps a message too long.
 func TestConsumerTimeout(t *testing.T) {
+	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Config: map[string]string{"consumer_timeout": "10000"}})
 	r.Ctl(t, "eval", "application:set_env(rabbit, channel_tick_interval, 1000).") // it looks once a minute otherwise
-	t.Run("behind slow handlers", func(t *testing.T) { liesBehind(t, r, 4, 6*time.Second) })
-	t.Run("behind many handlers", func(t *testing.T) { liesBehind(t, r, 40, 400*time.Millisecond) })
-	t.Run("held for a long delay", func(t *testing.T) { heldLong(t, r) })
-	t.Run("a handler that runs longer", func(t *testing.T) { runsLonger(t, r) })
+	for name, run := range map[string]func(*testing.T){
+		"behind slow handlers":       func(t *testing.T) { liesBehind(t, r, 4, 6*time.Second) },
+		"behind many handlers":       func(t *testing.T) { liesBehind(t, r, 40, 400*time.Millisecond) },
+		"held for a long delay":      func(t *testing.T) { heldLong(t, r) },
+		"a handler that runs longer": func(t *testing.T) { runsLonger(t, r) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t)
+		})
+	}
 }
 
 // liesBehind has n handlers run one after another, longer together than the

@@ -1,0 +1,290 @@
+package amqp
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A content header that the client cannot read ends its connection, and comes
+// back on the next one, for ever. So what comes is looked at before the client
+// sees it: instead of such headers it gets few, which say that; properties and
+// body are as they were. The message goes to the DLQ, undecodable.
+
+// unread* are headers of a message whose own the client could not read. Nobody
+// outside this process can know their names.
+var (
+	unreadWhy = "unreadable-" + rand.Text()
+	unreadRaw = unreadWhy + "-raw"
+)
+
+// screen is a connection of which the client reads. It belongs to the client's
+// one reader.
+type screen struct {
+	net.Conn
+	in    *bufio.Reader
+	frame atomic.Int64 // the most bytes of a frame, once it is negotiated
+	pass  int          // bytes that may pass as they are
+	out   []byte       // what comes before all that
+}
+
+const (
+	frameHead     = 7 // type, channel, length of the payload
+	frameContent  = 2 // the type of a content header
+	contentHead   = 14
+	screened      = 64 << 10
+	contentMost   = 64 << 20 // longer than any broker's; the client is left to say so
+	flagType      = 0x8000
+	flagEncoding  = 0x4000
+	flagHeaders   = 0x2000
+	keptMost      = 8 << 10
+	nameOverheads = 1 + 1 + 4 // of a text or bytes: length of the name, type, length
+)
+
+func newScreen(conn net.Conn) *screen {
+	return &screen{Conn: conn, in: bufio.NewReaderSize(conn, screened)}
+}
+
+// Read implements [net.Conn].
+func (s *screen) Read(p []byte) (int, error) {
+	for len(s.out) == 0 && s.pass == 0 {
+		if err := s.look(); err != nil {
+			return 0, err
+		}
+	}
+	if len(s.out) > 0 {
+		n := copy(p, s.out)
+		s.out = s.out[n:]
+		return n, nil
+	}
+	n, err := s.in.Read(p[:min(len(p), s.pass)])
+	s.pass -= n
+	return n, err
+}
+
+// look decides on the next frame.
+func (s *screen) look() error {
+	head, err := s.in.Peek(frameHead)
+	if err != nil {
+		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // no frame, but the client may know what it is
+			_, _ = s.in.Discard(len(s.out)) // they are buffered
+			return nil
+		}
+		return err
+	}
+	size := int(binary.BigEndian.Uint32(head[3:]))
+	whole := frameHead + size + 1
+	if head[0] != frameContent || size < contentHead || size > contentMost {
+		s.pass = whole
+		return nil
+	}
+	if whole <= s.in.Size() {
+		frame, err := s.in.Peek(whole)
+		if err != nil {
+			return err
+		}
+		if s.unreadable(frame) == nil {
+			s.pass = whole
+			return nil
+		}
+	}
+	frame := make([]byte, whole)
+	if _, err := io.ReadFull(s.in, frame); err != nil {
+		return err
+	}
+	if why := s.unreadable(frame); why != nil {
+		frame = s.replace(frame, why)
+	}
+	s.out = frame
+	return nil
+}
+
+// unreadable says what the client would have against a content header.
+func (s *screen) unreadable(frame []byte) error {
+	if most := int(s.frame.Load()); most > 0 && len(frame) > most {
+		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), most)
+	}
+	_, table, _, err := split(frame)
+	if err != nil || table == nil {
+		return err
+	}
+	return walk(table[4:], 0, true, nil)
+}
+
+// errMalformed is for headers that are not what AMQP says of headers.
+var errMalformed = errors.New("its headers are malformed")
+
+// split finds the headers in a content header's frame. table has its length
+// before it; it is nil where there are no headers.
+func split(frame []byte) (before, table, after []byte, err error) {
+	payload := frame[frameHead : len(frame)-1]
+	flags := binary.BigEndian.Uint16(payload[12:])
+	at := contentHead
+	for _, flag := range []uint16{flagType, flagEncoding} {
+		if flags&flag == 0 {
+			continue
+		}
+		if at >= len(payload) || at+1+int(payload[at]) > len(payload) {
+			return nil, nil, nil, errMalformed
+		}
+		at += 1 + int(payload[at])
+	}
+	if flags&flagHeaders == 0 {
+		return payload[:at], nil, payload[at:], nil
+	}
+	n, ok := length(payload[at:])
+	if !ok {
+		return payload[:at], payload[at:], nil, errMalformed
+	}
+	return payload[:at], payload[at : at+4+n], payload[at+4+n:], nil
+}
+
+// length reads a length of four bytes; ok is false where less follows.
+func length(b []byte) (n int, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	size := binary.BigEndian.Uint32(b)
+	return int(size), uint64(size) <= uint64(len(b)-4)
+}
+
+// sizeOf is the size of a value whose type tells it.
+func sizeOf(kind byte) (size int, fixed bool) {
+	switch kind {
+	case 'V':
+		return 0, true
+	case 't', 'b', 'B':
+		return 1, true
+	case 's', 'u':
+		return 2, true
+	case 'I', 'i', 'f':
+		return 4, true
+	case 'D':
+		return 5, true
+	case 'l', 'd', 'T':
+		return 8, true
+	default:
+		return 0, false
+	}
+}
+
+// walk goes through the fields of a table, or of an array, whose have no names,
+// and says what the client would have against it. With each it tells of every
+// field instead, with its bytes, name included, and looks into none.
+func walk(b []byte, deep int, named bool, each func(name string, kind byte, field []byte)) error {
+	if deep > mostDepth {
+		return fmt.Errorf("its headers are tables in tables, more than %d deep", mostDepth)
+	}
+	for n := 0; len(b) > 0; n++ {
+		if n == mostFields && each == nil {
+			return fmt.Errorf("its headers have a table or an array of more than %d fields", mostFields)
+		}
+		at := 0
+		if named {
+			at = 1 + int(b[0])
+		}
+		if at >= len(b) {
+			return errMalformed
+		}
+		kind := b[at]
+		at++
+		size, fixed := sizeOf(kind)
+		if !fixed {
+			inner, ok := length(b[at:])
+			if !ok || !strings.ContainsRune("SxFA", rune(kind)) {
+				return errMalformed
+			}
+			if each == nil && (kind == 'F' || kind == 'A') {
+				if err := walk(b[at+4:at+4+inner], deep+1, kind == 'F', nil); err != nil {
+					return err
+				}
+			}
+			size = 4 + inner
+		}
+		if at+size > len(b) {
+			return errMalformed
+		}
+		if each != nil {
+			each(string(b[1:1+int(b[0])]), kind, b[:at+size])
+		}
+		b = b[at+size:]
+	}
+	return nil
+}
+
+// replace makes the frame that the client gets instead: why, and of the headers
+// the id and redeliver's own, and all of them as bytes, where that fits.
+func (s *screen) replace(frame []byte, why error) []byte {
+	before, table, after, _ := split(frame)
+	var kept []byte
+	if len(table) > 4 {
+		// What stands before a malformed field, if that is what brought us here.
+		_ = walk(table[4:], 0, true, func(name string, kind byte, field []byte) {
+			ours := name == UUIDHeader || strings.HasPrefix(name, redeliver.HeaderPrefix)
+			if ours && kind == 'S' && len(kept)+len(field) <= keptMost {
+				kept = append(kept, field...)
+			}
+		})
+	}
+	if before == nil { // not even the properties can be read
+		before, kept = append([]byte(nil), frame[frameHead:frameHead+contentHead]...), nil
+		before[12], before[13] = 0, 0
+	}
+	if after == nil { // nor what comes behind the headers
+		before = append([]byte(nil), before...)
+		binary.BigEndian.PutUint16(before[12:], binary.BigEndian.Uint16(before[12:])&(flagType|flagEncoding))
+	}
+	fresh := func(raw []byte) []byte {
+		headers := append(field(unreadWhy, 'S', []byte(why.Error())), kept...)
+		if raw != nil {
+			headers = append(headers, field(unreadRaw, 'x', raw)...)
+		}
+		payload := append([]byte(nil), before...)
+		binary.BigEndian.PutUint16(payload[12:], binary.BigEndian.Uint16(payload[12:])|flagHeaders)
+		payload = binary.BigEndian.AppendUint32(payload, uint32(len(headers)))
+		payload = append(append(payload, headers...), after...)
+		made := append([]byte(nil), frame[:3]...)
+		made = binary.BigEndian.AppendUint32(made, uint32(len(payload)))
+		return append(append(made, payload...), frame[len(frame)-1])
+	}
+	most := int(s.frame.Load())
+	made := fresh(table)
+	if most > 0 && len(made) > most {
+		made = fresh(nil)
+	}
+	if most > 0 && len(made) > most {
+		kept = nil
+		made = fresh(nil)
+	}
+	return made
+}
+
+func field(name string, kind byte, value []byte) []byte {
+	b := make([]byte, 0, nameOverheads+len(name)+len(value))
+	b = append(append(append(b, byte(len(name))), name...), kind)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(value)))
+	return append(b, value...)
+}
+
+// unreadable takes what the screen says out of a delivery: why its own headers
+// could not be read, and their bytes.
+func unreadable(d *amqp.Delivery) (raw []byte, why error) {
+	text, ok := d.Headers[unreadWhy].(string)
+	if !ok {
+		return nil, nil
+	}
+	raw, _ = d.Headers[unreadRaw].([]byte)
+	delete(d.Headers, unreadWhy)
+	delete(d.Headers, unreadRaw)
+	return raw, errors.New(text)
+}

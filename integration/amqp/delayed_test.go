@@ -1,0 +1,100 @@
+package amqp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// What looks like a delayed publish, but names another exchange than its topic's,
+// or another queue, is no instruction: it goes to its own handler, and is reported.
+func TestADelayedPublishToElsewhere(t *testing.T) {
+	t.Parallel()
+	r := brokers.RequireRabbitMQ(t)
+	for name, place := range map[string]func(elsewhere string) (exchange, key string){
+		"an exchange": func(elsewhere string) (string, string) { return elsewhere, "k" },
+		"a queue":     func(elsewhere string) (string, string) { return "", elsewhere },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, r, nil)
+			l.declared()
+			elsewhere := unique(t)
+			if err := l.raw.ExchangeDeclare(elsewhere, amqp091.ExchangeFanout, false, true, false, false, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.raw.QueueDeclare(elsewhere, false, true, false, false, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.raw.QueueBind(elsewhere, "", elsewhere, false, nil); err != nil {
+				t.Fatal(err)
+			}
+			exchange, key := place(elsewhere)
+			st := redeliver.State{
+				ID: "later", Group: l.queue, Origin: l.queue, Due: redeliver.CeilMilli(time.Now().Add(200 * time.Millisecond).UTC()),
+				Policy: delayqueue.Fingerprint(l.cfg.Policy),
+			}
+			l.craft(".retry.200ms", exchange, key, st)
+			l.consume(func(*message.Message, run) error { return nil })
+			l.finished([]string{"later"})
+			l.wantFinding(amqp.HeaderExchange, "is not where the topology publishes; the message goes to its own handler")
+			if n := l.ready(elsewhere); n > 0 {
+				t.Errorf("%d messages were published elsewhere", n)
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for _, e := range l.events {
+				if p, ok := e.(redeliver.Published); ok {
+					t.Errorf("published to %s", p.Topic)
+				}
+			}
+		})
+	}
+}
+
+// The exchange is deleted while a delayed publish waits: it is declared anew, and
+// the queue bound to it.
+func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
+	t.Parallel()
+	topic := unique(t)
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.queue = topic + "_g"
+		l.cfg.Topology = amqp.PubSub("g")
+		l.cfg.Policy = steps(3, time.Second)
+	})
+	t.Cleanup(func() { _ = l.raw.ExchangeDelete(topic, false, false) })
+	messages, err := l.client.Subscriber().Subscribe(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("later", []byte("x"))
+	delay.Message(msg, delay.For(1500*time.Millisecond))
+	if err := l.client.Publisher().Publish(topic, msg); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.raw.ExchangeDelete(topic, false, false); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case msg := <-messages:
+		if msg.UUID != "later" || string(msg.Payload) != "x" {
+			t.Errorf("got %s with %q", msg.UUID, msg.Payload)
+		}
+		msg.Ack()
+	case <-time.After(patience):
+		t.Fatal("it was published to nobody")
+	}
+	l.await("commit", func() bool { return l.done["later"] == 1 })
+	// The queue is bound as it was.
+	if err := l.client.Publisher().Publish(topic, message.NewMessage("now", nil)); err != nil {
+		t.Error(err)
+	}
+	(<-messages).Ack()
+}

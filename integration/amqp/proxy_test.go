@@ -1,0 +1,137 @@
+package amqp_test
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// proxy stands between a client and its broker.
+type proxy struct {
+	to     string
+	listen net.Listener
+	wrap   func(net.Conn) net.Conn // around what comes from the client
+
+	mu     sync.Mutex
+	conns  []net.Conn
+	frozen chan struct{} // closed when what is connected by now is passed on no more
+}
+
+func newProxy(t *testing.T, to string, wrap func(net.Conn) net.Conn) *proxy {
+	t.Helper()
+	listen, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{to: to, listen: listen, wrap: wrap, frozen: make(chan struct{})}
+	var all sync.WaitGroup
+	all.Go(func() { p.serve(&all) })
+	t.Cleanup(func() {
+		_ = listen.Close()
+		p.mu.Lock()
+		for _, c := range p.conns {
+			_ = c.Close()
+		}
+		p.mu.Unlock()
+		all.Wait()
+	})
+	return p
+}
+
+func (p *proxy) address() string { return p.listen.Addr().String() }
+
+func (p *proxy) serve(all *sync.WaitGroup) {
+	for {
+		client, err := p.listen.Accept()
+		if err != nil {
+			return
+		}
+		broker, err := net.DialTimeout("tcp", p.to, 10*time.Second)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		if p.wrap != nil {
+			client = p.wrap(client)
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, client, broker)
+		frozen := p.frozen
+		p.mu.Unlock()
+		all.Go(func() { pass(client, broker, frozen) })
+		all.Go(func() { pass(broker, client, frozen) })
+	}
+}
+
+// pass copies until an end is gone. Once it is frozen it takes no more, and leaves
+// both ends open: as when a host is gone, or a network.
+func pass(from, to net.Conn, frozen <-chan struct{}) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		select {
+		case <-frozen:
+			return
+		default:
+		}
+		if _, failed := to.Write(buf[:n]); err != nil || failed != nil {
+			_ = from.Close()
+			_ = to.Close()
+			return
+		}
+	}
+}
+
+// freeze has nothing pass any more on what is connected. What connects later
+// does.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.frozen)
+	p.frozen = make(chan struct{})
+}
+
+// The broker is gone without a word, while the client publishes more than a
+// socket takes: that is noticed, on a new connection all goes on, and what was
+// written into the void comes to nobody's harm.
+func TestHalfOpenConnections(t *testing.T) {
+	t.Parallel()
+	r := brokers.RequireRabbitMQ(t)
+	to, err := url.Parse(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, to.Host, nil)
+	l := newLab(t, r, func(l *lab) {
+		at := *to
+		at.Host = p.address()
+		l.cfg.URLs = []string{at.String()}
+		l.cfg.AMQP = amqp091.Config{Heartbeat: 2 * time.Second}
+		l.cfg.SendTimeout = patience
+	})
+	l.consume(failsOnce)
+	l.awaitChange("consuming", 1)
+	before := ids(20)
+	l.put(before...)
+	l.finished(before)
+	p.freeze()
+	msgs := make([]*message.Message, 200)
+	for i := range msgs {
+		msgs[i] = message.NewMessage("void", make([]byte, 100_000))
+	}
+	if err := l.client.Publisher().Publish(l.queue, msgs...); err == nil {
+		t.Error("messages that went nowhere are published")
+	}
+	l.awaitChange("disconnected", 1)
+	l.awaitChange("consuming", 2)
+	l.put("after")
+	l.finished([]string{"after"})
+	l.nothingEarly()
+}

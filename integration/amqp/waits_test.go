@@ -1,0 +1,368 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// onBoth runs a test on the oldest and the newest RabbitMQ.
+func onBoth(t *testing.T, test func(*testing.T, *brokers.Rabbit)) {
+	t.Helper()
+	t.Run("3.10", func(t *testing.T) { test(t, brokers.RequireRabbitMQ(t)) })
+	t.Run("4.0", func(t *testing.T) { test(t, brokers.RequireRabbitMQ4(t)) })
+}
+
+// failsOnce is a handler whose first attempts fail.
+func failsOnce(_ *message.Message, r run) error {
+	if r.attempt == 1 {
+		return errDeclined
+	}
+	return nil
+}
+
+// close ends the client of the lab; open makes another one, as in another process.
+func (l *lab) close() {
+	l.Helper()
+	if err := l.client.Close(context.Background()); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// planned returns when each of so many messages waits for its retry, and when the
+// last of them is due.
+func (l *lab) planned(n int) (due time.Time) {
+	l.Helper()
+	l.await("retries", func() bool {
+		waiting := make(map[string]bool)
+		for _, e := range l.events {
+			if e, ok := e.(redeliver.RetryScheduled); ok {
+				waiting[e.State.ID] = true
+				if e.State.Due.After(due) {
+					due = e.State.Due
+				}
+			}
+		}
+		return len(waiting) >= n
+	})
+	return due
+}
+
+// takes has somebody take the messages of a queue and die, again and again. A
+// broker that counts up to a limit moves them on by itself.
+func (l *lab) takes(queue string, n, times int) {
+	l.Helper()
+	for range times {
+		l.redial()
+		for range n {
+			if _, _, err := l.raw.Get(queue, false); err != nil {
+				l.Fatal(err)
+			}
+		}
+		if err := l.raw.Close(); err != nil {
+			l.Fatal(err)
+		}
+	}
+	l.redial()
+}
+
+// Deploys while messages wait: those that read them come and go, and each time
+// the broker counts a delivery. RabbitMQ 4 has enough of that after 20. Nobody is
+// a suspect for it, and nothing is early: the messages that had waited through
+// two restarts ran one by one, and on RabbitMQ 4 some ran before their time.
+func TestRestartsWhileMessagesWait(t *testing.T) {
+	t.Parallel()
+	const level = 12 * time.Second
+	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
+		for name, c := range map[string]struct {
+			times int
+			due   bool // it is when they are read again
+		}{
+			"to the end":        {5, true},
+			"until long before": {5, false},
+			"25 times":          {25, false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				l := newLab(t, r, func(l *lab) {
+					l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, level + time.Second}}
+				})
+				l.consume(failsOnce)
+				all := ids(20)
+				l.put(all...)
+				due := l.planned(len(all))
+				l.close()
+				waits := fmt.Sprintf("%s.retry.%s", l.queue, delayqueue.LevelName(level))
+				l.awaitReady(waits, len(all))
+				l.takes(waits, len(all), c.times)
+				if c.due {
+					<-time.After(time.Until(due))
+				}
+				l.open()
+				l.consume(failsOnce)
+				l.finished(all)
+				l.nothingEarly()
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				for _, id := range all {
+					if runs := l.runs[id]; len(runs) != 2 || runs[1].attempt != 2 {
+						t.Errorf("%s: runs are %+v, want two", id, runs)
+					}
+				}
+				l.noSuspects()
+			})
+		}
+	})
+}
+
+// noSuspects fails the test when a message became one. The caller holds mu.
+func (l *lab) noSuspects() {
+	l.Helper()
+	for _, e := range l.events {
+		if h, ok := e.(redeliver.Hopped); ok && strings.HasSuffix(h.To, ".suspects") {
+			l.Errorf("%s became a suspect", h.State.ID)
+		}
+	}
+}
+
+// A subscriber closes, and a handler of it takes its time: what waits there for
+// its retry, and what was prefetched, goes to the others at once. It lay there
+// until the handler was done.
+func TestClosingGivesBackAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Policy = steps(3, time.Second)
+		l.cfg.DrainTimeout = 10 * time.Minute
+		l.cfg.MaxInFlight, l.cfg.Prefetch, l.cfg.MaxRetriesInFlight = 1, 10, 10
+	})
+	slow := make(chan struct{})
+	handler := func(msg *message.Message, r run) error {
+		switch {
+		case msg.UUID == "retried" && r.attempt == 2, msg.UUID == "new":
+			<-slow
+			return msg.Context().Err()
+		case r.attempt == 1 && msg.UUID != "prefetched":
+			return errDeclined
+		default:
+			return nil
+		}
+	}
+	l.consume(handler)
+	l.put("retried")
+	l.await("second run", func() bool { return len(l.runs["retried"]) == 2 })
+	l.put("waits", "new", "prefetched")
+	l.await("run", func() bool { return len(l.runs["new"]) == 1 })
+	l.planned(2)
+	first := l.client
+	l.open()
+	closed := make(chan error, 1)
+	go func() { closed <- first.Close(context.Background()) }()
+	t.Cleanup(func() {
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { close(slow) })
+	l.consume(handler)
+	l.finished([]string{"waits", "prefetched"})
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.done) != 2 || l.duplicates() > 0 {
+		t.Errorf("committed are %v, and %d ran twice", l.done, l.duplicates())
+	}
+}
+
+// On one level are messages that leave it for a shorter one and others that are
+// due at its end, more than the prefetch: nobody waits for who was there before
+// but waits for longer. Those that moved on stood in the prefetch for a whole
+// level, beginning when they came into it.
+func TestMixedWaits(t *testing.T) {
+	t.Parallel()
+	const level, longer = 6 * time.Second, 11500 * time.Millisecond
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{2 * time.Second, level}}
+		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = 4, 4
+	})
+	l.consume(func(msg *message.Message, r run) error {
+		if r.attempt > 1 {
+			return nil
+		}
+		if strings.HasPrefix(msg.UUID, "longer") {
+			return redeliver.RetryAfter(errDeclined, longer)
+		}
+		return errDeclined
+	})
+	var all, usual []string
+	for i := range 16 {
+		all = append(all, fmt.Sprintf("longer-%d", i))
+		usual = append(usual, fmt.Sprintf("usual-%d", i))
+	}
+	l.put(all...)
+	l.planned(len(all))
+	l.put(usual...)
+	l.finished(append(all, usual...))
+	l.nothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var latest time.Duration
+	for _, id := range usual {
+		if runs := l.runs[id]; len(runs) != 2 {
+			t.Errorf("%s: runs are %+v, want two", id, runs)
+		} else {
+			latest = max(latest, runs[1].late)
+		}
+	}
+	// Behind the others it was their due time, at least.
+	if latest > longer-level-time.Second {
+		t.Errorf("a retry was late by %v, as if it had waited for those that wait for longer", latest)
+	}
+}
+
+// A writer's clock is ahead: its retries are not believed to be due so late, but
+// they do not run at once either, all attempts of a message within a moment.
+func TestAClockThatIsAhead(t *testing.T) {
+	t.Parallel()
+	const level = 2 * time.Second
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, 3 * time.Second}}
+	})
+	l.declared()
+	l.consume(func(*message.Message, run) error { return nil })
+	l.awaitChange("consuming", 1)
+	now := time.Now().UTC()
+	st := redeliver.State{
+		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: redeliver.CeilMilli(now.Add(level + time.Minute)),
+		FirstFailed: now.Add(time.Minute), LastFailed: now.Add(time.Minute), Policy: delayqueue.Fingerprint(l.cfg.Policy),
+	}
+	l.craft(".retry.2s", "", l.queue, st)
+	l.finished([]string{"ahead"})
+	if waited := time.Since(now); waited < level {
+		t.Errorf("it ran after %v, want the level's %v at least", waited, level)
+	}
+	l.wantFinding(redeliver.HeaderDue, "the queue's delay is taken")
+}
+
+// craft writes a message to a queue of ours as redeliver would.
+func (l *lab) craft(suffix, exchange, key string, st redeliver.State) {
+	l.Helper()
+	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
+	for name, value := range st.Headers() {
+		headers[name] = string(value)
+	}
+	if err := l.raw.Publish("", l.queue+suffix, true, false, amqp091.Publishing{Headers: headers, MessageId: st.ID, DeliveryMode: amqp091.Persistent}); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// wantFinding fails the test when headers were not reported for that.
+func (l *lab) wantFinding(header, problem string) {
+	l.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []redeliver.Finding
+	for _, e := range l.events {
+		if e, ok := e.(redeliver.HeadersIgnored); ok {
+			all = append(all, e.Findings...)
+		}
+	}
+	for _, f := range all {
+		if f.Header == header && strings.Contains(f.Problem, problem) {
+			return
+		}
+	}
+	l.Errorf("findings are %+v, want one of %s: %s", all, header, problem)
+}
+
+// A suspect runs for so long that what is ready beside it is handed back, and
+// comes back by another queue. The slot that was kept for it is free again: it
+// was not, and with one slot no retry ran any more.
+func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.MaxRetriesInFlight = 1
+		l.cfg.ConsumerTimeout = 24 * time.Second // handed back after half of that: then the level's TTL is over
+		l.cfg.Policy.Timeout = l.cfg.ConsumerTimeout
+	})
+	l.declared()
+	slow := make(chan struct{})
+	release := func() {
+		select {
+		case <-slow:
+		default:
+			close(slow)
+		}
+	}
+	t.Cleanup(release)
+	l.consume(func(msg *message.Message, _ run) error {
+		if msg.UUID == "suspect" {
+			<-slow
+		}
+		return nil
+	})
+	l.putTo(l.queue+".retry.suspects", "suspect")
+	l.await("the suspect's run", func() bool { return len(l.runs["suspect"]) == 1 })
+	l.putTo(l.queue+".retry.200ms", "m")
+	l.awaitUnackedIn(l.queue+".retry", 1)
+	release()
+	l.finished([]string{"suspect", "m"})
+}
+
+// awaitUnackedIn returns when the broker counts so many unacked messages in a
+// queue, which may be some seconds later.
+func (l *lab) awaitUnackedIn(queue string, n int) {
+	l.Helper()
+	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for a := newAdmin(l.T, l.rabbit); ; {
+		var q struct {
+			Unacked int `json:"messages_unacknowledged"`
+		}
+		a.do(l.T, http.MethodGet, nil, &q, "queues", "/", queue)
+		if q.Unacked == n {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			l.Fatalf("queue %s has %d unacked messages, want %d", queue, q.Unacked, n)
+		}
+	}
+}
+
+// A level is deleted and declared again, by somebody else, before its reader knows.
+// RabbitMQ 3.10 goes on with the new queue by itself, and sends its first messages
+// to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
+func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ4(t), func(l *lab) { l.cfg.Policy = steps(3, time.Second) })
+	l.consume(failsOnce)
+	l.awaitChange("consuming", 1)
+	before := ids(20)
+	l.put(before...)
+	l.finished(before)
+	args := amqp091.Table{
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueMessageTTLArg: int64(11_000), amqp091.QueueOverflowArg: "reject-publish",
+		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue + ".retry", "x-dead-letter-strategy": "at-least-once",
+	}
+	level := l.queue + ".retry.1s"
+	if _, err := l.raw.QueueDelete(level, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.raw.QueueDeclare(level, true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	l.put("a", "b", "c")
+	l.finished([]string{"a", "b", "c"})
+	l.nothingEarly()
+}
