@@ -42,9 +42,9 @@ tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 	GOWORK=off $(GO) mod tidy -diff
 	cd integration && GOWORK=off $(GO) mod tidy -diff
 
-bench: tools ## compare with the peers on one real Kafka and RabbitMQ; ARGS go to the program
+bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/bench ./integration/bench
-	bin/withbrokers --kafka --rabbitmq -- bin/bench $(ARGS)
+	bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench $(ARGS)
 
 soak: tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
 	REDELIVER_SOAK=1 $(SUITES) -timeout 6h integration

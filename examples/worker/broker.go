@@ -24,9 +24,12 @@ type subscriber interface {
 
 // connect opens the broker that the options name.
 func connect(ctx context.Context, o options, sink redeliver.Sink) (b *broker, err error) {
-	if o.broker.Broker == brokerurl.RabbitMQ {
+	switch o.broker.Broker {
+	case brokerurl.RabbitMQ:
 		b, err = openRabbitMQ(ctx, o, sink)
-	} else {
+	case brokerurl.SQS:
+		b, err = openSQS(ctx, o, sink)
+	default:
 		b, err = openKafka(ctx, o, sink)
 	}
 	if errors.Is(err, redeliver.ErrConfig) {

@@ -5,9 +5,13 @@
 //
 //	worker --broker kafka://localhost:9092 --topic orders --group billing --fail 'attempt<3'
 //	worker --broker amqp://guest:guest@localhost:5672/ --topic orders --fail 'attempt<3'
+//	worker --broker sqs://eu-central-1 --topic orders --fail 'attempt<3'
+//	worker --broker sqs+http://localhost:9324 --topic orders.fifo --fail 'attempt<3'
 //
-// On RabbitMQ --topic is the queue, which is declared when it does not exist, and
-// the group: --group is ignored there. Nothing else is different.
+// On RabbitMQ and SQS --topic is the queue, which is made when it does not exist,
+// and the group: --group is ignored there. Nothing else is different. sqs:// takes
+// its keys from AWS's own configuration; sqs+http:// is a server that stands for
+// SQS, such as ElasticMQ.
 //
 // The lines are {"event","id","topic","attempt","due","at","reason","key"}:
 //
@@ -17,14 +21,15 @@
 //	dead_letter  the message is in the DLQ; attempt is how many were made, reason why
 //
 // Times are RFC 3339 in UTC with milliseconds, topic is the origin. key is the
-// Kafka key as text; one that is no UTF-8, or begins with "base64:", is written
-// as "base64:" and its base64. A null key is left out; RabbitMQ has none.
+// Kafka key as text, or the message group of an SQS FIFO queue; one that is no
+// UTF-8, or begins with "base64:", is written as "base64:" and its base64. A null
+// key is left out; RabbitMQ and other queues of SQS have none.
 //
 // A message that ends its process (--fail exit) writes its attempt and nothing
-// more. On RabbitMQ that is counted: after some processes the next one writes its
-// dead_letter, with the reason crashed and without an attempt of its own (what
-// killed its process is in no number of attempts). On Kafka the message comes back
-// until it is mended.
+// more. On RabbitMQ and SQS that is counted: after some processes the next one
+// writes its dead_letter, with the reason crashed and without an attempt of its own
+// (what killed its process is in no number of attempts). On Kafka the message comes
+// back until it is mended.
 //
 // SIGTERM and SIGINT end it in order with exit status 0; a wrong call is 2, all
 // other failures are 1.

@@ -39,17 +39,17 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var retries int
 	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // what is wrong is told once, by the caller
-	flags.StringVar(&broker, "broker", "", "`URL` of the broker: kafka://host:9092[,host2:9092], kafka+tls://user:password@host:9093?sasl=scram-sha-512, amqp://user:password@host:5672/vhost, amqps:// (default $"+brokerurl.Env+")")
-	flags.StringVar(&o.topic, "topic", "", "the `topic` to consume; on RabbitMQ the queue, declared when it does not exist (required)")
-	flags.StringVar(&o.group, "group", "", "the consumer `group` (required on Kafka, ignored on RabbitMQ: there who reads a queue shares it)")
+	flags.StringVar(&broker, "broker", "", "`URL` of the broker: kafka://host:9092[,host2:9092], kafka+tls://user:password@host:9093?sasl=scram-sha-512, amqp://user:password@host:5672/vhost, amqps://, sqs://region, sqs+http://host:9324 (default $"+brokerurl.Env+")")
+	flags.StringVar(&o.topic, "topic", "", "the `topic` to consume; on RabbitMQ and SQS the queue, made when it does not exist (required)")
+	flags.StringVar(&o.group, "group", "", "the consumer `group` (required on Kafka, ignored on RabbitMQ and SQS: there who reads a queue shares it)")
 	flags.IntVar(&retries, "retries", redeliver.DefaultMaxRetries, "retries after the first attempt, 0 for none; with --backoff rocketmq the default is its own 16")
 	flags.StringVar(&backoff, "backoff", "exponential:1s,60s", "the waits before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,..., rocketmq")
 	flags.DurationVar(&o.policy.Timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
 	flags.IntVar(&o.maxInFlight, "max-in-flight", 100, "how many messages are handled at once")
 	flags.StringVar(&fail, "fail", "never", "which attempts fail, a `rule`: never, always, permanent, 'attempt<N', header:NAME (the header holds the rule), hang, panic, exit")
 	flags.DurationVar(&o.work, "work", 0, "how long an attempt works before it answers")
-	flags.StringVar(&o.instanceID, "instance-id", "", "static membership: an `id` that no other process of the group has (ignored on RabbitMQ)")
-	flags.BoolVar(&o.createTopic, "create-topic", false, "create the topic, with the broker's defaults, when it does not exist (on RabbitMQ always)")
+	flags.StringVar(&o.instanceID, "instance-id", "", "static membership: an `id` that no other process of the group has (Kafka only)")
+	flags.BoolVar(&o.createTopic, "create-topic", false, "create the topic, with the broker's defaults, when it does not exist (on RabbitMQ and SQS always)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(stderr, "usage: worker --broker URL --topic T [--group G] [flags]")
@@ -71,7 +71,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		errs = append(errs, fmt.Errorf("%q is no flag", redeliver.Redact(flags.Arg(0)))) // perhaps a URL
 	}
 	var err error
-	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)), brokerurl.Kafka, brokerurl.RabbitMQ)
+	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)), brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
 	note("broker", err)
 	note("topic", required(o.topic))
 	if o.broker.Broker == brokerurl.Kafka {
@@ -94,11 +94,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	r, err := parseRule(fail)
 	note("fail", err)
 	o.answer = answer(r, o.work)
-	if len(errs) == 0 && o.broker.Broker == brokerurl.RabbitMQ {
-		// Not refused: a script runs both brokers with one command line.
-		for _, name := range []string{"group", "instance-id"} {
-			if given[name] {
-				fmt.Fprintf(stderr, "worker: --%s is ignored: RabbitMQ has no groups, who reads queue %s shares it\n", name, o.topic)
+	if len(errs) == 0 && o.broker.Broker != brokerurl.Kafka {
+		// Not refused: a script runs all brokers with one command line.
+		name := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "RabbitMQ", brokerurl.SQS: "SQS"}[o.broker.Broker]
+		for _, flag := range []string{"group", "instance-id"} {
+			if given[flag] {
+				fmt.Fprintf(stderr, "worker: --%s is ignored: %s has no groups, who reads queue %s shares it\n", flag, name, o.topic)
 			}
 		}
 	}

@@ -96,7 +96,8 @@ type outcome struct {
 	CPU      float64   `json:"cpu"`       // seconds of user and system time from Subscribe to the last message
 	PeakRSS  int64     `json:"peak_rss"`  // bytes, of the process's whole life
 	Finished time.Time `json:"finished"`
-	Settings string    `json:"settings"` // of the client, in words
+	Settings string    `json:"settings"`           // of the client, in words
+	Requests int64     `json:"requests,omitempty"` // to SQS, from Subscribe on
 
 	Late *lateness `json:"late,omitempty"` // of retries
 	Lag  *lateness `json:"lag,omitempty"`  // from the write of a message to its first attempt

@@ -23,6 +23,7 @@ const (
 // writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys go
 // round the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
 type writer struct {
+	size int // of a value
 	rng  *rand.ChaCha8
 	sums []uint64 // of each id
 }
@@ -30,12 +31,12 @@ type writer struct {
 func newWriter() *writer {
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], uint64(time.Now().UnixNano()))
-	return &writer{rng: rand.NewChaCha8(seed)}
+	return &writer{size: valueSize, rng: rand.NewChaCha8(seed)}
 }
 
 // value makes the value of the next id.
 func (w *writer) value(id uint64) []byte {
-	value := make([]byte, valueSize)
+	value := make([]byte, w.size)
 	binary.BigEndian.PutUint64(value, id)
 	binary.BigEndian.PutUint64(value[8:], uint64(time.Now().UnixNano()))
 	_, _ = w.rng.Read(value[16:]) // never fails

@@ -36,10 +36,11 @@ const (
 	onNone   system = ""
 	onKafka  system = "kafka"
 	onRabbit system = "rabbitmq"
+	onSQS    system = "sqs"
 )
 
 // The variables with which withbrokers tells where the brokers are.
-var environment = map[system]string{onKafka: "REDELIVER_TEST_KAFKA", onRabbit: "REDELIVER_TEST_RABBITMQ"}
+var environment = map[system]string{onKafka: "REDELIVER_TEST_KAFKA", onRabbit: "REDELIVER_TEST_RABBITMQ", onSQS: "REDELIVER_TEST_SQS"}
 
 // connect opens the brokers that the selected rows run on.
 func connect(ctx context.Context, o options) (opened map[system]broker, err error) {
@@ -58,11 +59,17 @@ func connect(ctx context.Context, o options) (opened map[system]broker, err erro
 		name := environment[r.system]
 		address := os.Getenv(name)
 		if address == "" {
-			return opened, fmt.Errorf("%w: row %s wants %s: run it as bin/withbrokers --kafka --rabbitmq -- bin/bench, or make bench", errUsage, r.name, name)
+			return opened, fmt.Errorf("%w: row %s wants %s: run it as bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench, or make bench", errUsage, r.name, name)
 		}
 		switch r.system {
 		case onRabbit:
 			b, err := dialRabbit(address)
+			if err != nil {
+				return opened, err
+			}
+			opened[r.system] = b
+		case onSQS:
+			b, err := dialSQS(ctx, address)
 			if err != nil {
 				return opened, err
 			}
@@ -80,7 +87,7 @@ func connect(ctx context.Context, o options) (opened map[system]broker, err erro
 
 // prepare lets a side make its own queues, before messages are written to them. On Kafka topics are there already.
 func (e *experiment) prepare(ctx context.Context, s spec) error {
-	if e.row.system != onRabbit {
+	if e.row.system == onKafka {
 		return nil
 	}
 	s.Job = provision

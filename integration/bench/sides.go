@@ -26,12 +26,17 @@ type consumer struct {
 	settings    string
 	provision   func() error                                // makes the topics or queues
 	begin       func(h *handling, failed func(error)) error // consumes, for a side that is no Watermill subscriber
+	requests    func() int64                                // so far, where a row counts them
 	close       func()
 }
 
 func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
-	if s.System == onRabbit {
+	switch s.System {
+	case onRabbit:
 		return s.openRabbit(ctx, sink)
+	case onSQS:
+		return s.openSQS(ctx, sink)
+	case onNone, onKafka:
 	}
 	if s.Side == peer {
 		return s.openPeer()
@@ -144,6 +149,9 @@ func doConsume(ctx context.Context, s spec, ready func()) (*outcome, error) {
 	out.Settings = c.settings
 	// The last ack was called a moment ago; it is not yet marked.
 	<-time.After(100 * time.Millisecond)
+	if c.requests != nil {
+		out.Requests = c.requests()
+	}
 	c.close()
 	return out, nil
 }
@@ -166,7 +174,7 @@ func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 		}
 		go func() {
 			for msg := range messages {
-				h.meter.enter(msg.Payload)
+				h.meter.enter(h.spec.value(msg.Payload))
 				msg.Ack()
 				h.meter.settle()
 			}
@@ -222,12 +230,13 @@ func (h *handling) fails(id uint64, attempt int) bool {
 
 func (h *handling) handle(msg *message.Message) error {
 	now := time.Now()
-	h.meter.enter(msg.Payload)
+	value := h.spec.value(msg.Payload)
+	h.meter.enter(value)
 	if h.spec.Wait > 0 && !h.drains(now) {
 		time.Sleep(h.spec.Wait) //nolint:forbidigo // This is the handler's work.
 	}
 	if h.spec.Failing.Every > 0 {
-		if err := h.fail(msg, now); err != nil {
+		if err := h.fail(msg, value, now); err != nil {
 			return err
 		}
 	}
@@ -249,14 +258,14 @@ func (h *handling) drains(now time.Time) bool {
 }
 
 // fail notes when an attempt came, and fails it if its turn is to fail.
-func (h *handling) fail(msg *message.Message, now time.Time) error {
+func (h *handling) fail(msg *message.Message, value []byte, now time.Time) error {
 	st, ok := redeliver.FromContext(msg.Context())
 	if !ok {
 		return errors.New("the message has no state of redeliver's")
 	}
-	id := idOf(msg.Payload)
+	id := idOf(value)
 	if st.Attempts == 0 {
-		h.lag.add(now.Sub(writtenAt(msg.Payload)))
+		h.lag.add(now.Sub(writtenAt(value)))
 	} else if enough := h.enough.Load(); enough == 0 || st.Due.UnixNano() < enough {
 		// What was due before counts, however late it comes.
 		h.late.add(now.Sub(st.Due))
@@ -287,7 +296,7 @@ func (h *handling) sink() redeliver.Sink {
 func (h *handling) event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.SubscriptionChanged:
-		if e.Change == "assigned" || e.Change == "consuming" { // on Kafka, on RabbitMQ
+		if e.Change == "assigned" || e.Change == "consuming" { // on Kafka, on RabbitMQ and SQS
 			h.once.Do(h.ready)
 		}
 	case redeliver.DeadLettered:

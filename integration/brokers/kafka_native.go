@@ -11,23 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
 )
 
 //go:embed kafka/pom.xml
 var kafkaPOM []byte
-
-// kafkaProcess runs one Kafka node as a child process.
-type kafkaProcess struct {
-	java, lib string
-	heap      string
-	work      *workDir
-
-	mu   sync.Mutex // start and kill may meet when a context ends
-	proc *process
-	down bool // stopped or killed by us, while it ran
-}
 
 func nativeKafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	// A free port may be taken by another process before the broker binds it. Rare; other ports then.
@@ -59,8 +46,16 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kafkaProcess{java: java, lib: lib, heap: o.Heap, work: work}
-	if err := k.format(ctx, kafkaNative(o, work.path("data"), ports[0], ports[1])); err != nil {
+	k := &child{work: work, command: func() *exec.Cmd {
+		return exec.Command(java, //nolint:noctx // It outlives this call; open ties it to a context.
+			"-Xmx"+o.Heap,
+			// As Kafka's own start script has it.
+			"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+			"-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+			"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+			"-cp", filepath.Join(lib, "*"), "kafka.Kafka", work.path("server.properties"))
+	}}
+	if err := formatKafka(ctx, java, lib, work, kafkaNative(o, work.path("data"), ports[0], ports[1])); err != nil {
 		_, removed := k.remove(false)
 		return nil, errors.Join(err, removed)
 	}
@@ -74,16 +69,16 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	})
 }
 
-// format writes server.properties and prepares the data directory, which KRaft wants done before the first start.
-func (k *kafkaProcess) format(ctx context.Context, settings map[string]string) error {
-	if err := os.WriteFile(k.work.path("server.properties"), []byte(properties(settings)), 0o600); err != nil {
+// formatKafka writes server.properties and prepares the data directory, which KRaft wants done before the first start.
+func formatKafka(ctx context.Context, java, lib string, work *workDir, settings map[string]string) error {
+	if err := os.WriteFile(work.path("server.properties"), []byte(properties(settings)), 0o600); err != nil {
 		return fmt.Errorf("writing server.properties: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, k.java, "-cp", filepath.Join(k.lib, "*"), "kafka.tools.StorageTool",
-		"format", "-t", clusterID(), "-c", k.work.path("server.properties"))
+	cmd := exec.CommandContext(ctx, java, "-cp", filepath.Join(lib, "*"), "kafka.tools.StorageTool",
+		"format", "-t", clusterID(), "-c", work.path("server.properties"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("kafka's StorageTool could not format %s: %w; it said:\n%s",
-			k.work.path("data"), err, lastLines(string(out), 30))
+			work.path("data"), err, lastLines(string(out), 30))
 	}
 	return nil
 }
@@ -95,61 +90,3 @@ func clusterID() string {
 	id[0] &= 0x7f           // or it might begin with '-', and be taken for an option
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
-
-func (k *kafkaProcess) start(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if k.proc.running() {
-		return errors.New("it runs already")
-	}
-	log, err := k.work.openLog()
-	if err != nil {
-		return err
-	}
-	defer log.Close()           // the child has its own descriptor
-	cmd := exec.Command(k.java, //nolint:noctx // It outlives this call; open ties it to a context.
-		"-Xmx"+k.heap,
-		// As Kafka's own start script has it.
-		"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
-		"-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
-		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-		"-cp", filepath.Join(k.lib, "*"), "kafka.Kafka", k.work.path("server.properties"))
-	cmd.Dir = k.work.dir
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := startProcess(cmd)
-	if err != nil {
-		return err
-	}
-	k.proc, k.down = p, false
-	return nil
-}
-
-func (k *kafkaProcess) stop(bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.down = k.down || k.proc.running()
-	return k.proc.terminate(30 * time.Second)
-}
-
-func (k *kafkaProcess) kill() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.down = k.down || k.proc.running()
-	return k.proc.kill()
-}
-
-func (k *kafkaProcess) ended() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.down || k.proc == nil || k.proc.running() {
-		return nil
-	}
-	return k.proc.err
-}
-
-func (k *kafkaProcess) logTail() string { return k.work.logTail(40) }
-
-func (k *kafkaProcess) remove(keepLog bool) (string, error) { return k.work.remove(keepLog) }

@@ -64,3 +64,44 @@ func TestComposeFileTakesOurImages(t *testing.T) {
 		}
 	}
 }
+
+func TestComposeFileTakesOurElasticMQ(t *testing.T) {
+	file := string(compose.SQS)
+	for _, line := range []string{
+		"image: softwaremill/elasticmq:" + elasticMQVersion + "\n",
+		fmt.Sprintf("${REDELIVER_SQS_PORT:-9324}:%d\"\n", sqsImagePort),
+		"${REDELIVER_SQS_HEAP:-" + SQSOptions{}.withDefaults().Heap + "}",
+	} {
+		if !strings.Contains(file, line) {
+			t.Errorf("compose/elasticmq.yml lacks %s", line)
+		}
+	}
+	if pom := "<version>" + elasticMQVersion + "</version>"; !strings.Contains(string(elasticMQPOM), pom) {
+		t.Errorf("elasticmq/pom.xml lacks %s", pom)
+	}
+}
+
+func TestSQSSettingsCanBeReplaced(t *testing.T) {
+	got := sqsConf(sqsSettings(SQSOptions{Own: true, Config: map[string]string{"node-address.host": `"*"`}}, "0.0.0.0", 1, 2, "/d"))
+	want := `include classpath("application.conf")
+messages-storage.enabled = true
+messages-storage.uri = "jdbc:h2:/d;WRITE_DELAY=0"
+node-address.host = "*"
+node-address.port = 2
+pekko.loglevel = "INFO"
+rest-sqs.bind-hostname = "0.0.0.0"
+rest-sqs.bind-port = 1
+`
+	if got != want {
+		t.Errorf("elasticmq.conf = %q, want %q", got, want)
+	}
+	if strings.Contains(sqsConf(sqsSettings(SQSOptions{}, "", 1, 2, "/d")), "messages-storage") {
+		t.Error("the shared server writes to disk")
+	}
+}
+
+func TestMotoVersionIsThatOfTheRequirements(t *testing.T) {
+	if got := motoVersion(); !strings.HasPrefix(got, "5.") {
+		t.Errorf("moto's version = %q", got)
+	}
+}

@@ -81,6 +81,56 @@ func OwnRabbitMQ(tb testing.TB, o RabbitMQOptions) *Rabbit {
 	return r
 }
 
+// RequireSQS returns the endpoint of the ElasticMQ that all tests of a run share, http://host:port, and fails the test
+// when there is none. It takes any credentials and region; queues of a test need names of their own there.
+func RequireSQS(tb testing.TB) string {
+	tb.Helper()
+	return requireSQS(tb, "an sqs", EnvSQS, "--sqs")
+}
+
+// RequireMoto returns the endpoint of the moto server that all tests of a run share. It is for what ElasticMQ does not
+// hold to, and slow: no test sends it more than a few hundred messages.
+func RequireMoto(tb testing.TB) string {
+	tb.Helper()
+	return requireSQS(tb, "a moto", EnvMoto, "--moto")
+}
+
+func requireSQS(tb testing.TB, what, env, flag string) string {
+	tb.Helper()
+	endpoint := os.Getenv(env)
+	if endpoint == "" {
+		tb.Fatalf("this test needs %s server and %s is not set: use make test, or "+
+			"go run ./integration/cmd/withbrokers %s -- go test ./integration/...", what, env, flag)
+	}
+	return endpoint
+}
+
+// OwnSQS starts an ElasticMQ that only this test uses, and may kill and restart: what it had confirmed is there again.
+// It is stopped at the test's end, and its log is kept when the test has failed.
+func OwnSQS(tb testing.TB, o SQSOptions) *SQSServer {
+	tb.Helper()
+	o.Own = true
+	if o.Logf == nil {
+		o.Logf = tb.Logf
+	}
+	s, err := SQS(context.Background(), o) // not the test's context, as with Kafka
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stopAtEnd(tb, s.Broker)
+	return s
+}
+
+// RequirePython returns the program that Python gives, for a test that speaks to SQS with boto3.
+func RequirePython(tb testing.TB) string {
+	tb.Helper()
+	python, err := Python(context.Background(), tb.Logf)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return python
+}
+
 func stopAtEnd(tb testing.TB, b *Broker) {
 	tb.Helper()
 	tb.Cleanup(func() {

@@ -12,3 +12,8 @@ var Kafka []byte
 //
 //go:embed rabbitmq.yml
 var RabbitMQ []byte
+
+// SQS is elasticmq.yml, one ElasticMQ node.
+//
+//go:embed elasticmq.yml
+var SQS []byte

@@ -10,6 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	adaptertest.Run(t, kafkatest.New(t, brokers.RequireKafka(t), nil))
 	t.Logf("report: the conformance kit on kafka: %.1f s", time.Since(begin).Seconds())

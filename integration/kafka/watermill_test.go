@@ -33,6 +33,7 @@ func (m byPayload) Marshal(topic string, msg *message.Message) (*sarama.Producer
 // nacked one is overtaken all the same, but the suite nacks nothing where it
 // looks at the order.
 func TestWatermillSuite(t *testing.T) {
+	t.Parallel()
 	for _, broker := range []string{"kfake", "kafka"} {
 		for _, inFlight := range []int{1, kafka.DefaultMaxInFlight} {
 			name := map[bool]string{true: "ordered", false: "unordered"}[inFlight == 1]

@@ -114,12 +114,18 @@ func (c *chaos) kill(ctx context.Context, o order) {
 			victim.kill()
 			died = errors.Is(victim.await(10*time.Second), errKilled)
 		} else {
+			want, grace := errKilled, 100*time.Millisecond
+			if o.state == ending {
+				want, grace = nil, 5*time.Second
+				victim.mayEnd.Store(true)
+			}
 			victim.order(o)
-			died = errors.Is(victim.await(8*time.Second), errKilled)
+			died = errors.Is(victim.await(8*time.Second), want)
 			if !died {
 				victim.order(order{state: o.state})
-				// It may have died of it just now.
-				died = errors.Is(victim.await(100*time.Millisecond), errKilled)
+				// It may have died of it just now, or be about to end.
+				died = errors.Is(victim.await(grace), want)
+				victim.mayEnd.Store(died)
 			}
 		}
 		c.mu.Lock()

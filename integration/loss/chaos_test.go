@@ -224,7 +224,8 @@ func (c *chaos) start(instance string) *worker {
 	c.tails = append(c.tails, &tail{path: cfg.Journal, process: w.number, ended: w.ended})
 	go func() {
 		<-w.ended
-		if !errors.Is(w.err, errKilled) && !c.over.Load() {
+		asked := w.err == nil && w.mayEnd.Load()
+		if !errors.Is(w.err, errKilled) && !asked && !c.over.Load() {
 			c.t.Errorf("consumer %d ended by itself: %v; it said:\n%s", w.number, w.err, w.said())
 			c.abort(errors.New("a consumer ended by itself"))
 		}

@@ -56,7 +56,7 @@ func (c consumerConfig) policy() redeliver.Policy {
 // connector opens a broker's adapter in a consumer, with a client whose traffic the spy sees.
 type connector func(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error)
 
-var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ}
+var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS}
 
 // consume is a whole consumer: it ends in order, with 0, on SIGTERM or when its parent is gone.
 func consume(text string) int {
@@ -98,6 +98,7 @@ func consumer(text string) error {
 		router.AddMiddleware(ackEarly)
 		sub = earlyAcker{sub}
 	}
+	sub = leaver{sub, s}
 	h := &handler{spy: s, work: cfg.Work}
 	router.AddConsumerHandler("loss", cfg.Topic, sub, h.handle)
 	if err := router.Run(ctx); err != nil {
@@ -120,6 +121,37 @@ func obey(s *spy, gone func()) {
 		s.arm(o)
 	}
 	gone()
+}
+
+// leaver takes nothing more when the process ends, as a service's own loop does that has left. The Router would go on
+// until its subscriber closes the channel, and whatever lies ready would find a handler.
+type leaver struct {
+	message.Subscriber
+	spy *spy
+}
+
+func (s leaver) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	in, err := s.Subscriber.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case <-s.spy.over:
+				<-ctx.Done() // a closed channel would end the Router before SIGTERM does
+				return
+			case msg, ok := <-in:
+				if !ok {
+					return
+				}
+				out <- msg // the Router takes it at once
+			}
+		}
+	}()
+	return out, nil
 }
 
 // earlyAcker takes "confirm before ack" out. Retry and the Router get a copy of each message; ackEarly stands inside
@@ -185,10 +217,12 @@ func (h *handler) handle(msg *message.Message) error {
 	if h.work {
 		d := takes(r)
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
-		h.spy.inside(r)
+		if !h.spy.inside(msg.Context(), r) {
+			return context.Cause(msg.Context())
+		}
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
-	} else {
-		h.spy.inside(r)
+	} else if !h.spy.inside(msg.Context(), r) {
+		return context.Cause(msg.Context())
 	}
 	rule := rule(msg.Metadata.Get(headerRule))
 	if rule == always || rule == once && r.attempt == 1 {

@@ -22,10 +22,13 @@
 //   - publishing: the decision stands and the write to where it waits or the DLQ is not confirmed; either it is held back
 //     before it leaves (long enough for offsets to be committed meanwhile), or it is written and the answer unread;
 //   - waiting: a message is held until it is due, and nothing runs and nothing is being written;
-//   - committing: a message is acked, and the request that commits its offset, or the ack, is about to leave.
+//   - committing: a message is acked, and the request that commits its offset, or the ack, is about to leave;
+//   - ending: the process is not killed but gets SIGTERM, and the handlers that it has then give up only when the drain
+//     timeout is over. What they had is nobody's to ack.
 //
 // Besides, some are killed from outside, in whatever state they are, joining the group for instance. RabbitMQ also closes
-// the connections of all its clients, the writer's among them, while it lives.
+// the connections of all its clients, the writer's among them, while it lives. SQS does not die: a proxy of ours has a
+// part of the consumers' requests fail, in all the ways that SQS has, and at times every one.
 //
 // # Another broker
 //

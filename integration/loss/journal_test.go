@@ -28,7 +28,7 @@ const (
 	entered   kind = "E" // a handler was entered
 	succeeded kind = "C" // it is about to return nil: the proof of a commit
 	failed    kind = "F" // it is about to return an error
-	killed    kind = "K" // the process is about to kill itself; id and attempt are its witness, text the state
+	killed    kind = "K" // the process is about to kill itself, or to end; id and attempt are its witness, text the state
 	joined    kind = "J" // the group gave it partitions, or it reads its queues
 	parted    kind = "P" // its connection is gone, and it lives
 	ignored   kind = "H" // the adapter disbelieved headers, which nobody forged

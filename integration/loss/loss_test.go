@@ -15,6 +15,7 @@ import (
 
 // TestLossKafka kills consumers and the broker while 20,000 messages are on their way, and counts what is left.
 func TestLossKafka(t *testing.T) {
+	t.Parallel()
 	p := drawPlan(t, full())
 	p.variant = []string{eager, cooperative}[rand.New(rand.NewPCG(p.seed, 5)).IntN(2)]
 	if v := os.Getenv("REDELIVER_LOSS_VARIANT"); v != "" {
@@ -108,13 +109,16 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// drawOrders draws so many kills of each state, and some from outside, in any order.
+// drawOrders draws so many kills of each state (half as many SIGTERMs), and some from outside, in any order.
 func drawOrders(rng *rand.Rand, perState, outside int) []order {
 	var orders []order
 	for i := range perState {
 		for _, st := range states {
+			if st == ending && i%2 == 1 { // it takes as long as a drain timeout
+				continue
+			}
 			o := order{state: st, nth: 1 + rng.IntN(20)}
-			if st != running {
+			if st != running && st != ending {
 				o.nth = 1 + rng.IntN(5)
 			}
 			if st == publishing && i%2 == 0 { // long enough for offsets to be committed meanwhile
@@ -138,10 +142,10 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	}
 	for _, st := range states {
 		if out.kills[st] == 0 {
-			t.Errorf("no consumer was killed while %s", st)
+			t.Errorf("no consumer was killed (or told to end) while %s", st)
 		}
 		if out.kills[st] != v.kills[st] {
-			t.Errorf("%d consumers were killed while %s, their journals say %d", out.kills[st], st, v.kills[st])
+			t.Errorf("%d consumers were killed (or told to end) while %s, their journals say %d", out.kills[st], st, v.kills[st])
 		}
 	}
 	if out.restarts+out.closings != len(p.restarts) {
@@ -193,7 +197,7 @@ func explained(p plan, out outcome) int {
 
 func report(t *testing.T, name string, p plan, out outcome, v *verdict, most int) {
 	t.Helper()
-	t.Logf("report: %s: %d messages, %d lost, %d early; killed %d consumers (%s), %d broker restarts, all connections closed %d times, %d to %d consumers alive",
+	t.Logf("report: %s: %d messages, %d lost, %d early; killed %d consumers (%s; ending is SIGTERM), %d broker restarts, all connections closed %d times, %d to %d consumers alive",
 		name, len(p.items), len(v.lost), len(v.early), sum(out.kills), counts(out.kills), out.restarts, out.closings, out.fewest, p.consumers)
 	t.Logf("report: %s: %d runs, %d of them again (%d of these although their consumer lived) and %d dead letters again, of %d messages (at most %d are explained), %d first runs as suspects; retries late p50 %s p99 %s max %s; %.1f s",
 		name, v.runs, v.rerun, v.alive, v.deadAgain, v.duplicated, most, v.suspects,
@@ -211,6 +215,7 @@ func sum(kills map[state]int) int {
 // TestLossSuiteHasTeeth takes "confirm before ack" out of the consumers: a message is acked when its handler has failed,
 // before it is written to where it waits. The suite must find losses then, and name messages that had failed.
 func TestLossSuiteHasTeeth(t *testing.T) {
+	t.Parallel()
 	p := teethPlan(t)
 	p.variant = eager
 	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("teeth-%d", time.Now().UnixNano()), 6)

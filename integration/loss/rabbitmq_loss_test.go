@@ -11,6 +11,7 @@ import (
 // TestLossRabbitMQ kills consumers and the broker, and closes connections, while 20,000 messages are on their way, and
 // counts what is left. The newest RabbitMQ gets a smaller run.
 func TestLossRabbitMQ(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		version brokers.RabbitMQVersion
 		size    size
@@ -100,6 +101,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 
 // TestLossSuiteHasTeethOnRabbitMQ is TestLossSuiteHasTeeth there.
 func TestLossSuiteHasTeethOnRabbitMQ(t *testing.T) {
+	t.Parallel()
 	p := teethPlan(t)
 	p.suspects = true
 	wantTeeth(t, "teeth: RabbitMQ", newRabbitMQ(t, brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{}), "teeth"), p)

@@ -128,7 +128,7 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 		// Its id is one of these.
 		c.spy.name(r.id, r.id)
 		c.spy.name(rabbitPlace(c.queue, r.id), r.id)
-		if d.key == c.queue+".retry" && !st.Due.IsZero() {
+		if strings.HasPrefix(d.key, c.queue+".retry") && !st.Due.IsZero() { // a level, or the queue of retries
 			c.spy.hold(r, st.Due)
 		}
 	}

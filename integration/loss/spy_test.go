@@ -1,11 +1,13 @@
 package loss
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -19,11 +21,12 @@ const (
 	publishing state = "publishing"
 	waiting    state = "waiting"
 	committing state = "committing"
+	ending     state = "ending"   // not killed: it gets SIGTERM, and its handlers outlast the drain timeout
 	anywhere   state = "anywhere" // killed from outside, nobody knows where
 )
 
 // states are those of which none may be missed.
-var states = []state{running, publishing, waiting, committing}
+var states = []state{running, publishing, waiting, committing, ending}
 
 // order tells a consumer to die: the nth time from now that it is in the state. hold is for publishing: how long the
 // write is held back before; 0 lets it be written and dies before the answer is read.
@@ -61,7 +64,8 @@ type spy struct {
 
 	mu      sync.Mutex
 	order   order
-	left    int // how often the state is still passed by; the order stands while it is above 0
+	left    int           // how often the state is still passed by; the order stands while it is above 0
+	over    chan struct{} // closed when SIGTERM is near: nothing is taken and no handler answers any more
 	names   map[string]string
 	running map[run]struct{}
 	sending map[run]struct{}  // decided and handed to the client, not confirmed; the attempt that has failed
@@ -71,7 +75,7 @@ type spy struct {
 
 func newSpy(j *journal) *spy {
 	return &spy{
-		journal: j, names: make(map[string]string), running: make(map[run]struct{}),
+		journal: j, over: make(chan struct{}), names: make(map[string]string), running: make(map[run]struct{}),
 		sending: make(map[run]struct{}), held: make(map[run]time.Time),
 	}
 }
@@ -116,12 +120,36 @@ func (s *spy) enter(r run) {
 	delete(s.held, r)
 }
 
-func (s *spy) inside(r run) {
+// It returns false where the handler is to give up, because its context has ended.
+func (s *spy) inside(ctx context.Context, r run) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.reached(running) {
 		s.die(r, fmt.Sprintf("with %d handlers", len(s.running)))
 	}
+	if s.reached(ending) {
+		s.end(r)
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.over:
+		<-ctx.Done()
+		return false
+	default:
+		return true
+	}
+}
+
+// end has the process end in order. This handler, and those that come to the same point, work longer than they may, and
+// what the adapter has ready nobody takes (see leaver). All that is to be run by somebody else, r for one.
+func (s *spy) end(r run) {
+	const pile = 400 * time.Millisecond // something is ready by then
+	close(s.over)
+	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
+	time.AfterFunc(pile, func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			fmt.Fprintf(os.Stderr, "%s SIGTERM: %v\n", clock(), err)
+		}
+	})
 }
 
 func (s *spy) leave(r run) {
@@ -134,6 +162,7 @@ func (s *spy) leave(r run) {
 func (s *spy) send(r run, where string) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
+	delete(s.held, run{r.id, r.attempt + 1}) // a hop
 	if s.order.hold == 0 || !s.reached(publishing) {
 		s.mu.Unlock()
 		return

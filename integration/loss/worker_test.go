@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,7 @@ type worker struct {
 	ended  chan struct{}
 	err    error // how it ended, from then on
 	marked bool  // for death; chaos's, under its lock
+	mayEnd atomic.Bool
 }
 
 // startWorker starts this test binary as a consumer.

@@ -6,6 +6,8 @@
 //	kafka+tls://user:password@host:9093?sasl=plain
 //	amqp://user:password@host[:5672][,host2[:5672]][/vhost]
 //	amqps://user:password@host[:5671][/vhost][?cacertfile=ca.pem]
+//	sqs://region
+//	sqs+http://host:9324
 //
 // What is special in a user, a password or a virtual host is written in percent:
 // %40 for @, %2F for /.
@@ -31,17 +33,19 @@ type Broker string
 const (
 	Kafka    Broker = "kafka"
 	RabbitMQ Broker = "rabbitmq"
+	SQS      Broker = "sqs"
 )
 
 // URL is the address of a broker.
 type URL struct {
 	Broker         Broker
-	Hosts          []string // each host:port
+	Hosts          []string // each host:port; none of sqs://
 	TLS            bool
-	User, Password string     // empty for none; RabbitMQ's clients take guest then
+	User, Password string     // empty for none; RabbitMQ's clients take guest then. Of sqs+http:// the access key
 	SASL           string     // of Kafka, one of the names in kafka.go; empty for none
 	VHost          string     // of RabbitMQ, "/" by default
 	Client         url.Values // of RabbitMQ: parameters that its client reads
+	Region         string     // of sqs://
 }
 
 // scheme is what stands before ://.
@@ -58,6 +62,8 @@ var schemes = []scheme{
 	{"kafka+tls", Kafka, true, "", "kafka+tls://user:password@host:9093"},
 	{"amqp", RabbitMQ, false, "5672", "amqp://user:password@host:5672/vhost"},
 	{"amqps", RabbitMQ, true, "5671", "amqps://user:password@host:5671/vhost"},
+	{"sqs", SQS, true, "", "sqs://eu-central-1"},
+	{"sqs+http", SQS, false, "", "sqs+http://host:9324"},
 }
 
 // Parse reads the address of one of these brokers. Its errors never repeat a
@@ -83,29 +89,46 @@ func Parse(raw string, brokers ...Broker) (URL, error) {
 		return URL{}, errors.New("behind the hosts there is neither @ nor #: in a user or a password write / as %2F, ? as %3F and # as %23")
 	}
 	path, query, _ := strings.Cut(rest, "?")
-	hosts, err := u.readUser(s, authority)
+	var err error
+	if s.name == "sqs" {
+		err = u.readRegion(authority)
+	} else {
+		err = u.readHosts(s, authority)
+	}
 	if err != nil {
 		return URL{}, err
-	}
-	for host := range strings.SplitSeq(hosts, ",") {
-		if host, err = hostPort(host, s.port); err != nil {
-			return URL{}, err
-		}
-		u.Hosts = append(u.Hosts, host)
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return URL{}, errors.New("the parameters behind ? cannot be read")
 	}
-	if s.broker == RabbitMQ {
+	switch s.broker {
+	case RabbitMQ:
 		err = u.readRabbitMQ(path, values)
-	} else {
+	case SQS:
+		err = u.readSQS(s, path, values)
+	default:
 		err = u.readKafka(path, values)
 	}
 	if err != nil {
 		return URL{}, err
 	}
 	return u, nil
+}
+
+// readHosts reads "user:password@host,host2".
+func (u *URL) readHosts(s scheme, authority string) error {
+	hosts, err := u.readUser(s, authority)
+	if err != nil {
+		return err
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host, err = hostPort(host, s.port); err != nil {
+			return err
+		}
+		u.Hosts = append(u.Hosts, host)
+	}
+	return nil
 }
 
 // readUser reads "user:password@hosts" and returns the hosts.

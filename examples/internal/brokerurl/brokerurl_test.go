@@ -21,6 +21,8 @@ import (
 
 var both = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ}
 
+var all = append(both, brokerurl.SQS)
+
 func TestParseKafka(t *testing.T) {
 	one := []string{"host:9092"}
 	for raw, want := range map[string]brokerurl.URL{
@@ -83,6 +85,44 @@ func TestParseRabbitMQ(t *testing.T) {
 	}
 }
 
+func TestParseSQS(t *testing.T) {
+	for raw, want := range map[string]struct {
+		url           brokerurl.URL
+		endpoint, key string
+	}{
+		"sqs://eu-central-1":          {brokerurl.URL{TLS: true, Region: "eu-central-1"}, "", "from-the-environment"},
+		"sqs://us-gov-west-1/":        {brokerurl.URL{TLS: true, Region: "us-gov-west-1"}, "", "from-the-environment"},
+		"sqs+http://host:9324":        {brokerurl.URL{Hosts: []string{"host:9324"}}, "http://host:9324", "redeliver"},
+		"sqs+http://[::1]:9324/":      {brokerurl.URL{Hosts: []string{"[::1]:9324"}}, "http://[::1]:9324", "redeliver"},
+		"sqs+http://a%2Fb:c@host:1":   {brokerurl.URL{Hosts: []string{"host:1"}, User: "a/b", Password: "c"}, "http://host:1", "a/b"},
+		"sqs+http://key:se/ret@:1":    {},
+		"sqs+http://key:secret@a,b:1": {},
+	} {
+		t.Setenv("AWS_ACCESS_KEY_ID", "from-the-environment")
+		t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+		got, err := brokerurl.Parse(raw, all...)
+		if reflect.DeepEqual(want.url, brokerurl.URL{}) {
+			if err == nil {
+				t.Errorf("%s is taken as %+v", raw, got)
+			}
+			continue
+		}
+		want.url.Broker = brokerurl.SQS
+		if err != nil || !reflect.DeepEqual(got, want.url) || got.Endpoint() != want.endpoint {
+			t.Errorf("%s is %+v at %s, %v; want %+v at %s", raw, got, got.Endpoint(), err, want.url, want.endpoint)
+			continue
+		}
+		cfg, err := got.AWS(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, err := cfg.Credentials.Retrieve(t.Context())
+		if err != nil || keys.AccessKeyID != want.key || cfg.Region != cmp.Or(got.Region, "us-east-1") {
+			t.Errorf("%s: the key is %q (%v), the region %q", raw, keys.AccessKeyID, err, cfg.Region)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for raw, say := range map[string]string{
 		"":                                     "a URL",
@@ -139,8 +179,22 @@ func TestParseRefuses(t *testing.T) {
 		"amqp://user:secret@host?sasl=plain":   `no parameter "sasl"`,
 		"amqp://user:secret@host?heartbeat=1s": `heartbeat is "1s"`,
 		"amqp://user:secret@host?%zz":          "cannot be read",
+
+		"sqs://":                      "a region behind it",
+		"sqs://key:secret@eu-west-1":  "a region behind it",
+		"sqs://eu-west-1,eu-west-2":   "a region behind it",
+		"sqs://host:9324":             "a region behind it",
+		"sqs://eu-west-1/orders":      "no path",
+		"sqs://eu-west-1?profile=x":   "AWS_PROFILE",
+		"sqs+http://":                 `"" is no host:port`,
+		"sqs+http://host":             `"host" is no host:port`,
+		"sqs+http://host:1,b:1":       "one address",
+		"sqs+http://secret@host:1":    "a user and a password",
+		"sqs+http://host:1/queue":     "no path",
+		"sqs+https://key:secret@h:1":  "sqs+https:// is not known here",
+		"sqs+http://key:secret/x@h:1": "as %2F",
 	} {
-		u, err := brokerurl.Parse(raw, both...)
+		u, err := brokerurl.Parse(raw, all...)
 		if err == nil {
 			t.Errorf("%s is taken as %+v", raw, u)
 			continue

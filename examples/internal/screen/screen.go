@@ -150,4 +150,9 @@ func short(d time.Duration) string {
 }
 
 // tail is what is particular in the name of a topic or queue.
-func (s *Screen) tail(name string) string { return strings.TrimPrefix(name, s.prefix) }
+func (s *Screen) tail(name string) string {
+	if name == s.prefix { // SQS: what waits is in the queue itself
+		return name
+	}
+	return strings.TrimPrefix(name, s.prefix)
+}

@@ -6,7 +6,7 @@
 // unit is the root module, which needs no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process; integration is every package of integration/. Both run beside the brokers that withbrokers
 // starts. It is run from the repository's root. It fails when a test fails, when a suite has no tests
-// at all, and when a test is skipped without saying why.
+// at all, and when a test is skipped that is not among the explained.
 package main
 
 import (
@@ -73,9 +73,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// shared are the brokers that every integration test finds running: what brokers.RequireKafka, RequireRabbitMQ and
-// RequireRabbitMQ4 give. A broker for a new suite is added here.
-var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4"}
+// shared are the brokers that every integration test finds running: what brokers.RequireKafka, RequireRabbitMQ,
+// RequireRabbitMQ4, RequireSQS and RequireMoto give. A broker for a new suite is added here.
+var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto"}
 
 // onKafka are the tests of adapters/kafka that run on the Kafka that REDELIVER_TEST_KAFKA names, too.
 const onKafka = "^TestOnKafka"

@@ -30,6 +30,7 @@ type pkg struct {
 	failed  int
 	skipped []string // why, one line each
 	silent  []string // names of tests skipped without a reason
+	strange []string // skipped for a reason, but not among the explained
 }
 
 // suite collects the events of one go test. Like go test without -v it shows the output of a test only when the test
@@ -41,12 +42,14 @@ type suite struct {
 	took time.Duration
 	err  error // how the command ended
 
+	explained []skip
+
 	packages []*pkg
 	output   map[string][]string // of tests that have not ended yet, by package and test
 }
 
 func newSuite(name string, out io.Writer) *suite {
-	return &suite{name: name, out: out, output: map[string][]string{}}
+	return &suite{name: name, out: out, explained: explained, output: map[string][]string{}}
 }
 
 // reportMark marks a logged line that is shown also when its test passes.
@@ -125,10 +128,12 @@ func (s *suite) testEnded(e event) {
 		p.failed++
 		fmt.Fprint(s.out, strings.Join(output, ""))
 	case "skip":
-		why := reason(output)
-		if why == "" {
+		switch why := reason(output); {
+		case why == "":
 			p.silent = append(p.silent, e.Test)
-		} else {
+		case !explains(s.explained, e.Package, e.Test):
+			p.strange = append(p.strange, e.Test+": "+why)
+		default:
 			p.skipped = append(p.skipped, e.Test+": "+why)
 		}
 	}
@@ -174,7 +179,7 @@ func (s *suite) packageEnded(e event) {
 			delete(s.output, key)
 		}
 	}
-	if len(p.silent) > 0 {
+	if len(p.silent)+len(p.strange) > 0 {
 		p.verdict = "FAIL"
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -22,7 +23,8 @@ func TestVerdict(t *testing.T) {
 		{"passes", `func TestA(t *testing.T) { t.Log("quiet") }`, true, "ok", "quiet"},
 		{"fails", `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("wrong") }) }`, false, "wrong", ""},
 		{"reports", `func TestA(t *testing.T) { t.Log("report: seed 7") }`, true, "seed 7", ""},
-		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, true, "no such feature", ""},
+		{"skips as expected", `func TestA(t *testing.T) {}; func TestKnown(t *testing.T) { t.Skip("no such feature") }`, true, "no such feature", ""},
+		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, false, "not among the explained", ""},
 		{"skips in silence", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.SkipNow() }`, false, "TestB was skipped without a reason", ""},
 		{"skips without words", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip() }`, false, "TestB was skipped without a reason", ""},
 		{"has no tests", ``, false, "not one test ran", ""},
@@ -34,6 +36,7 @@ func TestVerdict(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
 			s := newSuite("sample", &out)
+			s.explained = []skip{{regexp.MustCompile("^sample TestKnown$"), "for this test"}}
 			s.err = goTest(t, c.tests, s)
 			table := table{suites: []*suite{s}}
 			table.print(&out)

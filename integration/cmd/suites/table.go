@@ -37,7 +37,7 @@ func (t *table) print(out io.Writer) {
 	for _, s := range t.suites {
 		passed, failed, skipped := 0, 0, 0
 		for _, p := range s.packages {
-			passed, failed, skipped = passed+p.passed, failed+p.failed, skipped+len(p.skipped)+len(p.silent)
+			passed, failed, skipped = passed+p.passed, failed+p.failed, skipped+len(p.skipped)+len(p.silent)+len(p.strange)
 		}
 		// The suite's own row holds everything, also the compiler and the brokers' start.
 		fmt.Fprintf(w, "%s\t%.1f\t%d\t%d\t%d\t%s\n", s.name, s.took.Seconds(), passed, failed, skipped, verdict(s.ok()))
@@ -46,7 +46,7 @@ func (t *table) print(out io.Writer) {
 				continue // no tests in it
 			}
 			fmt.Fprintf(w, "  %s\t%.1f\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.passed, p.failed,
-				len(p.skipped)+len(p.silent), p.verdict)
+				len(p.skipped)+len(p.silent)+len(p.strange), p.verdict)
 		}
 	}
 	fmt.Fprintf(w, "total\t%.1f\t\t\t\t%s\n", t.took.Seconds(), verdict(t.ok()))
@@ -65,6 +65,9 @@ func (t *table) printReasons(out io.Writer) {
 		for _, p := range s.packages {
 			for _, name := range p.silent {
 				fmt.Fprintf(out, "%s: %s was skipped without a reason; that counts as a failure\n", short(p.name), name)
+			}
+			for _, why := range p.strange {
+				fmt.Fprintf(out, "%s: skipped %s; that is not among the explained (integration/cmd/suites/skips.go) and counts as a failure\n", short(p.name), why)
 			}
 			for _, why := range p.skipped {
 				fmt.Fprintf(out, "%s: skipped %s\n", short(p.name), why)

@@ -12,6 +12,8 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 	t.Setenv(brokers.EnvKafka, strings.Join(brokers.RequireKafka(t), ","))
 	t.Setenv(brokers.EnvRabbitMQ, brokers.RequireRabbitMQ(t).URL())
 	t.Setenv(brokers.EnvRabbitMQ4, brokers.RequireRabbitMQ4(t).URL())
+	t.Setenv(brokers.EnvSQS, brokers.RequireSQS(t))
+	t.Setenv(brokers.EnvMoto, brokers.RequireMoto(t))
 	for _, c := range []struct {
 		name string
 		args []string
@@ -22,13 +24,15 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 		{"is killed", []string{"--kafka", "--", "sh", "-c", "kill -9 $$"}, 137},
 		{"is not there", []string{"--kafka", "--", "no-such-command-anywhere"}, 127},
 		{"sees the address", []string{"--kafka", "--", "sh", "-c", `test -n "$` + brokers.EnvKafka + `"`}, 0},
-		{"sees all addresses", []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--", "sh", "-c",
-			`test -n "$` + brokers.EnvKafka + `" -a -n "$` + brokers.EnvRabbitMQ + `" -a -n "$` + brokers.EnvRabbitMQ4 + `"`}, 0},
+		{"sees all addresses", []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto", "--", "sh", "-c",
+			`test -n "$` + brokers.EnvKafka + `" -a -n "$` + brokers.EnvRabbitMQ + `" -a -n "$` + brokers.EnvRabbitMQ4 +
+				`" -a -n "$` + brokers.EnvSQS + `" -a -n "$` + brokers.EnvMoto + `"`}, 0},
 		{"asks for help", []string{"--help"}, 0},
 		{"names no broker", []string{"--", "true"}, 2},
 		{"names no command", []string{"--kafka"}, 2},
 		{"sets nonsense", []string{"--kafka", "--kafka-set", "nonsense", "--", "true"}, 2},
 		{"cannot set what is given", []string{"--rabbitmq", "--rabbitmq-set", "a=b", "--", "true"}, 1},
+		{"cannot set what is given", []string{"--sqs", "--sqs-set", "a=b", "--", "true"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer

@@ -18,6 +18,10 @@ type request struct {
 	rabbits       []brokers.RabbitMQVersion
 	rabbitOptions brokers.RabbitMQOptions
 
+	sqs        bool
+	sqsOptions brokers.SQSOptions
+	moto       bool
+
 	command []string
 }
 
@@ -25,6 +29,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	r := request{
 		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{}},
 		rabbitOptions: brokers.RabbitMQOptions{Config: map[string]string{}},
+		sqsOptions:    brokers.SQSOptions{Config: map[string]string{}},
 	}
 	flags := flag.NewFlagSet("withbrokers", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -34,8 +39,12 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	rabbit3 := flags.Bool("rabbitmq", false, "start a RabbitMQ "+string(brokers.RabbitMQ3)+" and put its URL into "+brokers.EnvRabbitMQ)
 	rabbit4 := flags.Bool("rabbitmq4", false, "start a RabbitMQ "+string(brokers.RabbitMQ4)+" and put its URL into "+brokers.EnvRabbitMQ4)
 	flags.Func("rabbitmq-set", "a line of rabbitmq.conf for each RabbitMQ, `name=value`; may be repeated", into(r.rabbitOptions.Config))
+	flags.BoolVar(&r.sqs, "sqs", false, "start an ElasticMQ and put its endpoint into "+brokers.EnvSQS)
+	flags.StringVar(&r.sqsOptions.Heap, "sqs-heap", "", "the -Xmx of ElasticMQ's JVM (default 256m)")
+	flags.Func("sqs-set", "a setting of elasticmq.conf, `path=value`; may be repeated", into(r.sqsOptions.Config))
+	flags.BoolVar(&r.moto, "moto", false, "start a moto server for SQS and put its endpoint into "+brokers.EnvMoto)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [SETTINGS] -- COMMAND ARGS...")
+		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--sqs] [--moto] [SETTINGS] -- COMMAND ARGS...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -49,8 +58,8 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	}
 	r.command = flags.Args()
 	switch {
-	case !r.kafka && len(r.rabbits) == 0:
-		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq or --rabbitmq4")
+	case !r.kafka && len(r.rabbits) == 0 && !r.sqs && !r.moto:
+		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --sqs or --moto")
 	case len(r.command) == 0:
 		return r, errors.New("no command is given; put it behind --")
 	}

@@ -40,6 +40,24 @@ func (r request) starts(ctx context.Context) []func() (running, error) {
 			return running{b.Broker, b.Environ()}, nil
 		})
 	}
+	if r.sqs {
+		starts = append(starts, func() (running, error) {
+			s, err := brokers.SQS(ctx, r.sqsOptions)
+			if err != nil {
+				return running{}, err
+			}
+			return running{s.Broker, []string{brokers.EnvSQS + "=" + s.URL()}}, nil
+		})
+	}
+	if r.moto {
+		starts = append(starts, func() (running, error) {
+			s, err := brokers.Moto(ctx, brokers.MotoOptions{})
+			if err != nil {
+				return running{}, err
+			}
+			return running{s.Broker, []string{brokers.EnvMoto + "=" + s.URL()}}, nil
+		})
+	}
 	return starts
 }
 

@@ -1,0 +1,71 @@
+package brokerurl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+)
+
+// What a server that stands for SQS is told where the URL says nothing: it takes
+// anything.
+const (
+	anyRegion = "us-east-1"
+	anyKey    = "redeliver"
+)
+
+var region = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+// readSQS reads what stands behind sqs:// and sqs+http://, where hosts has been
+// read for the latter.
+func (u *URL) readSQS(s scheme, path string, values url.Values) error {
+	if path != "" && path != "/" {
+		return errors.New("there is nothing behind the region or the host: no path; the queue is named elsewhere")
+	}
+	for name := range values {
+		return fmt.Errorf("there is no parameter %q: what else AWS needs is in its own configuration, AWS_PROFILE for instance", name)
+	}
+	if s.name == "sqs+http" && len(u.Hosts) > 1 {
+		return errors.New("an SQS server has one address")
+	}
+	return nil
+}
+
+// readRegion reads "eu-central-1" of sqs://eu-central-1.
+func (u *URL) readRegion(authority string) error {
+	if !region.MatchString(authority) {
+		return errors.New("sqs:// has a region behind it, and no more: sqs://eu-central-1; the keys come from AWS's own configuration")
+	}
+	u.Region = authority
+	return nil
+}
+
+// Endpoint is the address of an SQS that is not AWS's, empty for AWS's own.
+func (u URL) Endpoint() string {
+	if len(u.Hosts) == 0 {
+		return ""
+	}
+	return "http://" + u.Hosts[0]
+}
+
+// AWS is the configuration of an SQS client: AWS's own chain (environment,
+// profile, role) with the URL's region, or for sqs+http:// the keys of the URL.
+func (u URL) AWS(ctx context.Context) (*aws.Config, error) {
+	if u.Endpoint() != "" {
+		return &aws.Config{
+			Region:      anyRegion,
+			Credentials: credentials.NewStaticCredentialsProvider(cmp.Or(u.User, anyKey), cmp.Or(u.Password, anyKey), ""),
+		}, nil
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(u.Region))
+	if err != nil {
+		return nil, fmt.Errorf("reading AWS's configuration: %w", err)
+	}
+	return &cfg, nil
+}

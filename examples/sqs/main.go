@@ -1,0 +1,86 @@
+// Command sqs is a shop on Amazon SQS: it sends orders to a queue and consumes
+// them. This file is the shop, to be copied; the other files are the show around
+// it: orders, a bank that has a bad day, and the screen.
+//
+//	go run ./examples/sqs                                      # an ElasticMQ on localhost
+//	go run ./examples/sqs --broker sqs://eu-central-1          # AWS, with the keys of your environment or profile
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/examples/internal/demo"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+const queue = "demo-orders"
+
+func main() { show() }
+
+// shop is the service.
+type shop struct {
+	client *sqs.Client
+	router *message.Router
+}
+
+// open connects and says who handles what. The queue is the service's own, with
+// the attributes that it has; where there is none, redeliver creates one, and its
+// own queues beside it.
+func open(ctx context.Context, cfg *aws.Config, endpoint string, sink redeliver.Sink, log watermill.LoggerAdapter) (*shop, error) {
+	client, err := sqs.Open(ctx, sqs.Config{
+		AWS:      cfg,      // what config.LoadDefaultConfig says, when it is nil
+		Endpoint: endpoint, // of a server that stands for SQS; empty for AWS
+		Policy:   redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)},
+		Sink:     sink, // optional: who is told what happens; the default is log/slog
+	})
+	if err != nil {
+		return nil, err
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, log)
+	if err != nil {
+		return nil, errors.Join(err, client.Close(ctx))
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("charge", queue, client.Subscriber(), charge) // the topic is the queue: its name, URL or ARN
+	return &shop{client, router}, nil
+}
+
+// place sends an order. Its metadata are message attributes; any other program may
+// send to the queue as well, with any client of SQS.
+func (s *shop) place(kind, id string, body []byte) error {
+	msg := message.NewMessage(id, body)
+	msg.Metadata.Set("kind", kind)
+	return s.client.Publisher().Publish(queue, msg)
+}
+
+// charge handles an order. What it returns says what becomes of the message.
+func charge(msg *message.Message) error {
+	var o demo.Order
+	if err := json.Unmarshal(msg.Payload, &o); err != nil {
+		return redeliver.Permanent(err) // no retry can help: to the DLQ, now
+	}
+	err := demo.Charge(msg.Context(), o)
+	var busy *demo.BusyError
+	switch {
+	case errors.Is(err, demo.ErrNoSuchCard):
+		return redeliver.Permanent(err)
+	case errors.As(err, &busy):
+		return redeliver.RetryAfter(err, busy.RetryAfter) // the bank said when
+	default:
+		return err // nil deletes the message; for all other errors the policy decides
+	}
+}
+
+// close ends the shop in order: what is not done stays in the queue.
+func (s *shop) close(ctx context.Context) error {
+	return errors.Join(s.router.Close(), s.client.Close(ctx))
+}

@@ -1,0 +1,76 @@
+package brokers
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MotoOptions says how a moto server is started.
+type MotoOptions struct {
+	// Own asks for a server that nobody else uses, even when the environment gives one. Default false.
+	Own bool
+	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
+	StartTimeout time.Duration
+	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
+	Logf func(format string, args ...any)
+}
+
+func (o MotoOptions) withDefaults() MotoOptions {
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = 90 * time.Second
+	}
+	if o.Logf == nil {
+		o.Logf = log.Printf
+	}
+	return o
+}
+
+// Moto starts a moto server, or takes the one that the environment gives, and returns when it answers. It holds all in
+// memory: Kill and Start empty it. There is no docker way, because its virtual environment is needed in any case, by the
+// tests that speak to SQS with boto3; see [Python].
+func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
+	o = o.withDefaults()
+	if url := os.Getenv(EnvMoto); url != "" && !o.Own {
+		return givenSQS(ctx, url, EnvMoto, EnvMotoRestart, "MotoOptions.Own", o.StartTimeout, o.Logf)
+	}
+	began := time.Now()
+	// A free port may be taken by another process before the server binds it. Rare; another port then.
+	const tries = 3
+	for try := 1; ; try++ {
+		s, err := moto(ctx, o)
+		if err == nil {
+			o.Logf("%s, up in %.1fs", s, time.Since(began).Seconds())
+			return s, nil
+		}
+		if try == tries || !strings.Contains(err.Error(), "Address already in use") {
+			return nil, fmt.Errorf("starting a moto server for the tests: %w", err)
+		}
+		o.Logf("moto's port was taken by somebody else in the meantime, trying another")
+	}
+}
+
+func moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
+	python, err := Python(ctx, o.Logf)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	work, err := newWorkDir("moto")
+	if err != nil {
+		return nil, err
+	}
+	c := &child{work: work, command: func() *exec.Cmd {
+		//nolint:noctx // It outlives this call; open ties it to a context.
+		return exec.Command(python, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", strconv.Itoa(ports[0]))
+	}}
+	return newSQS(ctx, "moto "+motoVersion()+" (native)", c, ports[0], o.StartTimeout, o.Logf)
+}

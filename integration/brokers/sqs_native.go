@@ -1,0 +1,58 @@
+package brokers
+
+import (
+	"context"
+	_ "embed" // for the pom below
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed elasticmq/pom.xml
+var elasticMQPOM []byte
+
+func nativeSQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
+	// A free port may be taken by another process before the server binds it. Rare; another port then.
+	const tries = 3
+	for try := 1; ; try++ {
+		s, err := nativeSQSOnce(ctx, o)
+		if err == nil || try == tries || !strings.Contains(err.Error(), "Address already in use") {
+			return s, err
+		}
+		o.Logf("elasticmq's port was taken by somebody else in the meantime, trying another")
+	}
+}
+
+func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return nil, errors.New("java is not installed, and elasticmq runs on it: " +
+			"install Java 17 (apt-get install openjdk-17-jre-headless), or name a running elasticmq in " + EnvSQS)
+	}
+	lib, err := jars(ctx, "elasticmq-"+elasticMQVersion, elasticMQPOM, o.Logf)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	work, err := newWorkDir("elasticmq")
+	if err != nil {
+		return nil, err
+	}
+	c := &child{work: work, command: func() *exec.Cmd {
+		return exec.Command(java, "-Xmx"+o.Heap, //nolint:noctx // It outlives this call; open ties it to a context.
+			"-Djava.awt.headless=true", "-Dconfig.file="+work.path("elasticmq.conf"),
+			"-cp", filepath.Join(lib, "*"), "org.elasticmq.server.Main")
+	}}
+	conf := sqsConf(sqsSettings(o, "127.0.0.1", ports[0], ports[0], work.path("messages")))
+	if err := os.WriteFile(work.path("elasticmq.conf"), []byte(conf), 0o600); err != nil {
+		_, removed := c.remove(false)
+		return nil, errors.Join(fmt.Errorf("writing elasticmq.conf: %w", err), removed)
+	}
+	return newSQS(ctx, "ElasticMQ "+elasticMQVersion+" (native)", c, ports[0], o.StartTimeout, o.Logf)
+}

@@ -1,0 +1,244 @@
+package brokers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// What the loss suite relies on: a server of one's own can be killed at any time and comes back on the same endpoint
+// with every message that it had confirmed, also the ones of the last moment.
+func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
+	s := brokers.OwnSQS(t, brokers.SQSOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	url := s.URL()
+	queue := createQueue(ctx, t, url, "kept")
+
+	sent := 0
+	for _, end := range []struct {
+		how   string
+		again func() error
+	}{
+		{"kill and start", func() error {
+			if err := s.Kill(); err != nil {
+				return err
+			}
+			if _, err := ask(ctx, url, "ListQueues", nil); err == nil {
+				t.Error("the server still answers after SIGKILL")
+			}
+			return s.Start(ctx)
+		}},
+		{"restart", func() error { return s.Restart(ctx) }},
+	} {
+		for range 50 {
+			mustAsk(ctx, t, url, "SendMessage", map[string]any{"QueueUrl": queue, "MessageBody": fmt.Sprint(sent)})
+			sent++
+		}
+		began := time.Now()
+		if err := end.again(); err != nil {
+			t.Fatalf("%s: %v", end.how, err)
+		}
+		t.Logf("report: %s: answers again after %s", end.how, time.Since(began).Round(100*time.Millisecond))
+		if got := s.URL(); got != url {
+			t.Errorf("%s: the server moved from %s to %s", end.how, url, got)
+		}
+		if got, want := countVisible(ctx, t, url, queue), fmt.Sprint(sent); got != want {
+			t.Errorf("%s: the queue holds %s messages, want %s", end.how, got, want)
+		}
+	}
+}
+
+// Both SQS servers live as long as the run that asked for them, and no longer.
+func TestSQSIsKilledWithItsContext(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // to see what is left there
+	for name, start := range map[string]func(context.Context) (*brokers.SQSServer, error){
+		"elasticmq": func(ctx context.Context) (*brokers.SQSServer, error) {
+			return brokers.SQS(ctx, brokers.SQSOptions{Own: true, Logf: t.Logf})
+		},
+		"moto": func(ctx context.Context) (*brokers.SQSServer, error) {
+			return brokers.Moto(ctx, brokers.MotoOptions{Own: true, Logf: t.Logf})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s, err := start(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			for deadline := time.Now().Add(10 * time.Second); ; {
+				if _, err := ask(t.Context(), s.URL(), "ListQueues", nil); err != nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("the server still answers 10 s after its context ended")
+				}
+			}
+			if err := s.Start(t.Context()); err == nil {
+				t.Error("a server whose context has ended was started again")
+			}
+			if err := s.Stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "redeliver-*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// A server that cannot start must say why: its own last words.
+func TestSQSThatCannotStartShowsItsLog(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // its log is kept there
+	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Own: true, Logf: t.Logf,
+		Config: map[string]string{"rest-sqs.sqs-limits": `"no-such-limits"`}})
+	if err == nil {
+		_ = s.Stop()
+		t.Fatal("an elasticmq with limits that do not exist started")
+	}
+	if !strings.Contains(err.Error(), "no-such-limits") {
+		t.Errorf("the error does not show what the server said: %v", err)
+	}
+}
+
+// A given server that cannot be used is a failure that names the variable, not a silent change to another one, and does
+// not show a password.
+func TestGivenSQSThatCannotBeUsedFails(t *testing.T) {
+	for _, url := range []string{"http://127.0.0.1:1", "http://user:secret@127.0.0.1:9324", "127.0.0.1:9324"} {
+		t.Setenv(brokers.EnvSQS, url)
+		t.Setenv(brokers.EnvMoto, url)
+		_, err := brokers.SQS(t.Context(), brokers.SQSOptions{StartTimeout: 300 * time.Millisecond, Logf: t.Logf})
+		if err == nil || !strings.Contains(err.Error(), brokers.EnvSQS) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s=%s: error = %v, want one that names the variable and no password", brokers.EnvSQS, url, err)
+		}
+		_, err = brokers.Moto(t.Context(), brokers.MotoOptions{StartTimeout: 300 * time.Millisecond, Logf: t.Logf})
+		if err == nil || !strings.Contains(err.Error(), brokers.EnvMoto) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s=%s: error = %v, want one that names the variable and no password", brokers.EnvMoto, url, err)
+		}
+	}
+}
+
+func TestGivenSQSIsLeftAlone(t *testing.T) {
+	url := brokers.RequireSQS(t)
+	if _, err := brokers.SQS(t.Context(), brokers.SQSOptions{Config: map[string]string{"a": "b"}}); err == nil {
+		t.Error("settings for a given server were taken without a word")
+	}
+	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Logf: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err == nil {
+		t.Error("a given server was killed")
+	}
+	t.Setenv(brokers.EnvSQSRestart, "")
+	if err := s.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), brokers.EnvSQSRestart) {
+		t.Errorf("restart = %v, want an error that names %s", err, brokers.EnvSQSRestart)
+	}
+	if err := s.Stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	mustAsk(t.Context(), t, url, "ListQueues", nil)
+}
+
+// What the tests may rely on each of the two servers for; the rest of their differences is in the tests that meet them.
+func TestSQSServersRefuseWhatTheyAreTakenFor(t *testing.T) {
+	ctx := t.Context()
+	for _, c := range []struct {
+		name, url, action string
+		in                func(queue string) map[string]any
+	}{
+		{"elasticmq refuses an eleventh attribute", brokers.RequireSQS(t), "SendMessage", func(queue string) map[string]any {
+			attributes := map[string]any{}
+			for i := range 11 {
+				attributes[fmt.Sprint("a", i)] = map[string]any{"DataType": "String", "StringValue": "x"}
+			}
+			return map[string]any{"QueueUrl": queue, "MessageBody": "b", "MessageAttributes": attributes}
+		}},
+		{"elasticmq refuses U+FFFE", brokers.RequireSQS(t), "SendMessage", func(queue string) map[string]any {
+			return map[string]any{"QueueUrl": queue, "MessageBody": "\ufffe"}
+		}},
+		{"moto refuses a body above MaximumMessageSize", brokers.RequireMoto(t), "SendMessage", func(queue string) map[string]any {
+			return map[string]any{"QueueUrl": queue, "MessageBody": strings.Repeat("x", 1<<20+1)}
+		}},
+		{"moto refuses a visibility above 12 h", brokers.RequireMoto(t), "ChangeMessageVisibility", func(queue string) map[string]any {
+			mustAsk(ctx, t, brokers.RequireMoto(t), "SendMessage", map[string]any{"QueueUrl": queue, "MessageBody": "b"})
+			out := mustAsk(ctx, t, brokers.RequireMoto(t), "ReceiveMessage", map[string]any{"QueueUrl": queue})
+			receipt := out["Messages"].([]any)[0].(map[string]any)["ReceiptHandle"]
+			return map[string]any{"QueueUrl": queue, "ReceiptHandle": receipt, "VisibilityTimeout": 43201}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			queue := createQueue(ctx, t, c.url, fmt.Sprintf("refuses-%d", time.Now().UnixNano()))
+			if out, err := ask(ctx, c.url, c.action, c.in(queue)); err == nil {
+				t.Errorf("%s was accepted: %v", c.action, out)
+			}
+		})
+	}
+}
+
+func createQueue(ctx context.Context, t *testing.T, endpoint, name string) string {
+	t.Helper()
+	return mustAsk(ctx, t, endpoint, "CreateQueue", map[string]any{"QueueName": name})["QueueUrl"].(string)
+}
+
+func countVisible(ctx context.Context, t *testing.T, endpoint, queue string) string {
+	t.Helper()
+	out := mustAsk(ctx, t, endpoint, "GetQueueAttributes", map[string]any{"QueueUrl": queue, "AttributeNames": []string{"All"}})
+	return out["Attributes"].(map[string]any)["ApproximateNumberOfMessages"].(string)
+}
+
+func mustAsk(ctx context.Context, t *testing.T, endpoint, action string, in map[string]any) map[string]any {
+	t.Helper()
+	out, err := ask(ctx, endpoint, action, in)
+	if err != nil {
+		t.Fatalf("%s: %v", action, err)
+	}
+	return out
+}
+
+// ask makes one call of SQS's JSON protocol, without a client of AWS.
+func ask(ctx context.Context, endpoint, action string, in map[string]any) (map[string]any, error) {
+	if in == nil {
+		in = map[string]any{}
+	}
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint+"/", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	req.Header.Set("X-Amz-Target", "AmazonSQS."+action)
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=x")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", resp.Status, answer)
+	}
+	out := map[string]any{}
+	if len(answer) > 0 {
+		err = json.Unmarshal(answer, &out)
+	}
+	return out, err
+}

@@ -1,0 +1,68 @@
+package loss
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// TestLossSQS kills consumers while 20,000 messages are on their way and SQS has bad days: a part of all requests
+// fails in one of its ways, at times all of them do, and connections are cut. It counts what is left.
+func TestLossSQS(t *testing.T) {
+	size := full()
+	size.closings = size.restarts
+	p := drawPlan(t, size)
+	p.suspects = true
+	sys := newSQS(t, brokers.RequireSQS(t), "loss", p.seed)
+	sys.badDays()
+	wantNoLoss(t, "loss: SQS", sys, p, func(p plan, out outcome) int { return undeleted(p, out, sys.doubts()) })
+	t.Logf("report: loss: SQS: %d answers left doubt of what was done; requests: %v", sys.doubts(), sys.proxy.Counts())
+}
+
+// undeleted is how many runs may be made again:
+//
+//   - of each run of a killed consumer that was not over 1.5 s before its end (a deletion leaves within 20 ms, and a bad
+//     day may have it leave three times), that one, and the rest of its ladder, because it may have been written on
+//     already, and that copy runs, too; also of each that it began since an outage, when there is one within that;
+//   - of each answer that leaves doubt, ten entries with their whole ladders;
+//   - one message in fifty, for those that came back to others because what was to keep them hidden failed.
+func undeleted(p plan, out outcome, doubts int) int {
+	const patience = 1500 * time.Millisecond
+	items := make(map[string]*item, len(p.items))
+	for _, it := range p.items {
+		items[it.id] = it
+	}
+	last := make(map[int]time.Time)
+	for _, l := range out.journal {
+		if l.at.After(last[l.process]) {
+			last[l.process] = l.at
+		}
+	}
+	n := doubts*10*(maxRetries+1) + len(p.items)/50
+	for _, l := range out.journal {
+		it := items[l.id]
+		if it == nil || l.kind != entered && l.kind != succeeded && l.kind != failed || !slices.Contains(out.victims, l.process) {
+			continue
+		}
+		from := last[l.process].Add(-patience)
+		for _, o := range out.outages {
+			if o.to.After(from) && o.from.Before(from) {
+				from = o.from.Add(-patience)
+			}
+		}
+		// A run counts by its last line: the beginning of one that was cut off, or its end.
+		if l.at.After(from) {
+			n += it.attempts() - l.attempt + 1
+		}
+	}
+	return n
+}
+
+// TestLossSuiteHasTeethOnSQS is TestLossSuiteHasTeeth there.
+func TestLossSuiteHasTeethOnSQS(t *testing.T) {
+	p := teethPlan(t)
+	p.suspects = true
+	wantTeeth(t, "teeth: SQS", newSQS(t, brokers.RequireSQS(t), "teeth", p.seed), p)
+}

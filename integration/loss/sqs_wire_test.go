@@ -1,0 +1,149 @@
+package loss
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// sqsTransport shows the spy an SQS client's traffic: what is sent before it leaves, what is received and confirmed
+// before the client reads it, and which runs a deletion settles before it leaves.
+type sqsTransport struct {
+	spy  *spy
+	next http.RoundTripper
+
+	mu      sync.Mutex
+	unsent  map[string]run // by receipt: what is not deleted
+	inOrder []string       // receipts, the oldest first: few of them are ever missed
+}
+
+func newSQSTransport(s *spy) *sqsTransport {
+	return &sqsTransport{spy: s, next: &http.Transport{MaxIdleConnsPerHost: 100}, unsent: make(map[string]run)}
+}
+
+// mostReceipts bounds what is remembered of messages that are never deleted here.
+const mostReceipts = 20_000
+
+// sqsMessage is a message as requests and answers have it.
+type sqsMessage struct {
+	MessageID         string                  `json:"MessageId"`
+	ReceiptHandle     string                  `json:"ReceiptHandle"`
+	MessageAttributes map[string]sqsAttribute `json:"MessageAttributes"`
+}
+
+type sqsAttribute struct {
+	StringValue string `json:"StringValue"`
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, action, _ := strings.Cut(req.Header.Get("X-Amz-Target"), ".")
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	_ = req.Body.Close()
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	sends := strings.HasPrefix(action, "SendMessage")
+	if sends || strings.HasPrefix(action, "DeleteMessage") {
+		t.leaving(body, sends)
+	}
+	resp, err := t.next.RoundTrip(req)
+	if err != nil || !sends && action != "ReceiveMessage" || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	answer, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(answer))
+	if sends {
+		t.spy.answer()
+		return resp, nil
+	}
+	var in struct {
+		Messages []sqsMessage `json:"Messages"`
+	}
+	if json.Unmarshal(answer, &in) == nil {
+		for _, m := range in.Messages {
+			t.came(m)
+		}
+	}
+	return resp, nil
+}
+
+// leaving tells the spy of a request that sends or deletes.
+func (t *sqsTransport) leaving(body []byte, sends bool) {
+	var in struct {
+		sqsMessage
+		QueueURL string       `json:"QueueUrl"`
+		Entries  []sqsMessage `json:"Entries"`
+	}
+	if json.Unmarshal(body, &in) != nil {
+		return
+	}
+	entries := in.Entries
+	if entries == nil {
+		entries = []sqsMessage{in.sqsMessage}
+	}
+	if sends {
+		for _, e := range entries {
+			if r, _, _ := sqsRun(e); r.id != "" {
+				t.spy.send(r, in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:])
+			}
+		}
+		return
+	}
+	var runs []run
+	t.mu.Lock()
+	for _, e := range entries {
+		if r, ok := t.unsent[e.ReceiptHandle]; ok {
+			runs = append(runs, r)
+			delete(t.unsent, e.ReceiptHandle)
+		}
+	}
+	t.mu.Unlock()
+	t.spy.acking(runs)
+}
+
+// came tells the spy of a message that was received.
+func (t *sqsTransport) came(m sqsMessage) {
+	r, redeliverID, due := sqsRun(m)
+	if r.id == "" {
+		return
+	}
+	r.attempt++ // the one to come
+	t.mu.Lock()
+	t.unsent[m.ReceiptHandle] = r
+	t.inOrder = append(t.inOrder, m.ReceiptHandle)
+	if len(t.inOrder) > mostReceipts {
+		delete(t.unsent, t.inOrder[0])
+		t.inOrder = t.inOrder[1:]
+	}
+	t.mu.Unlock()
+	// Its id is one of these.
+	for _, id := range []string{r.id, m.MessageID, redeliverID} {
+		t.spy.name(id, r.id)
+	}
+	if !due.IsZero() {
+		t.spy.hold(r, due)
+	}
+}
+
+// sqsRun reads the attributes: the attempts that were made, redeliver's id and the due time.
+func sqsRun(m sqsMessage) (r run, redeliverID string, due time.Time) {
+	r.id = m.MessageAttributes[headerID].StringValue
+	st, err := parseSQSState(m.MessageAttributes["redeliver"].StringValue)
+	if err != nil {
+		return r, "", due // it has none
+	}
+	r.attempt, _ = strconv.Atoi(st.fields["attempt"]) // 0 when it is missing
+	due, _ = time.Parse(time.RFC3339Nano, st.fields["due"])
+	return r, st.fields["id"], due
+}

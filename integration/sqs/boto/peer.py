@@ -1,0 +1,93 @@
+"""An independent SQS client for tests: it sends and receives what it is told to.
+
+One JSON object per line on stdin, one answer per line on stdout. An attribute of a message is
+{"t": its type, "v": its value}, the value of a binary one as hex digits.
+"""
+
+import json
+import sys
+import time
+
+import boto3
+import botocore
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+
+def to_sdk(attributes):
+    sdk = {}
+    for name, a in (attributes or {}).items():
+        if a["t"].split(".")[0] == "Binary":
+            sdk[name] = {"DataType": a["t"], "BinaryValue": bytes.fromhex(a["v"])}
+        else:
+            sdk[name] = {"DataType": a["t"], "StringValue": a["v"]}
+    return sdk
+
+
+def to_json(sdk):
+    attributes = {}
+    for name, a in (sdk or {}).items():
+        value = a["BinaryValue"].hex() if "BinaryValue" in a else a["StringValue"]
+        attributes[name] = {"t": a["DataType"], "v": value}
+    return attributes
+
+
+class Peer:
+    def __init__(self, url):
+        # Any credentials do, and what is refused is an answer: nothing is tried again.
+        self.sqs = boto3.client("sqs", endpoint_url=url, region_name="eu-central-1", aws_access_key_id="x",
+                                aws_secret_access_key="x", config=Config(retries={"max_attempts": 0}))
+
+    def create(self, c):
+        return {"url": self.sqs.create_queue(QueueName=c["queue"], Attributes=c.get("attributes") or {})["QueueUrl"]}
+
+    def url(self, queue):
+        return self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+
+    def arguments(self, m):
+        sdk = {"MessageBody": m["body"], "MessageAttributes": to_sdk(m.get("attributes"))}
+        for ours, theirs in (("group", "MessageGroupId"), ("dedup", "MessageDeduplicationId"), ("delay", "DelaySeconds")):
+            if m.get(ours):
+                sdk[theirs] = m[ours]
+        if m.get("trace"):
+            sdk["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": m["trace"]}}
+        return sdk
+
+    def send(self, c):
+        return {"id": self.sqs.send_message(QueueUrl=self.url(c["queue"]), **self.arguments(c["message"]))["MessageId"]}
+
+    def take(self, c):
+        """Takes n messages off a queue, or what came until none did for a while."""
+        url, found, last = self.url(c["queue"]), [], time.monotonic()
+        while len(found) < c["n"] and time.monotonic() - last < c["wait"]:
+            got = self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=min(10, c["n"] - len(found)), WaitTimeSeconds=1,
+                                           VisibilityTimeout=60, AttributeNames=["All"], MessageAttributeNames=["All"])
+            for m in got.get("Messages", []):
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=m["ReceiptHandle"])
+                system, last = m["Attributes"], time.monotonic()
+                found.append({
+                    "id": m["MessageId"], "body": m["Body"], "attributes": to_json(m.get("MessageAttributes")),
+                    "group": system.get("MessageGroupId", ""), "dedup": system.get("MessageDeduplicationId", ""),
+                    "trace": system.get("AWSTraceHeader", ""), "received": int(system["ApproximateReceiveCount"]),
+                })
+        return {"messages": found}
+
+    def attributes(self, c):
+        sdk = self.sqs.get_queue_attributes(QueueUrl=self.url(c["queue"]), AttributeNames=["All"])
+        return {"attributes": sdk["Attributes"]}
+
+
+def main():
+    peer = Peer(sys.argv[1])
+    print(json.dumps({"boto3": boto3.__version__, "botocore": botocore.__version__}), flush=True)
+    for line in sys.stdin:
+        c = json.loads(line)
+        try:
+            answer = getattr(peer, c["op"])(c)
+        except (BotoCoreError, ClientError) as e:
+            answer = {"error": repr(e)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+package boto_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// An attribute of our name that is not of this queue is the user's: it is kept
+// through all attempts and in the DLQ, reported, and not believed.
+func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
+	on(t, standard, func(t *testing.T, b *bench) {
+		// A real one, of another queue: a service has copied it onward.
+		other := &bench{T: t, server: b.server, proxy: b.proxy, queue: unique("other"), peer: b.peer}
+		other.peer.create(t, other.queue, nil)
+		stop := other.start(other.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
+		other.peer.put(t, other.queue, wire{Body: "x"})
+		actual := other.letters(1)["x"].Attributes[stateAttribute]
+		stop()
+		if actual.Value == "" {
+			t.Fatal("a dead letter has no state")
+		}
+
+		b.start(b.config(policy))
+		lies := map[string]attribute{
+			"of another queue": actual, "garbage": str("%zz{\"\x7f"), "blank": str(" "), "a number": number("99"), "binary": binary(every()...),
+			"json": str(`{"attempt":"99","origin":"x"}`), "long": str(strings.Repeat("redeliver-attempt=9&", 500)), "custom": str(actual.Value).as("custom"),
+		}
+		var msgs []wire
+		for name, lie := range lies {
+			msgs = append(msgs, wire{Body: name, Attributes: attributes{stateAttribute: lie, "mine": str("x")}})
+		}
+		full := ten()
+		delete(full, "zz-last")
+		full[stateAttribute] = actual
+		msgs = b.peer.put(t, b.queue, append(msgs, wire{Body: "beside nine", Attributes: full})...)
+		dead := b.letters(len(msgs))
+		for _, m := range msgs {
+			all := b.sights()[m.Body]
+			if len(all) != 3 {
+				t.Errorf("%s ran %d times, want 3", m.Body, len(all))
+			}
+			for _, s := range all {
+				same(t, m.Body, s.wire, m)
+			}
+			letter := dead[m.Body]
+			if ours := state(t, &letter); ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderOrigin] != b.queue {
+				t.Errorf("%s is in the DLQ with %v", m.Body, ours)
+			}
+			same(t, m.Body+", in the DLQ", letter, m)
+		}
+		if found := b.ignored(); len(found) == 0 {
+			t.Error("nothing was reported")
+		}
+	}, elasticMQ(t), moto(t))
+}
+
+// AWS's own redrive, from its console, puts a dead letter back into the queue as it
+// is, our attribute included. It runs again, with all that it had, as every dead
+// letter that is sent back does; see the conformance kit.
+func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
+	for _, kind := range []string{standard, fifo} {
+		t.Run("queue"+kind, func(t *testing.T) {
+			on(t, kind, func(t *testing.T, b *bench) {
+				b.start(b.config(policy))
+				m := wire{Body: "again", Attributes: ten()}
+				if kind == fifo {
+					m.Group, m.Dedup = "g", unique("dedup")
+				}
+				m = b.peer.put(t, b.queue, m)[0]
+				letter := b.letters(1)["again"]
+				letter.Dedup = map[string]string{fifo: unique("dedup")}[kind]
+				before := len(b.sights()["again"])
+				b.peer.put(t, b.queue, letter)
+				letter = b.letters(1)["again"]
+				all := b.sights()["again"][before:]
+				if len(all) != 1 {
+					t.Errorf("it ran %d times after the redrive, want once more", len(all))
+				}
+				for _, s := range all {
+					same(t, "after the redrive", s.wire, m)
+					if s.id != m.ID {
+						t.Errorf("after the redrive it is %s, want %s", s.id, m.ID)
+					}
+				}
+				if ours := state(t, &letter); ours[redeliver.HeaderReason] != "exhausted" {
+					t.Errorf("it is in the DLQ with %v", ours)
+				}
+				same(t, "in the DLQ again", letter, m)
+			}, elasticMQ(t))
+		})
+	}
+}
+
+// The queue is named by its name, its URL or its ARN; the origin is its name.
+func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
+	for what, topic := range map[string]func(b *bench) string{
+		"name": func(b *bench) string { return b.queue },
+		"URL":  func(b *bench) string { return b.server.url + "/000000000000/" + b.queue },
+		"ARN":  func(b *bench) string { return b.peer.settings(b.T, b.queue)["QueueArn"] },
+	} {
+		t.Run(what, func(t *testing.T) {
+			on(t, standard, func(t *testing.T, b *bench) {
+				b.topic = topic(b)
+				b.handler = func(msg *message.Message) error {
+					st, _ := redeliver.FromContext(msg.Context())
+					return redeliver.Permanent(errors.New(st.Origin))
+				}
+				b.start(b.config(policy))
+				if err := b.client.Publisher().Publish(b.topic, message.NewMessage("m", []byte("x"))); err != nil {
+					t.Fatalf("publishing to %s: %v", b.topic, err)
+				}
+				letter := b.letters(1)["x"]
+				if ours := state(t, &letter); ours[redeliver.HeaderError] != b.queue || ours[redeliver.HeaderOrigin] != b.queue {
+					t.Errorf("%s: in the DLQ with %v", b.topic, ours)
+				}
+			}, elasticMQ(t))
+		})
+	}
+}
+
+// What redeliver creates says what a user of SQS looks for: how long a dead letter
+// stays, and that SQS's own limit comes after ours.
+func TestWhatIsCreated(t *testing.T) {
+	for _, kind := range []string{standard, fifo} {
+		t.Run("queue"+kind, func(t *testing.T) {
+			// ElasticMQ reports no retention.
+			on(t, kind, func(t *testing.T, b *bench) {
+				b.queue = unique("created") + kind
+				client := b.open(b.config(policy))
+				if err := client.Subscriber().SubscribeInitialize(b.queue); err != nil {
+					t.Fatal(err)
+				}
+				dlq := b.peer.settings(t, b.beside("-dlq"))
+				if dlq["MessageRetentionPeriod"] != fmt.Sprint(14*24*60*60) {
+					t.Errorf("a dead letter stays for %q s", dlq["MessageRetentionPeriod"])
+				}
+				own := b.peer.settings(t, b.queue)
+				if redrive := own["RedrivePolicy"]; !strings.Contains(redrive, dlq["QueueArn"]) || !strings.Contains(redrive, "1000") {
+					t.Errorf("the redrive policy is %q", redrive)
+				}
+				for _, settings := range []map[string]string{own, dlq, b.peer.settings(t, b.beside("-suspects"))} {
+					if (settings["FifoQueue"] == "true") != (kind == fifo) {
+						t.Errorf("it is a FIFO queue: %v", settings)
+					}
+				}
+			}, moto(t))
+		})
+	}
+}
+
+// A queue whose own redrive would cut our retries short, or that loses a message
+// while it waits, is refused at start with what is wrong. moto keeps a redrive to a
+// DLQ of the other kind from being set, as SQS does; ElasticMQ does not, and so can
+// show what happens to one that was there before.
+func TestQueuesThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind     string
+		settings map[string]string
+		dlq      string // the suffix of a DLQ of the user's that the queue has
+		redrive  int
+		say      string
+		servers  []server
+	}{
+		"few receives on FIFO": {fifo, nil, "-mine.fifo", 2, "maxReceiveCount", []server{elasticMQ(t), moto(t)}},
+		"a standard DLQ":       {fifo, nil, "-mine", 1000, ".fifo", []server{elasticMQ(t)}},
+		// ElasticMQ keeps no retention.
+		"a minute's retention": {standard, map[string]string{"MessageRetentionPeriod": "60"}, "", 0, "MessageRetentionPeriod", []server{moto(t)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, c.kind, func(t *testing.T, b *bench) {
+				stem := unique("refused")
+				settings := map[string]string{}
+				maps.Copy(settings, c.settings)
+				if c.dlq != "" {
+					b.peer.create(t, stem+c.dlq, nil)
+					settings["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, b.peer.settings(t, stem+c.dlq)["QueueArn"], c.redrive)
+				}
+				b.queue = stem + c.kind
+				b.peer.create(t, b.queue, settings)
+				cfg := b.config(redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(600_000_000_000)})
+				client := b.open(cfg)
+				_, err := client.Plan(t.Context(), b.queue)
+				_, subscribed := client.Subscriber().Subscribe(t.Context(), b.queue)
+				for what, err := range map[string]error{"Plan": err, "Subscribe": subscribed} {
+					if err == nil || !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), b.queue) {
+						t.Errorf("%s: %v; want a refusal with %q", what, err, c.say)
+					}
+				}
+			}, c.servers...)
+		})
+	}
+}

@@ -1,0 +1,325 @@
+package boto_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/sqs/proxy"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+func TestMain(m *testing.M) {
+	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// server is one of the two that stand for SQS.
+type server struct {
+	name  string
+	url   string
+	limit int // the size of a message that a queue of its own takes
+}
+
+func elasticMQ(t *testing.T) server {
+	t.Helper()
+	return server{"ElasticMQ", brokers.RequireSQS(t), 256 << 10}
+}
+
+func moto(t *testing.T) server {
+	t.Helper()
+	return server{"moto", brokers.RequireMoto(t), 1 << 20}
+}
+
+// on runs a test on servers, with a queue of its own. The adapter's requests go
+// through a proxy that refuses what AWS documents as refused, because neither
+// server looks at all of it.
+func on(t *testing.T, kind string, test func(t *testing.T, b *bench), servers ...server) {
+	t.Helper()
+	t.Parallel()
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p, err := proxy.Start(s.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(p.Close)
+			p.SetLimit(s.limit)
+			b := &bench{T: t, server: s, proxy: p, queue: unique("fidelity") + kind, peer: newPeer(t, s.url)}
+			b.peer.create(t, b.queue, map[string]string{"VisibilityTimeout": "20"})
+			test(t, b)
+			if wrong := p.Violations(); len(wrong) > 0 {
+				t.Errorf("SQS would not have taken: %s", strings.Join(wrong, "\n\t"))
+			}
+		})
+	}
+}
+
+const (
+	standard = ""
+	fifo     = ".fifo"
+)
+
+func unique(name string) string { return name + "-" + watermill.NewShortUUID() }
+
+// bench is one test's server, queue and clients.
+type bench struct {
+	*testing.T
+	server server
+	proxy  *proxy.Proxy
+	queue  string
+	topic  string // what a worker is told; the queue's name where it is empty
+	peer   *peer
+
+	mu      sync.Mutex
+	events  []redeliver.Event
+	runs    []sight
+	handler message.NoPublishHandlerFunc // called before the attempt fails
+	client  *sqs.Client
+}
+
+// beside is the name of a queue beside the test's.
+func (b *bench) beside(suffix string) string {
+	stem, isFIFO := strings.CutSuffix(b.queue, fifo)
+	if isFIFO {
+		return stem + suffix + fifo
+	}
+	return stem + suffix
+}
+
+// trace is a trace header of AWS's, and none on moto, which forgets it where it came in a batch.
+func (b *bench) trace() string {
+	if b.server.name == "moto" {
+		return ""
+	}
+	return "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+}
+
+// policy waits with a hold, and then with a copy that SQS delays, and a hold.
+var policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 1400*time.Millisecond)}
+
+// config is what a worker of this test has.
+func (b *bench) config(p redeliver.Policy) sqs.Config {
+	return sqs.Config{
+		AWS:      &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
+		Endpoint: b.proxy.URL(), Policy: p, Sink: redeliver.SinkFunc(b.event), DrainTimeout: 10 * time.Millisecond,
+		WaitTime: time.Second, // a receive that is under way at the end is waited for
+		Pollers:  2,
+	}
+}
+
+func (b *bench) event(e redeliver.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+var errDeclined = errors.New("declined")
+
+// sight is what a handler saw at one attempt.
+type sight struct {
+	wire
+	sdk      types.Message
+	id, uuid string
+	payload  string
+	attempt  int
+	metadata message.Metadata
+}
+
+// start runs a worker whose handler notes what it sees and fails. It returns the
+// end of it.
+func (b *bench) start(cfg sqs.Config) (stop func()) {
+	b.Helper()
+	client, err := sqs.Open(context.Background(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.client = client
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("fail", cmp.Or(b.topic, b.queue), client.Subscriber(), func(msg *message.Message) error {
+		b.note(msg)
+		if b.handler != nil {
+			return b.handler(msg)
+		}
+		return errDeclined
+	})
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := router.Run(context.Background()); err != nil {
+			b.Errorf("the router: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		_ = router.Close() // a handler that is cut off says nothing about the message
+		if err := client.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+		done.Wait()
+	})
+	b.Cleanup(stop)
+	select {
+	case <-router.Running():
+	case <-time.After(patience):
+		b.Fatal("the router does not run")
+	}
+	return stop
+}
+
+// note keeps what the handler sees.
+func (b *bench) note(msg *message.Message) {
+	m := sqs.MessageFromContext(msg.Context())
+	st, ok := redeliver.FromContext(msg.Context())
+	if m == nil || !ok {
+		b.Error("the handler has neither SQS's message nor a state")
+		return
+	}
+	s := sight{
+		wire: wire{Body: aws.ToString(m.Body), ID: aws.ToString(m.MessageId), Attributes: attributes{}}, sdk: *m,
+		id: st.ID, uuid: msg.UUID, payload: string(msg.Payload), attempt: st.Attempt(), metadata: maps.Clone(msg.Metadata),
+	}
+	for name, v := range m.MessageAttributes {
+		s.Attributes[name] = attribute{aws.ToString(v.DataType), aws.ToString(v.StringValue)}
+		if v.BinaryValue != nil {
+			s.Attributes[name] = attribute{aws.ToString(v.DataType), hex.EncodeToString(v.BinaryValue)}
+		}
+	}
+	s.Group = m.Attributes["MessageGroupId"]
+	s.Dedup = m.Attributes["MessageDeduplicationId"]
+	s.Trace = m.Attributes["AWSTraceHeader"]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.runs = append(b.runs, s)
+}
+
+// sights are what the handler saw so far of each message, by body.
+func (b *bench) sights() map[string][]sight {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := make(map[string][]sight)
+	for _, s := range b.runs {
+		found[s.Body] = append(found[s.Body], s)
+	}
+	return found
+}
+
+// ignored are the attributes that were reported as not believed.
+func (b *bench) ignored() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := make(map[string]int)
+	for _, e := range b.events {
+		if e, ok := e.(redeliver.HeadersIgnored); ok {
+			for _, f := range e.Findings {
+				found[f.Header]++
+			}
+		}
+	}
+	return found
+}
+
+// calm fails the test where a write failed or the subscription was lost.
+func (b *bench) calm() {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		switch e := e.(type) {
+		case redeliver.SubscriptionChanged:
+			if e.Change != "consuming" {
+				b.Errorf("the subscription is %s: %s %v", e.Change, e.Detail, e.Err)
+			}
+		case redeliver.PublishFailed:
+			b.Errorf("writing %s to %s failed: %v", e.State.ID, e.Where, e.Err)
+		}
+	}
+}
+
+// letters takes n dead letters, by body.
+func (b *bench) letters(n int) map[string]wire {
+	b.Helper()
+	found := make(map[string]wire)
+	for _, m := range b.peer.take(b.T, b.beside("-dlq"), n) {
+		found[m.Body] = m
+	}
+	if len(found) != n {
+		b.Errorf("%d dead letters are of %d messages", n, len(found))
+	}
+	return found
+}
+
+// same compares all that is the user's.
+func same(t *testing.T, what string, got, want wire) {
+	t.Helper()
+	if got.Body != want.Body {
+		t.Errorf("%s has a body of %d bytes, %.40q, want %d bytes, %.40q", what, len(got.Body), got.Body, len(want.Body), want.Body)
+	}
+	if got.Group != want.Group || got.Trace != want.Trace {
+		t.Errorf("%s is of group %q with trace %q, want %q and %q", what, got.Group, got.Trace, want.Group, want.Trace)
+	}
+	names := maps.Clone(got.Attributes)
+	maps.Copy(names, want.Attributes)
+	for name := range names {
+		g, w := "nothing", "nothing"
+		if v, ok := got.Attributes[name]; ok {
+			g = show(v)
+		}
+		if v, ok := want.Attributes[name]; ok {
+			w = show(v)
+		}
+		if g != w {
+			t.Errorf("%s has %.60s %.200s, want %.200s", what, name, g, w)
+		}
+	}
+}
+
+func show(a attribute) string {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// within waits for what must come.
+func within[T any](t *testing.T, in <-chan T) T {
+	t.Helper()
+	select {
+	case v, ok := <-in:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+	}
+	panic("unreachable")
+}

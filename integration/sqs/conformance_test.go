@@ -1,0 +1,31 @@
+package sqs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// The contract of every adapter, on standard queues.
+func TestConformance(t *testing.T) {
+	begin := time.Now()
+	adaptertest.Run(t, newHarness(t, brokers.RequireSQS(t), false))
+	t.Logf("report: the conformance kit on SQS, standard queues: %.1f s", time.Since(begin).Seconds())
+}
+
+// The same on FIFO queues, as far as they go.
+func TestConformanceFIFO(t *testing.T) {
+	begin := time.Now()
+	adaptertest.Run(t, newHarness(t, brokers.RequireSQS(t), true))
+	t.Logf("report: the conformance kit on SQS, FIFO queues: %.1f s", time.Since(begin).Seconds())
+}
+
+func TestGuaranteeTable(t *testing.T) {
+	adaptertest.CheckTable(t, "../../README.md", "SQS", features)
+	adaptertest.CheckTable(t, "../../README.md", "SQS FIFO", fifoFeatures)
+}
+
+// fifoFeatures are what FIFO queues can do.
+var fifoFeatures = adaptertest.Features{KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true}

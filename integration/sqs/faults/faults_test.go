@@ -1,0 +1,254 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/sqs/proxy"
+)
+
+// Each answer that SQS gives on a bad day, to each of its actions: everything is
+// handled or in the DLQ in the end, and nothing is left in the queue. What may run
+// again because of it is written down here, and nothing else does.
+func TestEveryFaultIsSurvived(t *testing.T) {
+	for _, action := range []string{"ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility"} {
+		for _, fault := range []proxy.Fault{
+			proxy.ServerError, proxy.Throttled, proxy.ExpiredCredentials, proxy.Refused, proxy.Cut, proxy.Unread, proxy.Silent, proxy.Partial, proxy.Liar,
+		} {
+			if action == "ReceiveMessage" && (fault == proxy.Partial || fault == proxy.Liar) {
+				continue // it has no batch
+			}
+			t.Run(action+"/"+fault.String(), func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t, "")
+				good, once, always := numbered("good", 12), numbered("once", 12), numbered("always", 12)
+				l.send(slices.Concat(good, once, always)...)
+				rule := l.proxy.Add(proxy.Rule{
+					Fault: fault, Times: 3,
+					Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, action) },
+				})
+				l.work(l.config(), nil)
+				l.committed(append(good, once...))
+				dead := l.dead(len(always))
+				if got := slices.Compact(slices.Clone(dead)); !slices.Equal(got, sorted(always)) {
+					t.Errorf("in the DLQ are %q, want %q", got, always)
+				}
+				l.drained()
+				if action != "ChangeMessageVisibility" { // those who have no need to extend anything ask for nothing
+					ctx, cancel := context.WithTimeout(t.Context(), longest)
+					defer cancel()
+					if err := rule.Await(ctx, 3); err != nil {
+						t.Error(err)
+					}
+				}
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				// An answer that was not read leaves doubt whether a copy is there: it is written again, and both run.
+				doubt := action == "SendMessage" && (fault == proxy.Unread || fault == proxy.Silent || fault == proxy.Liar)
+				for _, body := range slices.Concat(good, once, always) {
+					want := map[string]int{"good": 1, "once": 2, "always": 3}[strings.Fields(body)[0]]
+					if n := len(l.runs[body]); n < want || n > want && !doubt {
+						t.Errorf("%q ran %d times (%v), want %d", body, n, l.runs[body], want)
+					}
+				}
+				if !doubt && len(dead) != len(always) {
+					t.Errorf("%d dead letters, want %d", len(dead), len(always))
+				}
+			})
+		}
+	}
+}
+
+func sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.Sort(s)
+	return s
+}
+
+// When nothing takes a message, only the write is tried again: the handler does not
+// run once more, nothing is given back for it, and its visibility is extended for
+// as long as that takes, here for three times what it is.
+func TestAnOutageOfTheNextHopKeepsTheMessageInHand(t *testing.T) {
+	for name, c := range map[string]struct{ end, body, say string }{
+		"retry":     {"", "once 1", ""},
+		"DLQ":       {"", "permanent 1", ""},
+		"DLQ, FIFO": {".fifo", "permanent 1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, c.end)
+			cfg := l.config()
+			cfg.VisibilityTimeout = 2 * time.Second
+			l.send(c.body)
+			outage := l.proxy.Add(proxy.Rule{Fault: proxy.ServerError, Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "SendMessage") }})
+			handler := func(msg *message.Message) error {
+				st, _ := redeliver.FromContext(msg.Context())
+				switch {
+				case strings.HasPrefix(c.body, "permanent"):
+					return redeliver.Permanent(errRule)
+				case st.Attempt() == 1:
+					return errRule
+				}
+				return nil
+			}
+			l.work(cfg, handler)
+			other := l.config() // a second process, which must not get it
+			other.VisibilityTimeout = cfg.VisibilityTimeout
+			l.work(other, handler)
+			l.until("failed writes", func() bool { return count[redeliver.PublishFailed](l.events) > 0 })
+			held := time.Now()
+			tick := time.NewTicker(50 * time.Millisecond)
+			defer tick.Stop()
+			for time.Since(held) < 3*cfg.VisibilityTimeout {
+				<-tick.C
+				l.mu.Lock()
+				if n := len(l.runs[c.body]); n != 1 {
+					t.Errorf("it ran %d times while nothing could be written", n)
+				}
+				l.mu.Unlock()
+				if t.Failed() {
+					break
+				}
+			}
+			outage.Remove()
+			if strings.HasPrefix(c.body, "once") {
+				l.committed([]string{c.body})
+			} else if dead := l.dead(1); !slices.Equal(dead, []string{c.body}) {
+				t.Errorf("in the DLQ are %q", dead)
+			}
+			l.drained()
+		})
+	}
+}
+
+// A heartbeat that does not get through loses the message to others: the handler's
+// context ends, and what it answers is not written.
+func TestALostReceiptEndsTheHandler(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "")
+	cfg := l.config()
+	cfg.VisibilityTimeout = 2 * time.Second
+	l.send("slow 1")
+	l.proxy.Add(proxy.Rule{Fault: proxy.ServerError, Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "ChangeMessageVisibility") }})
+	ended := make(chan error, 10)
+	l.work(cfg, func(msg *message.Message) error {
+		l.mu.Lock()
+		first := len(l.runs["slow 1"]) == 1
+		l.mu.Unlock()
+		if !first {
+			return nil
+		}
+		select {
+		case <-msg.Context().Done():
+			ended <- context.Cause(msg.Context())
+		case <-time.After(longest):
+			ended <- errors.New("the context did not end")
+		}
+		return errRule
+	})
+	if cause := <-ended; cause == nil || strings.Contains(cause.Error(), "did not end") {
+		t.Errorf("the handler's context: %v", cause)
+	}
+	l.committed([]string{"slow 1"})
+	l.drained()
+	if n, _ := l.depth(); n != 0 {
+		t.Errorf("%d messages are left", n)
+	}
+}
+
+// A handler that takes three times the visibility timeout runs once.
+func TestASlowHandlerKeepsItsMessage(t *testing.T) {
+	for _, end := range []string{"", ".fifo"} {
+		t.Run("queue"+end, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, end)
+			cfg := l.config()
+			cfg.VisibilityTimeout = 2 * time.Second
+			l.send("slow 1")
+			slow := func(*message.Message) error {
+				<-time.After(3 * cfg.VisibilityTimeout)
+				return nil
+			}
+			l.work(cfg, slow)
+			l.work(cfg, slow)
+			l.committed([]string{"slow 1"})
+			l.drained()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if n := len(l.runs["slow 1"]); n != 1 {
+				t.Errorf("it ran %d times", n)
+			}
+		})
+	}
+}
+
+// Credentials expire while nothing else is wrong. It goes on when there are new
+// ones, nothing is lost, and no event tells a key.
+func TestExpiredCredentialsAreSurvived(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "")
+	bodies := append(numbered("good", 5), numbered("once", 5)...)
+	l.work(l.config(), nil)
+	expired := l.proxy.Add(proxy.Rule{Fault: proxy.ExpiredCredentials})
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	l.send(bodies...)
+	if err := expired.Await(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	expired.Remove()
+	l.committed(bodies)
+	l.drained()
+}
+
+// At start there is nobody to wait for: a queue that cannot be had is an error, in
+// bounded time, that names the queue and no key.
+func TestWhatFailsAtStartIsSaid(t *testing.T) {
+	for _, fault := range []proxy.Fault{proxy.ExpiredCredentials, proxy.Refused} {
+		t.Run(fault.String(), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, "")
+			l.proxy.Add(proxy.Rule{Fault: fault})
+			client, err := sqs.Open(t.Context(), l.config())
+			if err == nil {
+				defer client.Close(context.Background())
+				_, err = client.Subscriber().Subscribe(t.Context(), l.queue)
+			}
+			if err == nil || strings.Contains(err.Error(), secretKey) || strings.Contains(err.Error(), sessionToken) || !strings.Contains(err.Error(), l.queue) {
+				t.Errorf("the error is: %v", err)
+			}
+		})
+	}
+}
+
+// Every write of a dead letter is refused, as by a policy that lacks a right: the
+// message stays where it is, and is buried when the right is there.
+func TestADLQThatRefuses(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "")
+	refused := l.proxy.Add(proxy.Rule{Fault: proxy.Refused, Queue: l.queue + "-dlq", Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, "SendMessage") }})
+	bodies := numbered("always", 3)
+	l.send(bodies...)
+	l.work(l.config(), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	if err := refused.Await(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	if n, detail := l.depth(); n != len(bodies) {
+		t.Errorf("the queue holds%s, want %d", detail, len(bodies))
+	}
+	refused.Remove()
+	if dead := l.dead(len(bodies)); !slices.Equal(dead, bodies) {
+		t.Errorf("in the DLQ are %q", dead)
+	}
+	l.drained()
+}

@@ -1,0 +1,322 @@
+// Package faults_test proves adapters/sqs on the bad days of SQS, which a proxy
+// plays between it and ElasticMQ.
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/sqs/proxy"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+func TestMain(m *testing.M) {
+	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// What must never stand in an event or an error.
+const (
+	secretKey    = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYSECRETKEY"
+	sessionToken = "FwoGZXIvYXdzEBYaSESSIONTOKEN"
+)
+
+// anyAWS is a client's configuration for servers that take any credentials.
+func anyAWS() *aws.Config {
+	return &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", secretKey, sessionToken)}
+}
+
+// longest bounds the wait for something that must happen.
+const longest = 60 * time.Second
+
+// lab is a queue on ElasticMQ, of which the adapter sees a proxy that can fail.
+type lab struct {
+	*testing.T
+	proxy *proxy.Proxy
+	queue string
+	plain *awssqs.Client // knows nothing of the proxy
+	url   string
+
+	mu     sync.Mutex
+	events []redeliver.Event
+	runs   map[string][]int // attempts by body
+	done   map[string]int   // commits by body
+	grown  chan struct{}    // closed and made anew with every run, commit and event
+}
+
+func newLab(t *testing.T, end string) *lab {
+	t.Helper()
+	endpoint := brokers.RequireSQS(t)
+	p, err := proxy.Start(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	l := &lab{
+		T: t, proxy: p, queue: "lab-" + strings.ToLower(watermill.NewShortUUID()) + end,
+		plain: awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) }),
+		runs:  make(map[string][]int), done: make(map[string]int), grown: make(chan struct{}),
+	}
+	in := &awssqs.CreateQueueInput{QueueName: aws.String(l.queue)}
+	if end != "" {
+		in.Attributes = map[string]string{"FifoQueue": "true"}
+	}
+	out, err := l.plain.CreateQueue(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.url = *out.QueueUrl
+	t.Cleanup(func() {
+		if wrong := p.Violations(); len(wrong) > 0 {
+			t.Errorf("SQS would not have taken: %s", strings.Join(wrong, "\n\t"))
+		}
+		l.wantNoSecrets()
+	})
+	return l
+}
+
+// send puts messages into the queue, around the proxy. Their rule is their body:
+// "once 7" fails at the first attempt, "always 7" at all, any other at none.
+func (l *lab) send(bodies ...string) {
+	l.Helper()
+	for _, body := range bodies {
+		in := &awssqs.SendMessageInput{QueueUrl: aws.String(l.url), MessageBody: aws.String(body)}
+		if strings.HasSuffix(l.queue, ".fifo") {
+			in.MessageGroupId, in.MessageDeduplicationId = aws.String("group"), aws.String(watermill.NewUUID())
+		}
+		if _, err := l.plain.SendMessage(l.Context(), in); err != nil {
+			l.Fatal(err)
+		}
+	}
+}
+
+func numbered(rule string, n int) []string {
+	bodies := make([]string, n)
+	for i := range bodies {
+		bodies[i] = rule + " " + strconv.Itoa(i)
+	}
+	return bodies
+}
+
+var errRule = errors.New("the body says so")
+
+func (l *lab) config() sqs.Config {
+	return sqs.Config{
+		AWS: anyAWS(), Endpoint: l.proxy.URL(), Sink: redeliver.SinkFunc(l.event),
+		Policy:            redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
+		VisibilityTimeout: 4 * time.Second, WaitTime: time.Second, SendTimeout: 3 * time.Second, DrainTimeout: 100 * time.Millisecond,
+	}
+}
+
+func (l *lab) event(e redeliver.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+	l.grow()
+}
+
+// grow tells who waits that something is new. The lock is held.
+func (l *lab) grow() {
+	close(l.grown)
+	l.grown = make(chan struct{})
+}
+
+// work runs a worker. handler may be nil: then the body's rule decides.
+func (l *lab) work(cfg sqs.Config, handler message.NoPublishHandlerFunc) (stop func()) {
+	l.Helper()
+	client, err := sqs.Open(context.Background(), cfg)
+	if err != nil {
+		l.Fatal(err)
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		l.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("lab", l.queue, client.Subscriber(), func(msg *message.Message) error {
+		st, _ := redeliver.FromContext(msg.Context())
+		body := string(msg.Payload)
+		l.mu.Lock()
+		l.runs[body] = append(l.runs[body], st.Attempt())
+		l.grow()
+		l.mu.Unlock()
+		if handler != nil {
+			if err := handler(msg); err != nil {
+				return err
+			}
+		} else if strings.HasPrefix(body, "always") || strings.HasPrefix(body, "once") && st.Attempt() == 1 {
+			return errRule
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.done[body]++
+		l.grow()
+		return nil
+	})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := router.Run(context.Background()); err != nil {
+			l.Errorf("the router: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		_ = router.Close() // a handler that is cut off says nothing about the message
+		if err := client.Close(context.Background()); err != nil {
+			l.Error(err)
+		}
+		ended.Wait()
+	})
+	l.Cleanup(stop)
+	select {
+	case <-router.Running():
+	case <-time.After(longest):
+		l.Fatal("the router does not run")
+	}
+	return stop
+}
+
+// until waits for something to become true, which is asked under the lock.
+func (l *lab) until(what string, ok func() bool) {
+	l.Helper()
+	deadline := time.After(longest)
+	for {
+		l.mu.Lock()
+		now, grown := ok(), l.grown
+		l.mu.Unlock()
+		if now {
+			return
+		}
+		select {
+		case <-grown:
+		case <-deadline:
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.Fatalf("%s did not come to pass; %d kinds of message ran, %d committed, %d events; the last: %+v",
+				what, len(l.runs), len(l.done), len(l.events), l.events[max(0, len(l.events)-5):])
+		}
+	}
+}
+
+// committed waits until all of these have succeeded.
+func (l *lab) committed(bodies []string) {
+	l.Helper()
+	l.until("the commits", func() bool {
+		return !slices.ContainsFunc(bodies, func(b string) bool { return l.done[b] == 0 })
+	})
+}
+
+// count is how many events are of a kind.
+func count[E redeliver.Event](events []redeliver.Event) int {
+	n := 0
+	for _, e := range events {
+		if _, ok := e.(E); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// drained waits until nothing of the queue is visible, in flight or delayed.
+func (l *lab) drained() {
+	l.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(longest)
+	for {
+		n, detail := l.depth()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			l.Fatalf("the queue holds %s", detail)
+		}
+	}
+}
+
+func (l *lab) depth() (n int, detail string) {
+	l.Helper()
+	out, err := l.plain.GetQueueAttributes(l.Context(), &awssqs.GetQueueAttributesInput{
+		QueueUrl: aws.String(l.url), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, name := range []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"} {
+		k, err := strconv.Atoi(out.Attributes[name])
+		if err != nil {
+			l.Fatal(err)
+		}
+		n += k
+		detail += fmt.Sprint(" ", k, " ", name)
+	}
+	return n, detail
+}
+
+// dead takes n dead letters and returns their bodies, sorted.
+func (l *lab) dead(n int) []string {
+	l.Helper()
+	dlq := l.beside("-dlq")
+	var bodies []string
+	for deadline := time.Now().Add(longest); len(bodies) < n && time.Now().Before(deadline); {
+		out, err := l.plain.ReceiveMessage(l.Context(), &awssqs.ReceiveMessageInput{QueueUrl: aws.String(dlq), MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
+		if err != nil {
+			l.Fatal(err)
+		}
+		for _, m := range out.Messages {
+			bodies = append(bodies, *m.Body)
+			if _, err := l.plain.DeleteMessage(l.Context(), &awssqs.DeleteMessageInput{QueueUrl: aws.String(dlq), ReceiptHandle: m.ReceiptHandle}); err != nil {
+				l.Fatal(err)
+			}
+		}
+	}
+	slices.Sort(bodies)
+	return bodies
+}
+
+// beside is the URL of a queue beside the lab's.
+func (l *lab) beside(suffix string) string {
+	stem, isFIFO := strings.CutSuffix(l.url, ".fifo")
+	if isFIFO {
+		return stem + suffix + ".fifo"
+	}
+	return stem + suffix
+}
+
+// wantNoSecrets looks for the keys in all that was told.
+func (l *lab) wantNoSecrets() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		for _, secret := range []string{secretKey, sessionToken} {
+			if text := fmt.Sprintf("%+v", e); strings.Contains(text, secret) {
+				l.Errorf("an event tells a secret: %s", text)
+			}
+		}
+	}
+}

@@ -1,0 +1,408 @@
+package sqs_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/sqs"
+)
+
+// features are what standard queues can do.
+var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true}
+
+// hidden is the visibility timeout in the kit: so long a message of a killed process takes to come back.
+const hidden = 2 * time.Second
+
+// harness is adapters/sqs on one server, as the conformance kit uses it. Its own client is the bare SDK.
+type harness struct {
+	endpoint string
+	fifo     bool
+	api      *awssqs.Client
+	seq      atomic.Int64
+	refused  sync.Map // names of queues that take nothing: a Place
+}
+
+func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
+	t.Helper()
+	h := &harness{endpoint: endpoint, fifo: fifo}
+	h.api = awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	a := adaptertest.Harness{
+		Name: "SQS", Features: features, MaxHeaders: 9,
+		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
+	}
+	if fifo {
+		a.Name, a.Features = "SQS FIFO", fifoFeatures
+	}
+	return a
+}
+
+func (h *harness) beside(queue, suffix string) string {
+	if h.fifo {
+		return strings.TrimSuffix(queue, ".fifo") + suffix + ".fifo"
+	}
+	return queue + suffix
+}
+
+func (h *harness) origin(t testing.TB, _ int) (string, []string) {
+	t.Helper()
+	name, attributes := "kit-"+strings.ToLower(rand.Text()[:12]), map[string]string{}
+	if h.fifo {
+		name += ".fifo"
+		attributes["FifoQueue"] = "true"
+	}
+	if _, err := h.api.CreateQueue(context.Background(), &awssqs.CreateQueueInput{QueueName: &name, Attributes: attributes}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, q := range []string{name, h.beside(name, "-dlq"), h.beside(name, "-suspects")} {
+			if out, err := h.api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &q}); err == nil {
+				_, _ = h.api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
+			}
+		}
+	})
+	return name, []string{name}
+}
+
+func (h *harness) url(t testing.TB, queue string) string {
+	t.Helper()
+	out, err := h.api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &queue})
+	if err != nil {
+		t.Fatalf("queue %s: %v", queue, err)
+	}
+	return *out.QueueUrl
+}
+
+// wire is the way of one service to the server, which can be cut, and refuses what the harness says.
+type wire struct {
+	h    *harness
+	cut  chan struct{}
+	once sync.Once
+}
+
+var errCut = errors.New("the connection is cut")
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	select {
+	case <-w.cut:
+		return nil, errCut
+	default:
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-w.cut:
+			cancel(errCut)
+		case <-stop:
+		}
+	}()
+	if w.h.refuses(req) {
+		return &http.Response{
+			StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req,
+			Body: io.NopCloser(strings.NewReader(`{"__type":"com.amazonaws.sqs#ServiceUnavailable","message":"not now"}`)),
+		}, nil
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	select {
+	case <-w.cut: // what had come when it was cut, nobody has read
+		return nil, errCut
+	default:
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, err
+}
+
+// refuses tells whether a request writes to a place that takes nothing.
+func (h *harness) refuses(req *http.Request) bool {
+	action := req.Header.Get("X-Amz-Target")
+	sends := strings.HasSuffix(action, ".SendMessageBatch")
+	hides := strings.HasSuffix(action, ".ChangeMessageVisibilityBatch")
+	if !sends && !hides {
+		return false
+	}
+	body, _ := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	var in struct {
+		URL string `json:"QueueUrl"`
+	}
+	_ = json.Unmarshal(body, &in)
+	what, ok := h.refused.Load(in.URL[strings.LastIndexByte(in.URL, '/')+1:])
+	return ok && (sends || what == adaptertest.Waits && h.fifo)
+}
+
+func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	w := &wire{h: h, cut: make(chan struct{})}
+	own := anyAWS()
+	own.HTTPClient = &http.Client{Transport: w}
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats by itself
+	c, err := sqs.Open(context.Background(), sqs.Config{
+		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay,
+		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, Marshaler: marshaler{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return service{c, w}, nil
+}
+
+type service struct {
+	*sqs.Client
+	wire *wire
+}
+
+func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
+func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
+
+// Kill cuts the connections: the server shows what was not deleted when its time is over.
+func (s service) Kill() { s.wire.once.Do(func() { close(s.wire.cut) }) }
+
+// marshaler refuses what the kit says no decoder takes.
+type marshaler struct{ sqs.DefaultMarshaler }
+
+func (m marshaler) Unmarshal(in *types.Message) (*message.Message, error) {
+	msg, err := m.DefaultMarshaler.Unmarshal(in)
+	if err == nil && string(msg.Payload) == adaptertest.Undecodable {
+		return nil, errors.New("no such schema")
+	}
+	return msg, err
+}
+
+func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
+	t.Helper()
+	h.write(t, origin, msgs)
+}
+
+func (h *harness) putBack(t testing.TB, _, group string, msgs ...adaptertest.Message) {
+	t.Helper()
+	h.write(t, group, msgs)
+}
+
+// encoded is what SQS does not take as it is, as adapters/sqs documents it.
+type encoded struct {
+	Body     string            `json:"body,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+func (h *harness) write(t testing.TB, queue string, msgs []adaptertest.Message) {
+	t.Helper()
+	url := h.url(t, queue)
+	for batch := range slices.Chunk(msgs, 2) { // two large ones fit
+		in := &awssqs.SendMessageBatchInput{QueueUrl: &url}
+		for i, m := range batch {
+			e := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageAttributes: map[string]types.MessageAttributeValue{}}
+			body, attributes := encode(m)
+			e.MessageBody, e.MessageAttributes = &body, attributes
+			if h.fifo {
+				group := "none"
+				if m.Key != nil {
+					group = "key-" + hex.EncodeToString(m.Key)
+				} else if m.ID != "" {
+					group = "id-" + hex.EncodeToString([]byte(m.ID))
+				}
+				e.MessageGroupId, e.MessageDeduplicationId = &group, aws.String(fmt.Sprint("put-", h.seq.Add(1)))
+			}
+			in.Entries = append(in.Entries, e)
+		}
+		out, err := h.api.SendMessageBatch(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range out.Failed {
+			t.Fatalf("sending to %s: %s %s", queue, aws.ToString(f.Code), aws.ToString(f.Message))
+		}
+	}
+}
+
+func encode(m adaptertest.Message) (string, map[string]types.MessageAttributeValue) {
+	e := encoded{Metadata: map[string]string{}}
+	attributes := map[string]types.MessageAttributeValue{}
+	text := func(name, v string) {
+		attributes[name] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &v}
+	}
+	body := string(m.Body)
+	switch {
+	case body == "":
+		body, e.Body = " ", "empty"
+	case !legal(body):
+		body, e.Body = base64.StdEncoding.EncodeToString(m.Body), "base64"
+	}
+	if m.ID != "" {
+		text(sqs.UUIDAttribute, m.ID)
+	}
+	for _, header := range m.Headers {
+		switch {
+		case len(header.Value) == 0 || !ascii(header.Name):
+			e.Metadata[header.Name] = string(header.Value)
+		case utf8.Valid(header.Value) && legal(string(header.Value)):
+			text(header.Name, string(header.Value))
+		default:
+			attributes[header.Name] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: header.Value}
+		}
+	}
+	if len(m.Ours) > 0 {
+		fields := map[string]string{}
+		for _, header := range m.Ours {
+			fields[strings.TrimPrefix(header.Name, redeliver.HeaderPrefix)] = header.Value
+		}
+		raw, _ := json.Marshal(fields)
+		text(sqs.StateAttribute, string(raw))
+	}
+	if e.Body != "" || len(e.Metadata) > 0 {
+		raw, _ := json.Marshal(e)
+		text(sqs.EncodedAttribute, string(raw))
+	}
+	return body, attributes
+}
+
+func legal(s string) bool {
+	for _, r := range s {
+		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xfffe || r == 0xffff {
+			return false
+		}
+	}
+	return utf8.ValidString(s)
+}
+
+func ascii(s string) bool { return !strings.ContainsFunc(s, func(r rune) bool { return r > '~' }) }
+
+// decode is a message as the kit knows it.
+func decode(m *types.Message, fifo bool) adaptertest.Message {
+	var e encoded
+	out := adaptertest.Message{Body: []byte(aws.ToString(m.Body))}
+	add := func(name string, v []byte) {
+		out.Headers = append(out.Headers, adaptertest.Header{Name: name, Value: bytes.Clone(v)})
+	}
+	attributes := maps.Clone(m.MessageAttributes)
+	if state, ok := attributes[sqs.StateAttribute]; ok {
+		var fields map[string]json.RawMessage
+		_ = json.Unmarshal([]byte(aws.ToString(state.StringValue)), &fields)
+		for name, raw := range fields {
+			var v string
+			if json.Unmarshal(raw, &v) == nil && slices.Contains(redeliver.HeaderNames(), redeliver.HeaderPrefix+name) {
+				out.Ours = append(out.Ours, redeliver.Header{Name: redeliver.HeaderPrefix + name, Value: v})
+			}
+		}
+		var moved []struct {
+			Name  string `json:"name"`
+			Type  string `json:"type"`
+			Value []byte `json:"value"`
+		}
+		_ = json.Unmarshal(fields["attributes"], &moved)
+		delete(attributes, sqs.StateAttribute)
+		for _, a := range moved {
+			if a.Name == sqs.StateAttribute { // a user's own
+				continue
+			}
+			v := types.MessageAttributeValue{DataType: &a.Type, StringValue: aws.String(string(a.Value))}
+			if strings.HasPrefix(a.Type, "Binary") {
+				v.StringValue, v.BinaryValue = nil, a.Value
+			}
+			attributes[a.Name] = v
+		}
+	}
+	for name, v := range attributes {
+		switch {
+		case name == sqs.UUIDAttribute:
+			out.ID = aws.ToString(v.StringValue)
+		case name == sqs.EncodedAttribute:
+			_ = json.Unmarshal([]byte(aws.ToString(v.StringValue)), &e)
+		case v.BinaryValue != nil:
+			add(name, v.BinaryValue)
+		default:
+			add(name, []byte(aws.ToString(v.StringValue)))
+		}
+	}
+	for name, v := range e.Metadata {
+		add(name, []byte(v))
+	}
+	switch e.Body {
+	case "empty":
+		out.Body = []byte{}
+	case "base64":
+		out.Body, _ = base64.StdEncoding.DecodeString(string(out.Body))
+	}
+	if key, ok := strings.CutPrefix(m.Attributes["MessageGroupId"], "key-"); ok && fifo {
+		out.Key, _ = hex.DecodeString(key)
+		if out.Key == nil {
+			out.Key = []byte{}
+		}
+	}
+	slices.SortFunc(out.Headers, func(a, b adaptertest.Header) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (h *harness) seen(msg *message.Message) adaptertest.Message {
+	return decode(sqs.MessageFromContext(msg.Context()), h.fifo)
+}
+
+// dead looks at the DLQ: what it receives it gives back.
+func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
+	t.Helper()
+	url := h.url(t, h.beside(group, "-dlq"))
+	found := map[string]adaptertest.Message{}
+	var receipts []string
+	defer func() {
+		for _, r := range receipts {
+			_, _ = h.api.ChangeMessageVisibility(context.Background(), &awssqs.ChangeMessageVisibilityInput{QueueUrl: &url, ReceiptHandle: &r})
+		}
+	}()
+	for began := time.Now(); time.Since(began) < adaptertest.Patience; {
+		out, err := h.api.ReceiveMessage(context.Background(), &awssqs.ReceiveMessageInput{
+			QueueUrl: &url, MaxNumberOfMessages: 10, VisibilityTimeout: 300,
+			MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"},
+		})
+		if err != nil {
+			t.Fatalf("reading the DLQ: %v", err)
+		}
+		for _, m := range out.Messages {
+			found[*m.MessageId] = decode(&m, h.fifo)
+			receipts = append(receipts, *m.ReceiptHandle)
+		}
+		if len(out.Messages) == 0 && len(found) >= n {
+			break
+		}
+	}
+	return slices.Collect(maps.Values(found))
+}
+
+// refuse has the server answer that it is not available: to copies that wait, or, of FIFO queues, to what hides a message
+// for longer, and to copies for the DLQ.
+func (h *harness) refuse(_ testing.TB, _, group string, what adaptertest.Place) func() {
+	queue := group
+	if what == adaptertest.DLQ {
+		queue = h.beside(group, "-dlq")
+	}
+	h.refused.Store(queue, what)
+	return func() { h.refused.Delete(queue) }
+}

@@ -1,0 +1,201 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// Fault is what a request meets instead of its answer.
+type Fault int
+
+const (
+	// ServerError is status 500, nothing done.
+	ServerError Fault = iota
+	// Throttled is RequestThrottled, nothing done.
+	Throttled
+	// ExpiredCredentials is ExpiredTokenException, nothing done.
+	ExpiredCredentials
+	// Refused is AccessDeniedException, nothing done: an error that no client tries again by itself.
+	Refused
+	// Cut ends the connection, nothing done.
+	Cut
+	// Unread does what was asked for and ends the connection without an answer.
+	Unread
+	// Silent does what was asked for and answers never: the client has to give up.
+	Silent
+	// Partial does some entries of a batch and answers, with status 200, that the others have failed.
+	Partial
+	// Liar does all entries of a batch and answers, with status 200, that some have failed: an internal error of SQS's
+	// after the deed.
+	Liar
+)
+
+func (f Fault) String() string {
+	return [...]string{"500", "throttled", "expired credentials", "refused", "cut", "unread", "silent", "partial", "liar"}[f]
+}
+
+// Rule says which requests meet a fault. Of several that fit the oldest counts.
+type Rule struct {
+	Fault  Fault
+	Action string // "" is any
+	Queue  string // the name; "" is any
+	// Match looks closer. Nil takes all. It must not keep the call.
+	Match func(*Call) bool
+	// Times is how many requests meet it; 0 is any number.
+	Times int
+	// Chance is the part of those requests that do; 0 is all.
+	Chance float64
+	// Entries picks those of a batch that fail, for Partial and Liar. Nil picks every second, beginning with the first.
+	Entries func(i int, entry map[string]any) bool
+}
+
+// Active is a rule that is in force.
+type Active struct {
+	proxy *Proxy
+	rule  Rule
+	fault Fault
+
+	mu      sync.Mutex
+	begun   int
+	met     int
+	changed chan struct{} // closed and made anew with every fault
+}
+
+// Add puts a rule in force.
+func (p *Proxy) Add(r Rule) *Active {
+	a := &Active{proxy: p, rule: r, fault: r.Fault, changed: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, a)
+	return a
+}
+
+// Remove takes it out of force. Requests that are held stay held.
+func (a *Active) Remove() {
+	a.proxy.mu.Lock()
+	defer a.proxy.mu.Unlock()
+	a.proxy.rules = slices.DeleteFunc(a.proxy.rules, func(b *Active) bool { return a == b })
+}
+
+// Met is how many requests have met the fault.
+func (a *Active) Met() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.met
+}
+
+// Await waits until n requests have met the fault.
+func (a *Active) Await(ctx context.Context, n int) error {
+	for {
+		a.mu.Lock()
+		met, changed := a.met, a.changed
+		a.mu.Unlock()
+		if met >= n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d requests met the fault %q: %w", met, n, a.fault, context.Cause(ctx))
+		}
+	}
+}
+
+// takes tells whether a call meets the rule, and counts it. The proxy's lock is held.
+func (a *Active) takes(c *Call, rng *rand.Rand) bool {
+	r := &a.rule
+	if r.Action != "" && r.Action != c.Action || r.Queue != "" && r.Queue != c.Queue ||
+		(r.Fault == Partial || r.Fault == Liar) && !c.batch || r.Match != nil && !r.Match(c) {
+		return false
+	}
+	if r.Times > 0 && a.begun >= r.Times || r.Chance > 0 && rng.Float64() >= r.Chance {
+		return false
+	}
+	a.begun++
+	return true
+}
+
+func (a *Active) metOne() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.met++
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// meet answers a request as the fault has it.
+func (a *Active) meet(w http.ResponseWriter, r *http.Request, c *Call, body []byte) {
+	defer a.metOne()
+	switch a.fault {
+	case ServerError:
+		(&problem{http.StatusInternalServerError, "InternalFailure", "for a test"}).write(w)
+	case Throttled:
+		(&problem{http.StatusBadRequest, "RequestThrottled", "for a test"}).write(w)
+	case ExpiredCredentials:
+		(&problem{http.StatusForbidden, "ExpiredTokenException", "The security token included in the request is expired"}).write(w)
+	case Refused:
+		(&problem{http.StatusBadRequest, "AccessDeniedException", "for a test"}).write(w)
+	case Cut:
+		cut(w)
+	case Unread:
+		_, _ = a.proxy.ask(r, body) // nobody reads it
+		cut(w)
+	case Silent:
+		_, _ = a.proxy.ask(r, body) // nobody reads it
+		<-r.Context().Done()
+	case Partial, Liar:
+		a.fail(w, r, c)
+	}
+}
+
+// fail answers that the picked entries of a batch have failed, which a Liar has done nevertheless.
+func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
+	pick := a.rule.Entries
+	if pick == nil {
+		pick = func(i int, _ map[string]any) bool { return i%2 == 0 }
+	}
+	var failed, asked []any
+	fails := make(map[string]bool)
+	for i, e := range c.Entries {
+		if pick(i, e) {
+			fails[text(e, "Id")] = true
+			failed = append(failed, map[string]any{"Id": e["Id"], "Code": "InternalError", "Message": "for a test", "SenderFault": false})
+		}
+		if a.fault == Liar || !fails[text(e, "Id")] {
+			asked = append(asked, e)
+		}
+	}
+	out := map[string]any{}
+	if len(asked) > 0 { // an empty batch would be refused
+		in := maps.Clone(c.In)
+		in["Entries"] = asked
+		ans, err := a.proxy.ask(r, marshal(in))
+		if err != nil {
+			cut(w)
+			return
+		}
+		if ans.status != http.StatusOK {
+			ans.write(w)
+			return
+		}
+		if json.Unmarshal(ans.body, &out) != nil {
+			cut(w)
+			return
+		}
+	}
+	done, _ := out["Successful"].([]any)
+	out["Successful"] = slices.DeleteFunc(done, func(e any) bool {
+		m, _ := e.(map[string]any)
+		return fails[text(m, "Id")]
+	})
+	before, _ := out["Failed"].([]any)
+	out["Failed"] = append(before, failed...)
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	_, _ = w.Write(marshal(out)) // a client that has gone needs none
+}

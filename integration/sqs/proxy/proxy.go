@@ -1,0 +1,203 @@
+// Package proxy stands between an SQS client and a server that speaks SQS. It answers as SQS does on its bad days, it
+// refuses what AWS documents as refused and the servers of the tests let through, and it counts requests, which is what
+// a user of SQS pays for.
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Proxy is one such proxy. Its methods may be called concurrently.
+type Proxy struct {
+	target string
+	url    string
+	server *http.Server
+	client *http.Client
+
+	mu       sync.Mutex
+	rules    []*Active
+	limit    int
+	violated []string
+	counts   map[string]int
+	rng      *rand.Rand
+	conns    map[net.Conn]struct{}
+}
+
+// Start begins a proxy for a server, on a loopback port of its own. Close ends it.
+func Start(target string) (*Proxy, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listening for a proxy to %s: %w", target, err)
+	}
+	p := &Proxy{
+		target: target, url: "http://" + l.Addr().String(), limit: DefaultLimit, counts: make(map[string]int),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}},
+		rng:    rand.New(rand.NewPCG(1, 1)), conns: make(map[net.Conn]struct{}),
+	}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute, ConnState: p.note}
+	go func() { _ = p.server.Serve(l) }()
+	return p, nil
+}
+
+// URL is the endpoint to give to a client.
+func (p *Proxy) URL() string { return p.url }
+
+// Close cuts all connections and ends the proxy.
+func (p *Proxy) Close() {
+	_ = p.server.Close()
+	p.client.CloseIdleConnections()
+}
+
+// CutAll ends the connections of all clients: what is under way on them may have been done or not.
+func (p *Proxy) CutAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// note keeps a list of the open connections.
+func (p *Proxy) note(c net.Conn, state http.ConnState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state == http.StateClosed || state == http.StateHijacked {
+		delete(p.conns, c)
+	} else {
+		p.conns[c] = struct{}{}
+	}
+}
+
+// SetLimit changes how large a message with its attributes, and the messages of a batch together, may be: the
+// MaximumMessageSize of every queue. [DefaultLimit] at first.
+func (p *Proxy) SetLimit(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = bytes
+}
+
+// Seed sets what the rules with a Chance are drawn from.
+func (p *Proxy) Seed(seed uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rng = rand.New(rand.NewPCG(seed, 1))
+}
+
+// Counts are the requests of each action so far, also those that met a fault.
+func (p *Proxy) Counts() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.counts)
+}
+
+// Violations are the requests that SQS would not have taken, each with what AWS documents. They were refused.
+func (p *Proxy) Violations() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.violated...)
+}
+
+// ServeHTTP takes one request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has gone
+	}
+	c := parse(r.Header, body)
+	rule, limit := p.meet(c)
+	if problem := c.documented(limit); problem != nil {
+		p.mu.Lock()
+		p.violated = append(p.violated, fmt.Sprintf("%s on %s: %s: %s", c.Action, c.Queue, problem.code, problem.message))
+		p.mu.Unlock()
+		problem.write(w)
+		return
+	}
+	if rule == nil {
+		p.pass(w, r, body)
+		return
+	}
+	rule.meet(w, r, c, body)
+}
+
+// meet counts a request and picks the rule that it meets.
+func (p *Proxy) meet(c *Call) (*Active, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts[c.Action]++
+	for _, a := range p.rules {
+		if a.takes(c, p.rng) {
+			return a, p.limit
+		}
+	}
+	return nil, p.limit
+}
+
+// answer is what the server said.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask sends a request on. The request ends with the client's.
+func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
+	//nolint:gosec // To pass on what a test asks for is what a proxy is for; this one listens on loopback.
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, p.target+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = r.Header.Clone()
+	resp, err := p.client.Do(req) //nolint:gosec // as above
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{resp.StatusCode, resp.Header, text}, nil
+}
+
+// pass sends a request on and the answer back. A server that is down is one that cannot be reached: the connection ends
+// without an answer, as it would without a proxy.
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte) {
+	a, err := p.ask(r, body)
+	if err != nil {
+		cut(w)
+		return
+	}
+	a.write(w)
+}
+
+func (a *answer) write(w http.ResponseWriter) {
+	for _, name := range []string{"Content-Type", "X-Amzn-Requestid", "X-Amzn-Query-Error"} {
+		if v := a.header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) //nolint:gosec // It is JSON, and no browser asks.
+}
+
+// cut ends the client's connection without an answer.
+func cut(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(errors.Join(http.ErrAbortHandler, err))
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // a reset, so that nobody takes it for the end of an answer
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,89 @@
+package sqs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// Watermill's own suite, unabridged, on standard queues and on FIFO queues with
+// one message group. What it skips is what SQS does not promise: a queue has no
+// consumer groups, a standard queue no order, and no queue delivers exactly once.
+func TestWatermillSuite(t *testing.T) {
+	endpoint := brokers.RequireSQS(t)
+	for name, end := range map[string]string{"standard": "", "fifo": ".fifo"} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			t.Cleanup(func() {
+				t.Logf("report: Watermill's suite on ElasticMQ, %s: %.1f s", name, time.Since(begin).Seconds())
+			})
+			pubsub := func(t *testing.T, _ string) (message.Publisher, message.Subscriber) {
+				client, err := sqs.Open(context.Background(), sqs.Config{
+					AWS:      anyAWS(),
+					Endpoint: endpoint, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second,
+					// Fewer than the 1,000 receives that SQS's own limit allows at most.
+					Policy:    redeliver.Policy{MaxRetries: 900, Backoff: redeliver.Fixed(time.Second)},
+					NackDelay: time.Millisecond, DrainTimeout: 200 * time.Millisecond,
+					Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := client.Close(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+				return ending{client.Publisher(), end}, endingSubscriber{client.Subscriber(), end}
+			}
+			tests.TestPubSub(t, tests.Features{
+				ConsumerGroups: false, ExactlyOnceDelivery: false, Persistent: true,
+				GuaranteedOrder: end == ".fifo", GuaranteedOrderWithSingleSubscriber: end == ".fifo",
+				// A FIFO queue is one group here, of which ElasticMQ hands out ten messages at a time: 10,000 of them, and
+				// fifty consumers, kept it busy for minutes.
+				ForceShort: end == ".fifo",
+			}, func(t *testing.T) (message.Publisher, message.Subscriber) {
+				return pubsub(t, "")
+			}, pubsub)
+		})
+	}
+}
+
+// ending is a publisher for topics that are the beginnings of queues' names: the suite puts more behind those that it is
+// given, and a FIFO queue's must end as it does.
+type ending struct {
+	*sqs.Publisher
+	end string
+}
+
+func (e ending) Publish(topic string, messages ...*message.Message) error {
+	return e.Publisher.Publish(topic+e.end, messages...)
+}
+
+// endingSubscriber is the same for a subscriber.
+type endingSubscriber struct {
+	*sqs.Subscriber
+	end string
+}
+
+func (e endingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	return e.Subscriber.Subscribe(ctx, topic+e.end)
+}
+
+func (e endingSubscriber) SubscribeInitialize(topic string) error {
+	return e.Subscriber.SubscribeInitialize(topic + e.end)
+}
+
+// anyAWS is a client's configuration for servers that take any credentials.
+func anyAWS() *aws.Config {
+	return &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", "secret", "")}
+}
