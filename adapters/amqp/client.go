@@ -29,6 +29,7 @@ type Client struct {
 	targets map[string]bool    // topics whose exchange is declared
 	deleted map[string]bool    // topics that had a layout, but a queue of it is gone
 	subs    []*Subscriber
+	lanes   int // channels that read
 	closed  bool
 
 	turn *delayqueue.Turn
@@ -155,6 +156,29 @@ func (c *Client) ready(ctx context.Context, topic string) (*layout, error) {
 	c.layouts[topic] = l
 	delete(c.deleted, topic)
 	return l, nil
+}
+
+// aside is how many channels of the connection that reads are for declarations.
+const aside = 8
+
+// claim reserves channels of the connection that reads. There is one for each
+// queue, and a broker allows 2,047 by default.
+func (c *Client) claim(queue string, n int) error {
+	most := c.consuming.channelMax() - aside
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lanes+n > most {
+		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.lanes, most)
+	}
+	c.lanes += n
+	return nil
+}
+
+func (c *Client) unclaim(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lanes -= n
 }
 
 // provision declares what a subscription needs.

@@ -54,8 +54,10 @@ type Config struct {
 	// Subscribe. Default and least: MaxInFlight. At most 65,535.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries, those included
-	// that wait here for the rest of their delay. Default: 4,000 where the policy's backoff
-	// has jitter, else twice MaxRetriesInFlight. At most 65,535.
+	// that wait here for the rest of their delay: the shards of a level have it
+	// together. What waits here is in memory, so lower it for large messages.
+	// Default: 4,000 where the policy's backoff has jitter, else twice
+	// MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
 	// Shards is the number of queues behind each level. The broker hands on about
 	// 2,500 messages/s of one that is longer than a minute; more share the work. Default 1, at most 64.
@@ -79,8 +81,10 @@ type Config struct {
 	// of creating it. Plan lists them. Default: they are created.
 	NoProvisioning bool
 	// ManagementURL is the broker's management API,
-	// "http://user:password@host:15672"; with it Plan looks at what AMQP cannot
-	// tell: policies, limits, stuck messages. Default: it is not asked.
+	// "http://user:password@host:15672"; with it Plan and Subscribe look at what
+	// AMQP cannot tell: policies, limits, stuck messages. Subscribe refuses what
+	// Plan refuses; where the API does not answer it says so (the event "not
+	// checked") and goes on. Default: it is not asked.
 	ManagementURL string
 	// Names says how our queues are called. Default: see Names.
 	Names Names

@@ -32,7 +32,8 @@
 //
 // All are quorum queues, declared before the first message is read. The delay
 // queues of levels up to a minute are read beside orders; what was read is kept
-// here, unacked, until it is due, up to [Config.RetryPrefetch] messages of each.
+// here, unacked, until it is due, up to [Config.RetryPrefetch] messages of each;
+// what came back to such a queue goes by orders.retry when it is due.
 // Every delay queue has a TTL (x-message-ttl: the level, and 10 s more where it is
 // read) and dead-letters at least once (x-dead-letter-strategy) to orders.retry
 // through the default exchange, so no other queue gets a copy: that is how the
@@ -61,17 +62,22 @@
 // of its client does. One that was alone when its process died Policy.MaxCrashes
 // times goes to the DLQ, crashed; its neighbours are never charged. Connections
 // that were lost while the process lived do not count, as long as the message
-// comes back to the same process. While a suspect waits for its turn, the client
+// comes back to the same process. What waited for its retry, through however many
+// restarts, is no suspect for that. While a suspect waits for its turn, the client
 // begins nothing else, at most for as long as its longest handler runs.
 //
 // # Delay limits
 //
 // Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
-// host that wrote the due time; late by some milliseconds. The broker hands on
+// host that wrote the due time, as far as the clocks of the hosts agree: a level
+// that is read waits by the clock of its reader. Late by some milliseconds. The broker hands on
 // about 2,500 messages/s of one level that is longer than a minute: above that
 // they come late, and [Config.Shards] helps. Jitter is spent here, unacked, up to
 // [Config.RetryPrefetch] messages. What waits on a level that no running
-// subscriber has (of an older policy) is up to 10 s late.
+// subscriber has (of an older policy) is up to 10 s late, and so is what waits
+// behind a RetryPrefetch of messages with more jitter. A subscriber that closes
+// gives back at once what waits there. Of one whose host is gone without a word it
+// comes back when the broker misses its heartbeats, and is late until then.
 //
 // # Header mapping
 //
@@ -106,15 +112,25 @@
 //     does not run again, and no new handler is started (the event intake paused).
 //   - The broker is in alarm (memory, disk) and blocks publishers: the same; the
 //     events blocked and unblocked say so. Acks go on, on a connection of their own.
-//   - The connection is lost: a new one, with backoff up to 5 s. What was in hand
-//     comes back; the contexts of running handlers are cancelled.
-//   - A queue is deleted under us: it is declared anew, if it is ours or the
-//     topology declares it; what it held is gone.
+//   - The connection is lost, or says nothing for three heartbeats: a new one, with
+//     backoff up to 5 s. What was in hand comes back; the contexts of running
+//     handlers are cancelled.
+//   - A queue is deleted under us: a second later it is declared anew, if it is ours
+//     or the topology declares it; what it held is gone. Nobody else must declare it
+//     at once: RabbitMQ 3.10 would not tell its readers, and would not send them
+//     the first messages.
 //   - A handler never returns: its attempt ends with the policy's Timeout.
 //   - A message lies here unrun for half of [Config.ConsumerTimeout]: it is handed
 //     back. A handler that runs longer than the broker's consumer_timeout loses
 //     its channel, and its message comes back.
 //   - A delivery cannot be decoded: it goes to the DLQ as it is, undecodable.
+//   - A delivery's headers are such that the client would end the connection over
+//     them (more than 8,192 in a table, tables more than 32 deep, larger than a
+//     frame with what the broker adds): the client does not get to see them. It goes
+//     to the DLQ, undecodable, properties and body as they are, and the headers as
+//     bytes in [HeaderRaw] where there is room.
+//   - The management API does not answer when a queue is subscribed to: that goes
+//     on, and the event "not checked" says so.
 //
 // # Not supported
 //

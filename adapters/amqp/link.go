@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	neturl "net/url"
 	"os"
@@ -223,6 +224,16 @@ func (l *link) frameMax() int {
 		return 0
 	}
 	return l.conn.Config.FrameSize
+}
+
+// channelMax is the negotiated number of channels.
+func (l *link) channelMax() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil || l.conn.Config.ChannelMax == 0 {
+		return math.MaxUint16
+	}
+	return int(l.conn.Config.ChannelMax)
 }
 
 func (l *link) close() {

@@ -52,13 +52,19 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), s.client, l)
+	queues := r.queues()
+	if err := s.client.claim(l.queue, len(queues)); err != nil {
+		s.group.Done()
+		return nil, err
+	}
 	run, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
 	go func() {
 		defer s.group.Done()
 		defer stop()
 		defer cancel()
-		r.run(run)
+		defer s.client.unclaim(len(queues))
+		r.run(run, queues)
 	}()
 	return r.out, nil
 }
@@ -128,9 +134,8 @@ func (r *reader) queues() []laneConfig {
 }
 
 // run reads until ctx ends, then closes the channel.
-func (r *reader) run(ctx context.Context) {
+func (r *reader) run(ctx context.Context, queues []laneConfig) {
 	defer close(r.out)
-	queues := r.queues()
 	r.lanes = len(queues)
 	var all sync.WaitGroup
 	for _, cfg := range queues {

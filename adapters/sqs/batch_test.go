@@ -47,6 +47,8 @@ func TestBatches(t *testing.T) {
 				pass(time.Duration(pauses[i]) * time.Millisecond)
 			}
 			pass(time.Minute)
+			b.mu.Lock() // the last worker may be on its way out
+			defer b.mu.Unlock()
 			if len(seen) != len(sizes) {
 				t.Errorf("%d of %d items were sent", len(seen), len(sizes))
 			}

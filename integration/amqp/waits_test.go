@@ -94,6 +94,7 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 			"25 times":          {25, false},
 		} {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				l := newLab(t, r, func(l *lab) {
 					l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, level + time.Second}}
 				})
@@ -365,4 +366,35 @@ func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	l.put("a", "b", "c")
 	l.finished([]string{"a", "b", "c"})
 	l.nothingEarly()
+}
+
+// There is a channel for each queue that is read. A subscription that would need
+// more than the connection has is refused; it was tried again for ever.
+func TestMoreQueuesThanChannels(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.AMQP.ChannelMax = 20
+	})
+	var ends []context.CancelFunc
+	var last error
+	for range 10 {
+		ctx, end := context.WithCancel(t.Context())
+		ends = append(ends, end)
+		defer end()
+		if _, last = l.client.Subscriber().Subscribe(ctx, l.queue); last != nil {
+			break
+		}
+	}
+	if len(ends) != 4 || last == nil || !strings.Contains(last.Error(), "takes 4 channels") {
+		t.Fatalf("subscribing for the %dth time says: %v", len(ends), last)
+	}
+	ends[0]() // its channels are free when it is over
+	for over := time.After(patience); last != nil; {
+		select {
+		case <-time.After(10 * time.Millisecond):
+			_, last = l.client.Subscriber().Subscribe(t.Context(), l.queue)
+		case <-over:
+			t.Fatal(last)
+		}
+	}
 }

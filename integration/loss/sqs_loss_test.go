@@ -23,38 +23,48 @@ func TestLossSQS(t *testing.T) {
 
 // undeleted is how many runs may be made again:
 //
-//   - of each run of a killed consumer that was not over 1.5 s before its end (a deletion leaves within 20 ms, and a bad
-//     day may have it leave three times), that one, and the rest of its ladder, because it may have been written on
-//     already, and that copy runs, too; also of each that it began since an outage, when there is one within that;
+//   - of each run of a killed consumer that was not over 300 ms before its end (a deletion leaves within 20 ms, and one
+//     that fails on a bad day is tried again after 100 ms), that one, and the rest of its ladder, because it may have been
+//     written on already, and that copy runs, too. Where all requests failed within that time, it is counted from the
+//     beginning of that;
 //   - of each answer that leaves doubt, ten entries with their whole ladders;
 //   - one message in fifty, for those that came back to others because what was to keep them hidden failed.
 func undeleted(p plan, out outcome, doubts int) int {
-	const patience = 1500 * time.Millisecond
+	const patience = 300 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
 	for _, it := range p.items {
 		items[it.id] = it
 	}
-	last := make(map[int]time.Time)
+	type running struct {
+		process int
+		run     run
+	}
+	last := make(map[int]time.Time) // of a process
+	over := make(map[running]time.Time)
 	for _, l := range out.journal {
 		if l.at.After(last[l.process]) {
 			last[l.process] = l.at
 		}
+		if l.kind == entered || l.kind == succeeded || l.kind == failed {
+			if r := (running{l.process, run{l.id, l.attempt}}); l.at.After(over[r]) {
+				over[r] = l.at // a run that was cut off has its beginning alone
+			}
+		}
 	}
 	n := doubts*10*(maxRetries+1) + len(p.items)/50
-	for _, l := range out.journal {
-		it := items[l.id]
-		if it == nil || l.kind != entered && l.kind != succeeded && l.kind != failed || !slices.Contains(out.victims, l.process) {
+	for r, at := range over {
+		it := items[r.run.id]
+		if it == nil || !slices.Contains(out.victims, r.process) {
 			continue
 		}
-		from := last[l.process].Add(-patience)
+		from := last[r.process].Add(-patience)
 		for _, o := range out.outages {
 			if o.to.After(from) && o.from.Before(from) {
 				from = o.from.Add(-patience)
 			}
 		}
-		// A run counts by its last line: the beginning of one that was cut off, or its end.
-		if l.at.After(from) {
-			n += it.attempts() - l.attempt + 1
+		if at.After(from) {
+			n += it.attempts() - r.run.attempt + 1
 		}
 	}
 	return n
