@@ -1,0 +1,168 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// A suspect runs for so long that what is ready beside it is handed back, and
+// comes back by another queue. The slot that was kept for it is free again: it
+// was not, and with one slot no retry ran any more.
+func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.MaxRetriesInFlight = 1
+		l.cfg.ConsumerTimeout = 24 * time.Second // handed back after half of that: then the level's TTL is over
+		l.cfg.Policy.Timeout = l.cfg.ConsumerTimeout
+	})
+	l.declared()
+	slow := make(chan struct{})
+	release := func() {
+		select {
+		case <-slow:
+		default:
+			close(slow)
+		}
+	}
+	t.Cleanup(release)
+	l.consume(func(msg *message.Message, _ run) error {
+		if msg.UUID == "suspect" {
+			<-slow
+		}
+		return nil
+	})
+	l.putTo(l.queue+".retry.suspects", "suspect")
+	l.await("the suspect's run", func() bool { return len(l.runs["suspect"]) == 1 })
+	l.putTo(l.queue+".retry.200ms", "m")
+	l.awaitUnackedIn(l.queue+".retry", 1)
+	release()
+	l.finished([]string{"suspect", "m"})
+}
+
+// awaitUnackedIn returns when the broker counts so many unacked messages in a
+// queue, which may be some seconds later.
+func (l *lab) awaitUnackedIn(queue string, n int) {
+	l.Helper()
+	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for a := newAdmin(l.T, l.rabbit); ; {
+		var q struct {
+			Unacked int `json:"messages_unacknowledged"`
+		}
+		a.do(l.T, http.MethodGet, nil, &q, "queues", "/", queue)
+		if q.Unacked == n {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			l.Fatalf("queue %s has %d unacked messages, want %d", queue, q.Unacked, n)
+		}
+	}
+}
+
+// A level is deleted and declared again, by somebody else, before its reader knows.
+// RabbitMQ 3.10 goes on with the new queue by itself, and sends its first messages
+// to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
+func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ4(t), func(l *lab) { l.cfg.Policy = steps(3, time.Second) })
+	l.consume(failsOnce)
+	l.awaitChange("consuming", 1)
+	before := ids(20)
+	l.put(before...)
+	l.finished(before)
+	args := amqp091.Table{
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueMessageTTLArg: int64(11_000), amqp091.QueueOverflowArg: "reject-publish",
+		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": l.queue + ".retry", "x-dead-letter-strategy": "at-least-once",
+	}
+	level := l.queue + ".retry.1s"
+	if _, err := l.raw.QueueDelete(level, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.raw.QueueDeclare(level, true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	l.put("a", "b", "c")
+	l.finished([]string{"a", "b", "c"})
+	l.nothingEarly()
+}
+
+// A level is deleted, and we are the first to know: we declare it again when the
+// broker has told its readers. RabbitMQ 3.10 sent them nothing otherwise, most
+// times.
+func TestALevelIsDeclaredAgainByUs(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ(t), nil)
+	publish := func(id string) error {
+		msg := message.NewMessage(id, nil)
+		delay.Message(msg, delay.For(300*time.Millisecond))
+		return l.client.Publisher().Publish(l.queue, msg)
+	}
+	l.consume(func(*message.Message, run) error { return nil })
+	l.awaitChange("consuming", 1)
+	all := ids(20) // the new queue's first messages count as these
+	for _, id := range all {
+		if err := publish(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.finished(all)
+	for i := range 5 {
+		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
+			t.Fatal(err)
+		}
+		// The first is refused, where nobody was faster.
+		for n, taken := 0, false; !taken; n++ {
+			id := fmt.Sprintf("after-%d-%d", i, n)
+			if err := publish(id); err == nil {
+				l.finished([]string{id})
+				taken = true
+			} else if n > 0 {
+				t.Fatal(err)
+			}
+		}
+		l.awaitChange("consuming", 2+i)
+	}
+}
+
+// There is a channel for each queue that is read. A subscription that would need
+// more than the connection has is refused; it was tried again for ever.
+func TestMoreQueuesThanChannels(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.AMQP.ChannelMax = 20
+	})
+	var ends []context.CancelFunc
+	var last error
+	for range 10 {
+		ctx, end := context.WithCancel(t.Context())
+		ends = append(ends, end)
+		defer end()
+		if _, last = l.client.Subscriber().Subscribe(ctx, l.queue); last != nil {
+			break
+		}
+	}
+	if len(ends) != 4 || last == nil || !strings.Contains(last.Error(), "takes 4 channels") {
+		t.Fatalf("subscribing for the %dth time says: %v", len(ends), last)
+	}
+	ends[0]() // its channels are free when it is over
+	for over := time.After(patience); last != nil; {
+		select {
+		case <-time.After(10 * time.Millisecond):
+			_, last = l.client.Subscriber().Subscribe(t.Context(), l.queue)
+		case <-over:
+			t.Fatal(last)
+		}
+	}
+}
