@@ -17,19 +17,26 @@ func (l *lane) drain() {
 		l.end(l.next, delayqueue.Abandoned)
 		l.next = nil
 	}
-	l.giveBack()
+	given := l.stopReading()
+	l.poll()
+	l.flush(true)
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
 	defer deadline.Stop()
 	look := time.NewTicker(delayqueue.Glance)
 	defer look.Stop()
 	lying := -1
 	for waiting := true; waiting && l.flight.Len() > 0; {
+		if given {
+			l.giveBack()
+			given = false
+		}
 		l.poll()
 		l.flight.Watch()
 		select {
 		case landed := <-l.flight.Landings():
 			l.end(landed.E, landed.How)
 		case <-look.C:
+			given = l.kind != suspectQueue
 			if n := len(l.r.out); n > 0 && n == lying { // nobody takes them
 				l.pullBack()
 			} else {
@@ -52,20 +59,34 @@ func (l *lane) drain() {
 	_ = l.ch.Close() // what is not acked goes back with it, also when this fails
 }
 
-// giveBack returns to the queue what no handler has. What is in flight may take
-// as long as it likes, and who waited here may be due meanwhile. Suspects come one
-// by one, and go back by acquit.
-func (l *lane) giveBack() {
+// stopReading ends the consumer; what the broker has sent meanwhile is taken.
+// Suspects come one by one, and go back by acquit.
+func (l *lane) stopReading() bool {
 	if l.kind == suspectQueue || l.ch.Cancel(consumerTag, false) != nil {
-		return // or the channel is gone
+		return false // or the channel is gone
 	}
 	for d := range l.in {
 		l.take(d)
 	}
-	var idle []*entry
+	return true
+}
+
+// atOnce is how many messages are handed back at once, each by a command of its
+// own. A quorum queue takes 32 commands of a channel before it has written them;
+// those behind wait in the channel, and an ack among them is lost with it.
+const atOnce = 16
+
+// giveBack returns to the queue what no handler has, some at a time. What is in
+// flight may take as long as it likes, and who waited here may be due meanwhile.
+// The rest goes back with the channel.
+func (l *lane) giveBack() {
+	idle := make([]*entry, 0, atOnce)
 	for e := range l.acks.untold {
 		if e.what == open && !l.flight.Has(e) {
 			idle = append(idle, e)
+		}
+		if len(idle) == atOnce {
+			break
 		}
 	}
 	for _, e := range idle {
