@@ -1,0 +1,223 @@
+package middleware_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// numbered reads "stream/7" out of a message's id. Others have no number.
+func numbered(msg *message.Message) (stream string, number uint64, ok bool) {
+	stream, text, ok := strings.Cut(msg.UUID, "/")
+	number, err := strconv.ParseUint(text, 10, 64)
+	return stream, number, ok && err == nil
+}
+
+// skips writes down what was skipped.
+type skips struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *skips) add(stream string, from, to uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, fmt.Sprintf("%s/%d-%d", stream, from, to))
+}
+
+func TestResequenceSortsEachStream(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search", MaxInFlight: 100}).Handle("documents", h.handle(func(*message.Message) error {
+			<-time.After(time.Millisecond)
+			return nil
+		}), seq)
+		var ids []string
+		for i := range 30 {
+			for _, stream := range []string{"a", "b", "c"} {
+				ids = append(ids, fmt.Sprintf("%s/%d", stream, i+1))
+			}
+		}
+		rand.New(rand.NewPCG(1, 2)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		publish(b, append(ids, "has no number")...)
+		b.Wait()
+		last := map[string]uint64{}
+		for _, id := range h.ids {
+			stream, number, ok := numbered(&message.Message{UUID: id})
+			if !ok {
+				continue
+			}
+			if number != last[stream]+1 {
+				t.Errorf("%s ran behind number %d", id, last[stream])
+			}
+			last[stream] = number
+		}
+		if len(h.ids) != 91 || last["a"] != 30 || last["b"] != 30 || last["c"] != 30 || len(skipped.all) != 0 {
+			t.Errorf("%d ran, up to %v, skipped %v", len(h.ids), last, skipped.all)
+		}
+	})
+}
+
+func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"retried":       {errHandler, []string{"a/1", "a/1", "a/2", "a/3"}},
+		"dead-lettered": {redeliver.Permanent(errHandler), []string{"a/1", "a/2", "a/3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				var h handled
+				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})
+				b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
+					if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "a/1" && st.Attempt() == 1 {
+						return test.err
+					}
+					return nil
+				}), seq)
+				publish(b, "a/1", "a/3", "a/2")
+				b.Wait()
+				h.want(t, test.want...)
+			})
+		})
+	}
+}
+
+func TestResequenceGoesOnWithoutWhatDoesNotCome(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		begun := time.Now()
+		publish(b, "a/1", "a/5", "a/4", "a/8")
+		b.Wait()
+		h.want(t, "a/1", "a/4", "a/5", "a/8")
+		if took := time.Since(begun); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+			t.Errorf("took %v, want a minute for each of the two gaps", took)
+		}
+		if want := []string{"a/2-3", "a/6-7"}; !slices.Equal(skipped.all, want) {
+			t.Errorf("skipped %q, want %q", skipped.all, want)
+		}
+		publish(b, "a/2", "a/9")
+		b.Wait()
+		h.want(t, "a/1", "a/4", "a/5", "a/8", "a/2", "a/9")
+	})
+}
+
+func TestResequenceGoesOnWithoutAFailureThatWaitsForLong(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Backoff: redeliver.Fixed(hour)}}).
+			Handle("documents", h.handle(failsFirst), seq)
+		publish(b, "a/1", "a/2")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/1", "a/2")
+	})
+}
+
+func TestResequenceBeginsInTheMiddle(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		begun := time.Now()
+		publish(b, "a/58", "a/57", "a/59")
+		b.Wait()
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("took %v, want the 100 ms of Settle", took)
+		}
+		h.want(t, "a/57", "a/58", "a/59")
+		if len(skipped.all) != 0 {
+			t.Errorf("skipped %q: what came before this process is no gap", skipped.all)
+		}
+	})
+}
+
+func TestResequenceDoesNotSkipWhatRuns(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		ended := false
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Second})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
+			if msg.UUID == "a/1" {
+				<-time.After(time.Minute)
+				ended = true
+			} else if !ended {
+				t.Errorf("%s runs beside the first", msg.UUID)
+			}
+			return nil
+		}), seq)
+		publish(b, "a/1", "a/2")
+		b.Wait()
+		h.want(t, "a/1", "a/2")
+	})
+}
+
+func TestResequenceIsBounded(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 2, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		begun := time.Now()
+		publish(b, "a/1", "a/4", "a/3")
+		<-time.After(time.Second)
+		publish(b, "a/7")
+		b.Wait()
+		if took := time.Since(begun); took > 40*time.Second {
+			t.Errorf("took %v", took)
+		}
+		h.want(t, "a/1", "a/3", "a/4", "a/7")
+		if want := []string{"a/2-2", "a/5-6"}; !slices.Equal(skipped.all, want) {
+			t.Errorf("skipped %q, want %q", skipped.all, want)
+		}
+	})
+}
+
+func TestResequenceLetsGoOfWhatIsLost(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour})
+		sub := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: time.Second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/3")
+		b.Wait()
+		h.want(t, "a/1")
+		dead := sub.DeadLetters()
+		if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonTimeout {
+			t.Errorf("dead letters %+v, want number 3, timed out", dead)
+		}
+	})
+}
+
+func TestResequenceRefusesBadConfigurations(t *testing.T) {
+	err := middleware.ResequenceConfig{Settle: -1, Wait: -1, Buffer: -1}.Validate()
+	var refused *redeliver.ConfigError
+	if !errors.As(err, &refused) || len(refused.Problems) != 4 {
+		t.Errorf("got %v, want four problems", err)
+	}
+	defer func() {
+		if v := recover(); v == nil {
+			t.Error("no panic without Sequence")
+		}
+	}()
+	middleware.Resequence(middleware.ResequenceConfig{})
+}
