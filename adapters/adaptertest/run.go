@@ -24,7 +24,7 @@ type test struct {
 
 func tests() []test {
 	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), replays(),
-		crashes(), shutdowns(), orders(), policies(), publishing())
+		crashes(), shutdowns(), orders(), policies(), publishing(), receives())
 }
 
 // Run runs the kit: one subtest for each promise. Promises that the harness's
