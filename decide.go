@@ -118,11 +118,9 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	wait, named := retryAfter(err)
 	if !named {
 		if s.Attempts <= p.Immediate {
-			if p.expired(s, now) {
-				d.bury(ReasonExpired)
-				return
+			if p.alive(d, now) {
+				d.Action = RetryNow
 			}
-			d.Action = RetryNow
 			return
 		}
 		var ok bool
@@ -214,7 +212,7 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	}
 	left := s.PostponedSince.Add(MaxPostponed).Sub(now)
 	if left <= 0 {
-		d.bury(ReasonExpired)
+		d.bound(ReasonExpired, fmt.Sprintf("postponed since %s, longer than %s in a row", appendTime(nil, s.PostponedSince), MaxPostponed))
 		return
 	}
 	// The last wait ends with the bound: a backoff of days must not bury a
@@ -226,30 +224,45 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.Time) {
 	wait = max(0, wait)
 	if wait > MaxWait {
-		d.bury(ReasonUnschedulable)
+		d.bound(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
 		return
 	}
-	due := CeilMilli(now.Add(wait))
-	if p.expired(&d.State, due) {
-		d.bury(ReasonExpired)
-		return
+	if due := CeilMilli(now.Add(wait)); p.alive(d, due) {
+		d.Action, d.Delay, d.State.Due = action, wait, due
 	}
-	d.Action, d.Delay, d.State.Due = action, wait, due
 }
 
-// expired tells whether an attempt at t would pass MaxAge or the message's own end.
-func (p *Policy) expired(s *State, t time.Time) bool {
+// alive buries a message whose next attempt, at t, would pass MaxAge or the
+// message's own end, and tells whether it has none of that before it.
+func (p *Policy) alive(d *Decision, t time.Time) bool {
+	s := &d.State
 	if !s.Expires.IsZero() && t.After(s.Expires) {
-		return true
-	}
-	if p.MaxAge <= 0 {
+		d.bound(ReasonExpired, fmt.Sprintf("a retry at %s would pass the end that the message itself names, %s", appendTime(nil, t), appendTime(nil, s.Expires)))
 		return false
 	}
-	born := s.Source.Timestamp
-	if born.IsZero() {
-		born = s.FirstFailed
+	if p.MaxAge <= 0 {
+		return true
 	}
-	return !born.IsZero() && t.After(born.Add(p.MaxAge))
+	born, of := s.Source.Timestamp, "its timestamp in the origin"
+	if born.IsZero() {
+		born, of = s.FirstFailed, "its first failure"
+	}
+	if born.IsZero() || !t.After(born.Add(p.MaxAge)) {
+		return true
+	}
+	d.bound(ReasonExpired, fmt.Sprintf("a retry at %s would pass MaxAge, %s after %s, %s", appendTime(nil, t), p.MaxAge, of, appendTime(nil, born)))
+	return false
+}
+
+// bound buries a message that met a limit. Its error names the limit, which no
+// handler said, before the failure that led there: both are to be seen in the DLQ.
+func (d *Decision) bound(r Reason, limit string) {
+	s := &d.State
+	if s.Error != "" {
+		limit += "; the failure was: " + s.Error
+	}
+	s.Error = safeText(func() string { return limit })
+	d.bury(r)
 }
 
 func (d *Decision) bury(r Reason) {
@@ -288,10 +301,9 @@ func retryAfter(err error) (time.Duration, bool) {
 }
 
 // Unschedulable changes a decision whose wait turned out to be longer than the
-// broker can hold.
+// broker can hold; err says how long that is.
 func (p *Policy) Unschedulable(d *Decision, err error) {
 	s := &d.State
-	s.Error, s.ErrorType, s.Due = p.errorText(err), errorType(err), time.Time{}
-	d.Delay = 0
-	d.bury(ReasonUnschedulable)
+	s.ErrorType, s.Due, d.Delay = errorType(err), time.Time{}, 0
+	d.bound(ReasonUnschedulable, p.errorText(err))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,10 +174,56 @@ func TestUnschedulableBuriesWhatWasPlanned(t *testing.T) {
 	d := planned
 	p.Unschedulable(&d, &redeliver.UnschedulableError{Wait: 13 * time.Hour, Max: 12 * time.Hour})
 	check(t, d, dead(redeliver.ReasonUnschedulable, 1))
-	if want := "a wait of 13h0m0s is longer than the 12h0m0s that can be held"; d.State.Error != want {
+	if want := "a wait of 13h0m0s is longer than the 12h0m0s that can be held; the failure was: boom"; d.State.Error != want {
 		t.Errorf("error %q, want %q", d.State.Error, want)
 	}
 	if !errors.Is(&redeliver.UnschedulableError{}, redeliver.ErrUnschedulable) || d.State.ErrorType != "*redeliver.UnschedulableError" {
 		t.Errorf("error type %q", d.State.ErrorType)
 	}
 }
+
+// The DLQ shows which limit a message met, and the failure that led there: it
+// used to show the failure alone, and "expired" could be any of three limits.
+func TestDecideNamesTheLimit(t *testing.T) {
+	fixed := redeliver.Fixed(10 * time.Second)
+	retry := "a retry at " + stamp(redeliver.CeilMilli(now.Add(10*time.Second))) // a due time is rounded up
+	for name, row := range map[string]struct {
+		policy redeliver.Policy
+		state  redeliver.State
+		err    error
+		want   string
+	}{
+		"MaxAge": {
+			redeliver.Policy{MaxAge: time.Minute, Backoff: fixed}, redeliver.State{Source: redeliver.Source{Timestamp: now.Add(-time.Hour)}}, errBoom,
+			retry + " would pass MaxAge, 1m0s after its timestamp in the origin, " + stamp(now.Add(-time.Hour)) + "; the failure was: boom",
+		},
+		"MaxAge without a timestamp": {
+			redeliver.Policy{MaxAge: 9 * time.Second, Backoff: fixed}, redeliver.State{}, errBoom,
+			retry + " would pass MaxAge, 9s after its first failure, " + stamp(now) + "; the failure was: boom",
+		},
+		"its own end": {
+			redeliver.Policy{Backoff: fixed}, redeliver.State{Expires: now.Add(time.Second)}, errBoom,
+			retry + " would pass the end that the message itself names, " + stamp(now.Add(time.Second)) + "; the failure was: boom",
+		},
+		"MaxPostponed": {
+			redeliver.Policy{}, redeliver.State{PostponedSince: now.Add(-25 * time.Hour)}, redeliver.Postpone(errBoom),
+			"postponed since " + stamp(now.Add(-25*time.Hour)) + ", longer than 24h0m0s in a row; the failure was: boom",
+		},
+		"MaxWait": {
+			redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errBoom, redeliver.MaxWait+time.Hour),
+			"a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: boom",
+		},
+		"the failure may be long": {
+			redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errors.New(strings.Repeat("x", 2*redeliver.MaxErrorText)), redeliver.MaxWait+time.Hour),
+			"a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: " + strings.Repeat("x", redeliver.MaxErrorText-len("a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: ")),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := row.policy.Decide(row.state, row.err, now); d.Action != redeliver.DeadLetter || d.State.Error != row.want {
+				t.Errorf("%s, error\n%q, want\n%q", d.Action, d.State.Error, row.want)
+			}
+		})
+	}
+}
+
+func stamp(t time.Time) string { return t.Format("2006-01-02T15:04:05.000Z07:00") }

@@ -12,4 +12,13 @@
 // The parts that move messages are below: package middleware wraps a handler,
 // package delayqueue says where a message waits, packages adapters/... speak to
 // one broker each.
+//
+// A service needs [Policy] with its backoffs, the answers of a handler, and
+// perhaps [FromContext] and a [Sink]. What an adapter of a broker needs is exported
+// beside that, and of no use elsewhere: the headers and their parsing
+// ([ParseHeaders], [State.Headers], [Header], [Finding], [HeaderNames]), the
+// decision ([Policy.Decide], [Decision]), [ContextKey], the checks of a
+// configuration ([Problems]) and of texts and times ([Cut], [ShortID],
+// [RedactAddress], [CeilMilli]). An adapter of your own is written against package
+// delayqueue, and proved with adapters/adaptertest.
 package redeliver

@@ -3,7 +3,6 @@ package redeliver
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sony/gobreaker"
@@ -218,43 +217,6 @@ func (e *UnschedulableError) Error() string {
 	return fmt.Sprintf("a wait of %s is longer than the %s that can be held", e.Wait, e.Max)
 }
 func (e *UnschedulableError) Is(target error) bool { return target == ErrUnschedulable }
-
-// Problem is one thing wrong with a configuration.
-type Problem struct {
-	Field string // the field, topic setting or name that is wrong
-	Value any    // what it says
-	Rule  string // what it must say, or what to do
-}
-
-func (p Problem) String() string { return fmt.Sprintf("%s is %v: %s", p.Field, p.Value, p.Rule) }
-
-// ConfigError lists all problems of a configuration at once.
-type ConfigError struct{ Problems []Problem }
-
-func (e *ConfigError) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		lines[i] = p.String()
-	}
-	return "configuration refused: " + strings.Join(lines, "; ")
-}
-func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
-
-// Problems collects what is wrong with a configuration.
-type Problems []Problem
-
-// Add notes a problem: field, its value, and the rule it breaks.
-func (ps *Problems) Add(field string, value any, rule string) {
-	*ps = append(*ps, Problem{field, value, rule})
-}
-
-// Err returns nil when there are no problems, else one [ConfigError] with all.
-func (ps Problems) Err() error {
-	if len(ps) == 0 {
-		return nil
-	}
-	return &ConfigError{ps}
-}
 
 // textOf is the text of a wrapped error, or its sentinel's where none was given:
 // the types are exported, and a literal of one may be empty.

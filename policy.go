@@ -47,6 +47,10 @@ type Policy struct {
 	// the broker has none: from its first failure). A retry that would pass it
 	// is not waited for: the message is dead-lettered now, expired. Default 0, no bound.
 	MaxAge time.Duration
+	// Order says which messages wait for which. Default [KeyOrder]. A Blocking policy
+	// waits where its message is: its Backoff is Fixed(1s) by default, and every
+	// delay must be from 10 ms to 30 s (RetryAfter's is cut to that).
+	Order Order
 	// MaxCrashes is how often the process may die while it runs a message and
 	// no other: then the message goes to the DLQ, crashed. Default 3. What an
 	// adapter cannot count stands in its package's documentation.
@@ -108,6 +112,9 @@ type Message struct {
 func (p Policy) WithDefaults() Policy {
 	if p.Backoff == nil {
 		p.Backoff = Exponential()
+		if p.Order == Blocking {
+			p.Backoff = Fixed(DefaultBlock)
+		}
 	}
 	if p.MaxRetries == 0 {
 		p.MaxRetries = DefaultMaxRetries
@@ -159,6 +166,7 @@ func (p Policy) check(ps *Problems, prefix string) {
 	}); ok {
 		c.check(ps, field("Backoff"))
 	}
+	p.checkOrder(ps, field)
 	if p.MaxLevels < 1 || p.MaxLevels > 64 {
 		ps.Add(field("MaxLevels"), raw.MaxLevels, "must be from 1 to 64, 0 for the default")
 	}

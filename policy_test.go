@@ -101,7 +101,7 @@ func TestAllProblemsOfAPolicyAreToldAtOnce(t *testing.T) {
 func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
 		"Immediate": "none", "MaxAge": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
-		"ErrorText": "the Error method", "Levels": "made by package delayqueue of the backoff's delays",
+		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
 	}
 	v := reflect.ValueOf(redeliver.Policy{}.WithDefaults())
 	for i := range v.NumField() {
@@ -123,7 +123,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := redeliver.Policy{
 		MaxRetries: redeliver.NoRetries, Immediate: 1, Backoff: redeliver.RocketMQ(), Timeout: redeliver.NoTimeout, MaxAge: time.Hour,
-		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5,
+		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5, Order: redeliver.Unordered,
 	}
 	if got := set.WithDefaults(); !reflect.DeepEqual(got, set) {
 		t.Errorf("defaults changed %+v to %+v", set, got)

@@ -3,6 +3,7 @@ package redeliver
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -117,7 +118,7 @@ func safeText(say func() string) (text string) {
 // wrappers of package fmt, package errors, or this one.
 func errorType(err error) string {
 	for e := err; e != nil; {
-		switch name := fmt.Sprintf("%T", e); name {
+		switch name := reflect.TypeOf(e).String(); name {
 		case "*fmt.wrapError", "*redeliver.PermanentError", "*redeliver.RetryAfterError", "*redeliver.PostponeError":
 			next := errors.Unwrap(e)
 			if next == nil {

@@ -1,0 +1,80 @@
+package redeliver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Order says which messages of a subscription wait for which.
+type Order uint8
+
+// The orders.
+const (
+	// KeyOrder, the default: messages of one key run one after another, where the
+	// broker has keys (Kafka; on an SQS FIFO queue the message group, which waits for
+	// its failures too). A message that fails is overtaken by later ones.
+	KeyOrder Order = iota
+	// Unordered: messages run as they come, also those of one key.
+	Unordered
+	// Blocking: one message at a time, in the order of the partition or queue, and
+	// one that fails keeps its place. It waits where it is, 10 ms to 30 s, 1 s by
+	// default, and all behind it wait with it, until it succeeds or its retries run
+	// out and it goes to the DLQ. It is RocketMQ's ordered consumer.
+	//
+	// Its attempts are counted by the process that has it: after a restart or a
+	// rebalance they begin anew. What is nacked without an error, and one whose
+	// handler does not return when its Timeout is over, cannot keep its place: it
+	// waits and comes back as in other orders.
+	Blocking
+)
+
+// Bounds of the delays of a Blocking policy, and what it waits where it does not
+// say. They are those of suspendCurrentQueueTimeMillis of RocketMQ's ordered consumer.
+const (
+	MinBlock     = 10 * time.Millisecond
+	MaxBlock     = 30 * time.Second
+	DefaultBlock = time.Second
+)
+
+func (o Order) String() string {
+	switch o {
+	case KeyOrder:
+		return "KeyOrder"
+	case Unordered:
+		return "Unordered"
+	case Blocking:
+		return "Blocking"
+	default:
+		return fmt.Sprintf("Order(%d)", uint8(o))
+	}
+}
+
+// checkOrder refuses what cannot be kept in order.
+func (p Policy) checkOrder(ps *Problems, field func(string) string) {
+	if p.Order > Blocking {
+		ps.Add(field("Order"), p.Order, "must be KeyOrder, Unordered or Blocking")
+	}
+	if p.Order != Blocking {
+		return
+	}
+	delays, jitter, ok := p.Delays()
+	if !ok {
+		ps.Add(field("Backoff"), fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: a Blocking policy waits for 10ms to 30s")
+		return
+	}
+	for _, d := range delays {
+		if d < MinBlock || d+jitter > MaxBlock {
+			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is Blocking: so long everything behind the message waits too")
+			return
+		}
+	}
+}
+
+// Order adds a problem where a policy asks for an order that is none of those which
+// an adapter has. The field is named below prefix, as by Policy.Validate.
+func (ps *Problems) Order(prefix string, p Policy, has ...Order) {
+	if !slices.Contains(has, p.Order) && p.Order <= Blocking {
+		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))
+	}
+}

@@ -1,0 +1,55 @@
+package redeliver_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+func TestABlockingPolicyIsCheckedAtStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy redeliver.Policy
+		field  string // that is refused; empty for none
+	}{
+		"default":          {redeliver.Policy{Order: redeliver.Blocking}, ""},
+		"the longest":      {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(30 * time.Second)}, ""},
+		"the shortest":     {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}, ""},
+		"too long":         {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Steps(time.Second, 31*time.Second)}, "Policy.Backoff"},
+		"too short":        {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(9 * time.Millisecond)}, "Policy.Backoff"},
+		"too much jitter":  {redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 9, Backoff: redeliver.Exponential()}, "Policy.Backoff"},
+		"unlisted":         {redeliver.Policy{Order: redeliver.Blocking, Backoff: unlisted{}}, "Policy.Backoff"},
+		"no such order":    {redeliver.Policy{Order: 17}, "Policy.Order"},
+		"not for it":       {redeliver.Policy{Backoff: redeliver.Fixed(time.Hour)}, ""},
+		"of the unordered": {redeliver.Policy{Order: redeliver.Unordered, Backoff: redeliver.Fixed(time.Hour)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := test.policy.Validate("Policy")
+			var refused *redeliver.ConfigError
+			switch {
+			case test.field == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case test.field != "" && (!errors.As(err, &refused) || len(refused.Problems) != 1 || refused.Problems[0].Field != test.field):
+				t.Errorf("got %v, want one problem with %s", err, test.field)
+			}
+		})
+	}
+}
+
+// unlisted is a backoff that cannot tell its delays before.
+type unlisted struct{}
+
+func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
+
+func TestProblemsOrder(t *testing.T) {
+	var ps redeliver.Problems
+	ps.Order("Policy", redeliver.Policy{Order: redeliver.Unordered}, redeliver.KeyOrder, redeliver.Unordered)
+	if ps.Err() != nil {
+		t.Errorf("refused: %v", ps.Err())
+	}
+	ps.Order("Policy", redeliver.Policy{Order: redeliver.Blocking}, redeliver.KeyOrder, redeliver.Unordered)
+	if want := "Policy.Order is Blocking: must be one of [KeyOrder Unordered] here"; len(ps) != 1 || ps[0].String() != want {
+		t.Errorf("got %v, want %q", ps, want)
+	}
+}
