@@ -21,6 +21,11 @@ type Record interface {
 	Message() (*message.Message, error)
 }
 
+// Named is a Record that knows the message's id, for a Delivery without one: an
+// id that has to be composed costs an allocation, which a message that succeeds
+// can do without.
+type Named interface{ ID() string }
+
 // Mover is told, from any goroutine, that a Forward of a message is over: it was
 // written to where it goes and is settled, or it was abandoned. The answer of
 // its handler may still be on its way up through other middlewares.
@@ -36,7 +41,7 @@ type Delivery struct {
 	// Record is the broker's own record.
 	Record Record
 	// ID and Source stand in State; they are kept apart because a first
-	// delivery has nothing else.
+	// delivery has nothing else. Where ID is empty, the Record is [Named].
 	ID     string
 	Source redeliver.Source
 	// Expires is the end that a message names that did not wait before, see
@@ -54,8 +59,10 @@ type Delivery struct {
 	first      *Delivery                       // what this one follows, see After; nil for itself
 	latest     atomic.Pointer[redeliver.State] // of the last After
 	mu         sync.Mutex
-	forwarding chan struct{} // while it is forwarded; closed when that is over
+	forwarding bool          // while it is forwarded
+	over       chan struct{} // closed when that is over; made by who waits for it
 	forwarded  atomic.Bool
+	said       outcome // stands when it is forwarded
 }
 
 type deliveryKey struct{}
@@ -125,7 +132,14 @@ func (d *Delivery) ReadState(st *redeliver.State) {
 		*st = *d.Waited
 		return
 	}
-	st.ID, st.Group, st.Origin, st.Source, st.Expires = d.ID, d.Sub.Group, d.Sub.Origin, d.Source, d.Expires
+	st.ID, st.Group, st.Origin, st.Source, st.Expires = d.id(), d.Sub.Group, d.Sub.Origin, d.Source, d.Expires
+}
+
+func (d *Delivery) id() string {
+	if n, ok := d.Record.(Named); ok && d.ID == "" {
+		return n.ID()
+	}
+	return d.ID
 }
 
 func (d *Delivery) root() *Delivery {
@@ -140,24 +154,28 @@ func (d *Delivery) root() *Delivery {
 func (d *Delivery) claim() bool {
 	for {
 		d.mu.Lock()
-		busy := d.forwarding
-		if busy == nil && !d.forwarded.Load() {
-			d.forwarding = make(chan struct{})
+		if !d.forwarding {
+			d.forwarding = !d.forwarded.Load()
+			claimed := d.forwarding
 			d.mu.Unlock()
-			return true
+			return claimed
 		}
+		if d.over == nil {
+			d.over = make(chan struct{})
+		}
+		over := d.over
 		d.mu.Unlock()
-		if busy == nil {
-			return false
-		}
-		<-busy
+		<-over
 	}
 }
 
 func (d *Delivery) release() {
 	d.mu.Lock()
-	close(d.forwarding)
-	d.forwarding = nil
+	d.forwarding = false
+	if d.over != nil {
+		close(d.over)
+		d.over = nil
+	}
 	d.mu.Unlock()
 	if d.Mover != nil {
 		d.Mover.Moved(d.forwarded.Load())
@@ -170,7 +188,7 @@ func (d *Delivery) Moving() bool {
 	r := d.root()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.forwarding != nil || r.forwarded.Load()
+	return r.forwarding || r.forwarded.Load()
 }
 
 // Forwarded tells whether the message was written to where it waits or to the

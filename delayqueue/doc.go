@@ -1,7 +1,10 @@
 // Package delayqueue is where a failed message waits: the ladder of levels, the
-// hold for waits that are too short for a level, and the seam between the
-// middle floors and the brokers: a [Subscription] with its [Scheduler] and
-// [DeadLetters], and the [Delivery] that rides in a message's context.
+// hold for waits that are too short for a level, what a message that comes back
+// means ([Arrive]), and the seam between the middle floors and the brokers: a
+// [Subscription] with its [Scheduler] and [DeadLetters], and the [Delivery] that
+// rides in a message's context. An [Attempt] is one run of a handler, whatever
+// form the handler takes messages in: middleware.Retry runs attempts of Watermill
+// messages, and [Work] those of the broker's own.
 //
 // # The ladder
 //

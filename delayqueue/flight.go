@@ -45,6 +45,8 @@ type Flight[E Flyer] struct {
 	unwatched []E           // in flight, and nobody waits for their ack
 	leaving   []E           // settled by a Forward; their handlers' answers are on the way
 	n         atomic.Int64
+	throttle  *Throttle // nil: nothing is bounded
+	room      bool      // taken for the next message
 }
 
 const (
@@ -61,8 +63,36 @@ func NewFlight[E Flyer](slots int) *Flight[E] {
 	return &Flight[E]{in: make(map[E]struct{}), landings: make(chan Landing[E], slots), gone: make(chan struct{})}
 }
 
+// Bound has the throttle of a subscription bound what is in flight: Room must be
+// asked before each Begin.
+func (f *Flight[E]) Bound(t *Throttle) {
+	if t.least > 0 {
+		f.throttle = t
+	}
+}
+
+// Room tells whether the subscription's throttle has room for one more message,
+// and keeps it for the next Begin.
+func (f *Flight[E]) Room() bool {
+	if f.throttle == nil || f.room {
+		return true
+	}
+	f.room = f.throttle.take()
+	return f.room
+}
+
+// More returns a channel that is closed once there is room; nil where nothing is
+// waited for.
+func (f *Flight[E]) More() <-chan struct{} {
+	if f.throttle == nil || f.room {
+		return nil
+	}
+	return f.throttle.room()
+}
+
 // Begin puts a message in flight.
 func (f *Flight[E]) Begin(e E) {
+	f.room = false
 	f.in[e] = struct{}{}
 	f.n.Store(int64(len(f.in)))
 }
@@ -87,6 +117,11 @@ func (f *Flight[E]) Unwatched() bool { return len(f.unwatched) > 0 }
 
 // Report tells the subscription, from another goroutine, how a message ended.
 func (f *Flight[E]) Report(e E, how Ending) {
+	select { // there is room nearly always, and to wait for one thing is cheaper
+	case f.landings <- Landing[E]{e, how}:
+		return
+	default:
+	}
 	select {
 	case f.landings <- Landing[E]{e, how}:
 	case <-f.gone:
@@ -184,6 +219,9 @@ func (f *Flight[E]) Land(e E, how Ending) bool {
 	delete(f.in, e)
 	f.n.Store(int64(len(f.in)))
 	d := e.Delivery()
+	if f.throttle != nil {
+		f.throttle.landed(said(d, how))
+	}
 	if d == nil {
 		return true
 	}
@@ -198,6 +236,18 @@ func (f *Flight[E]) Land(e E, how Ending) bool {
 	return true
 }
 
+// said is what the end of a message says of what its handler depends on.
+func said(d *Delivery, how Ending) outcome {
+	switch {
+	case d == nil || how != Acked && how != Forwarded:
+		return silent
+	case d.Forwarded():
+		return d.root().said
+	default:
+		return well
+	}
+}
+
 // All yields what is in flight, in no order. Messages may land meanwhile.
 func (f *Flight[E]) All(yield func(E) bool) {
 	for e := range f.in {
@@ -208,4 +258,14 @@ func (f *Flight[E]) All(yield func(E) bool) {
 }
 
 // Close ends the flight: reports are not waited for any more.
-func (f *Flight[E]) Close() { close(f.gone) }
+func (f *Flight[E]) Close() {
+	close(f.gone)
+	if f.throttle != nil {
+		left := len(f.in)
+		if f.room {
+			left++
+		}
+		f.throttle.give(left)
+		f.throttle = nil
+	}
+}

@@ -11,7 +11,7 @@ import (
 // dearest part of a message otherwise. Embed it, Init it once, End it always.
 type Lazy struct {
 	parent   context.Context
-	deadline time.Time // zero for none; only told, the owner calls End
+	deadline *time.Time // nil for none; only told, the owner calls End
 	mu       sync.Mutex
 	std      *standard // made on demand
 	cause    error     // not nil once ended
@@ -29,7 +29,11 @@ type standard struct {
 // Init sets the context's parent, and the deadline that it tells (zero: the
 // parent's). It must be called once, before anybody else sees the context.
 func (c *Lazy) Init(parent context.Context, deadline time.Time) {
-	c.parent, c.deadline = parent, deadline
+	c.parent = parent
+	if !deadline.IsZero() {
+		own := deadline // a variable of its own, so that only this allocates
+		c.deadline = &own
+	}
 }
 
 // Expires says that the context may Expire, which costs something once somebody
@@ -122,10 +126,11 @@ func (c *Lazy) Err() error {
 
 // Deadline implements [context.Context].
 func (c *Lazy) Deadline() (time.Time, bool) {
-	if d, ok := c.parent.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
-		return d, true
+	d, ok := c.parent.Deadline()
+	if c.deadline != nil && (!ok || c.deadline.Before(d)) {
+		return *c.deadline, true
 	}
-	return c.deadline, !c.deadline.IsZero()
+	return d, ok
 }
 
 // Value implements [context.Context]. Once the channel is made, the standard

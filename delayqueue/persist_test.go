@@ -152,6 +152,44 @@ func TestSendTimeoutBoundsEachTry(t *testing.T) {
 	}
 }
 
+// Tries that begin within a short while share a context: each has its time, or
+// hardly less.
+func TestSendTimeoutOfManyTriesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout, tries = 64 * second, 200
+		contexts := make(map[context.Context]bool)
+		var mu sync.Mutex
+		b := &broker{schedule: func(ctx context.Context, _ int) error {
+			began := time.Now()
+			mu.Lock()
+			contexts[ctx] = true
+			mu.Unlock()
+			<-ctx.Done()
+			if took := time.Since(began); took > timeout || took <= timeout-second {
+				t.Errorf("a try ended after %s, want %s or up to 1s less", took, timeout)
+			}
+			return nil
+		}}
+		sub, d := subscribe(b, t.Context())
+		sub.SendTimeout = timeout
+		var all sync.WaitGroup
+		for range tries {
+			all.Go(func() {
+				if _, err := sub.Persist(d, &redeliver.State{}, func(ctx context.Context) (string, error) {
+					return "there", b.schedule(ctx, 1)
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			<-time.After(50 * ms)
+		}
+		all.Wait()
+		if n := len(contexts); n < 10 || n > 11 { // 10 s of tries
+			t.Errorf("%d contexts for %d tries", n, tries)
+		}
+	})
+}
+
 // A handler that was cancelled has still failed, and its message must go on.
 func TestPersistIsDetachedFromTheMessagesContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -65,16 +65,21 @@ type Subscription struct {
 	// MaxInFlight is how many first deliveries may be with handlers at once. 0
 	// where it is not known.
 	MaxInFlight int
+	// Blocking says that a message which fails waits where it is, in the hands of
+	// whoever runs it: the adapter runs nothing behind it meanwhile.
+	Blocking bool
 	// Gate is closed while a message that must go on is refused by the broker.
 	Gate Gate
+	// Throttle bounds what is in flight while messages fail, see Shrink.
+	Throttle Throttle
 	// Drain says that some of what is in flight is waited for. The adapter keeps it.
 	Drain Drain
 	// Stuck counts the handlers that still run although their message has moved on.
 	Stuck atomic.Int64
-	// Watch is what middleware.Retry ends attempts with that take too long.
-	Watch atomic.Value
 
+	watch       atomic.Pointer[watch] // ends attempts that take too long
 	fingerprint atomic.Pointer[string]
+	trying      atomic.Pointer[window] // of the tries that begin now
 }
 
 // Tell tells the sink, if there is one. A sink that panics is not heard: it must
@@ -91,8 +96,22 @@ func (s *Subscription) Tell(e redeliver.Event) {
 // young: every copy on their stacks would make these grow.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := &redeliver.Decision{State: st}
+	s.decideInto(dec, err, now)
+	return dec
+}
+
+func (s *Subscription) decideInto(dec *redeliver.Decision, err error, now time.Time) {
 	s.Policy.DecideInto(dec, err, now)
 	dec.State.Policy = s.Fingerprint()
+}
+
+// decide is Decide for an attempt of this delivery.
+//
+//go:noinline
+func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
+	dec := new(redeliver.Decision)
+	d.ReadState(&dec.State)
+	d.Sub.decideInto(dec, err, now)
 	return dec
 }
 
@@ -148,26 +167,47 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 		return where, err
 	})
 	if err != nil {
-		s.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
+		s.abandoned(d, cause)
 		return err
 	}
+	root.said = tells(dec)
 	root.forwarded.Store(true)
 	s.written(dec, where, cause)
 	return nil
 }
 
-// Persist calls write until it returns nil, each time with a new context that
-// ends after SendTimeout. The context is detached from the handler's: a handler
-// that was cancelled has still failed, and its message must still go on. Between
-// the tries there is a growing pause with the gate closed; the handler does not
-// run again. It gives up, with [ErrAbandoned], only when the message is lost to
-// this process. write returns where it writes to, also with an error.
+// abandoned stands apart, as written does: events are large, and the frames of
+// Forward and of what it calls are on the stack of every failed message.
+//
+//go:noinline
+func (s *Subscription) abandoned(d *Delivery, cause error) {
+	s.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
+}
+
+// Persist calls write until it returns nil, each time with a context that ends
+// after SendTimeout, or up to a 64th of that before, and not with the try. The
+// context is detached from the handler's: a handler that was cancelled has still
+// failed, and its message must still go on. Between the tries there is a growing
+// pause with the gate closed; the handler does not run again. It gives up, with
+// [ErrAbandoned], only when the message is lost to this process. write returns
+// where it writes to, also with an error.
 func (s *Subscription) Persist(d *Delivery, st *redeliver.State, write func(context.Context) (string, error)) (string, error) {
-	timeout := s.SendTimeout
-	if timeout <= 0 {
-		timeout = DefaultSendTimeout
+	if d.Lost() {
+		return "", ErrAbandoned
 	}
-	var pause *backoff.ExponentialBackOff
+	where, err := write(s.try(time.Now()))
+	if err != nil {
+		return s.insist(d, st, write, where, err)
+	}
+	return where, nil
+}
+
+// insist goes on after a first try that failed.
+//
+//go:noinline
+func (s *Subscription) insist(d *Delivery, st *redeliver.State, write func(context.Context) (string, error), where string, err error) (string, error) {
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstPause),
+		backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
 	shut := false
 	defer func() {
 		if shut && s.Gate.Open() {
@@ -175,19 +215,6 @@ func (s *Subscription) Persist(d *Delivery, st *redeliver.State, write func(cont
 		}
 	}()
 	for try := 1; ; try++ {
-		if d.Lost() {
-			return "", ErrAbandoned
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		where, err := write(ctx)
-		cancel()
-		if err == nil {
-			return where, nil
-		}
-		if pause == nil {
-			pause = backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstPause),
-				backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
-		}
 		if !shut && !errors.Is(err, ErrRefused) {
 			shut = true
 			if s.Gate.Close() {
@@ -202,7 +229,35 @@ func (s *Subscription) Persist(d *Delivery, st *redeliver.State, write func(cont
 		case <-d.lost():
 			timer.Stop()
 		}
+		if d.Lost() {
+			return "", ErrAbandoned
+		}
+		if where, err = write(s.try(time.Now())); err == nil {
+			return where, nil
+		}
 	}
+}
+
+// window is the context of all tries that begin within a short while: a timer
+// for each was a tenth of what a retry costs.
+type window struct {
+	ctx    context.Context
+	closes time.Time // for tries that begin later there is another one
+}
+
+// try returns the context for a try to write that begins now.
+func (s *Subscription) try(now time.Time) context.Context {
+	if w := s.trying.Load(); w != nil && now.Before(w.closes) {
+		return w.ctx
+	}
+	timeout := s.SendTimeout
+	if timeout <= 0 {
+		timeout = DefaultSendTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	context.AfterFunc(ctx, cancel) // nobody can tell sooner that no try needs it
+	s.trying.Store(&window{ctx, now.Add(timeout / 64)})
+	return ctx
 }
 
 func (s *Subscription) written(dec *redeliver.Decision, where string, cause error) {

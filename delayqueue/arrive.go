@@ -1,0 +1,132 @@
+package delayqueue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Arrival is what an adapter knows of a message that has come from a topic or
+// queue that redeliver writes, but for its headers.
+type Arrival struct {
+	// Group and Origin are the subscription's, Policy is the fingerprint of its
+	// policy, and Ladder its levels; nil on a broker without levels.
+	Group, Origin, Policy string
+	Ladder                Ladder
+	// Findings are about headers that could not be read as text.
+	Findings []redeliver.Finding
+	// Level is the level on which the message waits, 0 where it does not: on the
+	// way back.
+	Level time.Duration
+	// Above is the next longer level than that on which the message waits, or
+	// waited last; the shortest of all where it waited on none. With more time
+	// left it would be there. 0 where there is none.
+	Above time.Duration
+	// Written is when the message was written to where it is, by the writer's clock
+	// where the broker tells that; else when it arrived. Later than Now is
+	// not believed: another clock must not keep a message whose own due time is lost.
+	Written time.Time
+	// Leaves is when the message leaves its level for a shorter one. Default:
+	// Level after Written.
+	Leaves time.Time
+	// Jitter is the longest rest that is spent where the message is, although a
+	// level could take it: a hop would only bring it to a place like this. 0
+	// where the rest is looked at when the level is over.
+	Jitter time.Duration
+	// Slack is the one with which the writer asked [Ladder.Next].
+	Slack time.Duration
+	Now   time.Time
+}
+
+// Stay says how long a message stays where it arrived, and what is done with it then.
+type Stay struct {
+	// State is what the headers say, as far as it can be right. Its group and
+	// origin are the subscription's, its ID and Due are set.
+	State *redeliver.State
+	// Until is when the message goes on. It may be over already.
+	Until time.Time
+	// Hops tells whether it is not due then, and moves to another level.
+	Hops bool
+	// Publish tells whether it is a delayed publish, which no handler has seen:
+	// when it is due it goes to its topic.
+	Publish bool
+	// Findings are what is wrong with the headers, to be told.
+	Findings []redeliver.Finding
+}
+
+// Arrive reads the state of a message that has come back, believes of it what can
+// be right, and says how long the message stays. headers are redeliver's own, as
+// text; id is the message's own id, asked when they have none. Neither is kept.
+// This is the one place that decides what they mean:
+//
+//   - A block of headers that is missing, or is another group's, makes the message
+//     a new one. One that is not whole may still say when the message is due; it
+//     may not send the message anywhere but to its own group's handler. (A delayed
+//     publish is published all the same when its due time alone is a lie: others
+//     than this group may wait for it, and its writer's clock may be ahead.)
+//   - A due time later than anything can have where the message is, is a lie. What
+//     another policy wrote may have had other levels to choose from, and is
+//     believed up to redeliver.MaxWait; what names no policy was written by nobody
+//     else.
+//   - Without a due time that can be believed the message has waited enough when
+//     its level is over: not at once, because the writer's clock may be ahead, and
+//     its retries must not all run within a moment.
+//   - Where a level fits into what is left when this one is over, the message hops;
+//     else it stays until it is due.
+func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
+	st, findings := redeliver.ParseHeaders(a.Group, headers)
+	if len(a.Findings) > 0 {
+		findings = append(slices.Clip(a.Findings), findings...)
+	}
+	if len(headers) == 0 {
+		findings = append(findings, redeliver.Finding{Header: redeliver.HeaderAttempt, Problem: "is missing where redeliver writes; the message counts as new"})
+	}
+	stay := Stay{State: &st, Publish: len(findings) == 0 && neverDelivered(&st)}
+	if st.ID == "" {
+		st.ID = id()
+	}
+	st.Group, st.Origin = a.Group, a.Origin
+
+	written := a.Written
+	if written.After(a.Now) {
+		written = a.Now
+	}
+	if st.Due.After(a.latest(&st, written)) {
+		findings = append(findings, redeliver.Finding{
+			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
+			Problem: "is later than anything there can be; the end of its level is taken",
+		})
+		st.Due = time.Time{}
+	}
+	end := written.Add(a.Level)
+	if st.Due.IsZero() {
+		st.Due = redeliver.CeilMilli(end.UTC())
+		if a.Level == 0 { // at once: not a moment before it is due
+			st.Due = end.UTC().Truncate(time.Millisecond)
+		}
+	}
+	if !a.Leaves.IsZero() {
+		end = a.Leaves
+	}
+	stay.Until, stay.Findings = st.Due, findings
+	rest := st.Due.Sub(end)
+	if _, more := a.Ladder.Next(rest, 0); more && rest > a.Jitter {
+		stay.Until, stay.Hops = end, true
+	}
+	return stay
+}
+
+// latest is the latest due time that a message can have which was written then.
+func (a *Arrival) latest(st *redeliver.State, written time.Time) time.Time {
+	if a.Above == 0 || st.Policy != "" && st.Policy != a.Policy {
+		return written.Add(redeliver.MaxWait)
+	}
+	return written.Add(a.Above + a.Slack)
+}
+
+// neverDelivered tells a delayed publish, which waits for its time to be
+// published, from a message that a handler has seen or is to see.
+func neverDelivered(st *redeliver.State) bool {
+	return !st.Source.Known && st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
+}
