@@ -122,8 +122,10 @@ func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
 	b := &batches{config: config.withDefaults(), fn: fn}
 	return func(msg *message.Message) error {
 		m := b.add(msg)
-		m.verdict.Wait()
-		return m.err
+		if !m.done.Load() {
+			m.verdict.Wait()
+		}
+		return m.result()
 	}
 }
 
@@ -135,34 +137,40 @@ type batches struct {
 	mu     sync.Mutex                  // held to add one
 }
 
-// add adds a message to what waits. It stands apart because its frame is not to
+// add adds a message to what waits. When it has no verdict yet, its gatherer is
+// locked and waiting for the verdict unlocks it. It stands apart because its frame is not to
 // lie on the stack of every message that waits: goroutines are young there, and a
 // stack that grows costs more than all the rest.
 //
 //go:noinline
 func (b *batches) add(msg *message.Message) *BatchMessage {
-	m := &BatchMessage{Message: msg, ctx: msg.Context()}
-	m.verdict.Add(1)
-	var sub *delayqueue.Subscription
-	if m.a = attemptOf(m.ctx); m.a != nil {
-		m.d = m.a.d
+	ctx := msg.Context()
+	a := attemptOf(ctx)
+	var d *delayqueue.Delivery
+	if a != nil {
+		d = a.Delivery()
 	} else {
-		m.d = delayqueue.FromContext(m.ctx)
+		d = delayqueue.FromContext(ctx)
 	}
-	if m.d != nil {
-		sub = m.d.Sub
+	var sub *delayqueue.Subscription
+	if d != nil {
+		sub = d.Sub
 	}
 	g := b.gatherer(sub)
+	g.mu.Lock()
+	m := g.message()
+	m.Message, m.ctx, m.a, m.d = msg, ctx, a, d
 	switch {
 	case m.a != nil && !m.a.gather(m): // something in between took all its time
+		g.mu.Unlock()
 		m.give(context.Cause(m.ctx))
 	case g.refused != nil:
-		context.AfterFunc(m.ctx, func() {
-			if m.a != nil {
-				m.a.leave(time.Since(epoch))
-			}
-			m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
-		})
+		g.mu.Unlock()
+		<-m.ctx.Done()
+		if m.a != nil {
+			m.a.Leave()
+		}
+		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
 	default:
 		g.join(m)
 	}

@@ -87,8 +87,8 @@ func BenchmarkRouter(b *testing.B) {
 	}
 }
 
-// A message in a batch costs two allocations of ours, its attempt and its place
-// in the batch, and no goroutine.
+// A message in a batch costs one allocation of ours, its attempt: its place
+// in the batch is one of many that are made at a time. And no goroutine.
 func TestBatchIsCheap(t *testing.T) {
 	const size = 100
 	sub := subscribe(&broker{}, redeliver.Policy{Timeout: minute})
@@ -123,8 +123,8 @@ func TestBatchIsCheap(t *testing.T) {
 			}
 		}
 	})
-	// 100 messages are 200; a batch has a few of its own, and other tests may be at it.
-	if n > 2.9*size {
+	// 100 messages are 100; a batch has a few of its own, and other tests may be at it.
+	if n > 1.9*size {
 		t.Errorf("a batch of %d costs %v allocations", size, n)
 	}
 	if most > before+size/2 {

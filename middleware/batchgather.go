@@ -10,6 +10,10 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
+// epoch is where the clock of what gathers begins. To ask how long ago it was
+// reads one clock; time.Now reads two.
+var epoch = time.Now()
+
 // gatherer is where messages of one subscription wait for their batch, the oldest
 // first. There is no batch before it runs: what runs is what waits then, so one
 // that had to wait for its turn takes along what came meanwhile.
@@ -23,8 +27,9 @@ type gatherer struct {
 	head, tail *BatchMessage
 	fresh      *BatchMessage // the oldest whose context nobody watches
 	n, bytes   int
-	alone      int  // how many of them are to run alone
-	running    int  // batch functions
+	alone      int // how many of them are to run alone
+	running    int // batch functions
+	spare      []BatchMessage
 	armed      bool // a timer is set for the Timeout of the oldest
 	looking    bool // and one to watch the contexts of those that wait for long
 }
@@ -49,9 +54,30 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *delayqueue.Subscription) *gat
 	return g
 }
 
-// join adds a message, which then waits for its verdict.
+// parked is the lock of a message that waits for its verdict: the gatherer's,
+// which it lets go when it sleeps and has no use for when it wakes.
+type parked gatherer
+
+func (*parked) Lock()     {}
+func (p *parked) Unlock() { p.mu.Unlock() }
+
+// message is a new one. They are made many at a time, by the goroutines of the
+// batches: what allocates takes a deep stack, which those of messages would have
+// to grow. What a stuck function has holds its neighbours as well: a batch's
+// worth at most. The caller holds mu.
+func (g *gatherer) message() *BatchMessage {
+	if len(g.spare) == 0 {
+		return &BatchMessage{}
+	}
+	m := &g.spare[0]
+	g.spare = g.spare[1:]
+	return m
+}
+
+// join adds a message, which then waits for its verdict: that unlocks mu, which
+// the caller holds, and no verdict is given before.
 func (g *gatherer) join(m *BatchMessage) {
-	g.mu.Lock()
+	m.verdict.L = (*parked)(g)
 	m.since = time.Since(epoch)
 	m.prev = g.tail
 	if g.tail == nil {
@@ -71,7 +97,6 @@ func (g *gatherer) join(m *BatchMessage) {
 	if !g.start(m.since) {
 		g.arm(m.since)
 	}
-	g.mu.Unlock()
 }
 
 // kick runs what may run.
@@ -97,13 +122,23 @@ func (g *gatherer) ripe(now time.Duration) bool {
 	switch {
 	case g.n == 0:
 		return false
-	case g.n >= g.config.Size, g.config.Bytes > 0 && g.bytes >= g.config.Bytes, g.config.Timeout == NoWait, g.alone > 0:
+	case g.n >= g.config.Size, g.throttled(), g.config.Bytes > 0 && g.bytes >= g.config.Bytes, g.config.Timeout == NoWait, g.alone > 0:
 		return true
 	case g.sub != nil && g.sub.Drain.Draining():
 		return true
 	default:
 		return now >= g.head.since+g.config.Timeout
 	}
+}
+
+// throttled tells whether no more come: the subscription has shrunk, and all that
+// may be in flight waits here. The caller holds mu.
+func (g *gatherer) throttled() bool {
+	if g.sub == nil {
+		return false
+	}
+	limit := g.sub.Throttle.Limit()
+	return limit > 0 && g.n >= limit
 }
 
 // take takes the messages of a batch out of the queue. The caller holds mu.
@@ -114,7 +149,7 @@ func (g *gatherer) take(now time.Duration) []*BatchMessage {
 	all, bytes := make([]*BatchMessage, 0, min(g.n, g.config.Size)), 0
 	for m := g.head; m != nil && len(all) < g.config.Size; m = g.head {
 		if err := m.ctx.Err(); err != nil {
-			g.dismiss(m, now)
+			g.dismiss(m)
 			continue
 		}
 		bytes += len(m.Payload)
@@ -159,13 +194,12 @@ func (g *gatherer) unlink(m *BatchMessage) {
 }
 
 // dismiss sends a message away whose context has ended. The caller holds mu.
-func (g *gatherer) dismiss(m *BatchMessage, now time.Duration) {
+func (g *gatherer) dismiss(m *BatchMessage) {
 	g.unlink(m)
 	if m.a != nil {
-		m.a.leave(now)
+		m.a.Leave()
 	}
-	m.err = fmt.Errorf("waiting for a batch: %w", context.Cause(m.ctx))
-	m.verdict.Done()
+	m.give(fmt.Errorf("waiting for a batch: %w", context.Cause(m.ctx)))
 }
 
 // arm sets what wakes the queue. Under load no timer is set for single messages
@@ -217,6 +251,6 @@ func (g *gatherer) leave(m *BatchMessage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !m.taken {
-		g.dismiss(m, time.Since(epoch))
+		g.dismiss(m)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -83,7 +84,8 @@ type BatchMessage struct {
 	batch   *MessageBatch // its mu guards settled
 	settled bool
 	err     error
-	verdict sync.WaitGroup // err stands
+	done    atomic.Bool // err stands
+	verdict sync.Cond   // told then
 }
 
 // Context is the message's context, also when it is settled: what it has as a
@@ -128,15 +130,24 @@ func (m *BatchMessage) Answer(err error) bool {
 		m.tooLate(err)
 		return false
 	}
-	counts := m.a == nil || m.a.claim()
+	counts := m.a == nil || m.a.Claim()
 	m.give(err) // also when its own time was over: then its handler comes back at last
 	return counts
+}
+
+// result is the verdict, which stands.
+func (m *BatchMessage) result() error {
+	if !m.done.Load() {
+		panic("a message of a batch woke without its verdict")
+	}
+	return m.err
 }
 
 // give lets the message's handler return.
 func (m *BatchMessage) give(err error) {
 	m.err = err
-	m.verdict.Done()
+	m.done.Store(true)
+	m.verdict.Signal()
 }
 
 func (m *BatchMessage) tooLate(err error) {

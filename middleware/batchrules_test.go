@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -159,27 +158,5 @@ func become(o redelivertest.Outcome) string {
 			d = strings.TrimSuffix(strings.TrimSuffix(d, "0s"), "0m")
 		}
 		return "retry after " + d
-	}
-}
-
-var proof = regexp.MustCompile(`\[(Test\w+)\]\(([^)]+)\)`)
-
-// Every row of the docs leads to a test that is there.
-func TestBatchingDocsLeadToTests(t *testing.T) {
-	docs, err := os.ReadFile("../docs/batching.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	links := proof.FindAllSubmatch(docs, -1)
-	for _, l := range links {
-		source, err := os.ReadFile(filepath.Join("..", "docs", string(l[2])))
-		if err != nil {
-			t.Error(err)
-		} else if !bytes.Contains(source, []byte("\nfunc "+string(l[1])+"(t *testing.T)")) {
-			t.Errorf("there is no %s in %s", l[1], l[2])
-		}
-	}
-	if len(links) < 30 {
-		t.Errorf("%d links: this test does not read them", len(links))
 	}
 }

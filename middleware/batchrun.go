@@ -24,10 +24,17 @@ type batchRun struct {
 	slot atomic.Bool // it counts in g.running
 }
 
+// slab bounds how many messages are made at a time.
+const slab = 128
+
 // run runs one batch, in a goroutine of its own: that of a message could not
 // outlive the message's answer.
 func (g *gatherer) run() {
+	spare := make([]BatchMessage, min(g.config.Size, slab))
 	g.mu.Lock()
+	if len(g.spare) < len(spare)/2 {
+		g.spare = spare
+	}
 	now := time.Since(epoch)
 	all := g.take(now)
 	if len(all) == 0 {
@@ -72,25 +79,26 @@ func (r *batchRun) leave() {
 // do calls the function and settles what it left.
 func (r *batchRun) do(all []*BatchMessage) {
 	timeout := time.Duration(0)
-	if a := all[0].a; a != nil && a.w != nil {
-		timeout = a.w.timeout
+	if a := all[0].a; a != nil {
+		timeout = a.Timeout()
 	}
-	deadline := time.Time{}
+	now, deadline := time.Now(), time.Time{}
 	if timeout > 0 {
-		deadline = time.Now().Add(timeout)
+		deadline = now.Add(timeout)
 	}
 	r.Init(values(all[0]), deadline)
 	r.Expires()
 	stop := r.watchSessions(all)
-	now := time.Since(epoch)
-	for _, m := range all {
-		if m.a != nil {
-			m.a.begin(now)
+	delayqueue.BeginAll(now, func(yield func(*delayqueue.Attempt) bool) {
+		for _, m := range all {
+			if m.a != nil && !yield(&m.a.Attempt) {
+				return
+			}
 		}
-	}
+	})
 	if timeout > 0 {
 		expiry := time.AfterFunc(timeout, func() { r.expire(timeout) })
-		stuck := time.AfterFunc(timeout+stuckAfter, r.leave)
+		stuck := time.AfterFunc(timeout+delayqueue.StuckAfter, r.leave)
 		defer expiry.Stop()
 		defer stuck.Stop()
 	}
@@ -152,6 +160,9 @@ func (r *batchRun) watchSessions(all []*BatchMessage) (stop func()) {
 		s := m.ctx
 		if m.d != nil {
 			s = m.d.Session()
+		}
+		if n := len(sessions); n > 0 && s == sessions[n-1] {
+			continue
 		}
 		if s.Done() == nil { // it cannot end
 			return func() {}

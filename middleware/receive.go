@@ -179,9 +179,9 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 		return nil, nil
 	}
 	if d.Sub.Policy.Invalid != nil {
-		if err := invalid(d, msg); err != nil {
+		if err := d.Invalid(msg.Metadata, msg.Payload); err != nil {
 			go forward(d, msg, err)
-			return nil, nil
+			return nil, nil //nolint:nilerr // it is the policy's answer about this message
 		}
 	}
 	m := &Received{Message: msg, d: d, begun: time.Now()}

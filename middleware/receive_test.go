@@ -47,6 +47,13 @@ func take(t *testing.T, r *middleware.Receiver, most int, invisible time.Duratio
 	return all
 }
 
+func ack(t *testing.T, m *middleware.Received) {
+	t.Helper()
+	if err := m.Ack(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReceive(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		r, sub, _ := receiver(t, b, redeliver.Policy{Timeout: redeliver.NoTimeout})
@@ -60,7 +67,7 @@ func TestReceive(t *testing.T) {
 		if err := first[0].Ack(); err != nil {
 			t.Error(err)
 		}
-		take(t, r, 2, hour, "c 1")[0].Ack()
+		ack(t, take(t, r, 2, hour, "c 1")[0])
 		// b's time goes on, and is over 40 s later: that is its interval.
 		again := take(t, r, 2, time.Minute, "b 2")
 		if took := time.Since(begun); took < time.Minute || took > time.Minute+time.Second {
@@ -69,7 +76,7 @@ func TestReceive(t *testing.T) {
 		if again[0].Message.Context().Err() != nil || first[1].Message.Context().Err() == nil {
 			t.Error("a message's context must end with its invisible time, and no sooner")
 		}
-		again[0].Ack()
+		ack(t, again[0])
 		for _, m := range append(first, again...) {
 			if err := m.Ack(); err == nil {
 				t.Error("a second Ack is no error")
@@ -132,7 +139,7 @@ func TestChangeInvisible(t *testing.T) {
 			t.Error(err)
 		}
 		third := take(t, r, 1, 10*time.Second, "a 3")[0]
-		third.Ack()
+		ack(t, third)
 		if err := third.ChangeInvisible(time.Second); !errors.Is(err, middleware.ErrSettled) {
 			t.Errorf("after Ack: %v", err)
 		}
@@ -155,7 +162,7 @@ func TestReceiveRefuses(t *testing.T) {
 		if _, err := r.Receive(t.Context(), 1, time.Minute+1); err == nil {
 			t.Error("more than the policy's Timeout was not refused")
 		}
-		take(t, r, 1, time.Minute, "a 1")[0].Ack() // and nothing was lost by it
+		ack(t, take(t, r, 1, time.Minute, "a 1")[0]) // and nothing was lost by it
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := r.Receive(ctx, 1, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
@@ -177,7 +184,7 @@ func TestReceiveOfWhatMustNoLongerRun(t *testing.T) {
 			return nil
 		}})
 		publish(b, "a", "b")
-		take(t, r, 1, time.Minute, "b 1")[0].Ack()
+		ack(t, take(t, r, 1, time.Minute, "b 1")[0])
 		if dead := sub.DeadLetters(); len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonInvalidated {
 			t.Errorf("dead letters %+v", dead)
 		}
@@ -191,7 +198,7 @@ func TestReceivedByAProcessThatDies(t *testing.T) {
 		lost := take(t, r, 1, time.Minute, "a 1")[0]
 		c.Kill()
 		r2, _, _ := receiver(t, b, redeliver.Policy{})
-		take(t, r2, 1, time.Minute, "a 1")[0].Ack()
+		ack(t, take(t, r2, 1, time.Minute, "a 1")[0])
 		if err := lost.Ack(); !errors.Is(err, delayqueue.ErrAbandoned) {
 			t.Errorf("Ack by the dead: %v", err)
 		}

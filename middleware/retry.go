@@ -1,10 +1,8 @@
 package middleware
 
 import (
+	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -55,72 +53,42 @@ func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, er
 	if d.Lost() { // it lay ready when its session ended, and comes back
 		return nil, delayqueue.ErrAbandoned
 	}
-	run, w := msg, watchOf(d.Sub)
-	for ctx := outer; ; {
-		if d.Sub.Policy.Invalid != nil {
-			if err := invalid(d, run); err != nil {
-				_, err = failed(d, err)
-				return nil, err
-			}
-		}
-		a := &attempt{d: d, msg: msg, run: run}
-		produced, err := a.do(ctx, h, w)
-		if a.over != nil {
-			return nil, a.over.verdict // it was settled without the handler
-		}
-		msg.SetContext(outer)
-		if err == nil {
-			if run != msg {
-				a.answered()
-			}
-			return produced, nil
-		}
-		if a.answered() {
-			return nil, err // the Router's nack does nothing any more
-		}
-		next, err := failed(d, err)
-		if next == nil {
-			return nil, err
-		}
-		// Once more, in place: with a fresh message, because the handler may
-		// have changed this one, under a delivery that knows of the attempt.
-		d = next
-		ctx = d.Under(outer)
-		if run, err = d.Record.Message(); err != nil {
-			_, err = failed(d, &redeliver.UndecodableError{Err: err})
-			return nil, err
-		}
+	a := &attempt{msg: msg, run: msg, handler: h}
+	o, next, err := a.Run(outer, d, a)
+	msg.SetContext(outer)
+	switch o {
+	case delayqueue.Succeeded:
+		return a.done(), nil
+	case delayqueue.Again:
+		return again(outer, h, msg, next)
+	default: // where it is settled, the Router's ack or nack does nothing any more
+		return nil, err
 	}
 }
 
-// failed does what the policy says of a failure. It returns the delivery to run
-// again at once, or nil and what the Router is to be told. It stands apart, with
-// what it calls, because the frame of handle is on the stack of every message.
+// again runs a message once more, in place: a fresh one, because the handler may
+// have changed what it got, under a delivery that knows of the attempt. It stands
+// apart because the frame of handle is on the stack of every message.
 //
 //go:noinline
-func failed(d *delayqueue.Delivery, err error) (again *delayqueue.Delivery, _ error) {
-	if d.Lost() {
-		d.Sub.Tell(redeliver.Abandoned{State: d.State(), Err: err})
-		return nil, fmt.Errorf("%w: %w", delayqueue.ErrAbandoned, err)
-	}
-	dec := d.Sub.Decide(d.State(), err, time.Now())
-	if dec.Action == redeliver.RetryNow {
-		return d.After(dec.State), nil
-	}
-	return nil, d.Sub.Forward(d, dec, err)
-}
-
-// invalid asks Policy.Invalid; a panic of it is an answer too.
-func invalid(d *delayqueue.Delivery, msg *message.Message) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &redeliver.InvalidError{Err: &redeliver.PanicError{Value: v, Stack: debug.Stack()}}
+func again(outer context.Context, h message.HandlerFunc, msg *message.Message, d *delayqueue.Delivery) ([]*message.Message, error) {
+	for {
+		run, err := d.Record.Message()
+		if err != nil {
+			_, _, err = d.Fail(&redeliver.UndecodableError{Err: err})
+			return nil, err
 		}
-	}()
-	m := redeliver.Message{Headers: msg.Metadata, Body: msg.Payload}
-	d.ReadState(&m.State)
-	if err := d.Sub.Policy.Invalid(m); err != nil {
-		return &redeliver.InvalidError{Err: err}
+		a := &attempt{msg: msg, run: run, handler: h}
+		o, next, err := a.Run(d.Under(outer), d, a)
+		msg.SetContext(outer)
+		switch o {
+		case delayqueue.Succeeded:
+			a.Answered()
+			return a.done(), nil
+		case delayqueue.Again:
+			d = next
+		default:
+			return nil, err
+		}
 	}
-	return nil
 }
