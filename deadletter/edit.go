@@ -1,0 +1,209 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Change is what is asked of an edit. Who, Why and Position are required, and a
+// change of the body or of a header.
+type Change struct {
+	Who, Why string
+	// Position is where the message lies, ID, where it is given, must be its id:
+	// the one that was looked at, and no other.
+	Position Position
+	ID       string
+	// Body, where it is not nil, is the new body. Key and id stay as they are.
+	Body []byte
+	// Set are headers that get a new value, all that stand there by that name
+	// being replaced by one; new ones stand behind. Remove are names to be taken
+	// away. Those of redeliver, and the one that carries the id, are locked.
+	Set    []Header
+	Remove []string
+}
+
+// Diff is what an edit changed, as it is recorded. Bodies are named by their
+// SHA-256, because the record outlives them and not everybody may read them.
+type Diff struct {
+	Position Position `json:"position"`
+	ID       string   `json:"id"`
+	// Before and After are "sha256:..." and the length in bytes.
+	BodyBefore string         `json:"body_before"`
+	BodyAfter  string         `json:"body_after"`
+	Headers    []HeaderChange `json:"headers,omitempty"`
+}
+
+// HeaderChange is a header before and after: nil where it was not there or is not.
+type HeaderChange struct {
+	Name   string   `json:"name"`
+	Before [][]byte `json:"before"`
+	After  [][]byte `json:"after"`
+}
+
+// Edit replays one message with a changed body or headers. The original stays in
+// the DLQ until the edited copy is confirmed. It may be quarantined: an edit is
+// another message. The task that is returned has the diff.
+func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
+	if err := c.validate(); err != nil {
+		return Task{}, err
+	}
+	t := newTask(q, KindEdit, c.Who, c.Why)
+	claim, err := q.Claim(ctx, Holder{Who: c.Who, Task: t.ID})
+	if err != nil {
+		return Task{}, err
+	}
+	t.Filter.Positions = []Position{c.Position}
+	err = edit(ctx, claim, &t, &c)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	t.Updated = now()
+	t.Ended = t.Updated
+	t.Status = StatusDone
+	if err != nil {
+		t.Status, t.Note = StatusFailed, err.Error()
+	}
+	if !errors.Is(err, ErrLost) {
+		err = errors.Join(err, claim.Save(last, t))
+	}
+	return t, errors.Join(err, claim.Release(last))
+}
+
+func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
+	scan, err := claim.Scan(ctx, Start)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, scan.Close()) }()
+	var m *Message
+	for m == nil {
+		found, err := scan.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w at %s in %s", ErrNotFound, c.Position, t.DLQ)
+		}
+		if err != nil {
+			return err
+		}
+		t.Counts.Scanned++
+		if found.Position == c.Position {
+			m = found
+		}
+	}
+	switch {
+	case c.ID != "" && c.ID != m.ID:
+		return fmt.Errorf("the message at %s in %s is %s, not %s: look again", c.Position, t.DLQ, m.ID, c.ID)
+	case m.Mismatch != "":
+		return fmt.Errorf("refused: %s", m.Mismatch)
+	}
+	copied, diff := c.apply(m)
+	if diff.BodyBefore == diff.BodyAfter && len(diff.Headers) == 0 {
+		return errors.New("the edit changes nothing; replay the message instead")
+	}
+	t.Counts.Matched, t.Diff = 1, diff
+	if err := claim.Save(ctx, *t); err != nil { // who did what is known before it is done
+		return err
+	}
+	if err := errors.Join(claim.Send(ctx, []*Message{copied})...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	done := *t
+	done.Counts.Edited = 1
+	if err := claim.Settle(ctx, done, []Settlement{{Message: m, Outcome: Edited}}); err != nil {
+		return err
+	}
+	*t = done
+	return nil
+}
+
+func (c *Change) validate() error {
+	var ps redeliver.Problems
+	signed(&ps, c.Who, c.Why)
+	if c.Position == "" {
+		ps.Add("Position", `""`, "is required")
+	}
+	if c.Body == nil && len(c.Set)+len(c.Remove) == 0 {
+		ps.Add("Body, Set, Remove", "empty", "one must say what is to change")
+	}
+	for _, h := range c.Set {
+		c.lock(&ps, "Set", h.Name)
+	}
+	for _, name := range c.Remove {
+		c.lock(&ps, "Remove", name)
+	}
+	return ps.Err()
+}
+
+// lock refuses the headers that say what a message is.
+func (c *Change) lock(ps *redeliver.Problems, field, name string) {
+	switch lower := strings.ToLower(name); {
+	case name == "":
+		ps.Add(field, `""`, "must be the name of a header")
+	case strings.HasPrefix(lower, redeliver.HeaderPrefix), strings.HasPrefix(lower, "_watermill_"):
+		ps.Add(field, name, "is locked: redeliver's headers and the id are not the user's to edit")
+	}
+}
+
+// apply makes the edited copy; the original is not touched.
+func (c *Change) apply(m *Message) (*Message, *Diff) {
+	edited := *m
+	edited.Headers = nil
+	diff := &Diff{Position: m.Position, ID: m.ID, BodyBefore: named(m.Body)}
+	if c.Body != nil {
+		edited.Body = c.Body
+	}
+	diff.BodyAfter = named(edited.Body)
+	set := slices.Clone(c.Set)
+	for _, h := range m.Headers {
+		if slices.Contains(c.Remove, h.Name) {
+			continue
+		}
+		i := slices.IndexFunc(c.Set, func(s Header) bool { return s.Name == h.Name })
+		if i < 0 {
+			edited.Headers = append(edited.Headers, h)
+			continue
+		}
+		if j := slices.IndexFunc(set, func(s Header) bool { return s.Name == h.Name }); j >= 0 {
+			edited.Headers = append(edited.Headers, set[j]) // in the first one's place
+			set = slices.Delete(set, j, j+1)
+		}
+	}
+	edited.Headers = append(edited.Headers, set...)
+	seen := make(map[string]bool)
+	for _, h := range slices.Concat(m.Headers, edited.Headers) {
+		if seen[h.Name] {
+			continue
+		}
+		seen[h.Name] = true
+		before, after := values(m.Headers, h.Name), values(edited.Headers, h.Name)
+		if !slices.EqualFunc(before, after, slices.Equal[[]byte]) {
+			diff.Headers = append(diff.Headers, HeaderChange{Name: h.Name, Before: before, After: after})
+		}
+	}
+	return &edited, diff
+}
+
+func values(headers []Header, name string) (all [][]byte) {
+	for _, h := range headers {
+		if h.Name == name {
+			all = append(all, h.Value)
+		}
+	}
+	return all
+}
+
+func named(body []byte) string {
+	if body == nil {
+		return "null"
+	}
+	sum := sha256.Sum256(body)
+	return fmt.Sprintf("sha256:%s, %d bytes", hex.EncodeToString(sum[:]), len(body))
+}

@@ -1,0 +1,109 @@
+package deadletter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Filter says which dead letters are meant. All that is set must hold; the zero
+// Filter takes all. It is what a task freezes, so it is plain data.
+type Filter struct {
+	// Fingerprints are those of [Fingerprint]: any of them.
+	Fingerprints []string `json:"fingerprints,omitempty"`
+	// IDs are ids of messages: any of them.
+	IDs []string `json:"ids,omitempty"`
+	// Positions are places in the DLQ: any of them.
+	Positions []Position `json:"positions,omitempty"`
+	// Key is the message's key, exactly. Nil for any; a key that is not nil and
+	// empty means an empty key.
+	Key []byte `json:"key,omitempty"`
+	// Headers are user headers that must stand there with that value, by name.
+	Headers map[string]string `json:"headers,omitempty"`
+	// After and Before bound the latest failure: After <= failed < Before. Zero
+	// for no bound. A message that does not say when it failed is taken by when
+	// it was written.
+	After  time.Time `json:"after,omitzero"`
+	Before time.Time `json:"before,omitzero"`
+	// Reasons are reasons of redeliver: any of them.
+	Reasons []redeliver.Reason `json:"reasons,omitempty"`
+	// ErrorText must stand in the error's text, in upper or lower case.
+	ErrorText string `json:"error_text,omitempty"`
+	// ErrorType is the error's type, exactly.
+	ErrorType string `json:"error_type,omitempty"`
+	// Quarantined takes messages that are marked so, which a filter otherwise
+	// passes over when it chooses what to replay.
+	Quarantined bool `json:"quarantined,omitempty"`
+}
+
+// Match tells whether a message is meant. It does not look at Quarantined.
+func (f *Filter) Match(m *Message) bool {
+	switch {
+	case len(f.IDs) > 0 && !slices.Contains(f.IDs, m.ID),
+		len(f.Positions) > 0 && !slices.Contains(f.Positions, m.Position),
+		len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.State.Reason),
+		f.Key != nil && (m.Key == nil || !bytes.Equal(f.Key, m.Key)),
+		f.ErrorType != "" && f.ErrorType != m.State.ErrorType,
+		!f.inTime(m),
+		f.ErrorText != "" && !strings.Contains(strings.ToLower(m.State.Error), strings.ToLower(f.ErrorText)):
+		return false
+	}
+	for name, value := range f.Headers {
+		if !m.has(name, value) {
+			return false
+		}
+	}
+	return len(f.Fingerprints) == 0 || slices.Contains(f.Fingerprints, Fingerprint(m))
+}
+
+func (f *Filter) inTime(m *Message) bool {
+	if f.After.IsZero() && f.Before.IsZero() {
+		return true
+	}
+	at := failed(m)
+	return !at.Before(f.After) && (f.Before.IsZero() || at.Before(f.Before))
+}
+
+// failed is when a message failed last, as far as it says so.
+func failed(m *Message) time.Time {
+	if m.State.LastFailed.IsZero() {
+		return m.Time
+	}
+	return m.State.LastFailed
+}
+
+func (m *Message) has(name, value string) bool {
+	return slices.ContainsFunc(m.Headers, func(h Header) bool { return h.Name == name && string(h.Value) == value })
+}
+
+// All tells whether the filter takes every message.
+func (f *Filter) All() bool {
+	return len(f.Fingerprints)+len(f.IDs)+len(f.Positions)+len(f.Headers)+len(f.Reasons) == 0 &&
+		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""
+}
+
+// maxChosen bounds the names in one list of a filter, which is recorded with its task.
+const maxChosen = 1000
+
+func (f *Filter) check() error {
+	var ps redeliver.Problems
+	for name, n := range map[string]int{
+		"Filter.IDs": len(f.IDs), "Filter.Positions": len(f.Positions),
+		"Filter.Fingerprints": len(f.Fingerprints), "Filter.Headers": len(f.Headers),
+	} {
+		if n > maxChosen {
+			ps.Add(name, n, fmt.Sprintf("must be at most %d: choose by fingerprint or time", maxChosen))
+		}
+	}
+	if !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {
+		ps.Add("Filter.Before", f.Before, "must be later than Filter.After")
+	}
+	return ps.Err()
+}
+
+var errFull = errors.New("enough")

@@ -1,0 +1,127 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_700_000_000, 0)
+	m := &deadletter.Message{
+		ID: "a", Position: "1/7", Key: []byte("k"), Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}},
+		State: redeliver.State{Error: "Card Declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonPermanent, LastFailed: at},
+	}
+	for name, c := range map[string]struct {
+		f    deadletter.Filter
+		want bool
+	}{
+		"all":              {deadletter.Filter{}, true},
+		"id":               {deadletter.Filter{IDs: []string{"b", "a"}}, true},
+		"another id":       {deadletter.Filter{IDs: []string{"b"}}, false},
+		"position":         {deadletter.Filter{Positions: []deadletter.Position{"1/7"}}, true},
+		"another position": {deadletter.Filter{Positions: []deadletter.Position{"1/70"}}, false},
+		"key":              {deadletter.Filter{Key: []byte("k")}, true},
+		"empty key":        {deadletter.Filter{Key: []byte{}}, false},
+		"header":           {deadletter.Filter{Headers: map[string]string{"tenant": "acme"}}, true},
+		"another header":   {deadletter.Filter{Headers: map[string]string{"tenant": "bolt"}}, false},
+		"from then on":     {deadletter.Filter{After: at}, true},
+		"until then":       {deadletter.Filter{Before: at}, false},
+		"text":             {deadletter.Filter{ErrorText: "card decl"}, true},
+		"another text":     {deadletter.Filter{ErrorText: "time-out"}, false},
+		"type":             {deadletter.Filter{ErrorType: "*bank.Error"}, true},
+		"another type":     {deadletter.Filter{ErrorType: "bank"}, false},
+		"reason":           {deadletter.Filter{Reasons: []redeliver.Reason{redeliver.ReasonPermanent}}, true},
+		"another reason":   {deadletter.Filter{Reasons: []redeliver.Reason{redeliver.ReasonPanic}}, false},
+		"fingerprint":      {deadletter.Filter{Fingerprints: []string{deadletter.Fingerprint(m)}}, true},
+		"another":          {deadletter.Filter{Fingerprints: []string{"0"}}, false},
+		"both":             {deadletter.Filter{IDs: []string{"a"}, ErrorText: "time-out"}, false},
+	} {
+		if got := c.f.Match(m); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if c.f.All() != (name == "all") {
+			t.Errorf("%s takes all: %v", name, c.f.All())
+		}
+	}
+}
+
+// stored is a queue of which only a scan is needed.
+type stored struct {
+	deadletter.Queue
+	n    int
+	make func(i int) *deadletter.Message
+}
+
+func (s *stored) Info() deadletter.Info { return orders }
+func (s *stored) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+	return &storedScan{s: s}, nil
+}
+
+type storedScan struct {
+	s *stored
+	i int
+}
+
+func (s *storedScan) Next(context.Context) (*deadletter.Message, error) {
+	if s.i == s.s.n {
+		return nil, io.EOF
+	}
+	s.i++
+	return s.s.make(s.i - 1), nil
+}
+func (s *storedScan) Close() error { return nil }
+
+// A DLQ of which every message has a cause of its own does not fill the memory.
+func TestGroupsAreBounded(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	q := &stored{n: n, make: func(i int) *deadletter.Message {
+		return &deadletter.Message{
+			Key:   fmt.Appendf(nil, "k%d", i%2000),
+			State: redeliver.State{Attempts: 2, ErrorType: fmt.Sprint("e", max(0, i-1000)), LastFailed: time.Unix(int64(i), 0)},
+		}
+	}}
+	sum, err := deadletter.Groups(t.Context(), q, deadletter.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sum.Groups) != deadletter.DefaultMaxGroups+1 {
+		t.Fatalf("%d groups, want %d and the rest", len(sum.Groups), deadletter.DefaultMaxGroups)
+	}
+	var count int64
+	for _, g := range sum.Groups {
+		count += g.Count
+	}
+	rest, one := sum.Groups[0], sum.Groups[1]
+	if count != n || rest.Fingerprint != "" || one.Count != 1001 || one.Attempts != 2002 || !one.LastSeen.Equal(time.Unix(1000, 0)) || !one.FirstSeen.Equal(time.Unix(0, 0)) {
+		t.Errorf("the groups have %d messages, the first are %+v and %+v", count, rest, one)
+	}
+	if math.Abs(one.Keys-0.5) > 0.15 || math.Abs(rest.Keys-1) > 0.2 {
+		t.Errorf("they hit %.2f and %.2f of the keys, want about 0.5 and 1", one.Keys, rest.Keys)
+	}
+}
+
+func TestABadOrderIsRefusedWithAllItsProblems(t *testing.T) {
+	t.Parallel()
+	q := &stored{}
+	_, err := deadletter.Run(t.Context(), q, deadletter.Replay{Rate: -1, Window: 1e6, MaxReplays: -1, Canary: []int{0}})
+	bad, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok || len(bad.Problems) != 6 {
+		t.Errorf("refused with %v, want six problems", err)
+	}
+	if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "a", Why: "b", Filter: deadletter.Filter{IDs: make([]string, 1001)}}); err == nil {
+		t.Error("a filter of 1001 ids was accepted")
+	}
+	if _, err := deadletter.Edit(t.Context(), q, deadletter.Change{Who: "a", Why: "b", Position: "0/1"}); err == nil {
+		t.Error("an edit of nothing was accepted")
+	}
+}

@@ -1,0 +1,144 @@
+package deadletter
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// The headers of others who fill DLQs. Spring Kafka writes numbers as big-endian
+// bytes, Kafka Connect as text.
+const (
+	springPrefix  = "kafka_dlt-"
+	connectPrefix = "__connect.errors."
+
+	watermillReason     = "reason_poisoned"
+	watermillTopic      = "topic_poisoned"
+	watermillHandler    = "handler_poisoned"
+	watermillSubscriber = "subscriber_poisoned"
+)
+
+// fillerOf says whose header a name is.
+func fillerOf(name string) Filler {
+	switch {
+	case strings.HasPrefix(name, springPrefix):
+		return FilledBySpring
+	case strings.HasPrefix(name, connectPrefix):
+		return FilledByConnect
+	case name == watermillReason || name == watermillTopic || name == watermillHandler || name == watermillSubscriber:
+		return FilledByWatermill
+	default:
+		return FilledByUnknown
+	}
+}
+
+// readForeign reads the headers of another filler. The first whose header stands
+// there is taken; its headers leave the user's, so that a replay is the message as
+// it was.
+func readForeign(m *Message, info Info) {
+	for _, h := range m.Headers {
+		if f := fillerOf(h.Name); f != FilledByUnknown {
+			m.Filler = f
+			break
+		}
+	}
+	m.State.Group, m.State.Origin = info.Group, info.Origin
+	m.State.LastFailed = m.Time
+	if m.Filler == FilledByUnknown {
+		return
+	}
+	said := make(map[string][]byte)
+	users := make([]Header, 0, len(m.Headers))
+	for _, h := range m.Headers {
+		if fillerOf(h.Name) != m.Filler {
+			users = append(users, h)
+			continue
+		}
+		m.Foreign = append(m.Foreign, h)
+		// A second failure is written behind the first: its error is the latest,
+		// and its origin may be a topic for retries.
+		if _, again := said[h.Name]; !again || !strings.HasPrefix(h.Name, springPrefix+"original-") {
+			said[h.Name] = h.Value
+		}
+	}
+	m.Headers = users
+	text := func(name string) string {
+		return redeliver.Redact(redeliver.Cut(string(said[name]), redeliver.MaxErrorText))
+	}
+	switch m.Filler {
+	case FilledBySpring:
+		readSpring(m, info, said, text)
+	case FilledByConnect:
+		readConnect(m, info, said, text)
+	case FilledByWatermill:
+		m.State.Error = text(watermillReason)
+		m.Handler = text(watermillHandler)
+		m.belongs(info, "", text(watermillTopic))
+		m.State.Reason = redeliver.ReasonExhausted // its poison queue takes what the middlewares before it gave up
+	default:
+	}
+}
+
+func readSpring(m *Message, info Info, said map[string][]byte, text func(string) string) {
+	st := &m.State
+	st.Error = text(springPrefix + "exception-message")
+	// The cause is the user's exception; what wraps it is Spring's own.
+	st.ErrorType = first(text(springPrefix+"exception-cause-fqcn"), text(springPrefix+"exception-fqcn"))
+	st.Reason = redeliver.ReasonExhausted
+	if strings.HasSuffix(text(springPrefix+"exception-fqcn"), "DeserializationException") {
+		st.Reason = redeliver.ReasonUndecodable
+	}
+	partition, ok1 := bigEndian(said[springPrefix+"original-partition"])
+	offset, ok2 := bigEndian(said[springPrefix+"original-offset"])
+	place(st, partition, ok1, offset, ok2)
+	if ms, ok := bigEndian(said[springPrefix+"original-timestamp"]); ok && ms > 0 {
+		st.Source.Timestamp = time.UnixMilli(ms).UTC()
+	}
+	m.belongs(info, text(springPrefix+"original-consumer-group"), text(springPrefix+"original-topic"))
+}
+
+func readConnect(m *Message, info Info, said map[string][]byte, text func(string) string) {
+	st := &m.State
+	st.Error = text(connectPrefix + "exception.message")
+	st.ErrorType = text(connectPrefix + "exception.class.name")
+	m.Handler = text(connectPrefix + "connector.name")
+	st.Reason = redeliver.ReasonExhausted
+	if stage := text(connectPrefix + "stage"); strings.HasSuffix(stage, "_CONVERTER") {
+		st.Reason = redeliver.ReasonUndecodable
+	}
+	partition, err1 := strconv.ParseInt(string(said[connectPrefix+"partition"]), 10, 32)
+	offset, err2 := strconv.ParseInt(string(said[connectPrefix+"offset"]), 10, 64)
+	place(st, partition, err1 == nil, offset, err2 == nil)
+	m.belongs(info, "", text(connectPrefix+"topic"))
+}
+
+// place sets the coordinates in the origin, where both are known and can be.
+func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
+	if ok1 && ok2 && partition >= 0 && partition <= 1<<31-1 && offset >= 0 {
+		st.Source.Known, st.Source.Partition, st.Source.Offset = true, int32(partition), offset
+	}
+}
+
+// bigEndian reads a number of 4 or 8 bytes.
+func bigEndian(b []byte) (int64, bool) {
+	switch len(b) {
+	case 4:
+		return int64(int32(binary.BigEndian.Uint32(b))), true
+	case 8:
+		return int64(binary.BigEndian.Uint64(b)), true
+	default:
+		return 0, false
+	}
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

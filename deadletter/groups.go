@@ -1,0 +1,152 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// DefaultMaxGroups bounds the groups that [Groups] tells apart.
+const DefaultMaxGroups = 1000
+
+// Group is the dead letters of one cause.
+type Group struct {
+	// Fingerprint names the cause, see [Fingerprint]. It is empty for the group
+	// of all that did not fit into the bound.
+	Fingerprint string
+	// Count is how many there are, Quarantined how many of them are marked so.
+	Count, Quarantined int64
+	// FirstSeen and LastSeen are the earliest first and the latest last failure.
+	FirstSeen, LastSeen time.Time
+	// Attempts is how many attempts were made in all.
+	Attempts int64
+	// Keys is the share of the DLQ's distinct keys that the group has hit, from
+	// 0 to 1, by estimate (a few per cent off beyond 256 keys): 1 is everybody,
+	// near 0 one customer. 0 where no message has a key.
+	Keys float64
+	// ErrorType, Error, Reason and Handler are those of its latest message;
+	// Example is where that lies.
+	ErrorType, Error string
+	Reason           redeliver.Reason
+	Handler          string
+	Example          Position
+
+	keys distinct
+}
+
+// Summary is what lies in a DLQ.
+type Summary struct {
+	// Groups are the causes, the most frequent first.
+	Groups []Group
+	// Scanned is how many messages were looked at, Matched how many of them the
+	// filter took.
+	Scanned, Matched int64
+	// Mismatched are those that name another group or origin.
+	Mismatched int64
+	// Oldest and Newest are when the first and the last were written to the DLQ.
+	Oldest, Newest time.Time
+}
+
+// Groups reads the whole DLQ and groups what a filter takes by cause. Its memory
+// does not depend on how much lies there: at most DefaultMaxGroups causes are told
+// apart, and what comes after is one group without a fingerprint.
+func Groups(ctx context.Context, q Queue, f Filter) (Summary, error) {
+	if err := f.check(); err != nil {
+		return Summary{}, err
+	}
+	scan, err := q.Scan(ctx, Start)
+	if err != nil {
+		return Summary{}, err
+	}
+	g := grouping{groups: make(map[string]*Group)}
+	err = each(ctx, scan, func(m *Message) error {
+		g.sum.Scanned++
+		if f.Match(m) {
+			g.add(m)
+		}
+		return nil
+	})
+	return g.done(), errors.Join(err, scan.Close())
+}
+
+type grouping struct {
+	sum    Summary
+	groups map[string]*Group
+	keys   distinct
+}
+
+func (g *grouping) add(m *Message) {
+	s := &g.sum
+	s.Matched++
+	if m.Mismatch != "" {
+		s.Mismatched++
+	}
+	s.Oldest, s.Newest = earlier(s.Oldest, m.Time), later(s.Newest, m.Time)
+	name := Fingerprint(m)
+	one := g.groups[name]
+	if one == nil {
+		if len(g.groups) >= DefaultMaxGroups {
+			name = ""
+			one = g.groups[name]
+		}
+		if one == nil {
+			one = &Group{Fingerprint: name}
+			g.groups[name] = one
+		}
+	}
+	one.add(m)
+	if m.Key != nil {
+		h := hash(m.Key)
+		g.keys.add(h)
+		one.keys.add(h)
+	}
+}
+
+func (g *Group) add(m *Message) {
+	g.Count++
+	if m.Mark == Quarantined {
+		g.Quarantined++
+	}
+	g.Attempts += int64(m.State.Attempts)
+	at := failed(m)
+	first := m.State.FirstFailed
+	if first.IsZero() {
+		first = at
+	}
+	if g.Count == 1 || !at.Before(g.LastSeen) {
+		g.Error, g.ErrorType, g.Reason, g.Handler, g.Example = m.State.Error, m.State.ErrorType, m.State.Reason, m.Handler, m.Position
+	}
+	g.FirstSeen, g.LastSeen = earlier(g.FirstSeen, first), later(g.LastSeen, at)
+}
+
+func (g *grouping) done() Summary {
+	all := g.keys.count()
+	for _, one := range g.groups {
+		if all > 0 {
+			one.Keys = min(1, one.keys.count()/all)
+		}
+		g.sum.Groups = append(g.sum.Groups, *one)
+	}
+	slices.SortFunc(g.sum.Groups, func(x, y Group) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Fingerprint, y.Fingerprint))
+	})
+	return g.sum
+}
+
+func earlier(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
+}
+
+func later(x, y time.Time) time.Time {
+	if y.After(x) {
+		return y
+	}
+	return x
+}

@@ -1,0 +1,48 @@
+package deadletter
+
+import (
+	"context"
+	"time"
+)
+
+// pace keeps a rate. It never makes up for time that was lost: what a broker was
+// slow with does not come as a burst behind it.
+type pace struct {
+	rate float64   // messages a second; 0 for any
+	free time.Time // when the next may go
+}
+
+// most is how many of n may go at once: a quarter of a second's worth, so that
+// the rate is even.
+func (p *pace) most(n int) int {
+	if p.rate <= 0 {
+		return n
+	}
+	return min(n, max(1, int(p.rate/4)))
+}
+
+// wait returns when n messages may go.
+func (p *pace) wait(ctx context.Context, n int) error {
+	if p.rate <= 0 || n == 0 {
+		return ctx.Err()
+	}
+	if err := sleep(ctx, time.Until(p.free)); err != nil {
+		return err
+	}
+	p.free = time.Now().Add(time.Duration(float64(n) / p.rate * float64(time.Second)))
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,72 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Removal is what is asked of a purge. Who and Why are required, and either a
+// Filter or Everything.
+type Removal struct {
+	Who, Why string
+	// Filter says what is removed.
+	Filter Filter
+	// Everything must be said for a filter that takes all.
+	Everything bool
+	// Expect, where it is not 0, is how many messages the caller has been shown.
+	// When the filter takes more now, nothing is removed.
+	Expect int64
+	// Window is how many are removed at once. Default 500.
+	Window int
+	// Report is told how it goes. Default: nobody is.
+	Report Report
+}
+
+// ErrMore marks a purge that would have removed more than was expected.
+var ErrMore = errors.New("the filter takes more than was expected; nothing was removed")
+
+// Purge removes dead letters for good. Task.Counts.Purged says how many. Only what
+// lies there now is touched. It can be resumed like a replay.
+func Purge(ctx context.Context, q Queue, p Removal) (Task, error) {
+	if p.Window == 0 {
+		p.Window = DefaultWindow
+	}
+	if err := p.validate(); err != nil {
+		return Task{}, err
+	}
+	t := newTask(q, KindPurge, p.Who, p.Why)
+	t.Filter, t.Window = p.Filter, p.Window
+	claim, err := q.Claim(ctx, Holder{Who: p.Who, Task: t.ID})
+	if err != nil {
+		return Task{}, err
+	}
+	if p.Expect > 0 {
+		if err := expect(ctx, q, p); err != nil {
+			return Task{}, errors.Join(err, claim.Release(context.WithoutCancel(ctx)))
+		}
+	}
+	return (&runner{q: q, claim: claim, task: t, report: p.Report}).run(ctx)
+}
+
+func expect(ctx context.Context, q Queue, p Removal) error {
+	var n int64
+	err := Browse(ctx, q, p.Filter, 0, func(*Message) bool { n++; return n <= p.Expect })
+	if err == nil && n > p.Expect {
+		err = ErrMore
+	}
+	return err
+}
+
+func (p *Removal) validate() error {
+	var ps redeliver.Problems
+	signed(&ps, p.Who, p.Why)
+	if p.Window < 1 || p.Window > maxWindow {
+		ps.Add("Window", p.Window, "must be from 1 to 10000, or 0 for the default")
+	}
+	if p.Filter.All() && !p.Everything {
+		ps.Add("Filter", "empty", "takes everything; say what is meant, or set Everything")
+	}
+	return errors.Join(ps.Err(), p.Filter.check())
+}

@@ -1,0 +1,62 @@
+package deadletter
+
+import (
+	"fmt"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Read fills in what a dead letter's headers say: State, ID, Filler, Findings and
+// Mismatch. m has its Headers, without redeliver's own block, which is ours; nil
+// where there is none. fallback is asked for an id when no header has one.
+//
+// A block is redeliver's word for this queue's group and origin only. One of
+// another group or origin does not belong here, whoever put it there: it is shown,
+// and refused by a replay.
+func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
+	if len(ours) > 0 {
+		m.Filler = FilledByRedeliver
+		readOwn(m, info, ours)
+	} else {
+		readForeign(m, info)
+	}
+	if m.ID == "" {
+		m.ID = m.State.ID
+	}
+	if m.ID == "" {
+		m.ID = fallback()
+	}
+	m.State.ID = m.ID
+}
+
+func readOwn(m *Message, info Info, ours []redeliver.Header) {
+	group := info.Group
+	for _, h := range ours {
+		if h.Name == redeliver.HeaderGroup && h.Value != "" {
+			group = h.Value
+			break
+		}
+	}
+	// Read as whatever group it names, to show what it says; believed is none of
+	// it when that is another.
+	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
+	m.belongs(info, m.State.Group, m.State.Origin)
+	if m.State.Group == "" {
+		m.State.Group = info.Group
+	}
+	if m.State.Origin == "" {
+		m.State.Origin = info.Origin
+	}
+}
+
+// belongs notes when a message names another group or origin than the queue's. An
+// empty name is no claim. A name that is too long for a header was cut there.
+func (m *Message) belongs(info Info, group, origin string) {
+	const most = 512 // as a header's
+	switch {
+	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):
+		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
+	case origin != "" && origin != info.Origin && origin != redeliver.Cut(info.Origin, most):
+		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
+	}
+}

@@ -1,0 +1,91 @@
+package deadletter_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+var orders = deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing", Back: "orders.billing.retry"}
+
+func read(headers []deadletter.Header, ours ...redeliver.Header) *deadletter.Message {
+	m := &deadletter.Message{Time: time.Unix(1_700_000_000, 0).UTC(), Headers: headers}
+	deadletter.Read(m, orders, ours, func() string { return "made up" })
+	return m
+}
+
+func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
+	t.Parallel()
+	st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonPermanent, Error: "no", Replays: 2}
+	m := read(nil, st.AppendHeaders(nil)...)
+	if m.ID != "a" || m.State.Attempts != 4 || m.State.Replays != 2 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver {
+		t.Errorf("read as %+v", m)
+	}
+	for _, other := range []redeliver.State{{Group: "mail", Origin: "orders"}, {Group: "billing", Origin: "refunds"}} {
+		if m := read(nil, other.AppendHeaders(nil)...); m.Mismatch == "" {
+			t.Errorf("headers of group %s and origin %s belong to %+v", other.Group, other.Origin, orders)
+		}
+	}
+	back := deadletter.NewState(m, orders)
+	if back.Attempts != 0 || back.Replays != 3 || back.Reason != "" || back.ID != "a" || !back.Due.IsZero() || back.Error != "no" {
+		t.Errorf("it is replayed as %+v", back)
+	}
+}
+
+func TestHeadersOfOtherFillers(t *testing.T) {
+	t.Parallel()
+	h := func(name, value string) deadletter.Header { return deadletter.Header{Name: name, Value: []byte(value)} }
+	number := func(name string, n uint64, bytes int) deadletter.Header {
+		return deadletter.Header{Name: name, Value: binary.BigEndian.AppendUint64(nil, n)[8-bytes:]}
+	}
+	user := h("tenant", "acme")
+	for name, c := range map[string]struct {
+		headers []deadletter.Header
+		want    string
+	}{
+		"none": {[]deadletter.Header{user}, "filler= error=/ reason= handler= source=false/0/0 foreign=0 mismatch=false"},
+		"watermill": {
+			[]deadletter.Header{user, h("reason_poisoned", "boom"), h("topic_poisoned", "orders"), h("handler_poisoned", "charge"), h("subscriber_poisoned", "kafka.Subscriber")},
+			"filler=watermill error=/boom reason=exhausted handler=charge source=false/0/0 foreign=4 mismatch=false",
+		},
+		"watermill, another topic": {
+			[]deadletter.Header{user, h("reason_poisoned", "boom"), h("topic_poisoned", "refunds")},
+			"filler=watermill error=/boom reason=exhausted handler= source=false/0/0 foreign=2 mismatch=true",
+		},
+		"connect": {
+			[]deadletter.Header{h("__connect.errors.topic", "orders"), h("__connect.errors.partition", "3"), h("__connect.errors.offset", "42"),
+				h("__connect.errors.connector.name", "sink"), h("__connect.errors.stage", "VALUE_CONVERTER"),
+				h("__connect.errors.exception.class.name", "org.apache.kafka.connect.errors.DataException"), h("__connect.errors.exception.message", "no schema"), user},
+			"filler=kafka-connect error=org.apache.kafka.connect.errors.DataException/no schema reason=undecodable handler=sink source=true/3/42 foreign=7 mismatch=false",
+		},
+		"spring": {
+			[]deadletter.Header{number("kafka_dlt-original-partition", 3, 4), number("kafka_dlt-original-offset", 42, 8), h("kafka_dlt-original-topic", "orders"),
+				h("kafka_dlt-exception-fqcn", "a.B"), h("kafka_dlt-exception-message", "http://u:secret@host/ failed"), user},
+			"filler=spring-kafka error=a.B/http://***@host/ failed reason=exhausted handler= source=true/3/42 foreign=5 mismatch=false",
+		},
+		"spring, twice": {
+			[]deadletter.Header{h("kafka_dlt-original-topic", "orders"), h("kafka_dlt-exception-message", "one"), user,
+				h("kafka_dlt-original-topic", "orders-retry"), h("kafka_dlt-exception-message", "two")},
+			"filler=spring-kafka error=/two reason=exhausted handler= source=false/0/0 foreign=4 mismatch=false",
+		},
+		"spring, garbage": {
+			[]deadletter.Header{h("kafka_dlt-original-partition", "three"), h("kafka_dlt-original-offset", ""), h("kafka_dlt-original-consumer-group", "mail"), user},
+			"filler=spring-kafka error=/ reason=exhausted handler= source=false/0/0 foreign=3 mismatch=true",
+		},
+	} {
+		m := read(c.headers)
+		st := m.State
+		got := fmt.Sprintf("filler=%s error=%s/%s reason=%s handler=%s source=%v/%d/%d foreign=%d mismatch=%v", m.Filler, st.ErrorType, st.Error,
+			st.Reason, m.Handler, st.Source.Known, st.Source.Partition, st.Source.Offset, len(m.Foreign), m.Mismatch != "")
+		if got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+		if len(m.Headers) != 1 || m.Headers[0].Name != "tenant" {
+			t.Errorf("%s: the user's headers are %v", name, m.Headers)
+		}
+	}
+}

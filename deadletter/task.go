@@ -1,0 +1,198 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Task is one piece of work on a DLQ as it is recorded: what was asked, by whom,
+// and how far it is. It is plain data, and is kept as JSON.
+type Task struct {
+	ID   string `json:"id"`
+	Kind Kind   `json:"kind"`
+	DLQ  string `json:"dlq"`
+	// Who asked and why.
+	Who string `json:"who"`
+	Why string `json:"why"`
+
+	Created time.Time `json:"created"`
+	Updated time.Time `json:"updated"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Status  Status    `json:"status"`
+	// Note says why it stopped or failed.
+	Note string `json:"note,omitempty"`
+
+	// What was asked, frozen.
+	Filter     Filter        `json:"filter,omitzero"`
+	Rate       float64       `json:"rate,omitempty"`
+	Canary     []int         `json:"canary,omitempty"`
+	Watch      time.Duration `json:"watch,omitempty"`
+	Window     int           `json:"window,omitempty"`
+	MaxReplays int           `json:"max_replays,omitempty"`
+	Diff       *Diff         `json:"diff,omitempty"` // of an edit
+
+	Counts Counts `json:"counts"`
+}
+
+// Counts is how far a task is. They are recorded with the outcomes that they count.
+type Counts struct {
+	Scanned     int64 `json:"scanned"` // looked at, by the latest runner
+	Matched     int64 `json:"matched"` // of those, taken by the filter
+	Replayed    int64 `json:"replayed,omitempty"`
+	Edited      int64 `json:"edited,omitempty"`
+	Purged      int64 `json:"purged,omitempty"`
+	Imported    int64 `json:"imported,omitempty"`
+	Quarantined int64 `json:"quarantined,omitempty"`
+	Refused     int64 `json:"refused,omitempty"`
+	CameBack    int64 `json:"came_back,omitempty"` // replayed, and dead again
+}
+
+// count notes an outcome.
+func (c *Counts) count(o Outcome) {
+	switch o {
+	case Replayed:
+		c.Replayed++
+	case Edited:
+		c.Edited++
+	case Purged:
+		c.Purged++
+	case Quarantined:
+		c.Quarantined++
+	case Refused:
+		c.Refused++
+	}
+}
+
+// Report is how a task tells what it does, by the goroutine that runs it. Zero: it
+// tells nobody.
+type Report struct {
+	// Progress is told how the task stands, after each window.
+	Progress func(Task)
+	// Result is told what became of each message, once that is recorded.
+	Result func(Result)
+}
+
+// Result is what became of one message.
+type Result struct {
+	ID       string
+	Position Position
+	Outcome  Outcome
+	// Why says what is wrong with a message that was refused.
+	Why string
+}
+
+// Kind is what a task does.
+type Kind string
+
+// The kinds of tasks.
+const (
+	KindReplay Kind = "replay"
+	KindEdit   Kind = "edit"
+	KindPurge  Kind = "purge"
+	KindImport Kind = "import"
+)
+
+// Status is how a task stands.
+type Status string
+
+// The states of a task.
+const (
+	StatusRunning     Status = "running"
+	StatusPaused      Status = "paused"      // asked to, or its runner was told to end
+	StatusCancelled   Status = "cancelled"   // for good
+	StatusStopped     Status = "stopped"     // by itself: what it replayed came back
+	StatusFailed      Status = "failed"      // the broker did not answer; Note says what
+	StatusDone        Status = "done"        // all that it was to touch is settled
+	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
+)
+
+// Open tells whether the task may be resumed.
+func (t *Task) Open() bool { return t.Status != StatusDone && t.Status != StatusCancelled }
+
+// History returns the tasks of a DLQ, the oldest first. One that is recorded as
+// running while nobody runs it is shown as interrupted.
+func History(ctx context.Context, q Queue) ([]Task, error) {
+	tasks, err := q.Tasks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	holder, held, err := q.Holder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range tasks {
+		if tasks[i].Status == StatusRunning && !(held && holder.Task == tasks[i].ID) {
+			tasks[i].Status = StatusInterrupted
+		}
+	}
+	return tasks, nil
+}
+
+// Lookup returns one task, or [ErrNoTask].
+func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
+	tasks, err := History(ctx, q)
+	if err != nil {
+		return Task{}, err
+	}
+	for _, t := range tasks {
+		if t.ID == id {
+			return t, nil
+		}
+	}
+	return Task{}, fmt.Errorf("%w %q in %s; History lists those there are", ErrNoTask, id, q.Info().DLQ)
+}
+
+// Pause asks the runner of a task to stop after its present window. It returns
+// when that is recorded; the task's status says when it has happened.
+func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, BePaused) }
+
+// Cancel asks for the end of a task, for good. One that nobody runs is cancelled
+// at once. What it has replayed stays replayed.
+func Cancel(ctx context.Context, q Queue, id, who string) error {
+	if err := want(ctx, q, id, BeCancelled); err != nil {
+		return err
+	}
+	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
+	if errors.Is(err, ErrHeld) {
+		return nil // by its runner, who is asked; or by another's, and then a resume finds the wish
+	}
+	if err != nil {
+		return err
+	}
+	t, err := Lookup(ctx, q, id)
+	if err == nil && t.Open() {
+		t.Status, t.Note = StatusCancelled, "cancelled by "+who
+		t.Updated = now()
+		t.Ended = t.Updated
+		err = claim.Save(ctx, t)
+	}
+	return errors.Join(err, claim.Release(ctx))
+}
+
+func want(ctx context.Context, q Queue, id string, w Wanted) error {
+	t, err := Lookup(ctx, q, id)
+	if err != nil {
+		return err
+	}
+	if !t.Open() {
+		return fmt.Errorf("task %s is %s already", id, t.Status)
+	}
+	return q.Want(ctx, id, w)
+}
+
+// newTask makes a task with an id that sorts by time.
+func newTask(q Queue, kind Kind, who, why string) Task {
+	at := now()
+	return Task{
+		ID:   at.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6]),
+		Kind: kind, DLQ: q.Info().DLQ, Who: who, Why: why,
+		Created: at, Updated: at, Status: StatusRunning,
+	}
+}
+
+// now is the time as it is recorded.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -1,0 +1,170 @@
+package deadletter
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// line is a dead letter as it is exported: one JSON object in a line. Bytes are in
+// base64, so that all come back exactly; null stays null.
+type line struct {
+	DLQ     string       `json:"dlq"`
+	Origin  string       `json:"origin"`
+	Group   string       `json:"group"`
+	ID      string       `json:"id"`
+	At      Position     `json:"position"`
+	Time    time.Time    `json:"time"`
+	Key     []byte       `json:"key"`
+	Body    []byte       `json:"body"`
+	Headers []lineHeader `json:"headers"`
+	Filler  Filler       `json:"filler,omitempty"`
+	Foreign []lineHeader `json:"foreign,omitempty"`
+	State   []lineText   `json:"state"` // as in redeliver's headers
+}
+
+type lineText struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type lineHeader struct {
+	Name  string `json:"name"`
+	Value []byte `json:"value"`
+}
+
+// Export writes the dead letters that a filter takes to w, one JSON object in a
+// line, and returns how many. Nothing is taken out of the DLQ.
+func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err error) {
+	info := q.Info()
+	buffered := bufio.NewWriter(w)
+	enc := json.NewEncoder(buffered)
+	enc.SetEscapeHTML(false)
+	var failed error
+	err = Browse(ctx, q, f, 0, func(m *Message) bool {
+		l := line{
+			DLQ: info.DLQ, Origin: info.Origin, Group: info.Group, ID: m.ID, At: m.Position, Time: m.Time,
+			Key: m.Key, Body: m.Body, Headers: toLine(m.Headers), Filler: m.Filler, Foreign: toLine(m.Foreign),
+		}
+		for _, h := range m.State.AppendHeaders(nil) {
+			l.State = append(l.State, lineText(h))
+		}
+		if failed = enc.Encode(l); failed != nil {
+			return false
+		}
+		n++
+		return true
+	})
+	return n, errors.Join(err, failed, buffered.Flush())
+}
+
+func toLine(headers []Header) []lineHeader {
+	lines := make([]lineHeader, len(headers))
+	for i, h := range headers {
+		lines[i] = lineHeader(h)
+	}
+	return lines
+}
+
+func fromLine(lines []lineHeader) []Header {
+	headers := make([]Header, len(lines))
+	for i, h := range lines {
+		headers[i] = Header(h)
+	}
+	return headers
+}
+
+// Import writes what Export wrote into a DLQ of the same origin and group, and
+// returns the task, whose Counts.Imported says how many are confirmed. A line
+// that is no dead letter, or one of another origin or group, ends it before
+// anything behind it is written; a second Import would write those before it
+// again, with the same ids. The foreign headers of other fillers stay as they are.
+func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
+	var ps redeliver.Problems
+	signed(&ps, who, why)
+	if err := ps.Err(); err != nil {
+		return Task{}, err
+	}
+	t := newTask(q, KindImport, who, why)
+	claim, err := q.Claim(ctx, Holder{Who: who, Task: t.ID})
+	if err != nil {
+		return Task{}, err
+	}
+	if err = claim.Save(ctx, t); err == nil {
+		err = take(ctx, q.Info(), claim, json.NewDecoder(bufio.NewReader(r)), &t)
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	t.Status, t.Updated = StatusDone, now()
+	t.Ended = t.Updated
+	if err != nil {
+		t.Status, t.Note = StatusFailed, err.Error()
+	}
+	if !errors.Is(err, ErrLost) {
+		err = errors.Join(err, claim.Save(last, t))
+	}
+	return t, errors.Join(err, claim.Release(last))
+}
+
+func take(ctx context.Context, info Info, claim Claim, dec *json.Decoder, t *Task) error {
+	for n, atEnd := 1, false; !atEnd; {
+		var batch []*Message
+		var wrong error
+		for bytes := 0; len(batch) < DefaultWindow && bytes < gatherBytes; n++ {
+			var l line
+			if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+				atEnd = true
+				break
+			} else if err != nil {
+				wrong = fmt.Errorf("object %d is no dead letter: %w", n, err)
+				break
+			}
+			m, err := l.message(info)
+			if err != nil {
+				wrong = fmt.Errorf("object %d: %w", n, err)
+				break
+			}
+			batch = append(batch, m)
+			bytes += len(m.Body)
+		}
+		var errs []error
+		for _, err := range claim.Add(ctx, batch) {
+			if err == nil {
+				t.Counts.Imported++
+			}
+			errs = append(errs, err)
+		}
+		if err := errors.Join(append(errs, wrong)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// message reads a line back.
+func (l *line) message(info Info) (*Message, error) {
+	if l.Origin != info.Origin || l.Group != info.Group {
+		return nil, fmt.Errorf("is of origin %q and group %q, and %s is the DLQ of origin %q and group %q", l.Origin, l.Group, info.DLQ, info.Origin, info.Group)
+	}
+	if l.ID == "" {
+		return nil, errors.New("has no id")
+	}
+	m := &Message{
+		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Filler: l.Filler,
+	}
+	state := make([]redeliver.Header, len(l.State))
+	for i, h := range l.State {
+		state[i] = redeliver.Header(h)
+	}
+	m.State, m.Findings = redeliver.ParseHeaders(info.Group, state)
+	if len(m.Findings) > 0 {
+		return nil, fmt.Errorf("its state cannot be right: %s", m.Findings[0])
+	}
+	return m, nil
+}
