@@ -33,6 +33,9 @@ type Config struct {
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
 	// once, and how many retries beside them. Default 100.
 	MaxInFlight int
+	// MinInFlight lets what is in flight shrink while messages fail, first
+	// deliveries and retries together, down to this. Default 0: nothing shrinks.
+	MinInFlight int
 	// NackDelay is when a message runs again that was nacked without an error.
 	// Default: what the policy says of an error.
 	NackDelay time.Duration
@@ -71,23 +74,15 @@ func (c Config) validate() error {
 	if c.Group == "" {
 		ps.Add("Group", `""`, "is required")
 	}
-	check := func(field string, p redeliver.Policy) {
-		if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
-			ps = append(ps, bad.Problems...)
-		}
-	}
-	check("Policy", c.Policy)
+	ps.Policy("Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
-		check(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
+		ps.Policy(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
 	}
-	if c.MaxInFlight < 0 {
-		ps.Add("MaxInFlight", c.MaxInFlight, "must be at least 1, or 0 for the default")
-	}
-	for field, d := range map[string]time.Duration{"NackDelay": c.NackDelay, "DrainTimeout": c.DrainTimeout, "SendTimeout": c.SendTimeout} {
-		if d < 0 {
-			ps.Add(field, d, "must not be negative; 0 for the default")
-		}
-	}
+	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
+	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.Duration("SendTimeout", c.SendTimeout, 0, 0)
 	return ps.Err()
 }
 

@@ -30,12 +30,15 @@ func TestConformanceInRealTime(t *testing.T) {
 }
 
 func newHarness() adaptertest.Harness {
-	h := &harness{brokers: make(map[string]*Broker)}
+	return newHarnessOf(&harness{brokers: make(map[string]*Broker)})
+}
+
+func newHarnessOf(h *harness) adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
@@ -69,7 +72,7 @@ func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	c, err := h.broker(cfg.Origin).open(Config{
-		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight,
+		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
 		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
 		Decode: func(msg *message.Message) error {
 			if string(msg.Payload) == adaptertest.Undecodable {

@@ -16,7 +16,6 @@ type entry struct {
 	it   *item
 	rec  *delivered
 	then then // what to do when its time has come
-	last then // what to do when it is due: then, unless that is toLevel
 	died int  // how often its process died while it ran alone
 
 	state *redeliver.State     // what it brought from where messages wait
@@ -51,7 +50,7 @@ func (e *entry) Moved(forwarded bool) {
 // prepare makes sure that next stands, if something may run.
 func (r *reader) prepare(now time.Time) {
 	r.release(now)
-	for r.next == nil && !r.sub.Gate.Closed() {
+	for r.next == nil && !r.sub.Gate.Closed() && r.flight.Room() {
 		e := r.choose()
 		if e == nil {
 			return

@@ -38,8 +38,7 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 // DeadLetter implements [delayqueue.DeadLetters].
 func (f *forwarder) DeadLetter(_ context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	return f.write(d, st, DLQ, f.q.dlq(), func(rec record, _ *run) {
-		f.q.dead = append(f.q.dead, rec)
-		f.q.b.change()
+		f.q.bury(rec)
 	})
 }
 

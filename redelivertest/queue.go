@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -17,7 +18,8 @@ type queue struct {
 	taken        int     // of the topic's records
 	written      int64   // to where messages wait
 	items        []*item // not settled, in the order in which they were written
-	dead         []record
+	dead         []corpse
+	graves       graves
 	keys         map[lock]bool // keys of which a message runs
 	refused      map[Place]int
 	notes        []note // what happened
@@ -54,6 +56,18 @@ func (it *item) available() bool {
 type lock struct {
 	waits bool
 	key   string
+}
+
+// lock is what an item holds while it runs, if it holds anything.
+func (r *reader) lock(it *item) (l lock, locks bool) {
+	switch order := r.sub.Policy.Order; {
+	case order == redeliver.Blocking && !it.waits: // the topic is one partition
+		return lock{}, true
+	case order == redeliver.Unordered || it.key == nil:
+		return lock{}, false
+	default:
+		return lock{it.waits, "key " + string(it.key)}, true
+	}
 }
 
 // catchUp takes in what the topic has more.
@@ -123,8 +137,8 @@ func (q *queue) begin(it *item, r *reader) bool {
 	if it.waits {
 		slots = &r.retries
 	}
-	l := lock{it.waits, string(it.key)}
-	if *slots >= r.client.cfg.MaxInFlight || it.key != nil && q.keys[l] || !r.client.turn(it) {
+	l, locks := r.lock(it)
+	if *slots >= r.client.cfg.MaxInFlight || locks && q.keys[l] || !r.client.turn(it) {
 		return false
 	}
 	*slots++
@@ -133,7 +147,7 @@ func (q *queue) begin(it *item, r *reader) bool {
 	if it.suspect {
 		r.client.alone = it
 	}
-	if it.key != nil {
+	if locks {
 		q.keys[l] = true
 	}
 	return true
@@ -156,7 +170,9 @@ func (q *queue) stop(it *item) {
 	if r.client.alone == it {
 		r.client.alone = nil
 	}
-	delete(q.keys, lock{it.waits, string(it.key)})
+	if l, locks := r.lock(it); locks {
+		delete(q.keys, l)
+	}
 }
 
 // settle is an ack; it counts for nothing when the item is no longer r's.

@@ -102,9 +102,11 @@ func newReader(values context.Context, c *Client, q *queue) *reader {
 		hold: delayqueue.NewHold[*entry](1 << 30), flight: delayqueue.NewFlight[*entry](2 * c.cfg.MaxInFlight),
 		sub: &delayqueue.Subscription{
 			Origin: q.topic, Group: q.group, Policy: p, Scheduler: fwd, DeadLetters: fwd, Sink: c.told(q), SendTimeout: c.cfg.SendTimeout,
-			MaxInFlight: c.cfg.MaxInFlight,
+			MaxInFlight: c.cfg.MaxInFlight, Blocking: p.Order == redeliver.Blocking,
 		},
 	}
+	r.sub.Shrink(c.cfg.MinInFlight, 2*c.cfg.MaxInFlight)
+	r.flight.Bound(&r.sub.Throttle)
 	_, r.jitter, _ = p.Delays()
 	r.ctx, r.cancel = context.WithCancelCause(values)
 	return r

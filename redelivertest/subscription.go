@@ -57,7 +57,7 @@ func (s *Subscription) DeadLetters() []Stored {
 	defer s.q.b.mu.Unlock()
 	var all []Stored
 	for _, rec := range s.q.dead {
-		all = append(all, s.q.stored(s.q.dlq(), rec))
+		all = append(all, s.q.stored(s.q.dlq(), rec.record))
 	}
 	return all
 }
