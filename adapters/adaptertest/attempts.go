@@ -167,6 +167,7 @@ func immediate(b *bench) {
 
 // nackCounts runs without the middleware: the Router nacks.
 func nackCounts(b *bench) {
+	b.nacks = true
 	b.startAs(b.group, b.journal, Config{Policy: quick(2)}, decline)
 	b.put(named("a")...)
 	b.awaitEnds("a")
@@ -178,6 +179,7 @@ func nackCounts(b *bench) {
 }
 
 func nackDelay(b *bench) {
+	b.nacks = true
 	slow := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{100 * time.Millisecond, time.Hour}}
 	b.startAs(b.group, b.journal, Config{Policy: slow, NackDelay: 300 * time.Millisecond}, decline)
 	b.put(named("a")...)

@@ -20,6 +20,7 @@ type bench struct {
 	h             Harness
 	origin, group string
 	groups        []string
+	nacks         bool // the test's handlers run without a middleware, or nack
 }
 
 func newBench(t *testing.T, h Harness, groups int) *bench {
@@ -27,7 +28,27 @@ func newBench(t *testing.T, h Harness, groups int) *bench {
 	b := &bench{T: t, journal: newJournal(), h: h}
 	b.origin, b.groups = h.Origin(t, max(1, groups))
 	b.group = b.groups[0]
+	t.Cleanup(b.noneNacked)
 	return b
+}
+
+// noneNacked checks that it was the middleware that moved on what failed, or
+// whatever else runs the handler. A subscriber does the same for a bare nack, so
+// that most tests of retries would pass without a middleware.
+func (b *bench) noneNacked() {
+	if b.nacks {
+		return
+	}
+	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+		if errors.Is(e.Err, redeliver.ErrNacked) {
+			b.Errorf("attempt %d of %s was a nack that nobody explained", e.State.Attempts, e.State.ID)
+		}
+	}
+	for _, e := range heard[redeliver.DeadLettered](b.journal) {
+		if errors.Is(e.Err, redeliver.ErrNacked) {
+			b.Errorf("%s was dead-lettered for a nack that nobody explained", e.State.ID)
+		}
+	}
 }
 
 // quick is a policy whose retries wait 100 ms.

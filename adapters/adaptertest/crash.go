@@ -19,7 +19,10 @@ func crashes() []test {
 }
 
 func killMidHandler(b *bench) {
-	const n = 10
+	n := 10
+	if !b.h.Features.SlowHoldsUpNone {
+		n = 0
+	}
 	msgs, ids := many(n)
 	msgs = append(msgs, Message{Body: []byte("without a UUID")})
 	p := b.start(Config{Policy: quick(3)}, func(*attempt) error {

@@ -81,6 +81,7 @@ type Config struct {
 	Policy        redeliver.Policy
 	Sink          redeliver.Sink
 	MaxInFlight   int
+	MinInFlight   int
 	NackDelay     time.Duration
 	DrainTimeout  time.Duration
 	SendTimeout   time.Duration
@@ -139,4 +140,6 @@ type Features struct {
 	ManyGroups       bool // one origin may be read by several groups
 	KeepsAttempts    bool // the end of a process neither loses nor adds attempts of its messages
 	DelayedPublish   bool // a message may be published for later
+	Blocking         bool // a policy may have redeliver.Blocking order
+	SlowHoldsUpNone  bool // while one message runs, however long, all others go on
 }

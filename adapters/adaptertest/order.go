@@ -10,7 +10,7 @@ import (
 func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},
-		{name: "ASlowMessageBlocksNoOther", body: slow},
+		{name: "ASlowMessageBlocksNoOther", needs: "SlowHoldsUpNone", body: slow},
 		{name: "MessagesOfOneKeyRunInOrder", needs: "KeyOrder", body: keyOrder},
 		{name: "OnlyAFailedMessageIsOvertakenByItsKey", needs: "KeyOrder", body: overtaken},
 	}

@@ -51,13 +51,21 @@ func (b *bench) start(cfg Config, h handler) *process {
 func (b *bench) startAs(group string, j *journal, cfg Config, h handler, mws ...message.HandlerMiddleware) *process {
 	b.Helper()
 	p := &process{b: b, journal: j, handler: h, done: make(chan struct{})}
+	p.route(group, cfg, p.handle, mws...)
+	return p
+}
+
+// route opens the service and runs a Router around what it delivers.
+func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
+	b := p.b
+	b.Helper()
 	p.svc = b.open(group, cfg, p)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience / 4}, watermill.NopLogger{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	router.AddMiddleware(mws...)
-	router.AddConsumerHandler("h", b.origin, p.svc.Subscriber(), p.handle)
+	router.AddConsumerHandler("h", b.origin, p.svc.Subscriber(), h)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	failed := make(chan error, 1)
@@ -77,7 +85,6 @@ func (b *bench) startAs(group string, j *journal, cfg Config, h handler, mws ...
 	case <-deadline.C:
 		b.Fatalf("not subscribed within %s", Patience)
 	}
-	return p
 }
 
 // open opens a service that is closed at the end of the test.
@@ -111,6 +118,13 @@ func (p *process) handle(msg *message.Message) error {
 	if p.killed.Load() {
 		return nil // nobody is there any more, and nobody hears the answer
 	}
+	a := p.enter(msg)
+	defer func() { p.journal.change(func() { a.Ended = time.Now() }) }()
+	return p.handler(a)
+}
+
+// enter notes that an attempt begins.
+func (p *process) enter(msg *message.Message) *attempt {
 	st, ok := redeliver.FromContext(msg.Context())
 	if !ok {
 		p.b.Errorf("the context of message %s has no state of redeliver", msg.UUID)
@@ -123,8 +137,7 @@ func (p *process) handle(msg *message.Message) error {
 		p.b.Errorf("attempt %d of %s began %s before it was due", st.Attempt(), st.ID, st.Due.Sub(a.Began))
 	}
 	p.journal.change(func() { p.journal.attempts = append(p.journal.attempts, a) })
-	defer func() { p.journal.change(func() { a.Ended = time.Now() }) }()
-	return p.handler(a)
+	return a
 }
 
 // kill ends the process as SIGKILL would.

@@ -35,23 +35,17 @@ func (b *bench) receiver(cfg Config) (*middleware.Receiver, *process) {
 	return r, p
 }
 
-// pull receives until there are n messages, and returns them by id.
-func (b *bench) pull(r *middleware.Receiver, n int, invisible time.Duration) map[string]*middleware.Received {
+// pull receives one message, and returns it with its id.
+func (b *bench) pull(r *middleware.Receiver, invisible time.Duration) (id string, m *middleware.Received) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), Patience)
 	defer cancel()
-	all := make(map[string]*middleware.Received)
-	for len(all) < n {
-		ms, err := r.Receive(ctx, n-len(all), invisible)
-		if err != nil {
-			b.tell(b.T)
-			b.Fatalf("received %d of %d: %v", len(all), n, err)
-		}
-		for _, m := range ms {
-			all[stateOf(m).ID] = m
-		}
+	ms, err := r.Receive(ctx, 1, invisible)
+	if err != nil {
+		b.tell(b.T)
+		b.Fatalf("received nothing: %v", err)
 	}
-	return all
+	return stateOf(ms[0]).ID, ms[0]
 }
 
 func stateOf(m *middleware.Received) redeliver.State {
@@ -64,10 +58,9 @@ func receivedAndAcked(b *bench) {
 	r, _ := b.receiver(Config{Policy: quick(3)})
 	b.put(msgs...)
 	for range ids { // where messages have an order, the next comes when one is acked
-		for id, m := range b.pull(r, 1, Patience) {
-			if err := m.Ack(); err != nil || !slices.Contains(ids, id) || string(m.Message.Payload) != id {
-				b.Errorf("received %q with %q: %v", id, m.Message.Payload, err)
-			}
+		id, m := b.pull(r, Patience)
+		if err := m.Ack(); err != nil || !slices.Contains(ids, id) || string(m.Message.Payload) != id {
+			b.Errorf("received %q with %q: %v", id, m.Message.Payload, err)
 		}
 	}
 	b.awaitEnds(ids...)
@@ -79,8 +72,8 @@ func receivedAgain(b *bench) {
 	r, _ := b.receiver(Config{Policy: quick(3)})
 	b.put(named("slow")...)
 	begun := time.Now()
-	first := b.pull(r, 1, invisible)["slow"]
-	second := b.pull(r, 1, Patience)["slow"]
+	_, first := b.pull(r, invisible)
+	_, second := b.pull(r, Patience)
 	if st := stateOf(second); st.Attempt() != 2 || time.Since(begun) < invisible {
 		b.Errorf("came again after %s as attempt %d, want 2 after %s", time.Since(begun), st.Attempt(), invisible)
 	}
@@ -90,7 +83,7 @@ func receivedAgain(b *bench) {
 	if err := second.ChangeInvisible(0); err != nil {
 		b.Error(err)
 	}
-	third := b.pull(r, 1, Patience)["slow"]
+	_, third := b.pull(r, Patience)
 	if st := stateOf(third); st.Attempt() != 3 {
 		b.Errorf("came again as attempt %d, want 3", st.Attempt())
 	}
@@ -105,7 +98,7 @@ func neverAcked(b *bench) {
 	r, _ := b.receiver(Config{Policy: quick(1)})
 	b.put(named("forgotten")...)
 	for range 2 {
-		b.pull(r, 1, 100*time.Millisecond)
+		b.pull(r, 100*time.Millisecond)
 	}
 	b.awaitEnds("forgotten")
 	b.buried(redeliver.ReasonTimeout, 2)
@@ -114,10 +107,10 @@ func neverAcked(b *bench) {
 func receivedByTheDying(b *bench) {
 	r, p := b.receiver(Config{Policy: quick(3)})
 	b.put(named("held")...)
-	b.pull(r, 1, Patience)
+	b.pull(r, Patience)
 	p.kill()
 	r2, _ := b.receiver(Config{Policy: quick(3)})
-	held := b.pull(r2, 1, Patience)["held"]
+	_, held := b.pull(r2, Patience)
 	if st := stateOf(held); st.Attempt() != 1 {
 		b.Errorf("came back as attempt %d, want 1: a crash is no attempt", st.Attempt())
 	}

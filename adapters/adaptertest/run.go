@@ -24,7 +24,7 @@ type test struct {
 
 func tests() []test {
 	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), replays(),
-		crashes(), shutdowns(), orders(), policies(), publishing(), receives())
+		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), batching(), batchEnds(), throttles())
 }
 
 // Run runs the kit: one subtest for each promise. Promises that the harness's
@@ -40,6 +40,12 @@ func Run(t *testing.T, h Harness) {
 		}
 		todo = append(todo, c)
 	}
+	play(t, h, todo)
+}
+
+// play runs tests, each on a bench of its own.
+func play(t *testing.T, h Harness, todo []test) {
+	t.Helper()
 	if h.Wrap != nil {
 		for _, c := range todo {
 			t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,318 @@
+package adaptertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// batching: many messages in one call, each with a fate of its own. A message that
+// waits for its batch is in flight, so all of it needs SlowHoldsUpNone.
+func batching() []test {
+	tests := []test{
+		{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: ownFate},
+		{name: "AFullBatchRunsAtOnce", body: fullAtOnce},
+		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
+		{name: "ABatchHasOneMessageOfAKey", needs: "KeyOrder", body: oneOfAKey},
+		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
+		{name: "NilAcksWhatABatchHasNotSettled", body: func(b *bench) {
+			answers(b, "m2", func(mb *middleware.MessageBatch) error {
+				b.counts(true, mb.Messages[1].Retry())
+				return nil
+			})
+		}},
+		{name: "AnErrorRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
+			answers(b, "m1 m3", func(mb *middleware.MessageBatch) error {
+				b.counts(true, mb.Messages[1].Ack())
+				return errDeclined
+			})
+		}},
+		{name: "APanicRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
+			answers(b, "m1 m3", func(mb *middleware.MessageBatch) error {
+				b.counts(true, mb.Messages[1].Ack())
+				panic("index out of range")
+			})
+		}},
+		{name: "TheFirstAnswerForAMessageOfABatchWins", body: func(b *bench) {
+			answers(b, "m2", func(mb *middleware.MessageBatch) error {
+				b.counts(true, mb.Messages[0].Ack())
+				b.counts(false, mb.Messages[0].Retry())
+				b.counts(true, mb.Messages[1].Retry())
+				b.counts(false, mb.Messages[1].Ack())
+				return nil
+			})
+		}},
+		{name: "AckAllAcksTheRestWhateverTheFunctionReturns", body: func(b *bench) {
+			answers(b, "m2", func(mb *middleware.MessageBatch) error {
+				b.counts(true, mb.AckAll())
+				b.counts(false, mb.RetryAll())
+				b.counts(true, mb.Messages[1].Retry()) // beats the batch
+				return errDeclined
+			})
+		}},
+		{name: "RetryAllRetriesTheRestWhateverTheFunctionReturns", body: func(b *bench) {
+			answers(b, "m1 m3", func(mb *middleware.MessageBatch) error {
+				b.counts(true, mb.RetryAll())
+				b.counts(false, mb.AckAll())
+				b.counts(true, mb.Messages[1].Ack()) // beats the batch
+				return nil
+			})
+		}},
+	}
+	for i := range tests {
+		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
+	}
+	return tests
+}
+
+// batcher is a process whose handler is a batch.
+type batcher struct {
+	*process
+	// Guarded by the journal's mu.
+	gathered []string   // messages that came to wait
+	batches  [][]string // those that ran, sorted
+}
+
+// startBatch starts a process of the first group. A batch that runs is in the
+// journal as attempts, which end as they begin: what comes next is due later.
+func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn middleware.BatchFunc) *batcher {
+	b.Helper()
+	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	arrive := func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			st, _ := redeliver.FromContext(msg.Context())
+			p.journal.change(func() { p.gathered = append(p.gathered, st.ID) })
+			return h(msg)
+		}
+	}
+	p.route(b.group, cfg, middleware.Batch(bc, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		if p.killed.Load() {
+			return nil
+		}
+		slices.SortFunc(mb.Messages, func(x, y *middleware.BatchMessage) int { return strings.Compare(x.State().ID, y.State().ID) })
+		ids := make([]string, len(mb.Messages))
+		for i, m := range mb.Messages {
+			a := p.enter(m.Message)
+			p.journal.change(func() { a.Ended = a.Began })
+			ids[i] = a.State.ID
+		}
+		p.journal.change(func() { p.batches = append(p.batches, ids) })
+		return fn(ctx, mb)
+	}), middleware.Retry(), arrive)
+	return p
+}
+
+// ran are the batches so far.
+func (p *batcher) ranBatches() [][]string {
+	p.journal.mu.Lock()
+	defer p.journal.mu.Unlock()
+	return slices.Clone(p.batches)
+}
+
+// awaitGathered returns when so many messages have come.
+func (p *batcher) awaitGathered(n int) {
+	p.b.Helper()
+	p.b.await(fmt.Sprintf("%d messages come to their batch", n), func() bool {
+		p.journal.mu.Lock()
+		defer p.journal.mu.Unlock()
+		return len(p.gathered) >= n
+	})
+}
+
+// counts checks what a call says of itself.
+func (b *bench) counts(want, says bool) {
+	b.Helper()
+	if says != want {
+		b.Errorf("an answer says that it counts: %t", says)
+	}
+}
+
+// ackAll is a function of a batch that succeeds.
+func ackAll(context.Context, *middleware.MessageBatch) error { return nil }
+
+// answers runs one batch of m1, m2 and m3, in this order, and checks which of
+// them run once more: as soon as they make a full batch with some that are new,
+// for there is no timeout to wait for.
+func answers(b *bench, again string, fn func(*middleware.MessageBatch) error) {
+	const size = 3
+	retried := strings.Fields(again)
+	p := b.startBatch(Config{Policy: quick(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		if mb.Messages[0].State().ID == "m1" && mb.Messages[0].State().Attempts == 0 {
+			return fn(mb)
+		}
+		return nil
+	})
+	b.put(named("m1", "m2", "m3")...)
+	b.await("the batch is settled", func() bool {
+		committed, _ := b.ended()
+		return len(committed)+len(heard[redeliver.RetryScheduled](b.journal)) == size
+	})
+	var fresh []string
+	for i := range size - len(retried) {
+		fresh = append(fresh, fmt.Sprint("n", i+1))
+	}
+	b.put(named(fresh...)...)
+	b.awaitEnds(append([]string{"m1", "m2", "m3"}, fresh...)...)
+	want := fmt.Sprint([][]string{{"m1", "m2", "m3"}, slices.Concat(retried, fresh)})
+	if got := fmt.Sprint(p.ranBatches()); got != want {
+		b.Errorf("batches %s, want %s", got, want)
+	}
+	for _, id := range []string{"m1", "m2", "m3"} {
+		b.wantRuns(id, 1+strings.Count(again, id))
+	}
+	b.noneEarlier(always(100*time.Millisecond), retried...)
+	b.dead(0)
+}
+
+func ownFate(b *bench) {
+	const delay = 400 * time.Millisecond
+	p := quick(3)
+	p.Levels = []time.Duration{100 * time.Millisecond, delay}
+	ids := []string{"declined", "fine", "later", "permanent", "rejected", "twice"}
+	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 300 * time.Millisecond},
+		func(_ context.Context, mb *middleware.MessageBatch) error {
+			for _, m := range mb.Messages {
+				switch st := m.State(); {
+				case st.ID == "permanent":
+					m.Answer(redeliver.Permanent(errDeclined))
+				case st.ID == "declined":
+					m.Answer(fmt.Errorf("try %d: %w", st.Attempt(), errDeclined))
+				case st.ID == "later" && st.Attempts == 0:
+					m.Retry(delay)
+				case st.ID == "rejected" && st.Attempts == 1:
+					m.Reject("no such schema")
+				case st.ID == "rejected", st.ID == "twice" && st.Attempts < 2:
+					m.Retry()
+				}
+			}
+			return nil
+		})
+	b.put(named(ids...)...)
+	b.awaitEnds(ids...)
+	for id, runs := range map[string]int{"declined": 4, "fine": 1, "later": 2, "permanent": 1, "rejected": 2, "twice": 3} {
+		b.wantRuns(id, runs)
+	}
+	b.noneEarlier(always(delay), "later")
+	b.noneEarlier(always(100*time.Millisecond), "declined", "rejected", "twice")
+	for _, m := range b.dead(3) {
+		st := b.why(m)
+		switch st.ID {
+		case "permanent":
+			b.buriedAs(st, redeliver.ReasonPermanent, 1)
+		case "rejected":
+			b.buriedAs(st, redeliver.ReasonRejected, 2)
+		default:
+			b.buriedAs(st, redeliver.ReasonExhausted, 4)
+		}
+		want := map[string]string{"declined": "try 4: card declined", "permanent": "card declined", "rejected": "no such schema"}[st.ID]
+		if want == "" || !strings.Contains(st.Error, want) {
+			b.Errorf("%s is in the DLQ with %q, want %q", st.ID, st.Error, want)
+		}
+	}
+	if first := proc.ranBatches()[0]; len(first) < 2 {
+		b.Logf("the first batch had only %v", first) // a slow broker; the fates are what counts
+	}
+}
+
+func fullAtOnce(b *bench) {
+	const size = 5
+	msgs, ids := many(3 * size)
+	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
+	b.put(msgs...)
+	b.awaitEnds(ids...) // and not in an hour
+	for _, ran := range p.ranBatches() {
+		if len(ran) != size {
+			b.Errorf("a batch of %d, want %d", len(ran), size)
+		}
+	}
+	for _, id := range ids {
+		b.wantRuns(id, 1)
+	}
+}
+
+func partialAtTimeout(b *bench) {
+	const size, timeout = 10, 400 * time.Millisecond
+	msgs, ids := many(size - 1)
+	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
+	begun := time.Now()
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	for _, a := range b.all() {
+		if after := a.Began.Sub(begun); after < timeout {
+			b.Errorf("%s ran after %s in a batch that was not full, want %s", a.State.ID, after, timeout)
+		}
+	}
+	for _, ran := range p.ranBatches() {
+		if len(ran) == 0 {
+			b.Error("a batch of nothing")
+		}
+	}
+}
+
+func oneOfAKey(b *bench) {
+	const keys, each = 3, 4
+	var msgs []Message
+	var ids []string
+	for i := range each {
+		for k := range keys {
+			id := fmt.Sprintf("%d-%02d", k, i)
+			msgs = append(msgs, Message{ID: id, Key: fmt.Append(nil, "key ", k), Body: []byte(id)})
+			ids = append(ids, id)
+		}
+	}
+	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: keys + 1, Timeout: 100 * time.Millisecond}, ackAll)
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	last := make(map[string]string)
+	for _, ran := range p.ranBatches() {
+		in := make(map[string]bool)
+		for _, id := range ran {
+			key := id[:1]
+			if in[key] {
+				b.Errorf("the batch %v has two messages of a key", ran)
+			}
+			if last[key] >= id {
+				b.Errorf("%s ran after %s", id, last[key])
+			}
+			in[key], last[key] = true, id
+		}
+	}
+}
+
+func aboveMaxInFlight(b *bench) {
+	const bound = 3
+	msgs, ids := many(bound)
+	p := b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond}, ackAll)
+	b.put(msgs...)
+	var refused *redeliver.SubscriptionChanged
+	b.await("the subscription is refused", func() bool {
+		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+			if e.Change == "batches refused" {
+				refused = &e
+			}
+		}
+		return refused != nil
+	})
+	if refused.Err == nil || !strings.Contains(refused.Err.Error(), "BatchConfig.Size") || refused.Origin != b.origin || refused.Group != b.group {
+		b.Errorf("refused: %+v", refused)
+	}
+	p.close()
+	if n := len(b.all()); n > 0 {
+		b.Errorf("%d messages ran in batches that can never be full", n)
+	}
+	b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
+	b.awaitEnds(ids...)
+	if b.h.Features.KeepsAttempts {
+		for _, id := range ids {
+			b.wantRuns(id, 1)
+		}
+	}
+	b.dead(0)
+}

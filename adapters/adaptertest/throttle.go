@@ -1,0 +1,64 @@
+package adaptertest
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// throttles: a dependency that is away is not hammered (issue of batches, pull and order).
+func throttles() []test {
+	return []test{
+		{name: "WhatIsInFlightShrinksWhileMessagesFail", needs: "SlowHoldsUpNone", body: shrinks},
+	}
+}
+
+// shrinks: that it grows back takes long, and is seen with redelivertest's clock.
+func shrinks(b *bench) {
+	const least, most, n = 2, 16, 60
+	msgs, ids := many(n)
+	var now, running atomic.Int64 // running: what ran beside the latest attempt
+	var well atomic.Bool
+	b.start(Config{Policy: quick(1000), MaxInFlight: most, MinInFlight: least}, func(*attempt) error {
+		running.Store(now.Add(1))
+		work := time.NewTimer(50 * time.Millisecond)
+		defer work.Stop()
+		<-work.C
+		now.Add(-1)
+		if well.Load() {
+			return nil
+		}
+		return errDeclined
+	})
+	b.put(msgs...)
+	var told []redeliver.SubscriptionChanged
+	b.await("the sink is told", func() bool {
+		told = told[:0]
+		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+			if e.Change == "throttled" {
+				told = append(told, e)
+			}
+		}
+		return len(told) > 0
+	})
+	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
+		b.Errorf("told %+v", told)
+	}
+	low := 0 // attempts in a row that saw no more than the least
+	seen := len(b.all())
+	b.await("no more than the least is in flight", func() bool {
+		if all := len(b.all()); all > seen {
+			seen = all
+			if running.Load() <= least {
+				low++
+			} else {
+				low = 0
+			}
+		}
+		return low >= 3*least
+	})
+	well.Store(true)
+	b.awaitEnds(ids...)
+	b.dead(0)
+}
