@@ -174,7 +174,10 @@ func (a admin) awaitLeaders(topics []string, limit time.Duration) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("kafka: topics %v have no leader %s after they were created (last error: %w)", missing, limit, err)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, limit)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

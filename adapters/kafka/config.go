@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -46,6 +45,13 @@ type Config struct {
 	// MaxRetriesInFlight bounds how many retries run at once beside them: they
 	// have slots of their own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
+	// MinInFlight lets what is in flight shrink while messages fail: MaxInFlight and
+	// MaxRetriesInFlight are halved for every second in which half of them do, down to
+	// this, first deliveries and retries together, and grow back when they succeed.
+	// Failures that the message itself is to blame for (permanent, rejected,
+	// undecodable) do not count, those that are postponed do. Default 0: nothing
+	// shrinks. At most MaxInFlight.
+	MinInFlight int
 	// NackDelay is when a message runs again that was nacked without an error:
 	// the publisher of a Router failed, say. It counts as an attempt. Default:
 	// what the policy says of an error.
@@ -133,37 +139,23 @@ func (c Config) validate() error {
 		checkBroker(&ps, fmt.Sprintf("Brokers[%d]", i), b)
 	}
 	checkGroup(&ps, "Group", c.Group)
-	checkPolicy(&ps, "Policy", c.Policy)
+	ps.Policy("Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
 		checkTopic(&ps, field, topic)
-		checkPolicy(&ps, field, c.Topics[topic])
+		ps.Policy(field, c.Topics[topic])
 	}
-	positive(&ps, "MaxInFlight", c.MaxInFlight, 1)
-	positive(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1)
-	positive(&ps, "NackDelay", c.NackDelay, 0)
-	if c.NackDelay > redeliver.MaxWait {
-		ps.Add("NackDelay", c.NackDelay, fmt.Sprintf("must be at most %s, the longest wait", redeliver.MaxWait))
-	}
-	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
-	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
-	positive(&ps, "RetryPartitions", c.RetryPartitions, 0)
-	positive(&ps, "MaxPartitions", c.MaxPartitions, 1)
+	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
+	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
+	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
+	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
+	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
 		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the member is thrown out while it drains", rebalance))
 	}
 	checkSarama(&ps, c.Sarama)
 	return ps.Err()
-}
-
-func checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
-	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
-		*ps = append(*ps, bad.Problems...)
-	}
-}
-
-func positive[T int | time.Duration](ps *redeliver.Problems, field string, value, least T) {
-	if value < least {
-		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", least))
-	}
 }

@@ -9,6 +9,10 @@
 //	...
 //	defer billing.Close(ctx) // after the router
 //
+// A service without Watermill keeps its client and its handler of records:
+// [Consume] is all of the above in one call, and [Wrap] makes the handler for a
+// consumer group that the service runs itself. What follows holds for them, too.
+//
 // # Vocabulary
 //
 // The origin is the topic subscribed to, the group the consumer group, the
@@ -114,6 +118,6 @@
 //
 // Order of a key while one of its messages waits for a retry; exactly-once with
 // the retry's record and the offset in one transaction; share groups; counting
-// crashes; replay out of the DLQ by a tool of ours (a record written to
-// orders.billing.retry without our headers is delivered to the group as new).
+// crashes. A record that somebody writes to orders.billing.retry without our
+// headers is delivered to the group as new; [Client.DeadLetters] replays with them.
 package kafka

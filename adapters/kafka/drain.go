@@ -17,6 +17,12 @@ func (r *reader) shortly() time.Duration {
 	return min(r.jitter+250*time.Millisecond, r.client.cfg.DrainTimeout/2)
 }
 
+// idleLooks so many glances in a row at which a consumer has nothing in hand and
+// takes nothing say that it takes no more. One that is busy, or that the machine
+// leaves no time, is not to be mistaken for it: what is pulled back comes again,
+// and so does what was begun above it.
+const idleLooks = 10
+
 // drain is the end of a lane: what waits is given up, and what is in flight may
 // finish within the drain timeout, so that the member that reads the partition
 // next begins behind it. What stands below a record that was handed out is still
@@ -26,15 +32,14 @@ func (l *lane) drain(over bool) {
 	l.draining = true
 	l.r.sub.Drain.Begin()
 	defer l.r.sub.Drain.End()
-	l.forget()
 	l.poll()
+	l.forget()
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
 	defer deadline.Stop()
-	// What lies ready is left to a consumer that goes on taking: pulled back
-	// under its hands it would leave gaps as well.
+	// What lies ready is left to a consumer that goes on taking.
 	look := time.NewTicker(delayqueue.Glance)
 	defer look.Stop()
-	lying, began := -1, time.Now()
+	idle, began := 0, time.Now()
 	for waiting := true; waiting; {
 		due := l.dueSoon(began)
 		out := l.r.out
@@ -49,15 +54,21 @@ func (l *lane) drain(over bool) {
 		case out <- l.peek():
 			l.sent()
 		case o := <-l.flight.Landings():
+			before := l.begun
 			l.end(o.E, o.How)
+			if l.begun < before { // it was abandoned
+				l.forget()
+			}
 		case <-due:
 		case <-look.C: // and see whether a slot is free
-			if n := len(l.r.out); over && n > 0 && n == lying { // nobody takes them
+			idle++
+			if n := len(l.r.out); n == 0 || l.r.handed.Load() > int64(n) {
+				idle = 0
+			}
+			if over && idle >= idleLooks {
 				l.begun = 0
 				l.forget()
 				l.pullBack()
-			} else {
-				lying = n
 			}
 		case <-deadline.C:
 			waiting = false
@@ -70,8 +81,11 @@ func (l *lane) drain(over bool) {
 	if l.slot {
 		<-l.slots
 	}
-	for range l.flight.Len() {
+	for e := range l.flight.All {
 		<-l.slots
+		if e.handed {
+			l.r.handed.Add(-1)
+		}
 	}
 }
 
@@ -91,7 +105,7 @@ func (l *lane) forget() {
 	l.ready.Delete(l.give)
 	for _, e := range freed {
 		if !l.give(e) {
-			l.freed = append(l.freed, e)
+			l.freed.push(e)
 		}
 	}
 	if l.chosen != nil && l.give(l.chosen) {

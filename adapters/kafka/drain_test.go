@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // On a delay topic a key's records come in the order in which they are due, so
@@ -73,5 +75,113 @@ func TestOnKafkaADrainBeginsWhatIsOwedBehindWhatIsNot(t *testing.T) {
 				t.Errorf("committed up to %d, want 2: both have run", off)
 			}
 		})
+	}
+}
+
+// drains is a drain timeout that does not end by itself.
+const drains = 50 * time.Second
+
+// taken subscribes by hand to a partition with the records a0, a1, b and c, of
+// which the first two have one key, and takes all but a1, which stands behind a0.
+func taken(t *testing.T, p place, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
+	t.Helper()
+	c, _ = open(t, cfg)
+	out, err := c.Subscriber().Subscribe(context.Background(), p.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyed := func(id, key string) *kgo.Record {
+		rec := order(p.topic, id)
+		rec.Key = []byte(key)
+		return rec
+	}
+	put(t, p.addrs, keyed("a0", "a"), keyed("a1", "a"), keyed("b", "b"), keyed("c", "c"))
+	msgs = make(map[string]*message.Message)
+	for range 3 {
+		msg := <-out
+		msgs[msg.UUID] = msg
+	}
+	if msgs["a0"] == nil || msgs["b"] == nil || msgs["c"] == nil {
+		t.Fatalf("took %v", msgs)
+	}
+	return c, out, msgs
+}
+
+// closing begins to close a client and returns when the drain of msg's lane has begun.
+func closing(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(context.Background()) }()
+	drain := &delayqueue.FromContext(msg.Context()).Sub.Drain
+	eventually(t, "it drains", drain.Draining)
+	return closed
+}
+
+// A drain took back what lay ready when as many messages lay there at two looks,
+// 50 ms apart: also under the hands of a consumer that was busy, or that took
+// them as fast as they came. What had run above them ran again, and a later one
+// of a key before an earlier one.
+func TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer(t *testing.T) {
+	p := onKafka(t)
+	c, out, msgs := taken(t, p, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains})
+	msgs["b"].Ack()
+	msgs["a0"].Ack()
+	eventually(t, "a1 lies ready", func() bool { return len(out) == 1 })
+	closed := closing(t, c, msgs["c"])
+	<-time.After(20 * delayqueue.Glance) // the consumer is busy with c
+	msgs["c"].Ack()
+	a1, ok := <-out
+	if !ok {
+		t.Fatal("a1 was taken back")
+	}
+	a1.Ack()
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 4 {
+		t.Errorf("committed up to %d, want 4: all have run", off)
+	}
+}
+
+// One that takes no more holds up nobody.
+func TestOnKafkaADrainTakesBackWhatNobodyTakes(t *testing.T) {
+	p := onKafka(t)
+	c, out, msgs := taken(t, p, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains})
+	msgs["a0"].Ack()
+	eventually(t, "a1 lies ready", func() bool { return len(out) == 1 })
+	begin := time.Now()
+	closed := closing(t, c, msgs["c"])
+	msgs["b"].Ack()
+	msgs["c"].Ack()
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took >= drains {
+		t.Errorf("waited %s for a consumer that takes no more", took)
+	}
+	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 1 {
+		t.Errorf("committed up to %d, want 1: a1 has not run", off)
+	}
+}
+
+// What is nacked at the end comes back uncounted, and the next of its key must
+// not run before it.
+func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
+	p := onKafka(t)
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains}
+	c, out, msgs := taken(t, p, cfg)
+	closed := closing(t, c, msgs["c"])
+	msgs["a0"].Nack()
+	msgs["b"].Ack()
+	msgs["c"].Ack()
+	for msg := range out {
+		t.Errorf("%s is delivered, although a0 of the same key has not run", msg.UUID)
+		msg.Ack()
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 0 {
+		t.Errorf("committed up to %d, want 0: a0 has not run", off)
 	}
 }

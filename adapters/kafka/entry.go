@@ -16,7 +16,7 @@ import (
 // entry is one record on its way through a lane.
 type entry struct {
 	lane   *lane
-	rec    *record
+	rec    record
 	number uint64 // in the tracker
 	key    uint64
 	keyed  bool
@@ -24,10 +24,13 @@ type entry struct {
 	then   then     // what to do when its time has come
 	last   then     // what to do when it is due: then, unless that is toLevel
 	unsure *confirm // a write of it that nobody has answered
+	handed bool     // it lies ready for a consumer, or one has it
 
-	state *redeliver.State     // what it brought from a topic that we write
-	d     *delayqueue.Delivery // made when it leaves for the handler
-	msg   *message.Message
+	state    *redeliver.State     // what it brought from a topic that we write
+	d        *delayqueue.Delivery // delivery, once it leaves for the handler
+	delivery delayqueue.Delivery
+	msg      *message.Message    // nil where the handler takes records
+	attempt  *delayqueue.Attempt // nil where it takes messages
 }
 
 // then is what is to be done with an entry.
@@ -58,10 +61,12 @@ var seed = maphash.MakeSeed()
 
 // take registers a record and sends it on its way.
 func (l *lane) take(m *sarama.ConsumerMessage) {
-	e := &entry{lane: l, rec: &record{ConsumerMessage: *m, marshaler: l.r.client.cfg.Marshaler}}
-	e.rec.entry = e
+	e := l.slab.entry(l, m)
 	e.number = l.track.add(m.Offset)
-	if m.Key != nil {
+	switch order := l.r.sub.Policy.Order; {
+	case order == redeliver.Blocking && l.waits == nil:
+		e.keyed = true // all have one key
+	case order != redeliver.Unordered && m.Key != nil:
 		// Two keys with one hash run one after another, which does no harm.
 		e.key, e.keyed = maphash.Bytes(seed, m.Key), true
 	}
@@ -94,7 +99,7 @@ func (l *lane) free(e *entry) {
 	}
 	if e.behind != nil {
 		if !l.draining || l.owed(e.behind) {
-			l.freed = append(l.freed, e.behind)
+			l.freed.push(e.behind)
 		}
 	} else if l.keys[e.key] == e {
 		delete(l.keys, e.key)
@@ -113,7 +118,10 @@ func (l *lane) peek() *message.Message {
 // to the DLQ as it is; ok is false then.
 func (l *lane) unpack(e *entry) (ok bool) {
 	e.d = l.delivery(e)
-	msg, err := unmarshal(e.rec)
+	if l.r.native != nil {
+		return true // as it is
+	}
+	msg, err := unmarshal(&e.rec)
 	if err != nil {
 		undecodable := &redeliver.UndecodableError{Err: err}
 		l.forward(e, l.r.sub.Decide(e.d.State(), undecodable, time.Now()), undecodable)
@@ -126,17 +134,18 @@ func (l *lane) unpack(e *entry) (ok bool) {
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: l.r.sub, Record: e.rec, Waited: e.state, Mover: e}
+	d := &e.delivery
+	d.Sub, d.Record, d.Waited, d.Mover = l.r.sub, &e.rec, e.state, e
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {
-		m := &e.rec.ConsumerMessage
-		d.ID = uuidOf(m)
+		m := e.rec.ConsumerMessage // it knows its id, see delayqueue.Named
 		d.Source = redeliver.Source{Known: true, Partition: m.Partition, Offset: m.Offset}
 		if m.Timestamp.UnixMilli() > 0 { // producers that have no clock write 0 or -1
 			d.Source.Timestamp = m.Timestamp
 		}
 		if l.r.sub.Sink != nil {
+			d.ID = e.rec.ID() // it is asked for more than once then
 			if found := strangers(m.Headers); found != nil {
 				l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: d.ID, Findings: found})
 			}
@@ -152,7 +161,7 @@ func unmarshal(rec *record) (msg *message.Message, err error) {
 			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	msg, err = rec.marshaler.Unmarshal(&rec.ConsumerMessage)
+	msg, err = rec.marshaler.Unmarshal(rec.ConsumerMessage)
 	if err == nil && msg == nil {
 		err = fmt.Errorf("the marshaler returned no message")
 	}

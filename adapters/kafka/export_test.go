@@ -22,3 +22,10 @@ func DelayTopic(topic, group string, level time.Duration) string {
 func LevelOf(topic, group, name string) (time.Duration, bool) {
 	return Names{}.level(topic, group, name)
 }
+
+// Look has the readers of w look for levels of other policies now.
+func Look(w *Wrapped) {
+	for _, r := range w.readers {
+		r.look()
+	}
+}

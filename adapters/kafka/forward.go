@@ -93,11 +93,17 @@ func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *red
 		}
 		e.unsure = nil
 	}
-	c, err := f.producer.start(ctx, rec.produce(topic, st), partition)
-	if err != nil {
+	c := confirms.Get().(*confirm) //nolint:forcetypeassert // nothing else is in there
+	rec.produce(&c.room, topic, st)
+	if err := f.producer.write(ctx, c, &c.room, partition); err != nil {
 		return topic, err
 	}
-	if err = c.wait(ctx); errors.Is(err, errUnsure) {
+	err := c.wait(ctx)
+	if err == nil {
+		c.idle()
+		return topic, nil
+	}
+	if errors.Is(err, errUnsure) {
 		e.unsure = c
 	}
 	return topic, refused(err)

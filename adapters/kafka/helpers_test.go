@@ -145,53 +145,47 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 }
 
 // noneEarly checks every attempt against the due time that was decided for it,
-// before any header was written or read. A write whose confirmation is late is
-// told of after its copy has run, and one whose session ended meanwhile as
-// abandoned: then the copy's own due time must do.
+// before any header was written or read. Two copies of a message have two: which
+// one it is says the copy itself. A write whose confirmation is late is told of
+// after its copy has run, and one whose session ended meanwhile as abandoned:
+// then the copy's own due time must do.
 func (e *events) noneEarly(t *testing.T, before ...*events) {
 	t.Helper()
-	type nth struct {
-		id string
-		n  int
+	type decided struct {
+		id  string
+		n   int
+		due int64 // in milliseconds, as in the header
 	}
 	from := slices.Concat(before, []*events{e})
-	due := func() (map[nth]time.Time, map[string]bool) {
-		due, abandoned := make(map[nth]time.Time), make(map[string]bool)
+	look := func() (known map[decided]bool, abandoned map[string]bool) {
+		known, abandoned = make(map[decided]bool), make(map[string]bool)
 		for _, from := range from {
 			for _, r := range all[redeliver.RetryScheduled](from) {
-				k := nth{r.State.ID, r.State.Attempts}
-				if was, ok := due[k]; !ok || r.State.Due.Before(was) { // a duplicate decides again
-					due[k] = r.State.Due
-				}
+				known[decided{r.State.ID, r.State.Attempts, r.State.Due.UnixMilli()}] = true
 			}
 			for _, a := range all[redeliver.Abandoned](from) {
 				abandoned[a.State.ID] = true
 			}
 		}
-		return due, abandoned
+		return known, abandoned
 	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	deadline := time.After(patience)
-	known, abandoned := due()
+	known, abandoned := look()
 	for _, a := range all[redeliver.Attempted](e) {
 		if a.State.Attempts == 0 {
 			continue
 		}
-		for {
-			at, ok := known[nth{a.State.ID, a.State.Attempts}]
-			if !ok && abandoned[a.State.ID] {
-				at, ok = a.State.Due, true
-			}
-			if ok {
-				if a.Start.Before(at) {
-					t.Errorf("attempt %d of %s began %s before it was due", a.State.Attempt(), a.State.ID, at.Sub(a.Start))
-				}
-				break
-			}
+		if a.Start.Before(a.State.Due) {
+			t.Errorf("attempt %d of %s began %s before it was due", a.State.Attempt(), a.State.ID, a.State.Due.Sub(a.Start))
+		}
+		for !known[decided{a.State.ID, a.State.Attempts, a.State.Due.UnixMilli()}] && !abandoned[a.State.ID] {
 			select {
-			case <-e.more:
-				known, abandoned = due()
+			case <-tick.C: // it may be told to any of them
+				known, abandoned = look()
 			case <-deadline:
-				t.Fatalf("attempt %d of %s was never scheduled", a.State.Attempt(), a.State.ID)
+				t.Fatalf("attempt %d of %s, due %s, was never scheduled", a.State.Attempt(), a.State.ID, a.State.Due)
 			}
 		}
 	}

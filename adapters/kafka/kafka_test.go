@@ -94,8 +94,36 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	t.Cleanup(func() {
+		_ = c.Close(context.Background())
+		ev.noneNacked(t)
+	})
 	return c, ev
+}
+
+// noneNacked checks that it was middleware.Retry that moved on what failed. The
+// subscriber does the same for a bare nack: without this, most tests of retries
+// passed without the middleware.
+func (e *events) noneNacked(t *testing.T) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.list {
+		var st redeliver.State
+		var err error
+		switch ev := ev.(type) {
+		case redeliver.RetryScheduled:
+			st, err = ev.State, ev.Err
+		case redeliver.DeadLettered:
+			st, err = ev.State, ev.Err
+		case redeliver.MessagePostponed:
+			st, err = ev.State, ev.Err
+		}
+		if errors.Is(err, redeliver.ErrNacked) {
+			t.Errorf("attempt %d of %s was a nack that nobody explained", st.Attempts, st.ID)
+			return
+		}
+	}
 }
 
 // route runs a Router with Retry around h until the test ends.

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -38,11 +37,12 @@ type lane struct {
 	ctx    context.Context // its end: the messages are lost to this process
 	cancel context.CancelCauseFunc
 
+	slab   slab
 	track  tracker
 	hold   *delayqueue.Hold[*entry]
 	keys   map[uint64]*entry       // the last of each key that is under way
 	ready  delayqueue.FIFO[*entry] // in the order in which they were read, or came due
-	freed  []*entry                // were behind their key, and are not any more
+	freed  lowest                  // were behind their key, and are not any more
 	chosen *entry                  // the one that gets the next slot
 	next   *entry                  // has a slot and waits for somebody to take it
 
@@ -69,6 +69,7 @@ func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerG
 		l.hold = delayqueue.NewHold[*entry](holdMost)
 		l.nap = newNap(w.level, r.wait)
 	}
+	l.flight.Bound(&r.sub.Throttle)
 	l.ctx, l.cancel = r.lifetime()
 	return l
 }
@@ -82,6 +83,14 @@ func (l *lane) run() {
 	defer l.timer.Stop()
 	over := l.sess.Context().Done()
 	for {
+		// First: what was nacked by the end of the session comes back, and no
+		// later one of its key may begin before.
+		select {
+		case <-over:
+			l.drain(true)
+			return
+		default:
+		}
 		busy, open := l.read()
 		if !open {
 			break
@@ -89,12 +98,6 @@ func (l *lane) run() {
 		l.balance()
 		busy = l.send() || busy
 		busy = l.poll() || busy
-		select {
-		case <-over:
-			l.drain(true)
-			return
-		default:
-		}
 		if busy {
 			continue
 		}
@@ -149,6 +152,7 @@ func (l *lane) send() (busy bool) {
 }
 
 // prepare makes sure that next stands, if something is ready and a slot is free.
+// Workers take all there is, so with them nothing is ever left to stand.
 func (l *lane) prepare() bool {
 	for l.next == nil {
 		if l.r.sub.Gate.Closed() || !l.choose() {
@@ -162,6 +166,9 @@ func (l *lane) prepare() bool {
 				return false
 			}
 		}
+		if !l.flight.Room() {
+			return false
+		}
 		e := l.chosen
 		l.chosen, l.slot = nil, false
 		l.backlog--
@@ -170,6 +177,9 @@ func (l *lane) prepare() bool {
 			l.pass(e)
 		} else if l.unpack(e) {
 			l.next = e
+			if l.r.native != nil {
+				l.sent()
+			}
 		}
 	}
 	return true
@@ -182,11 +192,9 @@ func (l *lane) choose() bool {
 	if l.chosen != nil {
 		return true
 	}
-	for i, e := range l.freed {
-		if l.reach(e) {
-			l.chosen, l.freed = e, slices.Delete(l.freed, i, i+1)
-			return true
-		}
+	if len(l.freed) > 0 && l.reach(l.freed[0]) {
+		l.chosen = l.freed.pop()
+		return true
 	}
 	if !l.ready.Empty() && l.reach(l.ready.Peek()) {
 		l.chosen = l.ready.Pop()
@@ -195,9 +203,16 @@ func (l *lane) choose() bool {
 }
 
 func (l *lane) sent() {
-	l.begun = max(l.begun, l.next.number+1)
-	l.flight.Handed(l.next)
+	e := l.next
 	l.next = nil
+	l.begun = max(l.begun, e.number+1)
+	if l.r.native != nil {
+		l.r.native.workers.Give(e)
+		return
+	}
+	e.handed = true
+	l.r.handed.Add(1)
+	l.flight.Handed(e)
 }
 
 // poll settles what was answered since the last look.
@@ -215,16 +230,19 @@ func (l *lane) block(over <-chan struct{}) bool {
 		in = l.claim.Messages()
 	}
 	var slots chan<- struct{}
-	var opened <-chan struct{}
+	var opened, more <-chan struct{}
 	out := l.r.out
 	if l.next == nil {
 		out = nil
 		l.flight.Watch()
 		if l.choose() {
-			if l.r.sub.Gate.Closed() {
+			switch {
+			case l.r.sub.Gate.Closed():
 				opened = l.r.sub.Gate.Opened()
-			} else if !l.slot {
+			case !l.slot:
 				slots = l.slots
+			default:
+				more = l.flight.More()
 			}
 		}
 	}
@@ -243,6 +261,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.end(o.E, o.How)
 		l.mark()
 	case <-opened:
+	case <-more:
 	case <-l.timer.C:
 		l.flight.Watch()
 	case <-over:
@@ -345,7 +364,13 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		return // it was given up
 	}
 	<-l.slots
-	if how != delayqueue.Abandoned {
+	if e.handed {
+		l.r.handed.Add(-1)
+	}
+	if how == delayqueue.Abandoned {
+		// The mark stays below it, so all above comes again and is owed nothing.
+		l.begun = min(l.begun, e.number)
+	} else {
 		l.moved = l.track.settle(e.number) || l.moved
 	}
 	l.free(e)

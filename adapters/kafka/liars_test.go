@@ -82,8 +82,8 @@ func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
 	}
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.retry.300ms", "orders.billing.retry"} {
 		for _, tc := range cases {
-			if tc.name == "due in 20 hours" && topic != "orders.billing.retry.100ms" {
-				continue // the last level and the retry topic hold any wait
+			if tc.name == "due in 20 hours" && topic == "orders.billing.retry.300ms" {
+				continue // the last level holds any wait
 			}
 			t.Run(topic+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()

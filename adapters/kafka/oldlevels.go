@@ -65,17 +65,30 @@ func (r *reader) consume(ctx context.Context) error {
 	return err
 }
 
-// topics says what the next session reads. No lane runs while it is called.
-func (r *reader) topics(again context.CancelFunc) []string {
+// topics says what the next session reads, which again ends. No lane runs while it is called.
+func (r *reader) topics(again context.CancelFunc) (names []string) {
+	r.endsBy(again)
+	names, r.levels = r.reads()
+	return names
+}
+
+// endsBy says what ends the session, to begin one that reads other levels.
+func (r *reader) endsBy(again context.CancelFunc) {
+	r.old.mu.Lock()
+	defer r.old.mu.Unlock()
+	r.old.again = again
+}
+
+// reads lists what is to be read now: the origin, and the topics on which messages wait.
+func (r *reader) reads() (names []string, levels map[string]waitLevel) {
 	r.old.mu.Lock()
 	old := r.old.now
-	r.old.again = again
 	r.old.mu.Unlock()
-	names := []string{r.layout.origin}
-	r.levels = make(map[string]waitLevel)
+	names = []string{r.layout.origin}
+	levels = make(map[string]waitLevel)
 	add := func(name string, level time.Duration) {
 		names = append(names, name)
-		r.levels[name] = waitLevel{level, r.layout.ladder.Above(level)}
+		levels[name] = waitLevel{level, r.layout.ladder.Above(level)}
 	}
 	for _, t := range r.layout.topics {
 		if t.waits() && !t.old {
@@ -85,5 +98,5 @@ func (r *reader) topics(again context.CancelFunc) []string {
 	for _, level := range old {
 		add(r.client.cfg.Names.delay(r.layout.origin, r.layout.group, level), level)
 	}
-	return names
+	return names, levels
 }

@@ -38,6 +38,10 @@ func onKafka(t *testing.T) place {
 	if _, err := adm.CreateTopic(t.Context(), 4, 1, map[string]*string{"retention.ms": &forever}, p.topic); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the broker knows the new topic", func() bool {
+		there, err := adm.ListTopics(t.Context(), p.topic)
+		return err == nil && there.Has(p.topic)
+	})
 	t.Cleanup(func() { // after the clients are closed
 		ctx := context.Background() // the test's has ended
 		there, err := adm.ListTopics(ctx)

@@ -32,6 +32,22 @@ type confirm struct {
 	record    *sarama.ProducerMessage
 	partition int32 // where to, or anyPartition
 	done      chan error
+	room      sarama.ProducerMessage // record, where that is ours to use again
+}
+
+// confirms are those whose answer has come: every retry takes one, with room for
+// a record and its headers. One without an answer must not come back here.
+var confirms = sync.Pool{New: func() any { return &confirm{done: make(chan error, 1)} }}
+
+// idle gives back what would keep the record that was written in memory.
+func (c *confirm) idle() {
+	if cap(c.room.Headers) > 1024 {
+		return // somebody's thousands of headers
+	}
+	clear(c.room.Headers)
+	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
+	c.producer, c.record = nil, nil
+	confirms.Put(c)
 }
 
 const anyPartition int32 = -1
@@ -92,25 +108,31 @@ func answer(m *sarama.ProducerMessage, err error) {
 
 // start hands a record over and returns at once; wait tells what became of it.
 func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*confirm, error) {
+	c := &confirm{done: make(chan error, 1)}
+	return c, p.write(ctx, c, m, partition)
+}
+
+// write is start with a confirm of the caller's, which must not wait for another.
+func (p *producer) write(ctx context.Context, c *confirm, m *sarama.ProducerMessage, partition int32) error {
 	if p.packer != nil && m.ByteSize(2) > p.most {
 		packed, err := p.compressing()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return packed.start(ctx, m, partition)
+		return packed.write(ctx, c, m, partition)
 	}
-	c := &confirm{producer: p, record: m, partition: partition, done: make(chan error, 1)}
+	c.producer, c.record, c.partition = p, m, partition
 	m.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.down {
-		return nil, errClosed
+		return errClosed
 	}
 	select {
 	case p.async.Input() <- m:
-		return c, nil
+		return nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("kafka: the producer does not take a record for %s: %w", m.Topic, ctx.Err())
+		return fmt.Errorf("kafka: the producer does not take a record for %s: %w", m.Topic, ctx.Err())
 	}
 }
 
@@ -137,11 +159,9 @@ func (c *confirm) wait(ctx context.Context) error {
 		if perr != nil {
 			return errors.Join(err, perr)
 		}
-		again, perr := packed.start(ctx, c.record, c.partition)
-		if perr != nil {
+		if perr := packed.write(ctx, c, c.record, c.partition); perr != nil {
 			return perr
 		}
-		c.producer, c.done = again.producer, again.done
 	}
 }
 

@@ -22,9 +22,11 @@ type Publisher struct{ client *Client }
 // but for their key (SetKey); it waits for Config.SendTimeout at most.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on
-// the delay topics of the client's group for that topic, and is published to the
-// topic, for all groups, when it is due. A consumer of the client's group must
-// run for that.
+// the delay topics of the client's group for that topic, which are created with
+// the first such message, and is published to the topic, for all groups, when it
+// is due. A member of the client's group that subscribes to the topic does that:
+// while there is none, the message stays where it waits, and is published, late,
+// when there is one.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
@@ -75,7 +77,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	}
 	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic = l.place(due, now)
-	m.Headers = appendState(m.Headers, &st)
+	appendState(m, &st)
 	return p.client.producer.start(ctx, m, anyPartition)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,15 +67,11 @@ func (s *sequence) done() int {
 	return s.total
 }
 
+// With everything on a busy machine this repeated a part of a partition, and out
+// of order, now and then: see TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer.
 func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
-	const keys, each = 1000, 12
+	const keys = 1000
 	for name, strategy := range strategies {
-		if name == "range" && os.Getenv("REDELIVER_TEST_KAFKA") == "" {
-			// One run in six repeats a partition in the Kafka inside the process,
-			// where members leave one right after another; why is not known yet.
-			// On a real Kafka it never did, and make test runs it there.
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := onKafka(t)
@@ -95,31 +90,53 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 				return c, ev
 			}
 			a, _ := join("a")
-			written := make(chan struct{})
+			stop, written := make(chan struct{}), make(chan int, 1)
 			go func() {
-				defer close(written)
+				// A round after the other, little ahead of the handlers, so that
+				// each of those who come and go does so in the middle of work.
 				cl := independent(t, addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
-				for n := range each {
+				look := time.NewTicker(time.Millisecond)
+				defer look.Stop()
+				for n := 0; ; {
+					select {
+					case <-stop:
+						written <- n
+						return
+					case <-t.Context().Done():
+						return
+					case <-look.C:
+					}
+					if seq.done() < (n-1)*keys {
+						continue
+					}
+					n++
 					for k := range keys {
-						cl.Produce(context.Background(), &kgo.Record{Topic: p.topic, Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(n+1))}, nil)
+						cl.Produce(context.Background(), &kgo.Record{Topic: p.topic, Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(n))}, nil)
 					}
 					if err := cl.Flush(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}
 			}()
-			eventually(t, "the first member works", func() bool { return seq.done() > keys })
+			more := func(what string) {
+				from := seq.done()
+				eventually(t, what, func() bool { return seq.done() > from+2*keys })
+			}
+			more("the first member works")
 			b, _ := join("b")
-			eventually(t, "two members work", func() bool { return seq.done() > 3*keys })
+			more("two members work")
 			join("c")
 			if err := a.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "others work", func() bool { return seq.done() > 7*keys })
+			more("others work")
 			if err := b.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			<-written
+			more("one works")
+			close(stop)
+			each := <-written
+			t.Logf("report: %d rounds", each)
 			eventually(t, "all are handled", func() bool { return seq.done() == keys*each })
 			seq.mu.Lock()
 			defer seq.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 // record is a record as it stood in its origin: redeliver's own headers are cut
 // off, topic, partition, offset and timestamp are the origin's.
 type record struct {
-	sarama.ConsumerMessage
-	marshaler Marshaler
-	entry     *entry // its way through the lane that read it
+	*sarama.ConsumerMessage // the client has given it away, so it is ours to change
+	marshaler               Marshaler
+	entry                   *entry // its way through the lane that read it
 }
 
 // Message implements [delayqueue.Record].
@@ -32,7 +32,7 @@ func (r *record) Message() (*message.Message, error) { return unmarshal(r) }
 func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 	if d := delayqueue.FromContext(ctx); d != nil {
 		if r, ok := d.Record.(*record); ok {
-			return &r.ConsumerMessage
+			return r.ConsumerMessage
 		}
 	}
 	return nil
@@ -68,17 +68,22 @@ type headerName struct {
 	bytes []byte
 }
 
-// parseState reads the state out of redeliver's block.
-func parseState(group string, ours []*sarama.RecordHeader) (redeliver.State, []redeliver.Finding) {
+// appendTexts appends redeliver's block to headers, as text.
+func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []redeliver.Header {
+	size := 0
+	for _, h := range ours {
+		if h != nil {
+			size += len(h.Value)
+		}
+	}
 	var values strings.Builder // one string for all of them
+	values.Grow(size)
 	for _, h := range ours {
 		if h != nil {
 			values.Write(h.Value)
 		}
 	}
 	rest := values.String()
-	var room [20]redeliver.Header
-	headers := room[:0]
 	for _, h := range ours {
 		if h == nil {
 			continue
@@ -90,7 +95,7 @@ func parseState(group string, ours []*sarama.RecordHeader) (redeliver.State, []r
 		headers = append(headers, redeliver.Header{Name: name.text, Value: rest[:len(h.Value)]})
 		rest = rest[len(h.Value):]
 	}
-	return redeliver.ParseHeaders(group, headers)
+	return headers
 }
 
 // strangers reports redeliver headers on a topic that redeliver does not write:
@@ -108,35 +113,33 @@ func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
 	return found
 }
 
-// produce makes the record to be written to topic: key, value and headers byte
-// for byte, redeliver's block behind them where st is not nil. The timestamp is
-// the time of the write.
-func (r *record) produce(topic string, st *redeliver.State) *sarama.ProducerMessage {
-	m := &sarama.ProducerMessage{Topic: topic}
+// produce makes m, of which only the headers' room is used again, the record to
+// be written to topic: key, value and headers byte for byte, redeliver's block
+// behind them where st is not nil. The timestamp is the time of the write.
+func (r *record) produce(m *sarama.ProducerMessage, topic string, st *redeliver.State) {
+	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	if r.Key != nil {
 		m.Key = sarama.ByteEncoder(r.Key)
 	}
 	if r.Value != nil {
 		m.Value = sarama.ByteEncoder(r.Value)
 	}
-	m.Headers = make([]sarama.RecordHeader, 0, len(r.Headers)+len(names))
+	m.Headers = slices.Grow(m.Headers, len(r.Headers)+len(names))
 	for _, h := range r.Headers {
 		if h != nil {
 			m.Headers = append(m.Headers, *h)
 		}
 	}
 	if st != nil {
-		m.Headers = appendState(m.Headers, st)
+		appendState(m, st)
 	}
-	return m
 }
 
 // appendState puts redeliver's own block behind a record's headers.
-func appendState(headers []sarama.RecordHeader, st *redeliver.State) []sarama.RecordHeader {
+func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	for name, value := range st.Headers() {
-		headers = append(headers, sarama.RecordHeader{Key: names[name].bytes, Value: value})
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: names[name].bytes, Value: value})
 	}
-	return headers
 }
 
 // detach copies what a record points to. The bytes of a fetched record alias the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -58,16 +59,11 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // subscribe does the work of Subscribe; the group's count is taken back when
 // the subscription has ended.
 func (s *Subscriber) subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	l, err := s.client.ready(topic)
+	r, err := s.client.reader(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	cfg := s.client.cfg.consumerConfig(topic)
-	group, err := sarama.NewConsumerGroup(s.client.cfg.Brokers, s.client.cfg.Group, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", s.client.cfg.Brokers, s.client.cfg.Group, err)
-	}
-	r := newReader(context.WithoutCancel(ctx), s.client, l, group)
+	r.out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
 	run, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
 	go func() {
@@ -77,6 +73,20 @@ func (s *Subscriber) subscribe(ctx context.Context, topic string) (<-chan *messa
 		r.run(run)
 	}()
 	return r.out, nil
+}
+
+// reader makes a member of the group that reads a topic and its delay topics,
+// which it creates or checks before. It has ctx's values, not its end.
+func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
+	l, err := c.ready(topic)
+	if err != nil {
+		return nil, err
+	}
+	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, c.cfg.consumerConfig(topic))
+	if err != nil {
+		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
+	}
+	return newReader(context.WithoutCancel(ctx), c, l, group), nil
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
@@ -103,9 +113,10 @@ type reader struct {
 	group  sarama.ConsumerGroup
 	sub    *delayqueue.Subscription
 	fwd    *forwarder
-	out    chan *message.Message
-	values context.Context      // the Subscribe context's values, never its end
-	levels map[string]waitLevel // of the session
+	out    chan *message.Message // nil with native
+	native *native               // nil with out
+	values context.Context       // the Subscribe context's values, never its end
+	levels map[string]waitLevel  // of the session
 	old    oldLevels
 	owned  owned
 	jitter time.Duration // the most that the policy's backoff adds to a delay
@@ -113,6 +124,7 @@ type reader struct {
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
+	handed         atomic.Int64 // messages that lie in out, or that a consumer has taken and not answered
 
 	mu        sync.Mutex
 	connected bool
@@ -128,15 +140,16 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	fwd := &forwarder{producer: c.producer, layout: l}
 	r := &reader{
 		client: c, layout: l, group: group, fwd: fwd, values: values,
-		out:       make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		first:     make(chan struct{}, c.cfg.MaxInFlight),
 		retries:   make(chan struct{}, c.cfg.MaxRetriesInFlight),
 		connected: true,
 		sub: &delayqueue.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
 			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
+			Blocking: l.policy.Order == redeliver.Blocking,
 		},
 	}
+	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
 	_, r.jitter, _ = l.policy.Delays()
 	r.wait = c.cfg.consumerConfig(l.origin).Consumer.MaxWaitTime
 	for _, t := range l.topics {
@@ -150,7 +163,9 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 // run takes part in the group until ctx ends, then leaves it and closes the
 // channel. Between failures it pauses with backoff.
 func (r *reader) run(ctx context.Context) {
-	defer close(r.out)
+	if r.out != nil {
+		defer close(r.out)
+	}
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)

@@ -16,77 +16,35 @@ const holdMost = 1 << 20
 // receive reads the state of a record on a topic on which messages wait and
 // holds it until it may go on.
 func (l *lane) receive(e *entry) {
-	m := &e.rec.ConsumerMessage
+	m := e.rec.ConsumerMessage
 	users, ours := split(m.Headers)
 	m.Headers = users
 	detach(m)
-	st, findings := parseState(l.r.layout.group, ours)
-	if len(ours) == 0 {
-		findings = append(findings, redeliver.Finding{Header: redeliver.HeaderAttempt, Problem: "is missing on a topic of redeliver's; the message counts as new"})
-	}
-	// A block that is not whole may still say when the message is due; it may
-	// not send the message anywhere but to its own group's handler.
-	whole := len(findings) == 0
-	// Nothing was written later than now: another clock must not hold a message
-	// whose own due time is lost.
-	written := m.Timestamp
-	if now := time.Now(); written.After(now) {
-		written = now
-	}
-	if st.ID == "" {
-		st.ID = uuidOf(m)
-	}
+	var room [20]redeliver.Header // more than there are of ours
+	layout := l.r.layout
+	stay := delayqueue.Arrive(&delayqueue.Arrival{
+		Group: layout.group, Origin: layout.origin, Policy: layout.fingerprint, Ladder: layout.ladder,
+		Level: l.waits.level, Above: l.waits.above, Written: m.Timestamp, Slack: slack, Now: time.Now(),
+	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
+	st := stay.State
 	m.Partition, m.Offset = -1, -1
 	if st.Source.Known {
 		m.Partition, m.Offset = st.Source.Partition, st.Source.Offset
 	}
 	m.Timestamp = st.Source.Timestamp
-	m.Topic = l.r.layout.origin
-	st.Group, st.Origin = l.r.layout.group, l.r.layout.origin
-
-	if most := l.longest(st, written); st.Due.After(most) {
-		findings = append(findings, redeliver.Finding{
-			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
-			Problem: "is later than anything on this topic can be; the end of its level is taken",
-		})
-		st.Due = time.Time{}
+	m.Topic = layout.origin
+	if len(stay.Findings) > 0 {
+		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: st.ID, Findings: stay.Findings})
 	}
-	if len(findings) > 0 {
-		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: st.ID, Findings: findings})
-	}
-	end := written.Add(l.waits.level)
-	if st.Due.IsZero() {
-		st.Due = redeliver.CeilMilli(end)
-	}
-	at := st.Due
-	if whole && neverDelivered(st) {
+	if stay.Publish {
 		e.last = toOrigin
 	}
 	e.then = e.last
-	// When the level is over and what remains is no shorter than the smallest
-	// level, it hops; else it waits here until it is due.
-	if _, more := l.r.layout.ladder.Next(st.Due.Sub(end), 0); more {
-		at, e.then = end, toLevel
+	if stay.Hops {
+		e.then = toLevel
 	}
-	e.state = &st
-	l.hold.Put(at, e) // never full: see listens
-}
-
-// neverDelivered tells a delayed publish, which waits for its time to be
-// published, from a message that a handler has seen or is to see.
-func neverDelivered(st redeliver.State) bool {
-	return !st.Source.Known && st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
-}
-
-// longest is the latest due time that a record written then can have on this
-// topic: with more time left it would be on the next longer level. A record
-// that another policy wrote may have had other levels to choose from.
-func (l *lane) longest(st redeliver.State, written time.Time) time.Time {
-	ours := st.Policy == "" || st.Policy == l.r.sub.Fingerprint()
-	if l.waits.level == 0 || l.waits.above == 0 || !ours {
-		return written.Add(redeliver.MaxWait)
-	}
-	return written.Add(l.waits.above + slack)
+	e.state = st
+	l.hold.Put(stay.Until, e) // never full: see listens
 }
 
 // release lets go what has waited long enough.

@@ -26,7 +26,7 @@ import (
 // Features are what Kafka can do.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: false, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true,
+	CountsCrashes: false, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true,
 }
 
 // partitions is small: a run of the kit has some hundred topics.
@@ -85,8 +85,29 @@ func (k *harness) origin(tb testing.TB, n int) (string, []string) {
 	if err = errors.Join(err, made.Err); err != nil {
 		tb.Fatalf("creating topic %s: %v", origin, err)
 	}
+	k.known(tb, origin)
 	groups := []string{"billing-" + origin, "mail-" + origin}
 	return origin, groups[:n]
+}
+
+// known waits until the broker lists a topic that its controller has created: on
+// a machine that runs many tests at once that takes seconds.
+func (k *harness) known(tb testing.TB, topic string) {
+	tb.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(adaptertest.Patience)
+	for {
+		there, err := k.admin.ListTopics(tb.Context(), topic)
+		if err == nil && there[topic].Err == nil && len(there[topic].Partitions) == partitions {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			tb.Fatalf("topic %s was created, and is not listed within %s: %v", topic, adaptertest.Patience, err)
+		}
+	}
 }
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
@@ -96,7 +117,7 @@ func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	sc.Consumer.Group.Session.Timeout = session
 	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
 	c, err := kafka.Open(context.Background(), kafka.Config{
-		Brokers: k.addrs, Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight,
+		Brokers: k.addrs, Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
 		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
 		RetryPartitions: partitions, Marshaler: marshaler{}, Sarama: sc,
 	})

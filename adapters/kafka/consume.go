@@ -1,0 +1,128 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Consume calls handler for the records of topics, as a member of config.Group
+// with retries, delays and a DLQ, until ctx ends: for a service that knows
+// nothing of Watermill. What [Subscriber] promises holds here too: the same
+// topics, order of keys, bounds, headers and events.
+//
+// handler's answer is an error value: nil is done, and about everything else the
+// policy decides (redeliver.Permanent, redeliver.RetryAfter, ...); a panic and a
+// time-out are failures. It is called by many goroutines at once, MaxInFlight
+// first deliveries and MaxRetriesInFlight retries for each topic, with the record
+// as it stood in its topic, whatever its attempt: redeliver.FromContext tells
+// which one it is. The record must not be changed; after the handler has returned
+// it may be kept. ctx's values are in the handler's context, its end is not: that
+// comes with the policy's Timeout, and when the record is lost to this process.
+//
+// client says where the cluster is and how it is spoken to: its brokers and a copy
+// of its configuration are taken, so config.Brokers and config.Sarama must be
+// empty; so must Marshaler and NackDelay, which are about Watermill messages.
+// Connections are our own, client is not used later, and whether it is closed is
+// the caller's business. What is refused in Config.Sarama is refused here, too:
+// Offsets.AutoCommit disabled above all. Each topic is a member of its own.
+//
+// Consume returns nil when ctx has ended: handlers that run may finish within
+// config.DrainTimeout, then their contexts end, and their records stay
+// uncommitted. It returns an error when it cannot begin. What fails later is told
+// to config.Sink and tried again.
+func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) error {
+	config, ps := config.behind(client, topics, handler)
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	c, err := Open(ctx, config)
+	if err != nil {
+		return err
+	}
+	readers, err := c.consumers(ctx, topics, handler)
+	if err == nil {
+		var all sync.WaitGroup
+		for _, r := range readers {
+			all.Go(func() {
+				defer r.native.workers.Close()
+				r.run(ctx)
+			})
+		}
+		all.Wait()
+	}
+	return errors.Join(err, c.Close(ctx))
+}
+
+// consumers makes a reader for each topic. With an error there is none.
+func (c *Client) consumers(ctx context.Context, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) ([]*reader, error) {
+	var readers []*reader
+	var errs []error
+	for _, topic := range topics {
+		r, err := c.reader(ctx, topic)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.out, r.native = nil, newNative(handler)
+		readers = append(readers, r)
+	}
+	if errs == nil {
+		return readers, nil
+	}
+	for _, r := range readers {
+		_ = r.group.Close() // nobody has joined
+	}
+	return nil, errors.Join(errs...)
+}
+
+// behind is the configuration with what client says, and all that is wrong with a
+// call of Consume or Wrap.
+func (c Config) behind(client sarama.Client, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) (_ Config, ps redeliver.Problems) {
+	if len(c.Brokers) > 0 {
+		ps.Add("Brokers", c.Brokers, "must be empty: the client says where the brokers are")
+	}
+	if c.Sarama != nil {
+		ps.Add("Sarama", "set", "must be nil: the client's configuration is used")
+	}
+	if c.Marshaler != nil {
+		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets Kafka's own record")
+	}
+	if c.NackDelay != 0 {
+		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of records has no nack; it returns redeliver.RetryAfter")
+	}
+	if len(topics) == 0 {
+		ps.Add("topics", "empty", "is required: at least one topic")
+	}
+	for i, topic := range topics {
+		checkTopic(&ps, fmt.Sprintf("topics[%d]", i), topic)
+		if slices.Contains(topics[:i], topic) {
+			ps.Add(fmt.Sprintf("topics[%d]", i), fmt.Sprintf("%q", topic), "must not be there twice")
+		}
+	}
+	if handler == nil {
+		ps.Add("handler", "nil", "is required")
+	}
+	switch {
+	case client == nil:
+		ps.Add("client", "nil", "is required: it says where the brokers are")
+	case client.Closed():
+		ps.Add("client", "closed", "must be open")
+	default:
+		c.Sarama = client.Config()
+		for _, b := range client.Brokers() {
+			c.Brokers = append(c.Brokers, b.Addr())
+		}
+		slices.Sort(c.Brokers)
+		if len(c.Brokers) == 0 {
+			ps.Add("client", "knows no broker", "must have read the cluster's metadata: call its RefreshMetadata")
+		}
+	}
+	return c, ps
+}

@@ -1,0 +1,190 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// DefaultLease is how long a runner that died keeps the next one out.
+const DefaultLease = 30 * time.Second
+
+// stateSuffix makes the name of a DLQ's companion topic.
+const stateSuffix = ".state"
+
+// DeadLetterConfig says which DLQ is opened. Topic is required.
+type DeadLetterConfig struct {
+	// Topic is the origin whose messages the client's group failed.
+	Topic string
+	// DLQ is a topic that somebody else fills for this group and origin: Spring
+	// Kafka, Watermill's poison queue, Kafka Connect. Its settled records are not
+	// deleted, because others may read it. Default: the DLQ of redeliver.
+	DLQ string
+	// Lease is how long a claim lasts that is not renewed. It is renewed three
+	// times as often. Default 30 s.
+	Lease time.Duration
+}
+
+// DeadLetters opens the DLQ of a topic and the client's group. The topic of the
+// DLQ must exist. Its companion, "<dlq>.state", is made when something is to be
+// written there. The client must stay open for as long as the queue is used.
+func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
+	if cfg.Lease == 0 {
+		cfg.Lease = DefaultLease
+	}
+	var ps redeliver.Problems
+	checkTopic(&ps, "Topic", cfg.Topic)
+	c.cfg.Names.check(&ps, cfg.Topic, c.cfg.Group)
+	foreign := cfg.DLQ != "" && cfg.DLQ != c.cfg.Names.dlq(cfg.Topic, c.cfg.Group)
+	info := deadletter.Info{
+		Broker: "kafka", DLQ: c.cfg.Names.dlq(cfg.Topic, c.cfg.Group), Origin: cfg.Topic, Group: c.cfg.Group,
+		Back: c.cfg.Names.retry(cfg.Topic, c.cfg.Group), Look: "nothing",
+	}
+	if foreign {
+		checkTopic(&ps, "DLQ", cfg.DLQ)
+		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.Back {
+			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the way back")
+		}
+		info.DLQ = cfg.DLQ
+	}
+	checkTopic(&ps, "the DLQ's state", info.DLQ+stateSuffix)
+	ps.Duration("Lease", cfg.Lease, time.Millisecond, 0)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	// A client of its own: fetches of megabytes hold up what else goes over their
+	// connection.
+	client, err := sarama.NewClient(c.cfg.Brokers, c.cfg.clientConfig())
+	if err != nil {
+		return nil, fmt.Errorf("kafka: connecting to %v: %w", c.cfg.Brokers, err)
+	}
+	q := &deadQueue{
+		c: c, info: info, foreign: foreign, lease: cfg.Lease, client: client, ledger: newLedger(),
+		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
+	}
+	if err := q.look(ctx); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return q, nil
+}
+
+// deadQueue is the DLQ of one subscription. It implements deadletter.Queue.
+type deadQueue struct {
+	c       *Client
+	info    deadletter.Info
+	foreign bool
+	lease   time.Duration
+	client  sarama.Client
+	log     logReader
+	state   logReader
+
+	mu         sync.Mutex
+	partitions []int32
+	hasState   bool
+	ledger     *ledger
+	claims     []*deadClaim
+}
+
+// look asks what there is.
+func (q *deadQueue) look(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	there, err := q.c.admin.topics()
+	if err != nil {
+		return err
+	}
+	dlq := there[q.info.DLQ]
+	if dlq == nil {
+		return fmt.Errorf("kafka: the DLQ %s does not exist: group %s has never subscribed to %s, or its Names differ", q.info.DLQ, q.info.Group, q.info.Origin)
+	}
+	q.partitions = nil
+	for p := range int32(len(dlq.Partitions)) {
+		q.partitions = append(q.partitions, p)
+	}
+	q.hasState = there[q.info.DLQ+stateSuffix] != nil
+	return nil
+}
+
+// Info implements [deadletter.Queue].
+func (q *deadQueue) Info() deadletter.Info { return q.info }
+
+// Close implements [deadletter.Queue]. A claim that was not released is renewed no
+// more, and runs out.
+func (q *deadQueue) Close() error {
+	q.mu.Lock()
+	claims := q.claims
+	q.claims = nil
+	q.mu.Unlock()
+	for _, c := range claims {
+		c.stop()
+	}
+	if err := q.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
+		return fmt.Errorf("kafka: closing the reader of %s: %w", q.info.DLQ, err)
+	}
+	return nil
+}
+
+// Count implements [deadletter.Queue]. Where transactions or compaction left holes
+// in the log, they count as messages.
+func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) {
+	if err := q.refresh(ctx); err != nil {
+		return 0, false, err
+	}
+	for _, p := range q.partitions {
+		start, end, err := q.log.bounds(ctx, p)
+		if err != nil {
+			return 0, false, err
+		}
+		n += end - start
+		q.mu.Lock()
+		for _, s := range q.ledger.out[p] {
+			n -= max(0, min(s.Through+1, end)-max(s.From, start))
+		}
+		q.mu.Unlock()
+	}
+	return n, !q.foreign, nil
+}
+
+// Tasks implements [deadletter.Queue].
+func (q *deadQueue) Tasks(ctx context.Context) ([]deadletter.Task, error) {
+	if err := q.refresh(ctx); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return append([]deadletter.Task(nil), q.ledger.tasks...), nil
+}
+
+// Holder implements [deadletter.Queue].
+func (q *deadQueue) Holder(ctx context.Context) (h deadletter.Holder, ok bool, err error) {
+	if err := q.refresh(ctx); err != nil {
+		return h, false, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.ledger.lease.held(time.Now()) {
+		return h, false, nil
+	}
+	return q.ledger.lease.holder(), true, nil
+}
+
+// Want implements [deadletter.Queue].
+func (q *deadQueue) Want(ctx context.Context, task string, w deadletter.Wanted) error {
+	if err := q.provisionState(ctx); err != nil {
+		return err
+	}
+	value := []byte(w)
+	if w == deadletter.GoOn {
+		value = nil
+	}
+	return q.note(ctx, entryOf(wantPrefix+task, value))
+}

@@ -1,0 +1,193 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	fetchBytes = 2 << 20
+	fetchTries = 20
+	fetchPause = 250 * time.Millisecond
+)
+
+// logReader reads a topic's partitions from offset to offset, outside of any
+// group. sarama's consumer does not say that it has come to an end which is no
+// record (a marker of a transaction), and would be waited for there.
+type logReader struct {
+	client sarama.Client
+	topic  string
+}
+
+// fetched is a record that was read.
+type fetched struct {
+	offset  int64
+	at      time.Time
+	key     []byte // this and the others alias the response
+	value   []byte
+	headers []*sarama.RecordHeader
+}
+
+// page is what one request has read.
+type page struct {
+	records []fetched
+	next    int64 // the offset behind them
+	end     bool  // there is nothing behind them that is committed
+}
+
+// bounds are the first offset of a partition and the one behind its last.
+func (l *logReader) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
+	both, err := persist(ctx, l, partition, func() (both [2]int64, err error) {
+		if both[0], err = l.client.GetOffset(l.topic, partition, sarama.OffsetOldest); err != nil {
+			return both, err
+		}
+		both[1], err = l.client.GetOffset(l.topic, partition, sarama.OffsetNewest)
+		return both, err
+	})
+	return both[0], max(both[0], both[1]), err
+}
+
+// read returns what stands from an offset on. What was deleted meanwhile is passed over.
+func (l *logReader) read(ctx context.Context, partition int32, offset int64) (page, error) {
+	return persist(ctx, l, partition, func() (page, error) {
+		p, err := l.fetch(partition, offset)
+		if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
+			return p, err
+		}
+		start, err := l.client.GetOffset(l.topic, partition, sarama.OffsetOldest)
+		if err != nil {
+			return page{}, err
+		}
+		if start <= offset {
+			return page{next: offset, end: true}, nil // made anew, and shorter
+		}
+		return page{next: start}, nil
+	})
+}
+
+// persist tries again what a leader that moves, or a connection that was idle for
+// long, makes fail. The context is obeyed even where sarama has none.
+func persist[T any](ctx context.Context, l *logReader, partition int32, do func() (T, error)) (T, error) {
+	type answer struct {
+		found T
+		err   error
+	}
+	var none T
+	var err error
+	for try := range fetchTries {
+		done := make(chan answer, 1)
+		go func() {
+			found, err := do()
+			done <- answer{found, err}
+		}()
+		select {
+		case a := <-done:
+			if a.err == nil {
+				return a.found, nil
+			}
+			err = a.err
+		case <-ctx.Done():
+			return none, fmt.Errorf("kafka: reading %s: %w", l.topic, ctx.Err())
+		}
+		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+			return none, fmt.Errorf("kafka: reading %s: %w; the user needs Read on it", l.topic, err)
+		}
+		if errors.Is(err, sarama.ErrClosedClient) {
+			break
+		}
+		if leader, lerr := l.client.Leader(l.topic, partition); lerr == nil && !isAnswer(err) {
+			_ = leader.Close() // so that the next try connects anew
+		}
+		pause := time.NewTimer(min(fetchPause, time.Duration(try)*20*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return none, fmt.Errorf("kafka: reading %s: %w", l.topic, ctx.Err())
+		}
+		_ = l.client.RefreshMetadata(l.topic) // the next try says what is wrong
+	}
+	return none, fmt.Errorf("kafka: reading %s/%d: %w; see whether its leader answers", l.topic, partition, err)
+}
+
+// isAnswer tells an error that a broker sent from a connection that failed.
+func isAnswer(err error) bool {
+	var k sarama.KError
+	return errors.As(err, &k)
+}
+
+func (l *logReader) fetch(partition int32, offset int64) (page, error) {
+	leader, err := l.client.Leader(l.topic, partition)
+	if err != nil {
+		return page{}, err
+	}
+	// The oldest version that any broker of today speaks; zstd needs the tenth.
+	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: fetchBytes * 2, MaxWaitTime: 100, Isolation: sarama.ReadCommitted}
+	if l.client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
+		req.Version, req.SessionEpoch = 10, -1 // no session
+	}
+	req.AddBlock(l.topic, partition, offset, fetchBytes, -1)
+	res, err := leader.Fetch(req)
+	if err != nil {
+		return page{}, err
+	}
+	block := res.GetBlock(l.topic, partition)
+	switch {
+	case block == nil:
+		return page{}, sarama.ErrIncompleteResponse
+	case !errors.Is(block.Err, sarama.ErrNoError):
+		return page{}, block.Err
+	}
+	p := page{next: offset}
+	if err := p.take(block, offset); err != nil {
+		return page{}, fmt.Errorf("at offset %d: %w", p.next, err)
+	}
+	p.end = p.next >= block.LastStableOffset
+	return p, nil
+}
+
+// take adds the records of a response, but for those of transactions that were
+// aborted.
+func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
+	begun := make(map[int64]bool) // transactions to be left out, by producer
+	aborted := block.AbortedTransactions
+	for _, set := range block.RecordsSet {
+		b := set.RecordBatch
+		if b == nil {
+			return errors.New("its records are in the format of before Kafka 0.11, which is not read")
+		}
+		if b.PartialTrailingRecord {
+			return nil
+		}
+		for _, t := range aborted {
+			if t.FirstOffset >= b.FirstOffset && t.FirstOffset <= b.LastOffset() || t.FirstOffset < b.FirstOffset && !begun[t.ProducerID] && t.FirstOffset >= 0 {
+				begun[t.ProducerID] = true
+				t.FirstOffset = -1 // begins once
+			}
+		}
+		switch {
+		case b.Control:
+			if len(b.Records) > 0 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0 {
+				delete(begun, b.ProducerID) // the aborted one is over
+			}
+		case b.IsTransactional && begun[b.ProducerID]:
+		default:
+			for _, r := range b.Records {
+				if offset := b.FirstOffset + r.OffsetDelta; offset >= from {
+					at := b.FirstTimestamp.Add(r.TimestampDelta)
+					if b.LogAppendTime {
+						at = b.MaxTimestamp
+					}
+					p.records = append(p.records, fetched{offset, at, r.Key, r.Value, r.Headers})
+				}
+			}
+		}
+		p.next = max(p.next, b.LastOffset()+1)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+// A replay of 2,000 dead letters whose runner is killed again and again, wherever
+// it is: its connections are cut, and nothing is released. Every message ends
+// committed, none is left in the DLQ or anywhere between, and the kills have left
+// no more duplicates than a window each.
+func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
+	const n, window, kills = 2000, 25, 6
+	seed := rand.Uint64()
+	t.Logf("report: seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	p := onKafka(t)
+	addrs := p.addrs
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+	var mended atomic.Bool
+	route(t, c, p.topic, func(*message.Message) error {
+		if mended.Load() {
+			return nil
+		}
+		return errDeclined
+	})
+	recs, ids := orders(p.topic, n)
+	ev.joined(t, 1)
+	write(t, addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	mended.Store(true)
+
+	started, killed := kafkatest.DeadLetters(addrs, time.Second), 0
+	var task string
+	for done := false; !done; {
+		q, kill := started(t, p.topic, p.group)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		left := 1 + random.IntN(5) // windows until the kill
+		pause := time.Duration(random.IntN(5000)) * time.Microsecond
+		progress := func(tk deadletter.Task) {
+			if left--; left == 0 && killed < kills && tk.Status == deadletter.StatusRunning {
+				killed++
+				time.AfterFunc(pause, func() { kill(); cancel() })
+			}
+		}
+		var got deadletter.Task
+		var err error
+		if task == "" {
+			got, err = deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
+		} else {
+			got, err = deadletter.Resume(ctx, q, task, "ann", deadletter.Report{Progress: progress})
+		}
+		cancel()
+		if got.ID != "" {
+			task = got.ID
+		}
+		done = err == nil && got.Status == deadletter.StatusDone
+		if errors.Is(err, deadletter.ErrHeld) {
+			<-time.After(50 * time.Millisecond) // until the claim of the one before runs out
+		}
+		if err := q.Close(); err != nil {
+			t.Log(err)
+		}
+	}
+	t.Logf("report: %d kills", killed)
+	if killed < kills {
+		t.Errorf("only %d of %d kills", killed, kills)
+	}
+	replayed := func() map[string]int {
+		runs := make(map[string]int)
+		for _, e := range all[redeliver.Committed](ev) {
+			if e.State.Replays > 0 {
+				runs[e.State.ID]++
+			}
+		}
+		return runs
+	}
+	eventually(t, "all are committed", func() bool { return len(replayed()) == n })
+	q, _ := started(t, p.topic, p.group)
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		t.Errorf("%s still lies in the DLQ", m.ID)
+		return false
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	twice := 0
+	for _, runs := range replayed() {
+		twice += runs - 1
+	}
+	t.Logf("report: %d duplicates", twice)
+	if twice > killed*window {
+		t.Errorf("%d messages were replayed twice by %d kills, want at most %d", twice, killed, killed*window)
+	}
+}

@@ -1,0 +1,338 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+// mortuary is a group whose handler fails everything until it is mended.
+type mortuary struct {
+	place
+	c      *kafka.Client
+	ev     *events
+	mended atomic.Bool
+	mu     sync.Mutex
+	seen   []*message.Message // by the mended handler
+}
+
+func newMortuary(t *testing.T, p place) *mortuary {
+	t.Helper()
+	m := &mortuary{place: p}
+	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+	route(t, m.c, p.topic, func(msg *message.Message) error {
+		if !m.mended.Load() {
+			return errDeclined
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.seen = append(m.seen, msg)
+		return nil
+	})
+	m.ev.joined(t, 1)
+	return m
+}
+
+func (m *mortuary) kill(t *testing.T, n int) (ids []string) {
+	t.Helper()
+	recs, ids := orders(m.topic, n)
+	write(t, m.addrs, recs...)
+	m.ev.awaitEnds(t, ids...)
+	m.mended.Store(true)
+	return ids
+}
+
+func (m *mortuary) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Queue {
+	t.Helper()
+	cfg.Topic = m.topic
+	q, err := m.c.DeadLetters(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() }) // perhaps before
+	return q
+}
+
+func (m *mortuary) handled() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.seen)
+}
+
+func lying(t *testing.T, q deadletter.Queue) (ids []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		ids = append(ids, m.ID)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+var ann = deadletter.Replay{Who: "ann", Why: "test", Window: 10}
+
+func replayAll(t *testing.T, q deadletter.Queue, r deadletter.Replay) deadletter.Task {
+	t.Helper()
+	task, err := deadletter.Run(t.Context(), q, r)
+	if err != nil || task.Status != deadletter.StatusDone {
+		t.Fatalf("%s: %s: %v", task.Status, task.Note, err)
+	}
+	return task
+}
+
+func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
+	m := newMortuary(t, onKafka(t))
+	m.kill(t, 60)
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	// The first message of each partition stays: nothing may be deleted.
+	kept := ann
+	first := make(map[byte]bool)
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(msg *deadletter.Message) bool {
+		if p := msg.Position[0]; first[p] {
+			kept.Filter.IDs = append(kept.Filter.IDs, msg.ID)
+		} else {
+			first[p] = true
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	replayAll(t, q, kept)
+	adm := kadm.NewClient(independent(t, m.addrs))
+	begin := func() (begin, end int64) {
+		starts, err1 := adm.ListStartOffsets(t.Context(), m.ours("dlq"))
+		ends, err2 := adm.ListEndOffsets(t.Context(), m.ours("dlq"))
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		starts.Each(func(o kadm.ListedOffset) { begin += o.Offset })
+		ends.Each(func(o kadm.ListedOffset) { end += o.Offset })
+		return begin, end
+	}
+	if from, _ := begin(); from != 0 {
+		t.Errorf("%d dead letters were deleted although one before each is not settled", from)
+	}
+	if got := lying(t, q); len(got) != len(first) {
+		t.Errorf("%q lie in the DLQ, want the first of %d partitions", got, len(first))
+	}
+	replayAll(t, q, ann)
+	if from, end := begin(); from != 60 || end != 60 {
+		t.Errorf("the DLQ begins at %d of %d after all is settled", from, end)
+	}
+	eventually(t, "all are handled", func() bool { return m.handled() == 60 })
+	// What became of records that are gone is forgotten.
+	latest := make(map[string][]byte)
+	state := m.ours("dlq") + ".state"
+	for _, r := range read(t, m.addrs, state, int(count(t, m.addrs, state))) {
+		latest[string(r.Key)] = r.Value
+	}
+	for key, value := range latest {
+		if key[0] >= '0' && key[0] <= '9' && value != nil {
+			t.Errorf("%s still says %s", key, value)
+		}
+	}
+	if tasks, err := deadletter.History(t.Context(), q); err != nil || len(tasks) != 2 {
+		t.Errorf("the history has %d tasks, want 2: %v", len(tasks), err)
+	}
+}
+
+// A DLQ was deleted and made anew: what its companion says of the offsets of the
+// old one must settle nothing, and let nothing be deleted.
+func TestOutcomesOfADLQBeforeThisOneCountForNothing(t *testing.T) {
+	t.Parallel()
+	m := newMortuary(t, onKafka(t))
+	m.kill(t, 40)
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // makes the companion
+	if err = errors.Join(err, c.Release(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour).UnixMilli()
+	for p := range 4 {
+		put(t, m.addrs, &kgo.Record{
+			Topic: m.ours("dlq") + ".state", Key: fmt.Appendf(nil, "%d/0", p),
+			Value: fmt.Appendf(nil, `{"through":5000,"first":%d,"last":%d,"outcome":"replayed"}`, old-1000, old),
+		})
+	}
+	if got := lying(t, q); len(got) != 40 {
+		t.Errorf("%d of 40 dead letters are seen", len(got))
+	}
+	none := ann
+	none.Filter.IDs = []string{"no such id"}
+	replayAll(t, m.queue(t, kafka.DeadLetterConfig{}), none)
+	if got := lying(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 40 {
+		t.Errorf("%d of 40 dead letters are left", len(got))
+	}
+}
+
+// Spring Kafka fills a DLQ, in transactions one of which is aborted. Its markers
+// are no messages, and the log ends with one.
+func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
+	m := newMortuary(t, onKafka(t))
+	m.mended.Store(true)
+	dlt := m.topic + "-dlt"
+	if _, err := kadm.NewClient(independent(t, m.addrs)).CreateTopic(t.Context(), 1, 1, nil, dlt); err != nil {
+		t.Fatal(err)
+	}
+	spring := func(id string) *kgo.Record {
+		rec := order(dlt, id)
+		rec.Headers = append(rec.Headers, []kgo.RecordHeader{
+			{Key: "tenant", Value: []byte("acme")},
+			{Key: "kafka_dlt-original-topic", Value: []byte(m.topic)},
+			{Key: "kafka_dlt-original-partition", Value: binary.BigEndian.AppendUint32(nil, 2)},
+			{Key: "kafka_dlt-original-offset", Value: binary.BigEndian.AppendUint64(nil, 77)},
+			{Key: "kafka_dlt-original-timestamp", Value: binary.BigEndian.AppendUint64(nil, 1_700_000_000_000)},
+			{Key: "kafka_dlt-original-consumer-group", Value: []byte(m.group)},
+			{Key: "kafka_dlt-exception-fqcn", Value: []byte("org.springframework.kafka.listener.ListenerExecutionFailedException")},
+			{Key: "kafka_dlt-exception-cause-fqcn", Value: []byte("java.net.SocketTimeoutException")},
+			{Key: "kafka_dlt-exception-message", Value: []byte("Read timed out")},
+		}...)
+		return rec
+	}
+	cl := independent(t, m.addrs, kgo.TransactionalID(dlt))
+	transact := func(end kgo.TransactionEndTry, ids ...string) {
+		t.Helper()
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if err := cl.ProduceSync(t.Context(), spring(id)).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cl.EndTransaction(t.Context(), end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transact(kgo.TryCommit, "a", "b")
+	transact(kgo.TryAbort, "never")
+	transact(kgo.TryCommit, "c")
+	transact(kgo.TryAbort, "never either")
+	if err := cl.BeginTransaction(); err != nil { // one is still open: nobody reads past it
+		t.Fatal(err)
+	}
+	if err := cl.ProduceSync(t.Context(), spring("undecided")).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
+	if got := fmt.Sprint(lying(t, q)); got != "[a b c]" {
+		t.Fatalf("the DLQ has %s, want a, b and c", got)
+	}
+	if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	one, err := deadletter.Find(t.Context(), q, "0/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := one.State; one.Filler != deadletter.FilledBySpring || st.Error != "Read timed out" || st.ErrorType != "java.net.SocketTimeoutException" ||
+		!st.Source.Known || st.Source.Partition != 2 || st.Source.Offset != 77 || st.Source.Timestamp.Unix() != 1_700_000_000 || one.Mismatch != "" || len(one.Foreign) != 8 {
+		t.Errorf("a dead letter of Spring's says %+v, %q, %d foreign headers", st, one.Mismatch, len(one.Foreign))
+	}
+	replayAll(t, q, ann)
+	eventually(t, "all are handled", func() bool { return m.handled() == 3 })
+	msg := m.seen[0]
+	if fmt.Sprint(msg.Metadata) != "map[tenant:acme]" {
+		t.Errorf("the handler got the headers %v, want the user's alone", msg.Metadata)
+	}
+	if got := lying(t, q); len(got) > 0 {
+		t.Errorf("%q still lie in the DLQ", got)
+	}
+	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
+		t.Error("records of somebody else's DLQ were deleted")
+	}
+}
+
+func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
+	m := newMortuary(t, onKafka(t))
+	m.kill(t, 1)
+	const n = 8
+	opened := kafkatest.DeadLetters(m.addrs, time.Minute)
+	var had atomic.Int32
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	m.queue(t, kafka.DeadLetterConfig{})
+	for i := range n {
+		q, _ := opened(t, m.topic, m.group)
+		all.Go(func() {
+			<-begin
+			_, err := q.Claim(t.Context(), deadletter.Holder{Who: fmt.Sprint("runner ", i), Task: "t"})
+			switch {
+			case err == nil:
+				had.Add(1)
+			case !errors.Is(err, deadletter.ErrHeld):
+				t.Error(err)
+			}
+		})
+		t.Cleanup(func() { _ = q.Close() }) // the claim runs out
+	}
+	close(begin)
+	all.Wait()
+	if had.Load() != 1 {
+		t.Errorf("%d of %d have the claim, want one", had.Load(), n)
+	}
+}
+
+// A runner that was stopped for longer than its lease finds the DLQ in other hands,
+// and may write nothing more, however long it lives.
+func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
+	m := newMortuary(t, onKafka(t))
+	m.kill(t, 2)
+	q := m.queue(t, kafka.DeadLetterConfig{Lease: 6 * time.Second})
+	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scan, err := c.Scan(t.Context(), deadletter.Start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := scan.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, m.addrs, &kgo.Record{
+		Topic: m.ours("dlq") + ".state", Key: []byte("claim"),
+		Value: fmt.Appendf(nil, `{"epoch":99,"token":"another","who":"ben","task":"u","renewed":%q,"lasts":60000000000}`, time.Now().UTC().Format(time.RFC3339Nano)),
+	})
+	eventually(t, "the first runner knows that it has lost the DLQ", func() bool {
+		err = c.Save(t.Context(), deadletter.Task{ID: "t"})
+		return errors.Is(err, deadletter.ErrLost)
+	})
+	if !strings.Contains(err.Error(), "ben") {
+		t.Errorf("it does not know to whom: %v", err)
+	}
+	if errs := c.Send(t.Context(), []*deadletter.Message{one}); !errors.Is(errs[0], deadletter.ErrLost) {
+		t.Errorf("it sends: %v", errs[0])
+	}
+	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, []deadletter.Settlement{{Message: one, Outcome: deadletter.Purged}}); !errors.Is(err, deadletter.ErrLost) {
+		t.Errorf("it settles: %v", err)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if h, ok, err := q.Holder(t.Context()); err != nil || !ok || h.Who != "ben" {
+		t.Errorf("the DLQ is held by %+v, %v: %v", h, ok, err)
+	}
+	if got := lying(t, q); len(got) != 2 {
+		t.Errorf("%q lie in the DLQ, want both", got)
+	}
+}

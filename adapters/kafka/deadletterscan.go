@@ -1,0 +1,194 @@
+package kafka
+
+import (
+	"context"
+	"io"
+	"strconv"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// place is where a dead letter stands. The records before it, down to from, are no
+// messages: markers of transactions, or what compaction left out.
+type deadPlace struct {
+	partition    int32
+	offset, from int64
+	at           int64 // its timestamp, in Unix milliseconds
+}
+
+// deadScan reads the DLQ, one partition after another.
+type deadScan struct {
+	q     *deadQueue
+	claim *deadClaim // nil where nothing is to be settled
+	parts []deadPart
+	at    int       // of parts
+	page  []fetched // read, and not yet looked at
+}
+
+type deadPart struct {
+	partition int32
+	seen      int64 // the offset behind the latest record that was looked at
+	next, end int64 // to be read
+}
+
+// Scan implements [deadletter.Queue].
+func (q *deadQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	return q.scan(ctx, from, nil)
+}
+
+func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadClaim) (*deadScan, error) {
+	if err := q.refresh(ctx); err != nil {
+		return nil, err
+	}
+	s := &deadScan{q: q}
+	if from == deadletter.Start { // what begins elsewhere does not see all there is
+		s.claim = claim
+	}
+	for _, p := range q.partitions {
+		start, end, err := q.log.bounds(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if s.claim != nil {
+			claim.begin(p, start)
+		}
+		if from == deadletter.End {
+			start = end
+		}
+		s.parts = append(s.parts, deadPart{partition: p, seen: start, next: start, end: end})
+	}
+	return s, nil
+}
+
+// Next implements [deadletter.Scan].
+func (s *deadScan) Next(ctx context.Context) (*deadletter.Message, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for {
+		for len(s.page) > 0 {
+			rec := s.page[0]
+			s.page = s.page[1:]
+			if m := s.message(&s.parts[s.at], &rec); m != nil {
+				return m, nil
+			}
+		}
+		if err := s.turn(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// turn reads the next page; io.EOF when there is none.
+func (s *deadScan) turn(ctx context.Context) error {
+	for s.at < len(s.parts) && s.parts[s.at].next >= s.parts[s.at].end {
+		s.at++
+	}
+	if s.at == len(s.parts) {
+		return s.again(ctx)
+	}
+	part := &s.parts[s.at]
+	p, err := s.q.log.read(ctx, part.partition, part.next)
+	if err != nil {
+		return err
+	}
+	s.page = p.records
+	for i, rec := range s.page { // what came after the scan began is not its own
+		if rec.offset >= part.end {
+			s.page = s.page[:i]
+			p.next = part.end
+			break
+		}
+	}
+	part.next = p.next
+	if p.end {
+		part.end = min(part.end, p.next)
+	}
+	return nil
+}
+
+// again says that the end is reached, and looks how far it has moved meanwhile.
+func (s *deadScan) again(ctx context.Context) error {
+	if err := s.q.refresh(ctx); err != nil {
+		return err
+	}
+	for i := range s.parts {
+		_, end, err := s.q.log.bounds(ctx, s.parts[i].partition)
+		if err != nil {
+			return err
+		}
+		s.parts[i].end = max(s.parts[i].next, end)
+	}
+	s.at = 0
+	return io.EOF
+}
+
+// Close implements [deadletter.Scan].
+func (s *deadScan) Close() error { return nil }
+
+// message makes the message of a record; nil for one that is settled.
+func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
+	q := s.q
+	place := deadPlace{part.partition, rec.offset, part.seen, rec.at.UnixMilli()}
+	part.seen = rec.offset + 1
+	q.mu.Lock()
+	out, mark := q.ledger.settled(part.partition, rec.offset, rec.at), q.ledger.mark(part.partition, rec.offset, rec.at)
+	q.mu.Unlock()
+	if s.claim != nil {
+		s.claim.saw(part.partition, part.seen)
+	}
+	if out {
+		return nil
+	}
+	m := &deadletter.Message{
+		Position: deadletter.Position(placeKey(part.partition, rec.offset)), Time: rec.at.UTC(), Mark: mark, Native: place,
+	}
+	users, ours := split(rec.headers)
+	own(m, rec, users)
+	var room [20]redeliver.Header
+	var texts []redeliver.Header
+	if len(ours) > 0 {
+		texts = appendTexts(room[:0], ours)
+	}
+	deadletter.Read(m, q.info, texts, func() string { return q.idOf(m, place) })
+	return m
+}
+
+// own copies what a record points to: its bytes alias a response of megabytes,
+// which would live as long as the message.
+func own(m *deadletter.Message, rec *fetched, users []*sarama.RecordHeader) {
+	size := len(rec.key) + len(rec.value)
+	for _, h := range users {
+		size += len(h.Key) + len(h.Value)
+	}
+	room := make([]byte, 0, size)
+	take := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		n := len(room)
+		room = append(room, b...)
+		return room[n:len(room):len(room)]
+	}
+	m.Key, m.Body = take(rec.key), take(rec.value)
+	m.Headers = make([]deadletter.Header, 0, len(users))
+	for _, h := range users {
+		m.Headers = append(m.Headers, deadletter.Header{Name: string(h.Key), Value: take(h.Value)})
+	}
+}
+
+// idOf is the id of a message whose headers say none: as it was in its origin.
+func (q *deadQueue) idOf(m *deadletter.Message, place deadPlace) string {
+	for _, h := range m.Headers {
+		if h.Name == UUIDHeader && len(h.Value) > 0 {
+			return redeliver.ShortID(string(h.Value))
+		}
+	}
+	if src := m.State.Source; src.Known {
+		return redeliver.ShortID(q.info.Origin + "/" + strconv.FormatInt(int64(src.Partition), 10) + "/" + strconv.FormatInt(src.Offset, 10))
+	}
+	return redeliver.ShortID(q.info.DLQ + "/" + placeKey(place.partition, place.offset))
+}

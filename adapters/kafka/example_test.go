@@ -1,0 +1,59 @@
+package kafka_test //nolint:testableexamples // it needs a broker
+
+import (
+	"context"
+	"log"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// A part of it stands in the README, word for word; a test sees to it.
+func ExamplePublisher() {
+	if err := publishing(context.Background(), invoice); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func publishing(ctx context.Context, invoice message.HandlerFunc) error {
+	billing, err := kafka.Open(ctx, kafka.Config{Brokers: []string{"localhost:9092"}, Group: "billing"})
+	if err != nil {
+		return err
+	}
+	defer billing.Close(context.WithoutCancel(ctx))
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NewSlogLogger(nil))
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Retry())
+
+	publisher := billing.Publisher()
+	order := message.NewMessage("4711", []byte(`{"euros":40}`)) // its UUID is its id through all attempts
+	kafka.SetKey(order, []byte("customer-17"))                  // of one key one runs after another
+	if err := publisher.Publish("orders", order); err != nil {  // nil: all in-sync replicas have it
+		return err
+	}
+
+	reminder := message.NewMessage("4711-reminder", []byte(`{"euros":40}`))
+	delay.Message(reminder, delay.For(24*time.Hour)) // or delay.Until(t), of Watermill's components/delay
+	if err := publisher.Publish("orders", reminder); err != nil {
+		return err
+	}
+
+	inside := middleware.PublishInside(publisher, "invoices")(invoice) // invoice returns the messages to publish
+	router.AddConsumerHandler("invoice", "orders", billing.Subscriber(), func(msg *message.Message) error {
+		_, err := inside(msg)
+		return err
+	})
+
+	return router.Run(ctx)
+}
+
+func invoice(msg *message.Message) ([]*message.Message, error) {
+	return []*message.Message{message.NewMessage("invoice-"+msg.UUID, msg.Payload)}, nil
+}

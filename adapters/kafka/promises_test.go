@@ -1,0 +1,196 @@
+package kafka_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
+	p := onKafka(t)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	route(t, c, p.topic, failFirst(0))
+	cl := independent(t, p.addrs, kgo.TransactionalID(p.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for _, tx := range []struct {
+		id  string
+		end kgo.TransactionEndTry
+	}{{"committed", kgo.TryCommit}, {"aborted", kgo.TryAbort}, {"committed after it", kgo.TryCommit}} {
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.ProduceSync(t.Context(), order(p.topic, tx.id)).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.EndTransaction(t.Context(), tx.end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ev.awaitEnds(t, "committed", "committed after it")
+	if ran := ev.attempts(); len(ran) != 2 {
+		t.Errorf("ran %v", ran)
+	}
+}
+
+// However long one message takes: what a crash may repeat above it is bounded.
+func TestAPartitionIsNeverFarAheadOfItsLowestUnsettledRecord(t *testing.T) {
+	const inFlight, records = 3, 100
+	addrs := fake(t, "orders").ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), MaxInFlight: inFlight})
+	recs, ids := orders("orders", records) // all on partition 0
+	leave := make(chan struct{})
+	var ran atomic.Int64
+	route(t, c, "orders", func(msg *message.Message) error {
+		if msg.UUID == ids[0] {
+			<-leave
+			return nil
+		}
+		ran.Add(1)
+		return nil
+	})
+	put(t, addrs, recs...)
+	eventually(t, "others run beside the one that takes long", func() bool { return ran.Load() >= 10*inFlight-1 })
+	<-time.After(300 * time.Millisecond) // for the time in which more would run
+	if n := ran.Load(); n != 10*inFlight-1 {
+		t.Errorf("%d have run above the lowest unsettled record, want at most %d", n, 10*inFlight-1)
+	}
+	close(leave)
+	ev.awaitEnds(t, ids...)
+}
+
+// A static member keeps its place while it is away: the group is not rebalanced.
+func TestOnKafkaAStaticMemberKeepsItsPlace(t *testing.T) {
+	p := onKafka(t)
+	adm := kadm.NewClient(independent(t, p.addrs))
+	member := func() string {
+		groups, err := adm.DescribeGroups(t.Context(), p.group)
+		if err != nil || groups.Error() != nil {
+			t.Fatal(err, groups.Error())
+		}
+		var found []string
+		for _, m := range groups[p.group].Members {
+			if m.InstanceID != nil {
+				found = append(found, *m.InstanceID)
+			}
+		}
+		return fmt.Sprint(groups[p.group].State, found)
+	}
+	want := fmt.Sprint("Stable", []string{"worker-1-" + p.topic})
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"}
+	for _, id := range []string{"a", "b"} {
+		c, ev := open(t, cfg)
+		route(t, c, p.topic, failFirst(0))
+		ev.joined(t, 1)
+		put(t, p.addrs, order(p.topic, id))
+		ev.awaitEnds(t, id)
+		if ran := ev.attempts(); len(ran) != 1 {
+			t.Errorf("ran %v, want %s alone", ran, id)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := member(); got != want {
+			t.Errorf("after %s the group is %s, want %s", id, got, want)
+		}
+	}
+}
+
+// What is settled is committed every 200 ms, or as often as the caller says.
+func TestCommitsAreAsOftenAsTheCallerSays(t *testing.T) {
+	for name, every := range map[string]time.Duration{"by default": 0, "the caller's": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addrs := fake(t, "orders").ListenAddrs()
+			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)}
+			if every > 0 {
+				cfg.Sarama = sarama.NewConfig()
+				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+				cfg.Sarama.Consumer.Offsets.AutoCommit.Interval = every
+			}
+			c, ev := open(t, cfg)
+			route(t, c, "orders", failFirst(0))
+			put(t, addrs, order("orders", "a"))
+			ev.awaitEnds(t, "a")
+			if every == 0 {
+				eventually(t, "it is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 1 })
+				return
+			}
+			<-time.After(time.Second) // five times our own
+			if off := unacked(t, addrs, "billing", "orders", 0); off != 0 {
+				t.Errorf("committed up to %d before %s are over", off, every)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if off := unacked(t, addrs, "billing", "orders", 0); off != 1 {
+				t.Errorf("committed up to %d by the end, want 1", off)
+			}
+		})
+	}
+}
+
+func TestTopicsThatMayNotBeCreatedAreNamed(t *testing.T) {
+	cluster := fake(t, "orders")
+	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		create := req.(*kmsg.CreateTopicsRequest)
+		resp := create.ResponseKind().(*kmsg.CreateTopicsResponse)
+		for _, topic := range create.Topics {
+			denied := kmsg.NewCreateTopicsResponseTopic()
+			denied.Topic, denied.ErrorCode = topic.Topic, kerr.TopicAuthorizationFailed.Code
+			resp.Topics = append(resp.Topics, denied)
+		}
+		return resp, nil, true
+	})
+	c, _ := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{time.Second}}})
+	_, err := c.Subscriber().Subscribe(t.Context(), "orders")
+	if err == nil {
+		t.Fatal("was not refused")
+	}
+	for _, part := range []string{"orders.billing.", "grant Create", "4 partitions", "retention.ms=-1", "NoProvisioning"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not say %q", err, part)
+		}
+	}
+}
+
+// A group that cannot be joined is tried again and again, and said once.
+func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	route(t, c, "orders", failFirst(0))
+	ev.joined(t, 1)
+	const tries = 6
+	joins := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Err: kerr.GroupAuthorizationFailed, Count: tries})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, Count: 1}) // and the session is over
+	ev.joined(t, 2)
+	if joins.Hits() != tries {
+		t.Fatalf("%d tries met the fault, want %d", joins.Hits(), tries)
+	}
+	var told []string
+	for _, c := range all[redeliver.SubscriptionChanged](ev) {
+		told = append(told, c.Change)
+		if c.Change == "disconnected" && !strings.Contains(fmt.Sprint(c.Err), "authorize") {
+			t.Errorf("disconnected: %v", c.Err)
+		}
+	}
+	if want := []string{"assigned", "disconnected", "assigned"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	put(t, addrs, order("orders", "a"))
+	ev.awaitEnds(t, "a")
+}

@@ -1,0 +1,227 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/IBM/sarama"
+)
+
+// Wrapped is the [sarama.ConsumerGroupHandler] that [Wrap] makes. Its methods are
+// sarama's to call, but for Topics and Close.
+type Wrapped struct {
+	client  *Client
+	readers []*reader
+	close   func(context.Context) error
+
+	mu    sync.Mutex
+	asked []asked // by reader: what Topics said last
+
+	ctx   context.Context // of the session that runs
+	again context.CancelFunc
+}
+
+// asked is what a reader was to read when somebody asked.
+type asked struct {
+	names  []string
+	levels map[string]waitLevel
+}
+
+// Wrap is [Consume] for a service that runs its consumer group itself and means to
+// go on doing so: it returns the handler for the service's own loop.
+//
+//	wrapped, err := kafka.Wrap(ctx, client, group, config, []string{"orders"}, charge)
+//	...
+//	for ctx.Err() == nil {
+//		err := group.Consume(ctx, wrapped.Topics(), wrapped) // Topics anew each time
+//		...
+//	}
+//	err = wrapped.Close(context.Background())
+//
+// group must be made from client, or with its configuration: that is what is
+// looked at, and sarama tells nobody how a group was made. What would lose messages is
+// refused: Offsets.AutoCommit disabled (nothing would be committed, as the
+// handler marks what is settled and no more), and Offsets.Initial Newest, sarama's
+// default (what was written to a delay topic before its first claim would be
+// skipped). A group that has committed offsets is not affected by Oldest.
+//
+// Each session begins with a look at the group. It fails, with the reason, when
+// the member that it belongs to is not one of config.Group, or does not read what
+// Topics returned. The rest is as it is for Consume, but that all topics have one
+// member, that config.InstanceID must be empty, too, and that group.Consume says
+// what fails in the group. A retry is as punctual as fetches are short:
+// Consumer.MaxWaitTime is 50 ms where redeliver sets it, sarama's default is 500.
+func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) (*Wrapped, error) {
+	instance := config.InstanceID
+	config, ps := config.behind(client, topics, handler)
+	if group == nil {
+		ps.Add("group", "nil", "is required: the handler pauses its partitions")
+	}
+	if instance != "" {
+		ps.Add("InstanceID", fmt.Sprintf("%q", instance), "must be empty: the group's own configuration says it")
+	}
+	if config.Sarama != nil {
+		if config.Sarama.Consumer.Offsets.Initial != sarama.OffsetOldest {
+			ps.Add("Sarama.Consumer.Offsets.Initial", config.Sarama.Consumer.Offsets.Initial,
+				"must be OffsetOldest: with OffsetNewest a message that waits on a new delay topic is skipped. A group that has committed offsets goes on from these")
+		}
+		own := *config.Sarama // a static member is the group's own business
+		own.Consumer.Group.InstanceId = ""
+		config.Sarama = &own
+	}
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	c, err := Open(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	w := &Wrapped{client: c}
+	var errs []error
+	for _, topic := range topics {
+		l, err := c.ready(topic)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r := newReader(context.WithoutCancel(ctx), c, l, group)
+		r.native, r.wait = newNative(handler), config.Sarama.Consumer.MaxWaitTime
+		w.readers = append(w.readers, r)
+	}
+	if errs != nil {
+		return nil, errors.Join(append(errs, c.Close(ctx))...)
+	}
+	var stops []func()
+	for _, r := range w.readers {
+		stops = append(stops, r.startJanitor())
+	}
+	var once sync.Once
+	w.close = func(ctx context.Context) (err error) {
+		once.Do(func() {
+			for i, r := range w.readers {
+				stops[i]()
+				r.native.workers.Close()
+			}
+			err = c.Close(ctx)
+		})
+		return err
+	}
+	return w, nil
+}
+
+// Topics are the topics of Wrap and all of redeliver's that stand behind them. A
+// level that an older policy left comes and goes, and ends the session: ask anew
+// for each group.Consume.
+func (w *Wrapped) Topics() (topics []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = nil
+	for _, r := range w.readers {
+		names, levels := r.reads()
+		w.asked = append(w.asked, asked{names, levels})
+		topics = append(topics, names...)
+	}
+	return topics
+}
+
+// Close disconnects. It is called when group.Consume has returned for the last
+// time; group and client stay open. ctx is as for [Client.Close]. A second Close
+// does nothing.
+func (w *Wrapped) Close(ctx context.Context) error { return w.close(ctx) }
+
+// Setup implements [sarama.ConsumerGroupHandler].
+func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
+	w.mu.Lock()
+	all := w.asked
+	w.mu.Unlock()
+	if all == nil {
+		return errors.New("kafka: nobody has asked which topics are to be read; give group.Consume what Topics returns")
+	}
+	if err := w.check(sess.MemberID(), all); err != nil {
+		return err
+	}
+	w.ctx, w.again = context.WithCancel(sess.Context())
+	for i, r := range w.readers {
+		r.levels = all[i].levels
+		r.endsBy(w.again)
+		if names, _ := r.reads(); !slices.Equal(names, all[i].names) {
+			w.again() // it has changed since
+		}
+		if err := (&session{reader: r}).Setup(sess); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check looks at the group: the session's member must be in ours, and read all
+// that it has to.
+func (w *Wrapped) check(member string, all []asked) error {
+	group := w.client.cfg.Group
+	described, err := w.client.admin.sarama.DescribeConsumerGroups([]string{group})
+	if err != nil {
+		return fmt.Errorf("kafka: asking who is in group %s: %w", group, err)
+	}
+	for _, d := range described {
+		if d.GroupId != group {
+			continue
+		}
+		if !errors.Is(d.Err, sarama.ErrNoError) {
+			return fmt.Errorf("kafka: asking who is in group %s: %w", group, d.Err)
+		}
+		m, ok := d.Members[member]
+		if !ok {
+			return fmt.Errorf("kafka: the consumer group of this session is not %s: it has no member %s; give Wrap the group's own name in Config.Group", group, member)
+		}
+		metadata, err := m.GetMemberMetadata()
+		if err != nil || metadata == nil {
+			return nil //nolint:nilerr // the next rebalance has begun: the broker does not tell, and the next session looks again
+		}
+		var missing []string
+		for _, a := range all {
+			for _, topic := range a.names {
+				if !slices.Contains(metadata.Topics, topic) {
+					missing = append(missing, topic)
+				}
+			}
+		}
+		if missing != nil {
+			return fmt.Errorf("kafka: member %s of group %s does not read %s; give group.Consume what Topics returns, anew each time", member, group, strings.Join(missing, ", "))
+		}
+		return nil
+	}
+	return fmt.Errorf("kafka: asking who is in group %s: no answer", group)
+}
+
+// Cleanup implements [sarama.ConsumerGroupHandler].
+func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
+	if w.again != nil { // not where Setup has failed
+		w.again()
+	}
+	return nil
+}
+
+// ConsumeClaim implements [sarama.ConsumerGroupHandler].
+func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for _, r := range w.readers {
+		_, waits := r.levels[claim.Topic()]
+		if waits || claim.Topic() == r.layout.origin {
+			return (&session{reader: r}).ConsumeClaim(within{sess, w.ctx}, claim)
+		}
+	}
+	return fmt.Errorf("kafka: nothing is known of topic %s; give group.Consume what Topics returns", claim.Topic())
+}
+
+// within is a session that ends with ctx. When the first of its claims has been
+// drained, sarama ends it for all.
+type within struct {
+	sarama.ConsumerGroupSession
+	ctx context.Context
+}
+
+// Context implements [sarama.ConsumerGroupSession].
+func (w within) Context() context.Context { return w.ctx }

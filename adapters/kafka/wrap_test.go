@@ -1,0 +1,252 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// running is a consumer group that a service runs itself.
+func running(t *testing.T, addrs []string, name string) (sarama.Client, sarama.ConsumerGroup) {
+	t.Helper()
+	cfg := sarama.NewConfig()
+	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	cfg.Consumer.MaxWaitTime = 50 * time.Millisecond
+	client, err := sarama.NewClient(addrs, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := sarama.NewConsumerGroupFromClient(name, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(group.Close(), client.Close()); err != nil {
+			t.Errorf("the caller's group and client: %v", err)
+		}
+	})
+	return client, group
+}
+
+// wrap calls h for the topic's records in the service's own loop, until the test ends.
+func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
+	t.Helper()
+	ev := newEvents()
+	cfg.Group, cfg.Sink = p.group, ev
+	client, group := running(t, p.addrs, p.group)
+	ctx, cancel := context.WithCancel(context.Background())
+	w, err := kafka.Wrap(ctx, client, group, cfg, []string{p.topic}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := group.Consume(ctx, w.Topics(), w); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		for range 2 {
+			if err := w.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	ev.joined(t, 1)
+	return ev
+}
+
+// In the service's own loop it is as with Consume.
+func TestOnKafkaWrap(t *testing.T) {
+	p := onKafka(t)
+	var mu sync.Mutex
+	runs := make(map[string][]string)
+	ev := wrap(t, p, kafka.Config{Policy: quick(2)}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+		st, _ := redeliver.FromContext(ctx)
+		mu.Lock()
+		runs[string(rec.Key)] = append(runs[string(rec.Key)], whole(rec))
+		mu.Unlock()
+		if string(rec.Key) == "recovers" && st.Attempt() > 2 {
+			return nil
+		}
+		if string(rec.Key) == "succeeds" {
+			return nil
+		}
+		return errDeclined
+	})
+	write(t, p.addrs, order(p.topic, "succeeds"), order(p.topic, "recovers"), order(p.topic, "fails"))
+	ev.awaitEnds(t, "succeeds", "recovers", "fails")
+	mu.Lock()
+	defer mu.Unlock()
+	for id, want := range map[string]int{"succeeds": 1, "recovers": 3, "fails": 3} {
+		if len(runs[id]) != want || len(slices.Compact(slices.Clone(runs[id]))) != 1 {
+			t.Errorf("%s ran as %q, want the same %d times", id, runs[id], want)
+		}
+	}
+	if rec := read(t, p.addrs, p.ours("dlq"), 1)[0]; string(rec.Key) != "fails" {
+		t.Errorf("%s is in the DLQ", rec.Key)
+	}
+	ev.noneEarly(t)
+	ev.noFindings(t)
+}
+
+// Several topics, each with a policy of its own, in one member or in one each.
+func TestDropInsReadManyTopics(t *testing.T) {
+	addrs := fake(t, "orders", "refunds").ListenAddrs()
+	topics := []string{"orders", "refunds"}
+	handle := func(context.Context, *sarama.ConsumerMessage) error { return errDeclined }
+	for name, run := range map[string]func(t *testing.T, ctx context.Context, cfg kafka.Config) error{
+		"consume": func(t *testing.T, ctx context.Context, cfg kafka.Config) error {
+			t.Helper()
+			return kafka.Consume(ctx, native(t, addrs), cfg, topics, handle)
+		},
+		"wrap": func(t *testing.T, ctx context.Context, cfg kafka.Config) error {
+			t.Helper()
+			client, group := running(t, addrs, cfg.Group)
+			w, err := kafka.Wrap(ctx, client, group, cfg, topics, handle)
+			for err == nil && ctx.Err() == nil {
+				err = group.Consume(ctx, w.Topics(), w)
+			}
+			return errors.Join(err, w.Close(ctx))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := newEvents()
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- run(t, ctx, kafka.Config{Group: name, Sink: ev, Policy: quick(1), Topics: map[string]redeliver.Policy{"refunds": quick(2)}})
+			}()
+			write(t, addrs, order("orders", name), order("refunds", name))
+			dead := make(map[string]int)
+			for _, e := range ev.await(t, 2, func(e redeliver.Event) bool {
+				d, ok := e.(redeliver.DeadLettered)
+				return ok && d.State.ID == name // and not the other's
+			}) {
+				d, _ := e.(redeliver.DeadLettered)
+				dead[d.Where] = d.State.Attempts
+			}
+			cancel()
+			if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if dead["orders."+name+".dlq"] != 2 || dead["refunds."+name+".dlq"] != 3 {
+				t.Errorf("dead-lettered after so many attempts: %v", dead)
+			}
+		})
+	}
+}
+
+// A level that an older policy left comes to be seen while the session runs: the
+// next one reads it.
+func TestWrapReadsNewLevels(t *testing.T) {
+	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	ran := make(chan string, 1)
+	old := p.ours("retry.3s")
+	cfg := kafka.Config{Policy: quick(1)}
+	ev := newEvents()
+	cfg.Group, cfg.Sink = p.group, ev
+	client, group := running(t, p.addrs, p.group)
+	w, err := kafka.Wrap(t.Context(), client, group, cfg, []string{p.topic}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+		ran <- string(rec.Key)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Close(context.Background()) }()
+	if slices.Contains(w.Topics(), old) {
+		t.Fatalf("%s is there already", old)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := group.Consume(ctx, w.Topics(), w); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	}()
+	defer func() { cancel(); <-done }()
+	ev.joined(t, 1)
+	if _, err := kadm.NewClient(independent(t, p.addrs)).CreateTopic(t.Context(), 1, 1, nil, old); err != nil {
+		t.Fatal(err)
+	}
+	kafka.Look(w)
+	ev.joined(t, 2)
+	put(t, p.addrs, ours(old, "a", redeliver.State{ID: "a", Group: p.group, Origin: p.topic, Attempts: 1, Due: time.Now(), Source: redeliver.Source{Known: true}}))
+	if id := <-ran; id != "a" {
+		t.Errorf("%s ran", id)
+	}
+}
+
+// What would lose messages, or could not work, is refused before anything runs.
+func TestWrapRefuses(t *testing.T) {
+	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	handle := func(context.Context, *sarama.ConsumerMessage) error { t.Error("a handler runs"); return nil }
+	t.Run("settings", func(t *testing.T) {
+		cfg := sarama.NewConfig() // Offsets.Initial is Newest
+		cfg.Consumer.Offsets.AutoCommit.Enable = false
+		client, err := sarama.NewClient(p.addrs, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		_, err = kafka.Wrap(t.Context(), client, nil, kafka.Config{Group: p.group, InstanceID: "a"}, []string{"orders"}, handle)
+		bad, ok := errors.AsType[*redeliver.ConfigError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		for _, field := range []string{"group", "InstanceID", "Sarama.Consumer.Offsets.Initial"} {
+			if !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool { return p.Field == field }) {
+				t.Errorf("%s is not refused: %v", field, err)
+			}
+		}
+		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+		_, group := running(t, p.addrs, p.group)
+		_, err = kafka.Wrap(t.Context(), client, group, kafka.Config{Group: p.group}, []string{"orders"}, handle)
+		if err == nil || !strings.Contains(err.Error(), "AutoCommit") {
+			t.Errorf("without AutoCommit: %v", err)
+		}
+	})
+	for name, c := range map[string]struct {
+		group  string
+		topics func(*kafka.Wrapped) []string
+		want   string
+	}{
+		"another group":  {"shipping", (*kafka.Wrapped).Topics, "the consumer group of this session is not billing"},
+		"some topics":    {"billing", func(w *kafka.Wrapped) []string { return w.Topics()[:1] }, "does not read orders.billing.retry"},
+		"topics by hand": {"billing", func(*kafka.Wrapped) []string { return []string{"orders"} }, "nobody has asked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, group := running(t, p.addrs, c.group)
+			w, err := kafka.Wrap(t.Context(), client, group, kafka.Config{Group: p.group, Policy: quick(1)}, []string{"orders"}, handle)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = w.Close(context.Background()) }()
+			write(t, p.addrs, order("orders", "a"))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := group.Consume(ctx, c.topics(w), w); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
+	}
+}

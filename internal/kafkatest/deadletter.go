@@ -1,0 +1,39 @@
+package kafkatest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// DeadLetters opens DLQs of the Kafka at addrs, each over connections of its own.
+// lease is how long a killed runner keeps the next one out.
+func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
+	return func(tb testing.TB, origin, group string) (deadletter.Queue, func()) {
+		tb.Helper()
+		line := &line{guard: &guard{}}
+		sc := sarama.NewConfig()
+		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
+		sc.Metadata.Retry.Max, sc.Producer.Retry.Max = 1, 1 // the dead need not wait
+		c, err := kafka.Open(context.Background(), kafka.Config{
+			Brokers: addrs, Group: group, Sarama: sc, SendTimeout: 20 * time.Second,
+			Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = c.Close(context.Background()) }) // it may have been killed
+		q, err := c.DeadLetters(context.Background(), kafka.DeadLetterConfig{Topic: origin, Lease: lease})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return q, line.cut
+	}
+}
