@@ -8,6 +8,7 @@ type acks struct {
 	oldest, newest *entry   // deliveries of which the broker was not told
 	late           []*entry // settled behind an open one
 	n              int      // settled deliveries that the broker was not told of
+	len, bytes     int      // all of which it was not told, and their bodies
 }
 
 // acked is where an entry stands in acks.
@@ -26,6 +27,7 @@ const (
 
 // add registers a delivery, the newest of its channel.
 func (a *acks) add(e *entry) {
+	a.len, a.bytes = a.len+1, a.bytes+len(e.rec.Body)
 	e.before, a.newest = a.newest, e
 	if e.before == nil {
 		a.oldest = e
@@ -50,6 +52,7 @@ func (a *acks) settle(e *entry) {
 func (a *acks) handedBack(e *entry) { a.remove(e) }
 
 func (a *acks) remove(e *entry) {
+	a.len, a.bytes = a.len-1, a.bytes-len(e.rec.Body)
 	if e.before == nil {
 		a.oldest = e.after
 	} else {

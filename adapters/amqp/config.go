@@ -1,10 +1,10 @@
 package amqp
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,6 +25,7 @@ const (
 	// DefaultJitterPrefetch is RetryPrefetch where the policy's backoff has
 	// jitter: so many messages may wait for the end of theirs.
 	DefaultJitterPrefetch = 4000
+	DefaultRetryBytes     = 32 << 20
 
 	maxPrefetch = 65535
 	maxShards   = 64
@@ -50,15 +51,31 @@ type Config struct {
 	// MaxRetriesInFlight bounds how many retries run at once beside them.
 	// Default MaxInFlight.
 	MaxRetriesInFlight int
+	// MinInFlight lets what is in flight shrink while messages fail: MaxInFlight and
+	// MaxRetriesInFlight are halved for every second in which half of them do, down to
+	// this, first deliveries and retries together, and grow back when they succeed.
+	// Failures that the message itself is to blame for (permanent, rejected,
+	// undecodable) do not count, those that are postponed do. Default 0: nothing
+	// shrinks. At most MaxInFlight.
+	MinInFlight int
 	// Prefetch is how many unacked first deliveries the broker sends to one
-	// Subscribe. Default and least: MaxInFlight. At most 65,535.
+	// Subscribe. Default and least: MaxInFlight. At most 65,535. Many times as many
+	// make suspects of those that were fetched and did not run, when a process is
+	// restarted again and again: see Crashes in the package's documentation.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries, those included
 	// that wait here for the rest of their delay: the shards of a level have it
-	// together. What waits here is in memory, so lower it for large messages.
+	// together. What waits here is in memory: see RetryBytes. A subscriber begins with
+	// few and asks for more as they are used; then, for a moment, it may have half
+	// as many again.
 	// Default: 4,000 where the policy's backoff has jitter, else twice
 	// MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
+	// RetryBytes bounds the bodies that each of these queues has here, unacked, as
+	// far as those that came before tell how large the next are; the broker knows no
+	// such bound, so it is asked for fewer messages. More than that waits in the
+	// queue; where the backoff has jitter it may be late for it. Default 32 MiB.
+	RetryBytes int
 	// Shards is the number of queues behind each level. The broker hands on about
 	// 2,500 messages/s of one that is longer than a minute; more share the work. Default 1, at most 64.
 	Shards int
@@ -114,6 +131,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxInFlight, DefaultMaxInFlight)
 	def(&c.MaxRetriesInFlight, c.MaxInFlight)
 	def(&c.Prefetch, c.MaxInFlight)
+	def(&c.RetryBytes, DefaultRetryBytes)
 	def(&c.Shards, 1)
 	long(&c.DrainTimeout, DefaultDrainTimeout)
 	long(&c.SendTimeout, DefaultSendTimeout)
@@ -159,28 +177,27 @@ func (c Config) validate() error {
 			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.RedactAddress(u), "must be an amqp:// or amqps:// URL")
 		}
 	}
-	checkPolicy(&ps, "Policy", c.Policy)
+	ps.Policy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
 		checkQueue(&ps, field, queue)
-		checkPolicy(&ps, field, c.Queues[queue])
+		ps.Policy(field, c.Queues[queue])
 	}
 	c.Topology.check(&ps)
-	between(&ps, "MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
-	between(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
-	between(&ps, "Prefetch", c.Prefetch, min(max(1, c.MaxInFlight), maxPrefetch), maxPrefetch)
+	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
+	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
+	ps.Count("Prefetch", c.Prefetch, min(max(1, c.MaxInFlight), maxPrefetch), maxPrefetch)
 	if c.RetryPrefetch != 0 {
-		between(&ps, "RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
+		ps.Count("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
 	}
-	between(&ps, "Shards", c.Shards, 1, maxShards)
-	positive(&ps, "NackDelay", c.NackDelay, 0)
-	if c.NackDelay > redeliver.MaxWait {
-		ps.Add("NackDelay", c.NackDelay, fmt.Sprintf("must be at most %s, the longest wait", redeliver.MaxWait))
-	}
-	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
-	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
-	positive(&ps, "DialTimeout", c.DialTimeout, time.Nanosecond)
-	positive(&ps, "ConsumerTimeout", c.ConsumerTimeout, time.Second)
+	ps.Count("RetryBytes", c.RetryBytes, 1, math.MaxInt32)
+	ps.Count("Shards", c.Shards, 1, maxShards)
+	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
+	ps.Duration("DialTimeout", c.DialTimeout, time.Nanosecond, 0)
+	ps.Duration("ConsumerTimeout", c.ConsumerTimeout, time.Second, 0)
 	if c.ManagementURL != "" {
 		if u, err := url.Parse(c.ManagementURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			ps.Add("ManagementURL", redeliver.RedactAddress(c.ManagementURL), "must be http://user:password@host:15672, or https")
@@ -190,22 +207,4 @@ func (c Config) validate() error {
 		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects by itself")
 	}
 	return ps.Err()
-}
-
-func checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
-	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
-		*ps = append(*ps, bad.Problems...)
-	}
-}
-
-func positive(ps *redeliver.Problems, field string, value, least time.Duration) {
-	if value < least {
-		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", least))
-	}
-}
-
-func between(ps *redeliver.Problems, field string, value, least, most int) {
-	if value < least || value > most {
-		ps.Add(field, value, fmt.Sprintf("must be from %d to %d, or 0 for the default", least, most))
-	}
 }

@@ -96,7 +96,7 @@ func TestEdgesOfTheConfig(t *testing.T) {
 func TestEveryFieldHasADefault(t *testing.T) {
 	exempt := map[string]string{
 		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Topology": "its own zero value is the default",
-		"RetryPrefetch": "depends on the policy", "NackDelay": "the policy's", "NoProvisioning": "false", "ManagementURL": "not asked",
+		"RetryPrefetch": "depends on the policy", "NackDelay": "the policy's", "NoProvisioning": "false", "ManagementURL": "not asked", "MinInFlight": "nothing shrinks",
 		"Names": "its own zero value is the default", "AMQP": "the client's",
 	}
 	cfg := reflect.ValueOf(Config{}.withDefaults())
@@ -116,7 +116,7 @@ func TestEveryFieldHasADefault(t *testing.T) {
 // What is set stays as it is.
 func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
 	want := Config{
-		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
+		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, RetryBytes: 11, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
 		ConsumerTimeout: 10, Marshaler: &DefaultMarshaler{}, Sink: redeliver.NewSlogSink(nil),
 	}
 	if got := want.withDefaults(); !reflect.DeepEqual(got, want) {

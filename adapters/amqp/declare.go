@@ -3,6 +3,7 @@ package amqp
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -29,6 +30,7 @@ func (c *Client) declare(d *declarer, l *layout) error {
 	if d.err != nil {
 		return d.err
 	}
+	d.rights.problems(&ps)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
 	}
@@ -37,9 +39,10 @@ func (c *Client) declare(d *declarer, l *layout) error {
 
 // declarer declares queues, each on a channel that an error has not closed.
 type declarer struct {
-	open func() (*amqp.Channel, error)
-	ch   *amqp.Channel
-	err  error // the connection's; nothing goes any more
+	open   func() (*amqp.Channel, error)
+	ch     *amqp.Channel
+	err    error // the connection's; nothing goes any more
+	rights rights
 }
 
 func (d *declarer) channel() (ch *amqp.Channel, ok bool) {
@@ -105,6 +108,13 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 	})
 	switch {
 	case refused == nil:
+	case denies(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter
+		d.rights.write.add("queue "+q.name+"'s dead-letter exchange", refused)
+	case denies(refused): // to declare it, or, because it dead-letters, to read it
+		before := len(d.rights.configure.of)
+		if d.mayConfigure(q.name); len(d.rights.configure.of) == before {
+			d.rights.read.add(q.name, refused)
+		}
 	case refused.Code == amqp.PreconditionFailed:
 		ps.Add("queue "+q.name, "declared otherwise", fmt.Sprintf(
 			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", argsText(q.args), refused.Reason))
@@ -126,21 +136,37 @@ func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
 }
 
 // look says what declare would say, and whether each queue is there, without
-// creating anything. Queues that were refused already are passed over.
-func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool) (there map[string]bool) {
+// creating anything. Queues that were refused already are passed over. With rights
+// it looks at those too of which a subscriber hears when it declares and reads.
+func (c *Client) look(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.queues {
 		before := len(*ps)
 		there[q.name] = d.exists(ps, q.name)
+		creates := !there[q.name] && !c.cfg.NoProvisioning
 		switch {
 		case !there[q.name] && c.cfg.NoProvisioning:
 			addMissing(ps, d, q)
 		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:
 			d.queue(ps, q, true) // it is there: this compares its arguments
+		case creates && rights:
+			d.mayConfigure(q.name)
+		}
+		// Only who may read a queue may declare one that dead-letters.
+		if rights && (q.read() || creates && q.kind != deadQueue) {
+			d.mayRead(q.name)
 		}
 	}
-	if there[l.queue] = d.exists(ps, l.queue); !there[l.queue] && c.cfg.Topology.Existing {
+	there[l.queue] = d.exists(ps, l.queue)
+	switch {
+	case there[l.queue]:
+	case c.cfg.Topology.Existing:
 		addMissingOrigin(ps, d, l)
+	case rights:
+		d.mayConfigure(l.queue)
+	}
+	if rights {
+		d.mayRead(l.queue)
 	}
 	return there
 }

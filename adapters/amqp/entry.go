@@ -28,9 +28,12 @@ type entry struct {
 	busy   atomic.Bool // it counts in the client's turn
 	unsure *pending    // how it was written, while nobody knows whether it was
 
-	state *redeliver.State     // what it brought from a queue that we write
-	d     *delayqueue.Delivery // made when it leaves for the handler
-	msg   *message.Message
+	state    *redeliver.State     // what it brought from a queue that we write
+	d        *delayqueue.Delivery // delivery, once it leaves for the handler
+	delivery delayqueue.Delivery
+	msg      *message.Message   // nil where the handler takes deliveries
+	attempt  delayqueue.Attempt // where it does
+	said     atomic.Uint32      // by its handler, see acker
 }
 
 // then is what is to be done with an entry.
@@ -69,7 +72,8 @@ func (e *entry) Moved(forwarded bool) {
 
 // take registers a delivery and sends it on its way.
 func (l *lane) take(d amqp.Delivery) {
-	e := &entry{lane: l, tag: d.DeliveryTag, arrived: time.Now(), again: d.Redelivered}
+	e := l.slab.entry(&d)
+	e.lane, e.tag, e.arrived, e.again = l, d.DeliveryTag, time.Now(), d.Redelivered
 	raw, unread := unreadable(&d)
 	e.rec = record{Delivery: d, unread: unread, raw: raw, marshaler: l.r.client.cfg.Marshaler, entry: e}
 	// It is the lane's to ack.
@@ -94,6 +98,9 @@ func (l *lane) take(d amqp.Delivery) {
 // to the DLQ as it is; ok is false then.
 func (l *lane) unpack(e *entry) (ok bool) {
 	e.d = l.delivery(e)
+	if l.r.native != nil && e.rec.unread == nil {
+		return true // as it is
+	}
 	msg, err := e.rec.Message()
 	if err != nil {
 		undecodable := &redeliver.UndecodableError{Err: err}
@@ -107,7 +114,8 @@ func (l *lane) unpack(e *entry) (ok bool) {
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: l.r.sub, Record: &e.rec, Waited: e.state, Mover: e, Alone: l.kind == suspectQueue}
+	d := &e.delivery
+	d.Sub, d.Record, d.Waited, d.Mover, d.Alone = l.r.sub, &e.rec, e.state, e, l.kind == suspectQueue
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {
@@ -164,19 +172,20 @@ func (l *lane) pass(e *entry) {
 	}
 	go func() {
 		var buried *redeliver.Decision // what no queue takes for good
+		var refused error
 		where, err := sub.Persist(e.d, &st, func(ctx context.Context) (string, error) {
 			where, err := l.r.move(ctx, e, &st)
 			if !errors.Is(err, delayqueue.ErrRefused) {
 				return where, err
 			}
-			buried = &redeliver.Decision{State: st}
+			buried, refused = &redeliver.Decision{State: st}, err
 			sub.Policy.Unschedulable(buried, err)
 			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
 		})
 		switch {
 		case err != nil:
 		case buried != nil:
-			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
+			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: refused})
 		case e.then == toOrigin:
 			sub.Tell(redeliver.Published{State: st, Topic: where})
 		default:

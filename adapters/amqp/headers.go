@@ -52,10 +52,14 @@ func brokers(name string) bool {
 	}
 }
 
+// usual is how many headers of ours a message has that waits: a table with room
+// for them and for one of its own is half as large as the next.
+const usual = 13
+
 // plain is the message as its publisher made it, but for what the broker added.
 func plain(d *amqp.Delivery) amqp.Publishing {
 	p := amqp.Publishing{
-		Headers:     make(amqp.Table, len(d.Headers)+20),
+		Headers:     make(amqp.Table, len(d.Headers)+usual),
 		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
 		CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp,
 		Type: d.Type, UserId: d.UserId, AppId: d.AppId, Body: d.Body,
@@ -74,9 +78,12 @@ func (r *record) publishing(st *redeliver.State) amqp.Publishing {
 	d := &r.Delivery
 	p := plain(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp.Persistent, "", ""
-	foreign := make(amqp.Table)
+	var foreign amqp.Table
 	for name, v := range d.Headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
+			if foreign == nil {
+				foreign = make(amqp.Table)
+			}
 			foreign[name] = v
 			delete(p.Headers, name)
 		}
@@ -117,7 +124,14 @@ func (r *record) publishing(st *redeliver.State) amqp.Publishing {
 // puts back what they stand for. It returns them as text, with findings for
 // those that are none.
 func original(d *amqp.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
-	headers := make(amqp.Table, len(d.Headers))
+	theirs := 0
+	for name := range d.Headers {
+		if !strings.HasPrefix(name, redeliver.HeaderPrefix) {
+			theirs++
+		}
+	}
+	headers := make(amqp.Table, theirs)
+	ours = make([]redeliver.Header, 0, len(d.Headers)-theirs)
 	for name, v := range d.Headers {
 		switch {
 		case brokers(name):
@@ -178,6 +192,9 @@ func strangers(headers amqp.Table) []redeliver.Finding {
 
 // lifetime is the expiration of a message: how long its publisher gave it.
 func lifetime(expiration string) (time.Duration, bool) {
+	if expiration == "" { // the error that says so is an allocation
+		return 0, false
+	}
 	ms, err := strconv.ParseInt(expiration, 10, 64)
 	if err != nil || ms < 0 || ms > int64(redeliver.MaxWait/time.Millisecond) {
 		return 0, false

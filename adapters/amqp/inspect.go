@@ -21,16 +21,15 @@ const (
 // main looks at the queue that is read: what its owner or a policy of the broker
 // does with messages before redeliver does, and what would lose them.
 func (s *survey) main(ctx context.Context, m *management, r ruled) error {
-	field := "queue " + r.Name
 	switch r.Type {
 	case amqp.QueueTypeQuorum:
 	case amqp.QueueTypeClassic:
 		s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again runs alone once, as a suspect", r.Name)
 	default:
-		s.problems.Add(field, r.Type, "must be a quorum or a classic queue")
+		addType(&s.problems, r.Name, r.Type)
 	}
 	if r.AutoDelete {
-		s.problems.Add(field, "auto-delete", "must not be deleted with its last consumer: what waits in it would go with it. Declare it without auto-delete")
+		addAutoDelete(&s.problems, r.Name)
 	}
 	if !r.Durable {
 		s.notef("%s is not durable: a restart of the broker deletes it with what is in it", r.Name)

@@ -12,20 +12,13 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-const (
-	// ackWait is how long a settled delivery waits for others to be acked with it.
-	ackWait = 2 * time.Millisecond
-	// lateAck is how long it may wait behind an open one before it is acked by
-	// itself.
-	lateAck = 10 * time.Millisecond
-)
-
 // laneConfig is the queue that a lane reads.
 type laneConfig struct {
 	kind     kind
 	queue    string
 	level    time.Duration // of a delay queue
 	prefetch int
+	first    *opened       // where Subscribe has opened it
 	slots    chan struct{} // bound what is in flight; they outlive a lane, and all that reads retries shares them
 }
 
@@ -41,21 +34,24 @@ type lane struct {
 	ch     *amqp.Channel
 	in     <-chan amqp.Delivery
 	closed chan *amqp.Error
-	gone   chan string   // the broker cancelled the consumer
-	landed chan struct{} // of suspects: one was settled
+	gone   chan string  // the broker cancelled the consumer
+	landed chan verdict // of suspects
 
 	ctx    context.Context // its end: the messages are lost to this process
 	cancel context.CancelCauseFunc
 
-	acks    acks
-	hold    *delayqueue.Hold[*entry]
-	ready   delayqueue.FIFO[*entry] // in the order in which they were read, or came due
-	next    *entry                  // has a slot and waits for somebody to take it
-	slot    bool                    // a slot without an entry yet
-	flight  *delayqueue.Flight[*entry]
-	timer   *time.Timer
-	swept   time.Time // when what lies here was last looked at
-	settled time.Time // since when settled deliveries wait for their ack
+	window    int // how many the broker may have sent
+	consumers int // before the one that reads now
+	slab      slab
+	acks      acks
+	hold      *delayqueue.Hold[*entry]
+	ready     delayqueue.FIFO[*entry] // in the order in which they were read, or came due
+	next      *entry                  // has a slot and waits for somebody to take it
+	slot      bool                    // a slot without an entry yet
+	flight    *delayqueue.Flight[*entry]
+	timer     *time.Timer
+	swept     time.Time // when what lies here was last looked at
+	settled   time.Time // since when settled deliveries wait for their ack
 }
 
 // errLost is why the context of a message ends whose channel is gone.
@@ -66,10 +62,13 @@ var errDrained = errors.New("amqp: the subscriber closed, and the drain timeout 
 
 func newLane(r *reader, cfg laneConfig, ch *amqp.Channel, in <-chan amqp.Delivery) *lane {
 	l := &lane{
-		laneConfig: cfg, r: r, ch: ch, in: in,
-		closed: ch.NotifyClose(make(chan *amqp.Error, 1)), gone: ch.NotifyCancel(make(chan string, 1)), landed: make(chan struct{}, 1),
-		hold:   delayqueue.NewHold[*entry](cfg.prefetch + 1), // the broker's prefetch is the bound
+		laneConfig: cfg, r: r, ch: ch, in: in, window: cfg.firstWindow(r.client.cfg.RetryBytes),
+		closed: ch.NotifyClose(make(chan *amqp.Error, 1)), gone: ch.NotifyCancel(make(chan string, 1)), landed: make(chan verdict, 1),
+		hold:   delayqueue.NewHold[*entry](2*cfg.prefetch + 1), // the broker's prefetch is the bound, see fit
 		flight: delayqueue.NewFlight[*entry](cap(cfg.slots)), timer: time.NewTimer(time.Hour), swept: time.Now(),
+	}
+	if l.kind != suspectQueue {
+		l.flight.Bound(&r.sub.Throttle)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(r.values)
 	return l
@@ -81,7 +80,7 @@ func (l *lane) run(ctx context.Context) error {
 	defer l.timer.Stop()
 	for ctx.Err() == nil {
 		busy, open := l.read()
-		if !open {
+		if !open || l.fit() != nil {
 			return l.abandon()
 		}
 		busy = l.send() || busy
@@ -126,6 +125,12 @@ func (l *lane) send() (busy bool) {
 	l.release(now)
 	l.handBack(now)
 	for l.prepare() {
+		if l.r.native != nil { // workers take all there is
+			l.r.native.workers.Give(l.next)
+			l.next = nil
+			busy = true
+			continue
+		}
 		select {
 		case l.r.out <- l.next.msg:
 			l.flight.Handed(l.next)
@@ -154,7 +159,7 @@ func (l *lane) prepare() bool {
 				return false
 			}
 		}
-		if l.kind != suspectQueue && !l.r.client.turn.Begin() {
+		if !l.flight.Room() || l.kind != suspectQueue && !l.r.client.turn.Begin() {
 			return false
 		}
 		e := l.ready.Pop()
@@ -179,42 +184,10 @@ func (l *lane) unslot() {
 	}
 }
 
-// poll settles what was answered since the last look, and tells the broker.
-func (l *lane) poll() (busy bool) {
-	busy = l.flight.Poll(l.end)
-	l.flush(false)
-	return busy
-}
-
-// flush sends acks, where there are enough of them or they have waited long
-// enough: a quorum queue writes every ack to its log. An error means that the
-// channel is gone, which shows in l.in.
-func (l *lane) flush(force bool) {
-	n := l.acks.pending()
-	if n == 0 {
-		return
-	}
-	enough := max(1, l.prefetch/2)
-	now := time.Now()
-	if l.settled.IsZero() {
-		l.settled = now
-	}
-	waited := now.Sub(l.settled)
-	if !force && n < enough && waited < ackWait {
-		return
-	}
-	if l.acks.flush(enough, force || waited >= lateAck, l.ch.Ack) != nil {
-		return
-	}
-	if l.acks.pending() == 0 || waited >= lateAck {
-		l.settled = time.Time{}
-	}
-}
-
 // block waits until something can be done. It is false when the channel is gone.
 func (l *lane) block(over <-chan struct{}) bool {
 	var slots chan<- struct{}
-	var opened, calm <-chan struct{}
+	var opened, more, calm <-chan struct{}
 	out := l.r.out
 	if l.next == nil {
 		out = nil
@@ -225,6 +198,8 @@ func (l *lane) block(over <-chan struct{}) bool {
 				opened = l.r.sub.Gate.Opened()
 			case !l.slot:
 				slots = l.slots
+			case !l.flight.Room():
+				more = l.flight.More()
 			default:
 				calm = l.r.client.turn.Calm()
 			}
@@ -245,6 +220,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 	case landed := <-l.flight.Landings():
 		l.end(landed.E, landed.How)
 	case <-opened:
+	case <-more:
 	case <-calm:
 	case <-l.timer.C:
 		l.flight.Watch()
@@ -277,54 +253,4 @@ func (l *lane) patience(now time.Time) time.Duration {
 		d = min(d, at.Sub(now))
 	}
 	return max(0, d)
-}
-
-// handBack gives back what has lain here unrun for half of the time after which
-// the broker would close the channel. It comes again, uncounted. A suspect has
-// its turn and runs at once.
-func (l *lane) handBack(now time.Time) {
-	limit := l.r.client.cfg.ConsumerTimeout / 2
-	if now.Sub(l.swept) < limit/10 || l.kind == suspectQueue {
-		return
-	}
-	l.swept = now
-	l.ready.Delete(func(e *entry) bool {
-		if now.Sub(e.arrived) < limit || l.ch.Nack(e.tag, false, true) != nil {
-			return false
-		}
-		l.r.client.turn.Known.Add(l.idOf(e))
-		l.acks.handedBack(e)
-		return true
-	})
-}
-
-// end takes an entry out of flight.
-func (l *lane) end(e *entry, how delayqueue.Ending) {
-	if how == delayqueue.Nacked && l.flight.Has(e) {
-		l.nack(e)
-		return
-	}
-	if !l.flight.Land(e, how) {
-		return // it was given up
-	}
-	l.leave(e)
-	if how != delayqueue.Abandoned {
-		l.acks.settle(e)
-		if e.again {
-			l.r.client.turn.Known.Settled(e.d.ID)
-		}
-	}
-}
-
-// leave gives back what an entry in flight held.
-func (l *lane) leave(e *entry) {
-	<-l.slots
-	e.rest()
-	if l.kind != suspectQueue {
-		return
-	}
-	select {
-	case l.landed <- struct{}{}:
-	default: // its turn was over already
-	}
 }

@@ -56,6 +56,11 @@ type ownQueue struct {
 	args  amqp.Table
 }
 
+// read tells whether a subscriber reads the queue, beside the origin.
+func (q ownQueue) read() bool {
+	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == delayQueue && q.level <= readMost
+}
+
 type kind string
 
 const (
@@ -73,6 +78,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	cfg.Names.check(&ps, queue)
 	policy := cfg.policy(queue)
 	checkTimeout(&ps, cfg, queue, policy)
+	ps.Order(fmt.Sprintf("policy of queue %q", queue), policy, redeliver.KeyOrder, redeliver.Unordered)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}

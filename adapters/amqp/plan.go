@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -38,6 +39,9 @@ type Plan struct {
 	Notes []string
 	// NotChecked is what was not looked at, and why.
 	NotChecked []string
+	// Problems are those of the error that stands beside the plan: queues that are
+	// to be made where Config.NoProvisioning is set.
+	Problems []redeliver.Problem
 }
 
 // PlannedQueue is the queue that is read, or one of ours.
@@ -66,7 +70,14 @@ type PlannedDelay struct {
 // Plan asks the broker what there is and says what Subscribe would use and
 // create, without creating anything. It returns the error that Subscribe would
 // return: what cannot be met is refused, not clamped, all problems in one
-// redeliver.ConfigError.
+// redeliver.ConfigError. With Config.NoProvisioning the plan stands beside that
+// error, because it lists the queues that are to be made.
+//
+// What the user may do it asks by requests that RabbitMQ refuses in any case,
+// after it has looked at the rights: to declare a queue with a lifetime of
+// "never", to read one with an argument of no sense, and to publish a message that
+// lives for "never" milliseconds. No queue is made, none is read, and no message
+// gets to an exchange; each of them is an error in the broker's log.
 //
 // With Config.ManagementURL both look at policies, limits and feature flags too.
 // Where the management API does not answer, Plan fails; Subscribe tells the sink
@@ -86,11 +97,15 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.verify(ctx, s)
-	if err != nil {
+	there, err := c.verify(ctx, s, s.major > 0)
+	if err != nil && (there == nil || !c.cfg.NoProvisioning) {
 		return nil, err
 	}
-	return s.plan(there), nil
+	p := s.plan(there)
+	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
+		p.Problems = refused.Problems
+	}
+	return p, err
 }
 
 func (s *survey) plan(there map[string]bool) *Plan {
@@ -230,6 +245,9 @@ func (p *Plan) String() string {
 		p.Rate, delayqueue.LevelName(readMost), perQueue, p.Shards)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	for _, r := range p.Problems {
+		fmt.Fprintf(&b, "refused: %s\n", r)
 	}
 	for _, n := range p.NotChecked {
 		fmt.Fprintf(&b, "not checked: %s\n", n)

@@ -46,17 +46,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	s.group.Add(1) // Close waits for us from here on
 	s.mu.Unlock()
-	l, err := s.client.ready(ctx, topic)
+	r, queues, err := s.client.reader(ctx, topic)
 	if err != nil {
 		s.group.Done()
 		return nil, err
 	}
-	r := newReader(context.WithoutCancel(ctx), s.client, l)
-	queues := r.queues()
-	if err := s.client.claim(l.queue, len(queues)); err != nil {
-		s.group.Done()
-		return nil, err
-	}
+	r.out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
 	run, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
 	go func() {
@@ -67,6 +62,25 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		r.run(run, queues)
 	}()
 	return r.out, nil
+}
+
+// reader makes what reads a topic's queue, and declares or checks before what it
+// needs. It has ctx's values, not its end.
+func (c *Client) reader(ctx context.Context, topic string) (*reader, []laneConfig, error) {
+	l, err := c.ready(ctx, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := newReader(context.WithoutCancel(ctx), c, l)
+	queues := r.queues()
+	if err := c.claim(l.queue, len(queues)); err != nil {
+		return nil, nil, err
+	}
+	if err := r.begin(ctx, queues); err != nil {
+		c.unclaim(len(queues))
+		return nil, nil, err
+	}
+	return r, queues, nil
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
@@ -92,8 +106,9 @@ type reader struct {
 	layout *layout
 	sub    *delayqueue.Subscription
 	fwd    *forwarder
-	out    chan *message.Message
-	values context.Context // the Subscribe context's values, never its end
+	out    chan *message.Message // nil with native
+	native *native               // nil with out
+	values context.Context       // the Subscribe context's values, never its end
 
 	mu    sync.Mutex
 	lanes int                      // how many there are
@@ -105,12 +120,12 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	fwd := &forwarder{sender: c.forwarded, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }}
 	r := &reader{
 		client: c, layout: l, fwd: fwd, values: values, up: make(map[string]*amqp.Channel),
-		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		sub: &delayqueue.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
 			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
 		},
 	}
+	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
 	return r
 }
 
@@ -126,7 +141,7 @@ func (r *reader) queues() []laneConfig {
 		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
 	}
 	for _, q := range r.layout.queues {
-		if q.kind == delayQueue && q.level <= readMost {
+		if q.kind == delayQueue && q.read() {
 			all = append(all, laneConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard, slots: slots})
 		}
 	}
@@ -135,7 +150,9 @@ func (r *reader) queues() []laneConfig {
 
 // run reads until ctx ends, then closes the channel.
 func (r *reader) run(ctx context.Context, queues []laneConfig) {
-	defer close(r.out)
+	if r.out != nil {
+		defer close(r.out)
+	}
 	r.lanes = len(queues)
 	var all sync.WaitGroup
 	for _, cfg := range queues {
@@ -149,9 +166,15 @@ func (r *reader) run(ctx context.Context, queues []laneConfig) {
 func (r *reader) keep(ctx context.Context, cfg laneConfig) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	defer func() {
+		if cfg.first != nil { // it was over before it began
+			_ = cfg.first.ch.Close() // nothing was acked on it
+		}
+	}()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := r.consume(ctx, cfg)
+		cfg.first = nil // it is used up
 		if ctx.Err() != nil {
 			return
 		}
@@ -170,7 +193,14 @@ func (r *reader) keep(ctx context.Context, cfg laneConfig) {
 
 // consume reads a queue on a channel of its own until the channel ends.
 func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
-	ch, in, err := r.open(ctx, cfg)
+	var ch *amqp.Channel
+	var in <-chan amqp.Delivery
+	var err error
+	if cfg.first != nil {
+		ch, in = cfg.first.ch, cfg.first.in
+	} else {
+		ch, in, err = r.open(ctx, cfg)
+	}
 	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
 		// It was deleted under us. What is ours, or would be, is declared anew.
 		if err = r.client.restore(ctx, r.layout); err == nil {
@@ -191,27 +221,6 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	return l.run(ctx)
-}
-
-// consumerTag is of the one consumer of a channel.
-const consumerTag = "redeliver"
-
-func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-chan amqp.Delivery, error) {
-	ch, err := r.client.consuming.channel(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	var in <-chan amqp.Delivery
-	if cfg.kind == suspectQueue { // they are fetched one by one
-		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
-	} else if err = ch.Qos(cfg.prefetch, 0, false); err == nil {
-		in, err = ch.Consume(cfg.queue, consumerTag, false, false, false, false, nil)
-	}
-	if err != nil {
-		_ = ch.Close() // it is closed already, or its connection is gone
-		return nil, nil, err
-	}
-	return ch, in, nil
 }
 
 // disconnected tells once that a queue cannot be read; consuming tells when all

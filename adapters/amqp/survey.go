@@ -28,6 +28,7 @@ type survey struct {
 	// asked tells that the management API was; queues is what it said of those
 	// that exist, by name.
 	asked    bool
+	seen     bool // it said what the queue that is read is like
 	queues   map[string]queueInfo
 	refused  map[string]bool // queues of ours whose arguments differ
 	problems redeliver.Problems
@@ -51,20 +52,32 @@ func (c *Client) refuse(ctx context.Context, l *layout) error {
 			Detail: "policies and limits on the queues: the management API does not tell", Err: err,
 		})
 	}
-	_, err = c.verify(ctx, s)
+	_, err = c.verify(ctx, s, false)
 	return err
 }
 
 // verify adds what AMQP has to say, and returns all problems in one error.
-func (c *Client) verify(ctx context.Context, s *survey) (there map[string]bool, err error) {
+// Where that is so, there stands all the same: it is nil where AMQP did not answer.
+func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[string]bool, err error) {
 	d := c.declarer(ctx)
 	defer d.close()
-	there = c.look(d, s.layout, &s.problems, s.refused)
+	there = c.look(d, s.layout, &s.problems, s.refused, rights)
+	switch {
+	case s.seen || !there[s.layout.queue]:
+	case s.major == 0:
+		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.queue, errNoRabbit))
+	default:
+		s.unchecked = append(s.unchecked, d.kindOf(s.layout.queue, &s.problems)...)
+	}
 	if d.err != nil {
 		return nil, d.err
 	}
+	if err := c.mayWrite(ctx, s, &d.rights); err != nil {
+		s.unchecked = append(s.unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
+	}
+	d.rights.problems(&s.problems)
 	if err := s.problems.Err(); err != nil {
-		return nil, fmt.Errorf("amqp: %w", err)
+		return there, fmt.Errorf("amqp: %w", err)
 	}
 	return there, nil
 }
@@ -82,7 +95,7 @@ func (c *Client) survey(ctx context.Context, l *layout) (*survey, error) {
 	m := newManagement(&c.cfg)
 	if m == nil {
 		for _, what := range []string{
-			"limits, TTL, expiry, type and dead-letter exchange of " + l.queue, "policies and operator policies on all queues",
+			"limits, TTL, expiry and dead-letter exchange of " + l.queue, "policies and operator policies on all queues",
 			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.dlq(),
 			"levels and shards that are left over",
 		} {
@@ -167,6 +180,7 @@ func (s *survey) ask(ctx context.Context, m *management, properties amqp.Table) 
 	if err := s.main(ctx, m, rule(s.info(origin))); err != nil {
 		return err
 	}
+	s.seen = true
 	for _, q := range s.layout.queues {
 		s.own(q, rule(s.info(q)))
 	}

@@ -12,8 +12,9 @@ import (
 // and for lost connections and shutdowns too, so it charges nobody: it marks
 // suspects. A suspect is moved to a queue of its own. From there one is fetched
 // at a time, when nothing else of that client runs, and nothing else begins until
-// it is settled. One that comes back from there without an answer, and whose
-// channel this process has not seen ending, was alone when its process died.
+// it is settled and the broker has its ack. One that comes back from there without
+// an answer, and whose channel this process has not seen ending, was alone when
+// its process died.
 
 // suspicion is how often a delivery must have come back to be a suspect: a
 // restart hands back all that was prefetched, and is no crash. Classic queues
@@ -22,6 +23,12 @@ const suspicion = 2
 
 // inquiry is how often the queue of suspects is looked at.
 const inquiry = time.Second
+
+// verdict is that a suspect's turn is over.
+type verdict struct {
+	id    string
+	acked bool // the ack was written
+}
 
 // feed gives a lane one suspect at a time, each in a turn of its own, until ctx
 // ends or the channel is gone. It belongs to a goroutine of its own.
@@ -43,8 +50,9 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 		if err != nil {
 			return
 		}
-		for range q.Messages {
-			if !l.feedOne(ctx, gone, in) {
+		for more := q.Messages > 0; more; {
+			var ok bool
+			if more, ok = l.feedOne(ctx, gone, in); !ok {
 				return
 			}
 		}
@@ -56,32 +64,48 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 	}
 }
 
-func (l *lane) feedOne(ctx context.Context, gone <-chan struct{}, in chan<- amqp.Delivery) bool {
+// feedOne runs one suspect, if there is one. ok is false at the end.
+func (l *lane) feedOne(ctx context.Context, gone <-chan struct{}, in chan<- amqp.Delivery) (more, ok bool) {
 	t := l.r.client.turn
 	if !t.Take(ctx) {
-		return false
+		return false, false
 	}
 	defer t.Give()
-	d, ok, err := l.ch.Get(l.queue, false)
+	d, found, err := l.ch.Get(l.queue, false)
 	if err != nil {
-		return false
+		return false, false
 	}
-	if !ok { // another process has it
-		return true
+	if !found { // another process has it
+		return false, true
 	}
 	select {
 	case in <- d: // also when ctx has ended: see drain
 	case <-l.ctx.Done():
-		return false
+		return false, false
 	}
 	select {
-	case <-l.landed:
-		return true
+	case v := <-l.landed:
+		return l.proven(v)
 	case <-gone:
-		return false
+		return false, false
 	case <-l.ctx.Done():
-		return false
+		return false, false
 	}
+}
+
+// proven returns when the broker has the ack of a suspect. Before that nothing
+// else may run: if it killed the process, the suspect would come back and be
+// charged. The broker answers on a channel in the order in which it was asked.
+func (l *lane) proven(v verdict) (more, ok bool) {
+	q, err := l.ch.QueueDeclarePassive(l.queue, true, false, false, false, nil)
+	known := &l.r.client.turn.Known
+	switch {
+	case err == nil && v.acked:
+		known.Settled(v.id)
+	case v.acked: // it may come back for that, and then it has killed nobody
+		known.Add(v.id)
+	}
+	return err == nil && q.Messages > 0, err == nil
 }
 
 // deliveryCount is how often a quorum queue delivered a message before.

@@ -6,56 +6,41 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // receive reads the state of a delivery from a queue that we write and holds it
 // until it may go on.
 func (l *lane) receive(e *entry) {
 	d := &e.rec.Delivery
-	level, waited := l.waitedOn(d.Headers)
+	waited := l.waitedOn(d.Headers)
 	count, counted := deliveryCount(d.Headers)
 	leaves := leaves(d.Headers, e.arrived.Add(l.level))
 	ours, findings := original(d)
-	st, more := redeliver.ParseHeaders(l.r.layout.queue, ours)
-	findings = append(findings, more...)
-	if len(ours) == 0 {
-		findings = append(findings, redeliver.Finding{Header: redeliver.HeaderAttempt, Problem: "is missing on a queue of redeliver's; the message counts as new"})
+	layout := l.r.layout
+	a := delayqueue.Arrival{
+		Group: layout.queue, Origin: layout.queue, Policy: layout.fingerprint, Ladder: layout.ladder,
+		Findings: findings, Above: layout.ladder.Above(waited), Written: e.arrived, Jitter: l.mayHold(), Slack: slack, Now: e.arrived,
 	}
-	// A block that is not whole may still say when the message is due; it may
-	// not send the message anywhere but to its own group's handler. Nor may one
-	// that names another place than where this topology publishes.
-	delayed := len(findings) == 0 && neverDelivered(st)
-	if delayed && !l.r.publishesTo(d.Exchange, d.RoutingKey) {
-		findings = append(findings, redeliver.Finding{
+	if l.kind == delayQueue {
+		a.Level, a.Leaves, a.Jitter = l.level, leaves, layout.jitter
+	}
+	stay := delayqueue.Arrive(&a, ours, func() string { return idOf(d) })
+	st := stay.State
+	if stay.Publish && !l.r.publishesTo(d.Exchange, d.RoutingKey) {
+		// Nor may a block send a message to another place than where this
+		// topology publishes.
+		stay.Publish = false
+		stay.Findings = append(stay.Findings, redeliver.Finding{
 			Header: HeaderExchange, Value: redeliver.Cut(place(d.Exchange, d.RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
-		delayed = false
 	}
-	if st.ID == "" {
-		st.ID = idOf(d)
-	}
-	st.Group, st.Origin = l.r.layout.queue, l.r.layout.queue
-	if most := l.longest(st, level, waited, e.arrived); st.Due.After(most) {
-		lie := redeliver.Finding{
-			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
-			Problem: "is later than anything on this queue can be; now is taken",
-		}
-		st.Due = time.Time{}
-		if l.kind == delayQueue { // or the writer's clock is ahead: its retries must not run at once
-			lie.Problem = "is later than anything on this queue can be; the queue's delay is taken"
-			st.Due = redeliver.CeilMilli(e.arrived.UTC().Add(l.level))
-		}
-		findings = append(findings, lie)
-	}
-	if len(findings) > 0 {
-		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.queue, ID: st.ID, Findings: findings})
-	}
-	if st.Due.IsZero() {
-		st.Due = e.arrived.UTC().Truncate(time.Millisecond) // it runs at once: not a moment before it is due
+	if len(stay.Findings) > 0 {
+		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.queue, ID: st.ID, Findings: stay.Findings})
 	}
 	st.Expires = expires(d, st.Source.Timestamp)
-	e.state = &st
+	e.state = st
 
 	turn := l.r.client.turn
 	left := st.Due.Sub(e.arrived)
@@ -72,7 +57,7 @@ func (l *lane) receive(e *entry) {
 		}
 		l.ready.Push(e)
 		return
-	case delayed:
+	case stay.Publish:
 		e.then = toOrigin
 	case e.again && (l.kind == delayQueue || left > 0):
 		// Before it is due it has killed nobody, but the broker counts restarts
@@ -81,20 +66,14 @@ func (l *lane) receive(e *entry) {
 	case e.again && l.r.client.suspect(count, counted, st.ID):
 		e.then = toSuspects
 	}
+	if stay.Hops {
+		e.then = toLevel
+	}
 	if left <= 0 || e.then == toLevel && l.kind == retryQueue {
 		l.ready.Push(e)
 		return
 	}
-	until := st.Due
-	if l.kind == delayQueue {
-		if l.r.layout.hops(left, l.level) || leaves.Before(e.arrived.Add(l.level)) && leaves.Before(until) {
-			until, e.then = leaves, toLevel
-		}
-	} else if _, more := l.r.layout.ladder.Next(left, 0); more && !l.mayHold(left) {
-		e.then = toLevel
-		l.ready.Push(e)
-		return
-	}
+	until := stay.Until
 	if most := e.arrived.Add(l.r.client.cfg.ConsumerTimeout / 4); until.After(most) {
 		// The smallest level is long, and the broker closes the channel of who
 		// keeps a message longer: meanwhile it goes through the queue again.
@@ -106,11 +85,13 @@ func (l *lane) receive(e *entry) {
 	}
 }
 
-// mayHold tells whether a wait that a level could take is spent here: what
-// remains of it is jitter, and there is room. A hop would only bring the message
-// back to this place.
-func (l *lane) mayHold(left time.Duration) bool {
-	return left <= l.r.layout.jitter && left < l.r.client.cfg.ConsumerTimeout/4 && l.hold.Len() < l.prefetch/2
+// mayHold is the longest wait that is spent here although a level could take it:
+// while there is room, as much as is jitter.
+func (l *lane) mayHold() time.Duration {
+	if l.hold.Len() >= l.prefetch/2 || l.acks.bytes > l.r.client.cfg.RetryBytes/2 {
+		return 0
+	}
+	return min(l.r.layout.jitter, l.r.client.cfg.ConsumerTimeout/4)
 }
 
 // release makes ready what has waited long enough.
@@ -142,42 +123,23 @@ func (r *reader) publishesTo(exchange, key string) bool {
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
 }
 
-// neverDelivered tells a delayed publish, which waits for its time to be
-// published, from a message that a handler has seen or is to see.
-func neverDelivered(st redeliver.State) bool {
-	return st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
-}
-
 // waitedOn is the level on which a delivery waits, or, by the broker's own
-// account, waited last.
-func (l *lane) waitedOn(headers amqp.Table) (level time.Duration, ok bool) {
+// account, waited last; that may have been over too early (of a broker's policy,
+// of its limit of deliveries). It is 0 where there is none.
+func (l *lane) waitedOn(headers amqp.Table) time.Duration {
 	if l.kind == delayQueue {
-		return l.level, true
+		return l.level
 	}
 	deaths, _ := headers["x-death"].([]any)
 	if len(deaths) == 0 {
-		return 0, false
+		return 0
 	}
 	death, _ := deaths[0].(amqp.Table)
 	queue, _ := death["queue"].(string)
-	return l.r.layout.names.level(l.r.layout.queue, queue)
-}
-
-// longest is the latest due time that a delivery can have: with more time left
-// it would be on the next longer level. A level that it has waited on may have
-// been over too early (of a broker's policy, of its limit of deliveries). One that
-// another policy wrote may have had other levels to choose from.
-func (l *lane) longest(st redeliver.State, level time.Duration, waited bool, arrived time.Time) time.Time {
-	ladder := l.r.layout.ladder
-	ours := st.Policy == l.r.layout.fingerprint
-	above := ladder[0] // it came without a level: its wait was too short for one
-	if waited {
-		above = ladder.Above(level)
+	if level, ok := l.r.layout.names.level(l.r.layout.queue, queue); ok {
+		return level
 	}
-	if !ours || above == 0 {
-		return arrived.Add(redeliver.MaxWait)
-	}
-	return arrived.Add(above + slack)
+	return 0
 }
 
 // expires is when a message's own expiration is over. It counts from the

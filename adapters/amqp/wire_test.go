@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -17,6 +18,7 @@ type wire struct {
 	ch      *amqp.Channel
 	conn    *amqp.Connection
 	headers chan []byte // payloads
+	acks    atomic.Int64
 	there   net.Conn
 }
 
@@ -34,7 +36,7 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 	t.Helper()
 	here, there := net.Pipe()
 	w := &wire{headers: make(chan []byte, 1), there: there}
-	go serve(there, w.headers)
+	go w.serve(there)
 	conn, err := amqp.Open(around(here), amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +64,7 @@ func (w *wire) header(p amqp.Publishing) ([]byte, error) {
 }
 
 // serve speaks as much AMQP as a client needs to publish.
-func serve(conn net.Conn, headers chan<- []byte) {
+func (w *wire) serve(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	if _, err := in.Discard(8); err != nil { // "AMQP", 0, 0, 9, 1
 		return
@@ -87,12 +89,14 @@ func serve(conn net.Conn, headers chan<- []byte) {
 		}
 		switch {
 		case head[0] == headerFrame:
-			headers <- payload[:len(payload)-1]
+			w.headers <- payload[:len(payload)-1]
 		case head[0] != methodFrame:
 		default:
 			switch [2]byte{payload[1], payload[3]} {
 			case [2]byte{10, 11}: // StartOk: Tune to no limits and no heartbeat
 				send(0, 10, 30, 0, 0, 0, 0, 0, 0, 0, 0)
+			case [2]byte{60, 80}: // an ack
+				w.acks.Add(1)
 			case [2]byte{10, 40}: // Open
 				send(0, 10, 41, 0)
 			case [2]byte{20, 10}: // Open of a channel

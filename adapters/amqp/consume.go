@@ -1,0 +1,99 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Consume calls handler for the messages of queues, with retries, delays and a
+// DLQ, until ctx ends: for a service that knows nothing of Watermill. What
+// [Subscriber] promises holds here too: the same queues, bounds, headers and
+// events. config.Topology says which queue each of queues means; by default the
+// one of that name.
+//
+// handler's answer is an error value: nil is done, and about everything else the
+// policy decides (redeliver.Permanent, redeliver.RetryAfter, ...); a panic and a
+// time-out are failures. It is called by many goroutines at once, MaxInFlight
+// first deliveries and MaxRetriesInFlight retries for each queue, with the
+// delivery as it came from its queue at first, whatever its attempt:
+// redeliver.FromContext tells which one it is. The delivery's body and headers
+// must not be changed; they may be kept. ctx's values are in the handler's
+// context, its end is not: that comes with the policy's Timeout, and when the
+// message is lost to this process.
+//
+// The message is acked when the handler's answer is settled. A handler that acks,
+// nacks or rejects the delivery by itself, as it did in a loop of its own, says
+// only more of its answer: Ack does nothing. Where it returns nil, Nack and Reject
+// are failures: with requeue one like an error, after config.NackDelay if that is
+// set, without requeue the message goes to the DLQ, rejected. With multiple they
+// return an error and do nothing.
+//
+// config.Marshaler must be nil, it is about Watermill messages. Connections are
+// our own. Each queue is read by a consumer of its own.
+//
+// Consume returns nil when ctx has ended: handlers that run may finish within
+// config.DrainTimeout, then their contexts end, and their messages come back. It
+// returns an error when it cannot begin. What fails later is told to config.Sink
+// and tried again.
+func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, amqp.Delivery) error) error {
+	if err := config.checkConsume(queues, handler == nil); err != nil {
+		return err
+	}
+	c, err := Open(ctx, config)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var begin []func()
+	for _, queue := range queues {
+		r, lanes, err := c.reader(ctx, queue)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.native = newNative(handler)
+		begin = append(begin, func() {
+			defer r.native.workers.Close()
+			r.run(ctx, lanes)
+		})
+	}
+	if errs == nil {
+		var all sync.WaitGroup
+		for _, run := range begin {
+			all.Go(run)
+		}
+		all.Wait()
+	}
+	return errors.Join(append(errs, c.Close(ctx))...)
+}
+
+// checkConsume returns what is wrong with a call of Consume, beside what is wrong
+// with the configuration itself.
+func (c Config) checkConsume(queues []string, handlerMissing bool) error {
+	var ps redeliver.Problems
+	if c.Marshaler != nil {
+		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets the client's own delivery")
+	}
+	if len(queues) == 0 {
+		ps.Add("queues", "empty", "is required: at least one queue")
+	}
+	for i, queue := range queues {
+		if slices.Contains(queues[:i], queue) {
+			ps.Add(fmt.Sprintf("queues[%d]", i), fmt.Sprintf("%q", queue), "must not be there twice")
+		}
+	}
+	if handlerMissing {
+		ps.Add("handler", "nil", "is required")
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package amqp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// What the broker's user may do is asked for with requests that cannot be met:
+// RabbitMQ looks at the rights first, whether the queue is there or not, and then
+// refuses. Nothing is created, read or written. Each leaves a line in the broker's
+// log, so Subscribe asks only for what it would not find out by itself.
+
+// rights are the queues for which one is missing, and what the broker said first.
+type rights struct {
+	configure, read, write denial
+}
+
+type denial struct {
+	of     []string
+	reason string
+}
+
+func (n *denial) add(what string, refused *amqp.Error) {
+	n.of = append(n.of, what)
+	if n.reason == "" {
+		n.reason = refused.Reason
+	}
+}
+
+// problems are one for each right: the user's patterns are mended in one place.
+func (r *rights) problems(ps *redeliver.Problems) {
+	for _, right := range []struct {
+		name string
+		denial
+	}{{"configure", r.configure}, {"read", r.read}, {"write", r.write}} {
+		if len(right.of) > 0 {
+			ps.Add("right to "+right.name, "missing", fmt.Sprintf(
+				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.of, ", "), right.reason))
+		}
+	}
+}
+
+func denies(refused *amqp.Error) bool { return refused != nil && refused.Code == amqp.AccessRefused }
+
+// impossible are arguments with which no queue can be declared.
+var impossible = amqp.Table{"x-expires": "never"}
+
+// mayConfigure finds out whether a queue may be declared.
+func (d *declarer) mayConfigure(name string) {
+	if refused := d.declareImpossibly(name, true); denies(refused) {
+		d.rights.configure.add(name, refused)
+	}
+}
+
+func (d *declarer) declareImpossibly(name string, durable bool) *amqp.Error {
+	return d.do(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(name, durable, false, false, false, impossible)
+		return err
+	})
+}
+
+// mayRead finds out whether a queue may be read.
+func (d *declarer) mayRead(name string) {
+	if refused := d.readImpossibly(name); denies(refused) {
+		d.rights.read.add(name, refused)
+	}
+}
+
+func (d *declarer) readImpossibly(name string) *amqp.Error {
+	return d.do(func(ch *amqp.Channel) error {
+		// Without a prefetch, with which a stream takes it and kills the connection.
+		_, err := ch.Consume(name, consumerTag, false, false, false, false, amqp.Table{"x-stream-offset": true})
+		if err == nil { // no RabbitMQ that we know
+			d.close()
+		}
+		return err
+	})
+}
+
+// kindOf looks at what AMQP tells of the queue that is read, where no management
+// API has told it: streams and auto-delete queues are none to read retries beside.
+func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []string) {
+	refused := d.readImpossibly(name)
+	switch {
+	case denies(refused): // which Plan asks for, and Subscribe finds out
+		refused = nil
+	case refused == nil || refused.Code != amqp.PreconditionFailed:
+	case strings.Contains(refused.Reason, "rabbit_classic_queue"), strings.Contains(refused.Reason, "rabbit_quorum_queue"):
+		refused = nil
+	case strings.Contains(refused.Reason, "prefetch"):
+		addType(ps, name, amqp.QueueTypeStream)
+		return nil
+	}
+	if refused != nil {
+		unchecked = append(unchecked, fmt.Sprintf("the type of %s (the broker says: %s)", name, refused.Reason))
+	}
+	// Flags are compared before arguments, and durable before auto_delete.
+	refused = d.declareImpossibly(name, true)
+	if inequivalent(refused, "durable") {
+		refused = d.declareImpossibly(name, false)
+	}
+	switch {
+	case inequivalent(refused, "auto_delete"):
+		addAutoDelete(ps, name)
+	case denies(refused):
+		unchecked = append(unchecked, "whether "+name+" is auto-delete (only who may configure it is told)")
+	}
+	return unchecked
+}
+
+func inequivalent(refused *amqp.Error, flag string) bool {
+	return refused != nil && refused.Code == amqp.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
+}
+
+func addType(ps *redeliver.Problems, queue, kind string) {
+	ps.Add("queue "+queue, kind, "must be a quorum or a classic queue")
+}
+
+func addAutoDelete(ps *redeliver.Problems, queue string) {
+	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: what waits in it would go with it. Declare it without auto-delete")
+}
+
+var (
+	errAlarm      = errors.New("the broker is in alarm")
+	errUnanswered = errors.New("no answer")
+	errNoRabbit   = errors.New("the broker does not say that it is RabbitMQ")
+)
+
+// mayWrite finds out whether messages may be written to queues by name. It asks
+// on the connection that publishes: one that has tried to publish is blocked while
+// the broker is in alarm, and acks must still get through.
+func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
+	switch {
+	case s.major == 0:
+		return errNoRabbit
+	case c.publishing.blocked.Closed():
+		return errAlarm
+	}
+	ch, err := c.publishing.channel(ctx)
+	if err != nil {
+		return err
+	}
+	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
+	// A message that lives for "never" milliseconds is refused before it is routed.
+	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp.Publishing{Expiration: "never"}); err != nil {
+		return err
+	}
+	timer, look := time.NewTimer(c.cfg.DialTimeout), time.NewTicker(delayqueue.Glance)
+	defer timer.Stop()
+	defer look.Stop()
+	for err == nil {
+		select {
+		case refused := <-closed:
+			if denies(refused) {
+				r.write.add("exchange amq.default, which is the default exchange", refused)
+			}
+			return nil
+		case <-look.C:
+			if c.publishing.blocked.Closed() { // it says so to who tries to publish
+				err = errAlarm
+			}
+		case <-timer.C:
+			err = errUnanswered
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	go func() { _ = ch.Close() }() // it may wait for as long as the broker does
+	return err
+}

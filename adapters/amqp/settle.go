@@ -1,0 +1,100 @@
+package amqp
+
+import (
+	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+const (
+	// ackWait is how long a settled delivery waits for others to be acked with it.
+	ackWait = 2 * time.Millisecond
+	// lateAck is how long it may wait behind an open one before it is acked by
+	// itself.
+	lateAck = 10 * time.Millisecond
+)
+
+// poll settles what was answered since the last look, and tells the broker.
+func (l *lane) poll() (busy bool) {
+	busy = l.flight.Poll(l.end)
+	l.flush(false)
+	return busy
+}
+
+// flush sends acks, where there are enough of them or they have waited long
+// enough: a quorum queue writes every ack to its log. An error means that the
+// channel is gone, which shows in l.in.
+func (l *lane) flush(force bool) {
+	n := l.acks.pending()
+	if n == 0 {
+		return
+	}
+	enough := max(1, l.window/2)
+	now := time.Now()
+	if l.settled.IsZero() {
+		l.settled = now
+	}
+	waited := now.Sub(l.settled)
+	if !force && n < enough && waited < ackWait {
+		return
+	}
+	if l.acks.flush(enough, force || waited >= lateAck, l.ch.Ack) != nil {
+		return
+	}
+	if l.acks.pending() == 0 || waited >= lateAck {
+		l.settled = time.Time{}
+	}
+}
+
+// handBack gives back what has lain here unrun for half of the time after which
+// the broker would close the channel. It comes again, uncounted. A suspect has
+// its turn and runs at once.
+func (l *lane) handBack(now time.Time) {
+	limit := l.r.client.cfg.ConsumerTimeout / 2
+	if now.Sub(l.swept) < limit/10 || l.kind == suspectQueue {
+		return
+	}
+	l.swept = now
+	l.ready.Delete(func(e *entry) bool {
+		if now.Sub(e.arrived) < limit || l.ch.Nack(e.tag, false, true) != nil {
+			return false
+		}
+		l.r.client.turn.Known.Add(l.idOf(e))
+		l.acks.handedBack(e)
+		return true
+	})
+}
+
+// end takes an entry out of flight.
+func (l *lane) end(e *entry, how delayqueue.Ending) {
+	if how == delayqueue.Nacked && l.flight.Has(e) {
+		l.nack(e)
+		return
+	}
+	if !l.flight.Land(e, how) {
+		return // it was given up
+	}
+	if how != delayqueue.Abandoned {
+		l.acks.settle(e)
+		switch {
+		case l.kind == suspectQueue:
+			l.flush(true) // see proven
+		case e.again:
+			l.r.client.turn.Known.Settled(e.d.ID)
+		}
+	}
+	l.leave(e)
+}
+
+// leave gives back what an entry in flight held.
+func (l *lane) leave(e *entry) {
+	<-l.slots
+	e.rest()
+	if l.kind != suspectQueue {
+		return
+	}
+	select {
+	case l.landed <- verdict{l.idOf(e), e.what == told}:
+	default: // its turn was over already
+	}
+}

@@ -1,0 +1,32 @@
+package amqp
+
+import amqp "github.com/rabbitmq/amqp091-go"
+
+// slab is room for the entries of deliveries that a lane reads one after another,
+// so that a message that succeeds costs no allocation of ours. It lives as long
+// as one of them: a message that stays long keeps those read beside it in memory.
+// So a slab ends early when their bodies are many, and a lane that reads little
+// makes small ones. What a slab keeps is then at most slabMost messages and
+// slabBytes, and the last message.
+type slab struct {
+	entries []entry
+	bytes   int // of bodies in it
+	size    int
+}
+
+const (
+	slabMost  = 64
+	slabBytes = 64 << 10
+)
+
+// entry makes the entry of a delivery.
+func (s *slab) entry(d *amqp.Delivery) *entry {
+	if len(s.entries) == 0 || s.bytes > slabBytes {
+		s.size, s.bytes = min(max(1, 2*s.size), slabMost), 0
+		s.entries = make([]entry, s.size)
+	}
+	e := &s.entries[0]
+	s.entries = s.entries[1:]
+	s.bytes += len(d.Body)
+	return e
+}
