@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -20,7 +19,7 @@ const (
 	DefaultMaxInFlight       = 100
 	DefaultPollers           = 4
 	DefaultVisibilityTimeout = 30 * time.Second
-	DefaultWaitTime          = 20 * time.Second // SQS's longest
+	DefaultWaitTime          = 10 * time.Second // so that receives are over within DefaultDrainTimeout
 	DefaultDrainTimeout      = 10 * time.Second
 	DefaultSendTimeout       = 30 * time.Second
 	// DefaultMaxMessageSize is MaxMessageSize where the queue does not say its own.
@@ -56,6 +55,13 @@ type Config struct {
 	// MaxRetriesInFlight bounds how many retries run at once beside them.
 	// Default MaxInFlight.
 	MaxRetriesInFlight int
+	// MinInFlight lets what is in flight shrink while messages fail: MaxInFlight and
+	// MaxRetriesInFlight are halved for every second in which half of them do, down to
+	// this, first deliveries and retries together, and grow back when they succeed.
+	// Failures that the message itself is to blame for (permanent, rejected,
+	// undecodable) do not count, those that are postponed do. Default 0: nothing
+	// shrinks. At most MaxInFlight.
+	MinInFlight int
 	// Pollers is how many receives of one Subscribe are under way at once, of
 	// up to ten messages each. Default 4, at most 100.
 	Pollers int
@@ -64,15 +70,18 @@ type Config struct {
 	// over. So long a message of a killed process takes to come back. In whole
 	// seconds, from 1 s to 12 h. Default 30 s.
 	VisibilityTimeout time.Duration
-	// WaitTime is how long a receive waits for messages (a long poll). In whole
-	// seconds, at most 20 s. Default 20 s.
+	// WaitTime is how long a receive waits for messages (a long poll), and so how
+	// long an idle subscriber takes to close: a receive that is longer than
+	// DrainTimeout is cut short then, and messages that SQS gave it nevertheless are
+	// hidden from all for the visibility timeout. In whole seconds, at most 20 s.
+	// Default 10 s.
 	WaitTime time.Duration
 	// NackDelay is when a message runs again that was nacked without an error.
 	// It counts as an attempt. Default: what the policy says of an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when the subscriber
-	// closes; then their contexts are cancelled and their messages come back.
-	// Default 10 s.
+	// DrainTimeout bounds how long handlers, and receives that are under way, may
+	// finish when the subscriber closes; then they are cancelled and their messages
+	// come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
@@ -96,6 +105,8 @@ type Config struct {
 	Marshaler Marshaler
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
+
+	hand bound // tests make it small
 }
 
 func (c Config) withDefaults() Config {
@@ -116,6 +127,8 @@ func (c Config) withDefaults() Config {
 	long(&c.WaitTime, DefaultWaitTime)
 	long(&c.DrainTimeout, DefaultDrainTimeout)
 	long(&c.SendTimeout, DefaultSendTimeout)
+	def(&c.hand.messages, max(handMost, c.MaxInFlight+c.MaxRetriesInFlight+batchMost*c.Pollers))
+	def(&c.hand.bytes, handBytes)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -141,45 +154,25 @@ func (c *Config) validate() error {
 			ps.Add("Endpoint", redeliver.RedactAddress(c.Endpoint), "must be http://host:port or https, without a user: credentials belong into AWS")
 		}
 	}
-	checkPolicy(&ps, "Policy", c.Policy)
+	ps.Policy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
 		checkName(&ps, field, queue)
-		checkPolicy(&ps, field, c.Queues[queue])
+		ps.Policy(field, c.Queues[queue])
 	}
-	between(&ps, "MaxInFlight", c.MaxInFlight, 1, maxInFlight)
-	between(&ps, "MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
-	between(&ps, "Pollers", c.Pollers, 1, maxPollers)
+	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
+	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
+	ps.Count("Pollers", c.Pollers, 1, maxPollers)
 	seconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
 	seconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
-	positive(&ps, "NackDelay", c.NackDelay, 0)
-	if c.NackDelay > redeliver.MaxWait {
-		ps.Add("NackDelay", c.NackDelay, fmt.Sprintf("must be at most %s, the longest wait", redeliver.MaxWait))
-	}
-	positive(&ps, "DrainTimeout", c.DrainTimeout, time.Nanosecond)
-	positive(&ps, "SendTimeout", c.SendTimeout, time.Nanosecond)
+	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	if c.MaxMessageSize != 0 {
-		between(&ps, "MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
+		ps.Count("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
 	}
 	return ps.Err()
-}
-
-func checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
-	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
-		*ps = append(*ps, bad.Problems...)
-	}
-}
-
-func positive(ps *redeliver.Problems, field string, value, least time.Duration) {
-	if value < least {
-		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", least))
-	}
-}
-
-func between(ps *redeliver.Problems, field string, value, least, most int) {
-	if value < least || value > most {
-		ps.Add(field, value, fmt.Sprintf("must be from %d to %d, or 0 for the default", least, most))
-	}
 }
 
 func seconds(ps *redeliver.Problems, field string, value, least, most time.Duration) {

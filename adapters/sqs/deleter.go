@@ -33,9 +33,10 @@ type deleter struct {
 
 // deletion is a settled message.
 type deletion struct {
-	t     *ticket
-	tries int
-	err   error // of the last try
+	t       *ticket
+	receipt string // of the last try
+	tries   int
+	err     error // of the last try
 }
 
 func newDeleter(api *sqs.Client, q *queue, timeout time.Duration, told func(*deletion)) *deleter {
@@ -51,7 +52,8 @@ func (d *deleter) write(batch []*deletion) {
 	defer cancel()
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &d.queue.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(batch))}
 	for i, del := range batch {
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(del.t.handle())}
+		del.receipt = del.t.handle()
+		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(del.receipt)}
 	}
 	out, err := d.api.DeleteMessageBatch(ctx, in)
 	if err == nil {

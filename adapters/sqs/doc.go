@@ -59,7 +59,10 @@
 // group until it has succeeded or is in the DLQ; other groups go on. The next one
 // begins when its predecessor is settled, before SQS has deleted that: a process
 // that dies in between runs both again, in order. A suspect leaves the order of
-// its group.
+// its group. SQS gives nothing of a group while a message of it is in hand, and does
+// not tell a receive that waits already when that is over: as long as groups are in
+// hand, receives of a FIFO queue wait only where nothing came for a while, and one
+// looks whenever a group is free.
 //
 // Crashes: a message that was received three times, not counting what this
 // process knows to have survived, is a suspect. It is moved to the queue of
@@ -90,7 +93,9 @@
 // message for 12 hours since it was received: a policy whose waits are longer in
 // all is refused at the start for a FIFO queue, and a message whose time would
 // come later, or after the queue's retention, goes to the DLQ, unschedulable.
-// Up to 10,000 messages or 128 MiB are in hand; then nothing more is received.
+// Up to 10,000 messages (MaxInFlight and MaxRetriesInFlight, where that is more) of
+// up to 128 MiB, attributes included, are in hand of one subscription; then nothing
+// more is received.
 //
 // # Header mapping
 //
@@ -128,8 +133,11 @@
 //   - A queue is deleted under us: it is created anew; what it held is gone.
 //   - A handler never returns: its attempt ends with the policy's Timeout.
 //   - The process closes: what was not begun is given back at once, what waits in
-//     hand for when it is due. A receive that is cut short may have brought
-//     messages; they come back after the visibility timeout.
+//     hand for when it is due. Receives that are under way may end, and what they
+//     bring is given back too; an idle subscriber takes up to [Config.WaitTime] to
+//     close therefore. A receive that is longer than [Config.DrainTimeout] is cut
+//     short: what SQS gave it nevertheless comes back after the visibility timeout,
+//     and on a FIFO queue its group stands still meanwhile.
 //   - A message cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - Body and attributes leave no room for our state: it is shortened, then left
 //     out; in the DLQ such a message is as it came.

@@ -28,13 +28,14 @@ func (l *lane) drain() {
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
 	defer deadline.Stop()
 	l.finish(deadline.C, over)
+	l.cut()
 	if l.kind == suspectQueue {
 		l.acquit()
 	}
 	l.deleter.batches.hurry()
 	l.hider.batches.hurry()
 	deadline.Reset(min(l.r.client.cfg.SendTimeout, max(l.r.client.cfg.DrainTimeout, time.Second)))
-	l.cleanUp(deadline.C)
+	l.cleanUp(deadline.C, over)
 	l.over(errDrained)
 }
 
@@ -102,8 +103,28 @@ func (l *lane) giveBackOne(t *ticket) {
 	}
 }
 
-// cleanUp waits until what is settled is deleted and what is given back is given.
-func (l *lane) cleanUp(deadline <-chan time.Time) {
+// cleanUp waits until the last receives are over, what is settled is deleted and
+// what is given back is given.
+func (l *lane) cleanUp(deadline <-chan time.Time, over <-chan struct{}) {
+	if l.kind == suspectQueue { // it waits for a handler that goes on
+		over = nil
+	}
+	for over != nil || len(l.in) > 0 {
+		select {
+		case a := <-l.in:
+			l.arrive(a)
+			if l.kind == suspectQueue {
+				l.acquit()
+			}
+		case <-over:
+			over = nil
+		case d := <-l.deleted:
+			l.gone(d)
+		case <-l.beaten:
+		case <-deadline:
+			return
+		}
+	}
 	back := make(chan struct{})
 	go func() { // it ends: a request has its time
 		l.backing.Wait()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
@@ -29,9 +28,11 @@ type entry struct {
 	unrun   atomic.Bool                     // no handler has taken it, and none will
 	stays   atomic.Pointer[redeliver.State] // how it waits in hand, once that is sure
 
+	attempt delayqueue.Attempt // of a handler of SQS's own messages
+
 	state *redeliver.State     // what it brought
 	d     *delayqueue.Delivery // made when it leaves for the handler
-	msg   *message.Message
+	msg   *message.Message     // nil with a handler of SQS's own messages
 }
 
 // then is what is to be done with an entry.
@@ -88,8 +89,9 @@ func (l *lane) take(m *types.Message, at time.Time) {
 	e := &entry{lane: l, ticket: fresh, arrived: at}
 	fresh.entry = e
 	l.tickets[fresh.id] = fresh
+	l.groups.hold(fresh.group)
+	fresh.bytes = sizeOf(m) // before it is taken apart
 	e.read(m)
-	fresh.bytes = len(aws.ToString(e.rec.Body))
 	l.bytes += fresh.bytes
 	if l.enter(fresh) {
 		l.admit(e)
@@ -98,14 +100,13 @@ func (l *lane) take(m *types.Message, at time.Time) {
 
 // admit sends an entry on its way: the first of its group.
 func (l *lane) admit(e *entry) {
-	if l.stopping {
-		if l.kind != suspectQueue { // see acquit
-			l.handBack(e.ticket, e.until)
-		}
+	if l.stopping { // see arrive, and acquit
 		return
 	}
 	if e.until.After(time.Now()) {
-		l.hold.Put(e.until, e)
+		if !l.wait(e, e.until) {
+			return
+		}
 		if e.inPlace { // as before it came again
 			e.ticket.keep(e.state.Due)
 			l.beat(e.ticket)
@@ -119,6 +120,9 @@ func (l *lane) admit(e *entry) {
 // to the DLQ as it is; ok is false then.
 func (l *lane) unpack(e *entry) (ok bool) {
 	e.d = l.delivery(e)
+	if l.r.consumer != nil {
+		return true // as it is
+	}
 	msg, err := e.rec.Message()
 	if err != nil {
 		undecodable := &redeliver.UndecodableError{Err: err}
@@ -177,6 +181,7 @@ func (l *lane) pass(e *entry) {
 	go func() {
 		var buried *redeliver.Decision // what no queue takes for good
 		where, err := sub.Persist(e.d, &st, func(ctx context.Context) (string, error) {
+			buried = nil // of a try before
 			where, err := l.r.move(ctx, e, &st)
 			if !errors.Is(err, delayqueue.ErrRefused) && !errors.Is(err, redeliver.ErrUnschedulable) {
 				return where, err

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5" // what the protocol has
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +37,9 @@ type fake struct {
 	// fault is asked before each request; an answer is that of the request, which
 	// is then not done unless after says so.
 	fault func(action, queue string, in map[string]any) *failure
+	cut   int  // receives that their client did not wait for
+	mild  bool // a deletion with an old receipt is said to have been done, as on SQS
+	deaf  int  // receives that wait although there are messages, whose groups are in hand
 	// entry is asked for each entry of a batch; a code fails it.
 	entry func(action, queue string, entry map[string]any) string
 }
@@ -43,8 +48,10 @@ type fake struct {
 type failure struct {
 	status int
 	code   string
-	after  bool  // the request is done all the same
-	err    error // instead of an answer
+	after  bool          // the request is done all the same
+	err    error         // instead of an answer
+	text   string        // of the error
+	slow   time.Duration // it is done so much later, and does not fail
 }
 
 type fakeQueue struct {
@@ -68,19 +75,24 @@ func newFake() *fake {
 
 func (f *fake) client(t *testing.T, cfg Config) *Client {
 	t.Helper()
-	cfg.AWS = &aws.Config{
-		Region: "eu-west-1", HTTPClient: f, Credentials: credentials.NewStaticCredentialsProvider("AKIAEXAMPLEEXAMPLE", "s3cr3tk3y", "t0k3n"),
-		Retryer: func() aws.Retryer { return aws.NopRetryer{} },
-	}
 	if cfg.Sink == nil {
 		cfg.Sink = redeliver.SinkFunc(func(redeliver.Event) {})
 	}
-	cfg.Endpoint = "http://sqs.test"
-	c, err := Open(t.Context(), cfg)
+	c, err := Open(t.Context(), f.config(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// config is a configuration for the fake.
+func (f *fake) config(cfg Config) Config {
+	cfg.AWS = &aws.Config{
+		Region: "eu-west-1", HTTPClient: f, Credentials: credentials.NewStaticCredentialsProvider("AKIAEXAMPLEEXAMPLE", "s3cr3tk3y", "t0k3n"),
+		Retryer: func() aws.Retryer { return aws.NopRetryer{} },
+	}
+	cfg.Endpoint = "http://sqs.test"
+	return cfg
 }
 
 // Do implements aws.HTTPClient.
@@ -105,6 +117,10 @@ func (f *fake) Do(req *http.Request) (*http.Response, error) {
 		fails = f.fault(action, name, in)
 	}
 	f.mu.Unlock()
+	if fails != nil && fails.slow > 0 {
+		<-time.After(fails.slow)
+		fails = nil
+	}
 	if fails != nil && !fails.after {
 		return fails.answer(req)
 	}
@@ -125,7 +141,7 @@ func (x *failure) answer(req *http.Request) (*http.Response, error) {
 	if x.err != nil {
 		return nil, x.err
 	}
-	return answer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": "as the test wants it"})
+	return answer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "as the test wants it")})
 }
 
 func answer(req *http.Request, status int, out any) (*http.Response, error) {
@@ -207,6 +223,9 @@ func (f *fake) one(action, name string, q *fakeQueue, e map[string]any) (map[str
 			at = i
 		}
 	}
+	if at < 0 && f.mild && action == "DeleteMessageBatch" {
+		return map[string]any{}, ""
+	}
 	if at < 0 {
 		return nil, "ReceiptHandleIsInvalid"
 	}
@@ -261,12 +280,14 @@ func sum(s string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// receive waits for messages as a long poll does.
+// receive waits for messages as a long poll does. One that waits already does not see that a group is free again, as on
+// SQS (google/go-cloud, issue 3456).
 func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map[string]any, string) {
 	wait, _ := in["WaitTimeSeconds"].(float64)
 	end := time.Now().Add(time.Duration(wait) * time.Second)
 	tick := time.NewTicker(f.tick)
 	defer tick.Stop()
+	locked := map[any]bool{}
 	for {
 		f.mu.Lock()
 		q := f.queues[name]
@@ -274,7 +295,11 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 			f.mu.Unlock()
 			return nil, "QueueDoesNotExist"
 		}
-		found := f.visible(q, in, time.Now())
+		began := len(locked) == 0
+		found := f.visible(q, in, time.Now(), locked)
+		if began && len(locked) > 0 && len(found) == 0 && wait > 0 && slices.ContainsFunc(q.messages, func(m *fakeMessage) bool { return !m.visible.After(time.Now()) }) {
+			f.deaf++
+		}
 		f.mu.Unlock()
 		if len(found) > 0 || !time.Now().Before(end) {
 			return map[string]any{"Messages": found}, ""
@@ -282,15 +307,17 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.cut++
 			return map[string]any{}, ""
 		}
 	}
 }
 
-func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time) []any {
+func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked map[any]bool) []any {
 	most, _ := in["MaxNumberOfMessages"].(float64)
 	hidden, _ := in["VisibilityTimeout"].(float64)
-	locked := map[any]bool{}
 	for _, m := range q.messages {
 		if q.attributes["FifoQueue"] == "true" && m.visible.After(now) {
 			locked[m.system["MessageGroupId"]] = true

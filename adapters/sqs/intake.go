@@ -14,10 +14,23 @@ const (
 	// fewPause is the pause after a receive that brought less than it could: what
 	// comes meanwhile shares the next request.
 	fewPause = 20 * time.Millisecond
-	// Bounds of what a subscription has in hand, those included that wait.
+	// leastPatience is how long the answer of a receive may take beyond its wait, at
+	// least: what it brings when nobody listens any more is hidden from all.
+	leastPatience = 5 * time.Second
+	// Bounds of what a lane has in hand, those included that wait: how many messages,
+	// or how many may be in flight where that is more, and their bytes.
 	handMost  = 10_000
 	handBytes = 128 << 20
 )
+
+// bound is how much a lane may have in hand. A receive begins only when ten messages
+// of the largest size that the queue takes keep within it.
+type bound struct{ messages, bytes int }
+
+// room is how many messages may still be asked for.
+func (b bound) room(messages, bytes, largest int) int {
+	return min(b.messages-messages, (b.bytes-bytes)/max(1, largest))
+}
 
 // intake decides how many messages may be received now: pollers take, the lane
 // says how many there are.
@@ -101,53 +114,68 @@ func (l *lane) poll(ctx context.Context, n int) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRepeat/5),
 		backoff.WithMaxInterval(longestRepeat/2), backoff.WithMaxElapsedTime(0))
 	patience := time.Second // the first look tells that the queue can be read
+	var p pace
 	for {
 		want, ok := l.intake.take(ctx, n)
 		if !ok {
 			return
 		}
-		msgs, err := l.receive(ctx, want, patience)
-		if len(msgs) > 0 {
-			l.in <- arrival{msgs, time.Now(), want} // also when ctx has ended: see drain
-		} else {
-			l.intake.give(want)
-		}
-		var wait time.Duration
+		msgs, err := l.receive(want, l.groups.wait(p, patience))
+		l.came(msgs, want)
 		switch {
 		case over(ctx, err):
 			return
 		case err != nil:
-			wait = pause.NextBackOff()
 			l.r.disconnected(l.queue.name, err)
 			if noQueue(err) { // it was deleted under us
 				if err := l.r.client.provision(ctx, l.r.layout); err != nil && ctx.Err() == nil {
 					l.r.disconnected(l.queue.name, err)
 				}
 			}
+			sleep(ctx, pause.NextBackOff())
 		default:
 			patience = l.r.client.cfg.WaitTime
 			pause.Reset()
 			l.r.consuming()
 			l.intake.found(len(msgs), want)
 			if 0 < len(msgs) && len(msgs) < want {
-				wait = fewPause
+				sleep(ctx, fewPause)
 			}
-		}
-		if wait > 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			timer.Stop()
+			l.groups.nap(ctx, &p, len(msgs), want)
 		}
 	}
 }
 
-// receive is one request, which waits for messages.
-func (l *lane) receive(ctx context.Context, most int, wait time.Duration) ([]types.Message, error) {
+// came hands the lane what a receive for want messages brought, also when the
+// subscription has ended: see drain.
+func (l *lane) came(msgs []types.Message, want int) {
+	if len(msgs) > 0 {
+		l.groups.coming()
+		l.in <- arrival{msgs, time.Now(), want}
+	} else {
+		l.intake.give(want)
+	}
+}
+
+// sleep waits for d. It is false when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// receive is one request, which waits for messages. It ends by itself when the
+// subscription ends: a receive that is cut short may have taken messages, which
+// nobody sees then until their visibility timeout is over, and on a FIFO queue
+// nothing else of their group.
+func (l *lane) receive(most int, wait time.Duration) ([]types.Message, error) {
 	cfg := &l.r.client.cfg
-	ctx, cancel := context.WithTimeout(ctx, wait+cfg.SendTimeout)
+	ctx, cancel := context.WithTimeout(l.receiving, wait+max(cfg.SendTimeout, leastPatience))
 	defer cancel()
 	out, err := l.r.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl: &l.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),

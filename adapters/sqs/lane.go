@@ -31,8 +31,13 @@ type lane struct {
 	cleared chan struct{} // of suspects: one is gone from the queue
 	polling sync.WaitGroup
 	intake  *intake
-	ctx     context.Context // its end: the messages are lost to this process
-	cancel  context.CancelCauseFunc
+	groups  *groups // nil on a standard queue
+
+	receiving context.Context // its end cuts the receives short
+	cut       context.CancelFunc
+
+	ctx    context.Context // its end: the messages are lost to this process
+	cancel context.CancelCauseFunc
 
 	tickets  map[string]*ticket // in hand, by MessageId
 	bytes    int
@@ -72,17 +77,21 @@ func newLane(r *reader, k kind, q *queue) *lane {
 	cfg := &r.client.cfg
 	l := &lane{
 		r: r, kind: k, queue: q,
-		in: make(chan arrival, cfg.Pollers), landed: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
+		in: make(chan arrival, cfg.Pollers+1), groups: newGroups(q), landed: make(chan struct{}, 1), cleared: make(chan struct{}, 1),
 		deleted: make(chan *deletion, 1024), beaten: make(chan beaten, 1024),
-		tickets: make(map[string]*ticket), lines: make(map[string]*line), hold: delayqueue.NewHold[*entry](1 << 30), // handMost is the bound
+		tickets: make(map[string]*ticket), lines: make(map[string]*line), hold: delayqueue.NewHold[*entry](cfg.hand.messages),
 		limits: [2]int{cfg.MaxInFlight, cfg.MaxRetriesInFlight}, timer: time.NewTimer(time.Hour), swept: time.Now(),
 	}
 	if k == suspectQueue {
 		l.limits = [2]int{1, 1}
 	}
 	l.flight = delayqueue.NewFlight[*entry](l.limits[fresh] + l.limits[retried])
+	if k != suspectQueue {
+		l.flight.Bound(&r.sub.Throttle)
+	}
 	l.intake = newIntake(cfg.MaxInFlight+cfg.MaxRetriesInFlight+batchMost*cfg.Pollers, cfg.Pollers)
 	l.ctx, l.cancel = context.WithCancelCause(r.values)
+	l.receiving, l.cut = context.WithCancel(r.values)
 	l.hider = newHider(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
 	l.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, func(d *deletion) {
 		select {
@@ -99,11 +108,16 @@ func newLane(r *reader, k kind, q *queue) *lane {
 // run reads the queue until ctx ends, and then waits for what is in flight.
 func (l *lane) run(ctx context.Context) {
 	defer l.timer.Stop()
+	defer l.cut()
+	l.count()
 	if l.kind == suspectQueue {
 		l.polling.Go(func() { l.feed(ctx) })
 	} else {
 		for n := range l.r.client.cfg.Pollers {
 			l.polling.Go(func() { l.poll(ctx, n) })
+		}
+		if l.groups != nil {
+			l.polling.Go(func() { l.watch(ctx) })
 		}
 	}
 	for ctx.Err() == nil {
@@ -145,8 +159,12 @@ func (l *lane) arrive(a arrival) {
 	for i := range a.messages {
 		l.take(&a.messages[i], a.at)
 	}
+	if l.stopping {
+		l.giveBack()
+	}
 	l.count()
-	if a.taken > 0 {
+	if a.taken > 0 { // it came from a poller
+		l.groups.come()
 		l.intake.give(a.taken)
 	}
 }
@@ -154,10 +172,7 @@ func (l *lane) arrive(a arrival) {
 // count tells the pollers how much room there is.
 func (l *lane) count() {
 	room := l.intake.most - l.ready[fresh].Len() - l.ready[retried].Len() - l.flight.Len() - l.settled
-	room = min(room, handMost-len(l.tickets))
-	if l.bytes > handBytes {
-		room = 0
-	}
+	room = min(room, l.r.client.cfg.hand.room(len(l.tickets), l.bytes, l.queue.limit))
 	l.intake.set(max(0, room))
 }
 
@@ -167,6 +182,12 @@ func (l *lane) send() (busy bool) {
 	l.release(now)
 	l.sweep(now)
 	for l.prepare() {
+		if l.r.consumer != nil {
+			l.r.consumer.workers.Give(l.next)
+			l.next = nil
+			busy = true
+			continue
+		}
 		select {
 		case l.r.out <- l.next.msg:
 			l.flight.Handed(l.next)
@@ -218,7 +239,7 @@ func (l *lane) prepare() bool {
 			l.ready[class].Pop()
 			continue
 		}
-		if l.kind != suspectQueue && !l.r.client.turn.Begin() {
+		if !l.flight.Room() || l.kind != suspectQueue && !l.r.client.turn.Begin() {
 			return false
 		}
 		e := l.ready[class].Pop()
@@ -236,15 +257,18 @@ func (l *lane) prepare() bool {
 
 // block waits until something can be done.
 func (l *lane) block(over <-chan struct{}) {
-	var opened, calm <-chan struct{}
+	var opened, more, calm <-chan struct{}
 	out := l.r.out
 	if l.next == nil {
 		out = nil
 		l.flight.Watch()
 		if _, ok := l.choose(); ok {
-			if l.r.sub.Gate.Closed() {
+			switch {
+			case l.r.sub.Gate.Closed():
 				opened = l.r.sub.Gate.Opened()
-			} else {
+			case !l.flight.Room():
+				more = l.flight.More()
+			default:
 				calm = l.r.client.turn.Calm()
 			}
 		}
@@ -263,6 +287,7 @@ func (l *lane) block(over <-chan struct{}) {
 	case b := <-l.beaten:
 		l.heard(b)
 	case <-opened:
+	case <-more:
 	case <-calm:
 	case <-l.timer.C:
 		l.flight.Watch()
@@ -287,114 +312,4 @@ func (l *lane) patience(now time.Time) time.Duration {
 		d = min(d, at.Sub(now))
 	}
 	return max(0, d)
-}
-
-// end takes an entry out of flight.
-func (l *lane) end(e *entry, how delayqueue.Ending) {
-	if how == delayqueue.Nacked && l.flight.Has(e) {
-		l.nack(e)
-		return
-	}
-	if !l.flight.Land(e, how) {
-		return // it was given up
-	}
-	l.leave(e)
-	t := e.ticket
-	switch {
-	case how == delayqueue.Abandoned && l.kind == suspectQueue && l.stopping: // see acquit
-	case how == delayqueue.Abandoned && e.unrun.Load():
-		l.handBack(t, time.Time{})
-	case how == delayqueue.Abandoned:
-		l.comesBack(t)
-	case how == delayqueue.Forwarded && e.stays.Load() != nil:
-		l.stay(e, e.stays.Load())
-	default:
-		if how == delayqueue.Forwarded {
-			l.depart(e)
-		}
-		t.suspect = e.then == toSuspects
-		l.settle(t)
-	}
-	l.count()
-}
-
-// leave gives back what an entry in flight held.
-func (l *lane) leave(e *entry) {
-	l.running[e.class()]--
-	e.rest()
-	if l.kind != suspectQueue {
-		return
-	}
-	select {
-	case l.landed <- struct{}{}:
-	default: // its turn was over already
-	}
-}
-
-// settle has a message deleted, and the next of its group run. That one does not
-// wait for the deletion: a process that dies in between runs both again, in order.
-func (l *lane) settle(t *ticket) {
-	if l.tickets[t.id] != t || t.entry == nil {
-		return
-	}
-	t.entry = nil
-	l.settled++
-	l.deleter.add(t)
-	l.step(t)
-}
-
-// gone drops a message that is deleted, or no longer ours.
-func (l *lane) gone(d *deletion) {
-	l.settled--
-	if d.err == nil {
-		l.r.client.turn.Known.Settled(d.t.id)
-	}
-	if d.t.suspect {
-		// Only now is it to run: a process that dies of it before its source is
-		// deleted would leave that as well.
-		select {
-		case l.r.poke <- struct{}{}:
-		default:
-		}
-	}
-	l.drop(d.t)
-	l.count()
-}
-
-// drop forgets a message.
-func (l *lane) drop(t *ticket) {
-	if l.tickets[t.id] == t {
-		delete(l.tickets, t.id)
-		l.bytes -= t.bytes
-	}
-	if t.parting == 0 {
-		t.End(nil)
-	}
-	if l.kind == suspectQueue {
-		select {
-		case l.cleared <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// comesBack is the end of a message that was not settled: SQS shows it again.
-func (l *lane) comesBack(t *ticket) {
-	if l.tickets[t.id] != t {
-		return
-	}
-	l.lose(t)
-}
-
-// lose drops a message that others may have by now, and all behind it in its
-// group, which must not overtake it.
-func (l *lane) lose(t *ticket) {
-	if e := t.entry; e != nil && e.state != nil && e.inPlace {
-		l.r.client.memory.put(t.id, e.state)
-	}
-	l.r.client.turn.Known.Add(t.id)
-	t.entry = nil
-	t.End(errLost)
-	l.drop(t)
-	l.breakLine(t)
 }

@@ -74,6 +74,9 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 		l.longest = max(l.longest, d+jitter)
 		l.all += d + jitter
 	}
+	if !l.main.fifo { // where a group waits for its failures as it is
+		ps.Order(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
+	}
 	l.checkHand(&ps)
 	if err := ps.Err(); err != nil {
 		return nil, a, fmt.Errorf("sqs: %w", err)

@@ -74,5 +74,8 @@ func (l *lane) handBack(t *ticket, at time.Time) {
 	t.End(errLost) // what lies ready sees it
 	l.drop(t)
 	l.backing.Add(1)
-	l.hider.giveBack(t, at, func(error) { l.backing.Done() }) // what fails comes back by itself
+	l.hider.giveBack(t, at, func(error) { // what fails comes back by itself
+		l.groups.look()
+		l.backing.Done()
+	})
 }

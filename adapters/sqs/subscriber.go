@@ -70,8 +70,8 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight, up to Config.DrainTimeout; then their contexts
-// are cancelled and they come back.
+// waits for messages in flight and for receives that are under way, up to
+// Config.DrainTimeout; then they are cancelled, and their messages come back.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -88,13 +88,14 @@ const outAhead = 64
 // reader is one Subscribe: it reads the queue and the queue of suspects, each by
 // a lane.
 type reader struct {
-	client *Client
-	layout *layout
-	sub    *delayqueue.Subscription
-	fwd    *forwarder
-	out    chan *message.Message
-	values context.Context // the Subscribe context's values, never its end
-	poke   chan struct{}   // there is a suspect
+	client   *Client
+	layout   *layout
+	sub      *delayqueue.Subscription
+	fwd      *forwarder
+	out      chan *message.Message // nil with consumer
+	consumer *consumer             // nil with out
+	values   context.Context       // the Subscribe context's values, never its end
+	poke     chan struct{}         // there is a suspect
 
 	mu       sync.Mutex
 	up, lost bool // and that was told
@@ -102,7 +103,7 @@ type reader struct {
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
 	fwd := &forwarder{client: c, layout: l}
-	return &reader{
+	r := &reader{
 		client: c, layout: l, fwd: fwd, values: values, poke: make(chan struct{}, 1),
 		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		sub: &delayqueue.Subscription{
@@ -110,11 +111,15 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
 		},
 	}
+	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
+	return r
 }
 
 // run reads until ctx ends, then closes the channel.
 func (r *reader) run(ctx context.Context) {
-	defer close(r.out)
+	if r.out != nil {
+		defer close(r.out)
+	}
 	var all sync.WaitGroup
 	all.Go(func() { newLane(r, mainQueue, r.layout.main).run(ctx) })
 	all.Go(func() { newLane(r, suspectQueue, r.layout.suspects).run(ctx) })

@@ -83,7 +83,7 @@ func (l *lane) feedOne(ctx context.Context) bool {
 		return false
 	}
 	defer t.Give()
-	msgs, err := l.receive(ctx, 1, time.Second)
+	msgs, err := l.receive(1, time.Second)
 	if err != nil {
 		l.unsure.Add(1) // an answer that got lost counts as a receive, and was no crash
 	}

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -171,14 +172,20 @@ func (h *hider) write(batch []*hiding) {
 		})
 	}
 	for i, c := range batch {
-		if results[i] == nil {
-			c.t.mu.Lock()
+		c.t.mu.Lock()
+		switch {
+		case c.t.receipt != *in.Entries[i].ReceiptHandle:
+			results[i] = errRenewed
+		case results[i] == nil:
 			c.t.until = ends[i]
-			c.t.mu.Unlock()
 		}
+		c.t.mu.Unlock()
 		c.done(results[i])
 	}
 }
+
+// errRenewed says nothing of whether we have the message: it came again meanwhile.
+var errRenewed = errors.New("sqs: the message came again under another receipt")
 
 // each calls tell for every entry of a batch's answer.
 func each(failed []types.BatchResultErrorEntry, successful []types.ChangeMessageVisibilityBatchResultEntry, tell func(i int, err error)) {

@@ -4,9 +4,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // holdMost is how long a message that came back waits here for its time: SQS
@@ -83,28 +85,18 @@ func (e *entry) recall(came int) {
 // believe reads the state that a message brought in an attribute of ours.
 func (e *entry) believe(c *carried) {
 	r := e.lane.r
-	st, findings := redeliver.ParseHeaders(r.layout.main.name, c.headers)
-	if st.ID == "" {
-		st.ID = idOf(&e.rec.native)
-	}
-	st.Group, st.Origin = r.layout.main.name, r.layout.main.name
-	if st.Due.After(e.arrived.Add(redeliver.MaxWait)) {
-		findings = append(findings, redeliver.Finding{
-			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano), Problem: "is later than anything can be; now is taken",
-		})
-		st.Due = time.Time{}
-	}
-	if len(findings) > 0 {
-		r.sub.Tell(redeliver.HeadersIgnored{Topic: e.lane.queue.name, ID: st.ID, Findings: findings})
-	}
-	if st.Due.IsZero() {
-		st.Due = e.arrived.UTC().Truncate(time.Millisecond) // it runs at once: not a moment before it is due
+	queue, m := r.layout.main.name, &e.rec.native
+	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: e.arrived, Now: e.arrived},
+		c.headers, func() string { return idOf(m) })
+	st := stay.State
+	if len(stay.Findings) > 0 {
+		r.sub.Tell(redeliver.HeadersIgnored{Topic: e.lane.queue.name, ID: st.ID, Findings: stay.Findings})
 	}
 	if st.Source.Timestamp.IsZero() { // a delayed publish
-		st.Source.Timestamp = sent(&e.rec.native)
+		st.Source.Timestamp = sent(m)
 	}
-	e.rec.first(c, &st)
-	e.state = &st
+	e.rec.first(c, st)
+	e.state = st
 }
 
 // stay has a message wait in hand, under the ticket that it has. It comes as
@@ -127,7 +119,27 @@ func (l *lane) stay(e *entry, st *redeliver.State) {
 		l.handBack(t, st.Due)
 		return
 	}
-	l.hold.Put(st.Due, next)
+	l.wait(next, st.Due)
+}
+
+// wait keeps an entry here until a time. What is in hand is bounded by the same
+// number as the hold, which has room therefore; should it have none, others may
+// have the message at that time.
+func (l *lane) wait(e *entry, at time.Time) bool {
+	if l.hold.Put(at, e) {
+		return true
+	}
+	l.handBack(e.ticket, at)
+	return false
+}
+
+// sizeOf is what SQS counts of a message.
+func sizeOf(m *types.Message) int {
+	n := len(aws.ToString(m.Body))
+	for name, v := range m.MessageAttributes {
+		n += attributeSize(name, v)
+	}
+	return n
 }
 
 // memory is the states of messages that wait in hand, by MessageId, for those

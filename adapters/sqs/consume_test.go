@@ -1,0 +1,218 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+)
+
+// consume calls handler for a queue's messages until stop is called.
+func (b *bubble) consume(queue string, cfg Config, handler func(ctx context.Context, st redeliver.State, m types.Message) error) (stop func()) {
+	cfg.Sink = b
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Consume(ctx, b.fake.config(cfg), []string{queue}, func(ctx context.Context, m types.Message) error {
+			st, ok := redeliver.FromContext(ctx)
+			if !ok || MessageFromContext(ctx) == nil || m.ReceiptHandle != nil {
+				b.Errorf("%s: its context knows of %+v, %v; its receipt is %v", aws.ToString(m.MessageId), st, MessageFromContext(ctx), m.ReceiptHandle)
+			}
+			if time.Now().Before(st.Due) {
+				b.Errorf("%s is early by %s", st.ID, time.Until(st.Due))
+			}
+			b.mu.Lock()
+			b.runs = append(b.runs, run{st.ID, st.Attempt(), time.Since(b.began), "native"})
+			b.mu.Unlock()
+			return handler(ctx, st, m)
+		})
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// Every answer of a handler of SQS's own messages, and what becomes of the message then. Each attempt sees it as it came.
+func TestConsume(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create(queue)
+				policy := steps(3, time.Minute)
+				policy.Timeout = 10 * time.Second
+				stop := b.consume(queue, Config{Policy: policy}, func(ctx context.Context, st redeliver.State, m types.Message) error {
+					if aws.ToString(m.Body) != "body of "+st.ID || aws.ToString(m.MessageAttributes["trace"].StringValue) != "t" || len(m.MessageAttributes) != 2 {
+						b.Errorf("attempt %d of %s sees %q, %v", st.Attempt(), st.ID, aws.ToString(m.Body), m.MessageAttributes)
+					}
+					switch st.ID {
+					case "succeeds":
+						return nil
+					case "recovers":
+						if st.Attempt() == 3 {
+							return nil
+						}
+					case "permanent":
+						return redeliver.Permanent(errDeclined)
+					case "panics":
+						panic("ours")
+					case "hangs":
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return errDeclined
+				})
+				want := map[string]struct {
+					attempts int
+					reason   redeliver.Reason
+				}{
+					"succeeds": {attempts: 1}, "recovers": {attempts: 3},
+					"fails": {4, redeliver.ReasonExhausted}, "permanent": {1, redeliver.ReasonPermanent},
+					"panics": {4, redeliver.ReasonPanic}, "hangs": {4, redeliver.ReasonTimeout},
+				}
+				for id := range want {
+					group := map[bool]string{true: id}[isFIFO(queue)]
+					b.put(queue, id, "body of "+id, group, map[string]any{"trace": map[string]any{"DataType": "String", "StringValue": "t"}})
+				}
+				b.after(10 * time.Minute)
+				stop()
+				dead := map[string]redeliver.State{}
+				for _, m := range b.in(beside(queue, "-dlq")) {
+					st := m.state(t, queue)
+					dead[st.ID] = st
+				}
+				for id, want := range want {
+					if runs := b.ran(id); len(runs) != want.attempts {
+						b.Errorf("%s ran %v, want %d attempts", id, runs, want.attempts)
+					}
+					if st := dead[id]; st.Reason != want.reason || want.reason != "" && st.Attempts != want.attempts {
+						b.Errorf("%s is in the DLQ with %+v, want %+v", id, st, want)
+					}
+				}
+				if n := len(b.in(queue)); n != 0 {
+					b.Errorf("%d are left", n)
+				}
+			})
+		})
+	}
+}
+
+// A retry at once does not leave the process, and counts.
+func TestConsumeRetriesInPlace(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		policy := steps(2, time.Minute)
+		policy.Immediate = 1
+		stop := b.consume("orders", Config{Policy: policy}, func(context.Context, redeliver.State, types.Message) error { return errDeclined })
+		b.put("orders", "a", "v", "", nil)
+		b.after(5 * time.Minute)
+		stop()
+		b.wantRuns("a", 0, 0, time.Minute)
+		if n := b.count("SendMessageBatch"); n != 2 {
+			b.Errorf("%d writes, want one to wait and one to the DLQ", n)
+		}
+	})
+}
+
+// Messages of one group run one after another; one that fails is waited for.
+func TestConsumeKeepsTheOrderOfGroups(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		stop := b.consume("orders.fifo", Config{Policy: steps(3, time.Minute)}, func(_ context.Context, st redeliver.State, _ types.Message) error {
+			<-time.After(time.Second)
+			if st.ID == "g3" && st.Attempt() < 3 {
+				return errDeclined
+			}
+			return nil
+		})
+		for i := range 25 {
+			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
+		}
+		b.after(5 * time.Minute)
+		stop()
+		want := "g0#1 g1#1 g2#1 g3#1 g3#2 g3#3"
+		for i := 4; i < 25; i++ {
+			want += fmt.Sprintf(" g%d#1", i)
+		}
+		if got := strings.Join(ids(b.ran("")), " "); got != want {
+			b.Errorf("ran %s", got)
+		}
+	})
+}
+
+// A handler that does not finish within the drain timeout has made no attempt, and its message comes back; one that
+// does has.
+func TestConsumeEnds(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		stop := b.consume("orders", Config{DrainTimeout: 5 * time.Second, WaitTime: time.Second}, func(ctx context.Context, st redeliver.State, _ types.Message) error {
+			select {
+			case <-ctx.Done():
+				if cause := context.Cause(ctx); !errors.Is(cause, errDrained) {
+					b.Errorf("%s ended by %v", st.ID, cause)
+				}
+				return ctx.Err()
+			case <-time.After(map[string]time.Duration{"quick": 3 * time.Second, "slow": time.Hour}[st.ID]):
+				return nil
+			}
+		})
+		b.put("orders", "quick", "v", "", nil)
+		b.put("orders", "slow", "v", "", nil)
+		b.after(time.Second)
+		begun := time.Now()
+		stop()
+		if took := time.Since(begun); took > 7*time.Second {
+			b.Errorf("it took %s to end", took)
+		}
+		b.after(time.Minute)
+		left := b.in("orders")
+		if len(left) != 1 || len(heard[redeliver.Committed](b)) != 1 {
+			b.Errorf("%d are left, %d were committed; want one of each", len(left), len(heard[redeliver.Committed](b)))
+		}
+		stop = b.consume("orders", Config{}, func(context.Context, redeliver.State, types.Message) error { return nil })
+		b.after(time.Minute)
+		stop()
+		if runs := b.ran("slow"); len(runs) != 2 || runs[1].attempt != 1 || len(b.in("orders")) != 0 {
+			b.Errorf("slow ran %v", runs)
+		}
+	})
+}
+
+func TestConsumeRefuses(t *testing.T) {
+	h := func(context.Context, types.Message) error { return nil }
+	good := newFake().config(Config{})
+	with := func(change func(*Config)) Config {
+		c := good
+		change(&c)
+		return c
+	}
+	for name, c := range map[string]struct {
+		cfg    Config
+		queues []string
+		h      func(context.Context, types.Message) error
+		say    []string
+	}{
+		"nothing":   {good, nil, nil, []string{"queues", "handler"}},
+		"a name":    {good, []string{"no name"}, h, []string{"queues[0]"}},
+		"twice":     {good, []string{"orders", "http://sqs.test/1/orders"}, h, []string{"queues[1]", "twice"}},
+		"Watermill": {with(func(c *Config) { c.Marshaler, c.NackDelay = DefaultMarshaler{}, time.Second }), []string{"orders"}, h, []string{"Marshaler", "NackDelay"}},
+		"a policy":  {with(func(c *Config) { c.Policy.MaxRetries = -7 }), []string{"orders"}, h, []string{"Policy.MaxRetries"}},
+		"no queue":  {with(func(c *Config) { c.NoProvisioning = true }), []string{"orders"}, h, []string{"queue orders", "queue orders-dlq"}},
+	} {
+		err := Consume(t.Context(), c.cfg, c.queues, c.h)
+		for _, word := range c.say {
+			if err == nil || !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: the error is %v, want %s in it", name, err, word)
+			}
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A receive that waits is not told that a group is free again. With pollers that waited while this process had the group
+// in hand, a queue of one group gave ten messages in each WaitTime, and ElasticMQ, which looks again and again for such a
+// receive, was busy with nothing else.
+func TestTheNextOfAGroupComeAtOnce(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders.fifo")
+				c := b.start("one", "orders.fifo", Config{Pollers: 1}, func(redeliver.State, *message.Message) error {
+					<-time.After(takes)
+					return nil
+				})
+				for i := range 35 {
+					b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+				}
+				b.after(35*takes + 2*time.Second)
+				if n := len(b.ran("")); n != 35 {
+					b.Errorf("%d of 35 ran", n)
+				}
+				if takes == 0 && b.deaf > 0 {
+					b.Errorf("%d receives waited for a group in hand", b.deaf)
+				}
+				b.close(c)
+			})
+		})
+	}
+}
+
+// What is new of other groups does not wait for a group that is in hand for hours, and that costs few requests.
+func TestOtherGroupsDoNotWaitForOneInHand(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		c := b.start("one", "orders.fifo", Config{Policy: steps(1, 3*time.Hour)}, func(st redeliver.State, _ *message.Message) error {
+			if st.ID == "head" {
+				return errDeclined
+			}
+			return nil
+		})
+		for i := range 15 {
+			b.put("orders.fifo", []string{"head", fmt.Sprint("behind", i)}[min(i, 1)], "v", "g", nil)
+		}
+		b.after(time.Minute)
+		before := b.count("ReceiveMessage")
+		b.after(time.Hour)
+		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/DefaultWaitTime) { // also of suspects, who are none
+			b.Errorf("%d receives in an hour", n)
+		}
+		at := time.Since(b.began)
+		b.put("orders.fifo", "other", "v", "h", nil)
+		b.after(time.Minute)
+		if runs := b.ran("other"); len(runs) != 1 || runs[0].at > at+time.Second {
+			b.Errorf("ran %v, sent at %s", runs, at)
+		}
+		b.close(c)
+	})
+}
+
+// SQS takes the queue's own wait for a wait of 0 s, which the SDK leaves out.
+func TestAQueueWithAWaitOfItsOwn(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		unread     bool
+		attributes map[string]string
+		want       time.Duration
+	}{
+		{"none", false, nil, 0},
+		{"zero", false, map[string]string{"ReceiveMessageWaitTimeSeconds": "0"}, 0},
+		{"twenty", false, map[string]string{"ReceiveMessageWaitTimeSeconds": "20"}, time.Second},
+		{"unknown", true, nil, time.Second},
+	} {
+		if g := newGroups(&queue{fifo: true, unread: c.unread, attributes: c.attributes}); g.glance != c.want {
+			t.Errorf("%s: a glance takes %s, want %s", c.name, g.glance, c.want)
+		}
+	}
+}
+
+// A receive that is cut short may have taken messages. So Close lets those end that are under way, and what they bring
+// is given back at once, a group in its order.
+func TestCloseWaitsForReceives(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create(queue)
+				c := b.start("one", queue, Config{}, succeed)
+				b.after(12 * time.Second) // in the middle of a receive
+				closed := make(chan time.Duration, 1)
+				go func() {
+					begun := time.Now()
+					b.close(c)
+					closed <- time.Since(begun)
+				}()
+				b.after(time.Second)
+				group := map[bool]string{true: "g"}[isFIFO(queue)]
+				for i := range 3 {
+					b.put(queue, fmt.Sprint("m", i), "v", group, nil)
+				}
+				if took := <-closed; took > DefaultDrainTimeout {
+					b.Errorf("closing took %s", took)
+				}
+				if b.cut != 0 {
+					b.Errorf("%d receives were cut short", b.cut)
+				}
+				if n := len(b.ran("")); n != 0 {
+					b.Errorf("%d messages ran after Close", n)
+				}
+				for _, m := range b.in(queue) {
+					if m.count != 1 || m.visible.After(time.Now()) {
+						b.Errorf("%s was received %d times, and is hidden for %s", m.id, m.count, time.Until(m.visible))
+					}
+				}
+			})
+		})
+	}
+}
+
+// A receive that is longer than the drain timeout is cut.
+func TestCloseCutsALongReceive(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		c := b.start("one", "orders", Config{WaitTime: 20 * time.Second, DrainTimeout: 3 * time.Second}, succeed)
+		b.after(5 * time.Second)
+		begun := time.Now()
+		if err := c.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+		if took := time.Since(begun); took < 3*time.Second || took > 4*time.Second || b.cut == 0 {
+			b.Errorf("closing took %s, %d receives were cut", took, b.cut)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package sqs
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What waits in hand is bounded, by number and by size: what is beyond that stays in the queue until something is done.
+func TestWhatIsInHandIsBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		hand bound
+		most int
+	}{
+		"messages": {bound{messages: 57}, 57},
+		"bytes":    {bound{bytes: 57 << 10}, 57},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders.fifo", "MaximumMessageSize", "1024")
+				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
+				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Hour), hand: c.hand}, decline)
+				for i := range 200 { // each in a group of its own
+					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
+				}
+				b.after(time.Minute)
+				if n := len(b.ran("")); n > c.most || n < c.most-batchMost {
+					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
+				}
+				b.after(5 * time.Hour)
+				if n := len(b.in("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
+					b.Errorf("%d of 200 are dead after %d attempts", n, len(b.ran("")))
+				}
+				b.close(cl)
+			})
+		})
+	}
+}
+
+// The default keeps what may be in flight in hand, however much that is.
+func TestTheDefaultHand(t *testing.T) {
+	if got := (Config{}).withDefaults().hand; got != (bound{handMost, handBytes}) {
+		t.Errorf("the default is %+v", got)
+	}
+	if got := (Config{MaxInFlight: maxInFlight}).withDefaults().hand.messages; got < 2*maxInFlight {
+		t.Errorf("%d in hand for %d in flight", got, 2*maxInFlight)
+	}
+	// A receive of ten messages of SQS's largest size begins when that has room.
+	if got := (bound{handMost, handBytes}).room(0, 0, maxMessageSize); got < batchMost {
+		t.Errorf("room for %d", got)
+	}
+}

@@ -1,0 +1,80 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// show has the queue forget that its messages are hidden.
+func (b *bubble) show(queue string) {
+	for _, m := range b.queues[queue].messages {
+		m.visible = time.Now()
+	}
+}
+
+// A message comes again while it is being deleted. SQS says that a deletion with the old receipt has succeeded, and has
+// done nothing; others say that the receipt is invalid. It ran again then.
+func TestAMessageThatComesAgainWhileItIsDeleted(t *testing.T) {
+	for _, mild := range []bool{false, true} {
+		t.Run(fmt.Sprint(mild), func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders")
+				b.mild = mild
+				var shown atomic.Bool
+				b.failing(func(action, _ string, _ map[string]any) *failure {
+					if action != "DeleteMessageBatch" || shown.Swap(true) {
+						return nil
+					}
+					b.show("orders")
+					return &failure{slow: time.Second}
+				})
+				c := b.start("one", "orders", Config{}, succeed)
+				b.put("orders", "a", "v", "", nil)
+				b.after(5 * time.Minute)
+				b.wantRunsOnce("a")
+				if n := len(b.in("orders")); n != 0 {
+					b.Errorf("%d are left", n)
+				}
+				b.close(c)
+			})
+		})
+	}
+}
+
+// A message comes again while a heartbeat is under way, which fails because its receipt is old. The new one is valid: the
+// handler's context does not end.
+func TestAMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		var shown atomic.Bool
+		b.failing(func(action, _ string, _ map[string]any) *failure {
+			if action != "ChangeMessageVisibilityBatch" || shown.Swap(true) {
+				return nil
+			}
+			b.show("orders")
+			return &failure{slow: time.Second}
+		})
+		c := b.start("one", "orders", Config{}, func(_ redeliver.State, msg *message.Message) error {
+			select {
+			case <-msg.Context().Done():
+				b.Errorf("the context ended: %v", context.Cause(msg.Context()))
+			case <-time.After(2 * time.Minute):
+			}
+			return nil
+		})
+		b.put("orders", "a", "v", "", nil)
+		b.after(5 * time.Minute)
+		b.wantRunsOnce("a")
+		if !shown.Load() || len(b.in("orders")) != 0 {
+			b.Errorf("%d are left; shown again: %t", len(b.in("orders")), shown.Load())
+		}
+		b.close(c)
+	})
+}
