@@ -1,0 +1,256 @@
+package pubsub
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// checkPatience is how long Check waits for a message where ctx has no deadline.
+const checkPatience = time.Minute
+
+// Check tries on a topic of its own whether Publisher and Subscriber can hold
+// what waits, and returns all that is wrong in one redeliver.ConfigError. A
+// Pub/Sub that it refuses loses messages, or multiplies them:
+//
+//   - what is published before anybody subscribes must be delivered: a service
+//     that starts finds what waits (of watermill-kafka the default refuses that);
+//   - it must be what was published: UUID, payload, and metadata with an entry as
+//     long as ours. Bytes that are no text may be refused, but not changed;
+//   - two messages with one UUID are two: a retry keeps its UUID;
+//   - what is nacked must come again;
+//   - of two Subscribes one must get a message: they are a group.
+//
+// It cannot try what Config.Confirms and Config.MaxUnacked say. It waits for each
+// message until ctx ends, a minute at most where that has no deadline; a broker
+// that gives a nacked message back after a time of its own needs that time. The
+// topic, "redeliver-check-" and something random, stays behind; nothing is read
+// from it again. Call it in a test, or when a configuration is deployed.
+func Check(ctx context.Context, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return fmt.Errorf("pubsub: %w", err)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		limited, cancel := context.WithTimeout(ctx, checkPatience)
+		defer cancel()
+		ctx = limited
+	}
+	c := &check{cfg: &cfg, topic: "redeliver-check-" + strings.ToLower(rand.Text())}
+	if err := c.run(ctx); err != nil {
+		return fmt.Errorf("pubsub: checking on the topic %s: %w", c.topic, err)
+	}
+	return nil
+}
+
+// check is one Check.
+type check struct {
+	cfg   *Config
+	topic string
+	ps    redeliver.Problems
+}
+
+// got is a message that one of the Subscribes has delivered.
+type got struct {
+	*message.Message
+	by int
+}
+
+// errMissing is what a wait for a message ends with.
+var errMissing = errors.New("has not come")
+
+func (c *check) run(ctx context.Context) error {
+	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
+		if err := init.SubscribeInitialize(c.topic); err != nil {
+			return fmt.Errorf("initializing: %w", err)
+		}
+	}
+	first := c.probe("one UUID")
+	second := first.Copy()
+	second.Metadata["which"] = "second"
+	for _, msg := range []*message.Message{first, second} {
+		if err := c.publish(ctx, msg); err != nil {
+			return err
+		}
+	}
+	in, cancel, err := c.subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	came, err := c.receive(ctx, in)
+	if err != nil {
+		c.ps.Add("Subscriber", "what was published before it subscribed", "must be delivered: a service that starts would not find what waits. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
+		return c.ps.Err()
+	}
+	c.same(came.Message, first, second)
+	// Nacked, it comes again; both are acked then, whichever comes first.
+	nacked := came.Metadata["which"]
+	came.Nack()
+	again := make(map[string]int)
+	for len(again) < 2 {
+		came, err = c.receive(ctx, in)
+		if err != nil {
+			break
+		}
+		again[came.Metadata["which"]]++
+		came.Ack()
+	}
+	for _, which := range []string{"first", "second"} {
+		switch {
+		case again[which] > 0:
+		case which == nacked:
+			c.ps.Add("Subscriber", "a message that was nacked", "must come again")
+		default:
+			c.ps.Add("Publisher", "the second of two messages with one UUID", "must be delivered, too: a retry keeps its UUID. Turn deduplication by message id off")
+		}
+	}
+	if len(c.ps) > 0 {
+		return c.ps.Err()
+	}
+	if err := c.group(ctx, in); err != nil {
+		return err
+	}
+	if len(c.ps) == 0 {
+		c.bytes(ctx, in)
+	}
+	return c.ps.Err()
+}
+
+// bytes publishes what is no text. Who refuses that has never delivered such a message.
+func (c *check) bytes(ctx context.Context, in <-chan got) {
+	every := c.probe(rand.Text())
+	every.Payload = make([]byte, 256)
+	for i := range every.Payload {
+		every.Payload[i] = byte(i)
+	}
+	if c.publish(ctx, every) != nil {
+		return
+	}
+	for {
+		came, err := c.receive(ctx, in)
+		if err != nil {
+			c.ps.Add("Subscriber", "a payload of bytes that are no text", "must be delivered, or refused by the Publisher")
+			return
+		}
+		came.Ack()
+		if came.UUID == every.UUID { // and no copy of before
+			c.same(came.Message, every, every)
+			return
+		}
+	}
+}
+
+// group publishes to two Subscribes, and counts who gets what.
+func (c *check) group(ctx context.Context, in <-chan got) error {
+	const n = 10
+	for range n {
+		if err := c.publish(ctx, c.probe(rand.Text())); err != nil {
+			return err
+		}
+	}
+	by := make(map[string]map[int]bool) // by UUID: which of them got it
+	for more := ctx; ; {
+		came, err := c.receive(more, in)
+		if err != nil {
+			break
+		}
+		if by[came.UUID] == nil {
+			by[came.UUID] = make(map[int]bool)
+		}
+		by[came.UUID][came.by] = true
+		came.Ack()
+		if len(by) == n && more == ctx { // a copy for the other would be on its way, too
+			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+			defer cancel()
+			more = short
+		}
+	}
+	twice := 0
+	for _, who := range by {
+		if len(who) > 1 {
+			twice++
+		}
+	}
+	switch {
+	case len(by) < n:
+		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages", len(by), n), "must all be delivered to one of two Subscribes")
+	case twice > n/2: // a rebalance may bring some a second time
+		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages for both of two Subscribes", twice, n), "must be for one: give it a consumer group, a queue of its own; each process would run every retry")
+	}
+	return nil
+}
+
+// probe is a message with what a Pub/Sub may not be able to hold.
+func (c *check) probe(uuid string) *message.Message {
+	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
+	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", redeliver.MaxErrorText/3)}}}
+	msg.Metadata[StateKey], _ = st.pack() // texts can be packed
+	msg.Metadata["which"] = "first"
+	return msg
+}
+
+func (c *check) publish(ctx context.Context, msg *message.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SendTimeout)
+	defer cancel()
+	msg.SetContext(ctx)
+	return publish(ctx, c.cfg.Publisher, c.topic, msg)
+}
+
+// subscribe makes two Subscribes.
+func (c *check) subscribe(ctx context.Context) (<-chan got, func(), error) {
+	all := make(chan got)
+	ctx, cancel := context.WithCancel(ctx)
+	for by := range 2 {
+		in, err := c.cfg.Subscriber.Subscribe(ctx, c.topic)
+		if err != nil {
+			cancel()
+			return nil, nil, fmt.Errorf("subscribing: %w", err)
+		}
+		go func() {
+			for msg := range in {
+				select {
+				case all <- got{msg, by}:
+				case <-ctx.Done():
+					msg.Nack()
+				}
+			}
+		}()
+	}
+	return all, cancel, nil
+}
+
+func (c *check) receive(ctx context.Context, in <-chan got) (got, error) {
+	select {
+	case msg := <-in:
+		return msg, nil
+	case <-ctx.Done():
+		return got{}, errMissing
+	}
+}
+
+// same says what a message has lost on its way.
+func (c *check) same(came, first, second *message.Message) {
+	want := first
+	if came.Metadata["which"] == second.Metadata["which"] {
+		want = second
+	}
+	switch {
+	case came.UUID != want.UUID:
+		c.ps.Add("Publisher and Subscriber", fmt.Sprintf("the UUID %q for %q", came.UUID, want.UUID), "must keep it: it is the id of a message")
+	case !bytes.Equal(came.Payload, want.Payload):
+		c.ps.Add("Publisher and Subscriber", fmt.Sprintf("a payload of %d bytes for %d", len(came.Payload), len(want.Payload)), "must be as it was published")
+	}
+	if !maps.Equal(came.Metadata, want.Metadata) {
+		c.ps.Add("Publisher and Subscriber", fmt.Sprintf("metadata %.80q", came.Metadata), fmt.Sprintf("must be as it was published: %.80q", want.Metadata))
+	}
+}

@@ -1,0 +1,150 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+
+	"github.com/redeliver/redeliver"
+)
+
+// over is a configuration for Check.
+func over(pub message.Publisher, sub message.Subscriber) Config {
+	return Config{Publisher: pub, Subscriber: sub, Group: "billing", Confirms: true, MaxUnacked: NoLimit}
+}
+
+func TestCheckTakesWhatHoldsMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory().member(t, "billing")
+		if err := Check(t.Context(), over(m, m)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What loses messages, or has every process run every retry, is refused with what to do.
+func TestCheckRefusesWhatLoses(t *testing.T) {
+	wire := func(t *testing.T, config gochannel.Config) Config {
+		t.Helper()
+		ch := gochannel.NewGoChannel(config, watermill.NopLogger{})
+		t.Cleanup(func() { _ = ch.Close() })
+		return over(ch, ch)
+	}
+	for name, c := range map[string]struct {
+		config func(*testing.T) Config
+		want   string
+	}{
+		"what comes late misses it": {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{}) }, "before it subscribed"},
+		"everybody gets everything": {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{Persistent: true}) }, "both of two Subscribes"},
+		"one UUID is one message": {func(t *testing.T) Config {
+			t.Helper()
+			m := newMemory().member(t, "billing")
+			return over(&once{Publisher: m, seen: make(map[string]bool)}, m)
+		}, "one UUID"},
+		"metadata is cut": {func(t *testing.T) Config {
+			t.Helper()
+			m := newMemory().member(t, "billing")
+			return over(changing{m, func(msg *message.Message) { msg.Metadata[StateKey] = msg.Metadata[StateKey][:255] }}, m)
+		}, "metadata"},
+		"the payload is a text": {func(t *testing.T) Config {
+			t.Helper()
+			m := newMemory().member(t, "billing")
+			return over(changing{m, func(msg *message.Message) { msg.Payload = []byte(strings.ToValidUTF8(string(msg.Payload), "?")) }}, m)
+		}, "payload"},
+		"the UUID is another": {func(t *testing.T) Config {
+			t.Helper()
+			m := newMemory().member(t, "billing")
+			return over(changing{m, func(msg *message.Message) { msg.UUID += "-1" }}, m)
+		}, "UUID"},
+		"nacked is gone": {func(t *testing.T) Config {
+			t.Helper()
+			m := newMemory().member(t, "billing")
+			return over(m, forgetful{m})
+		}, "nacked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := Check(t.Context(), c.config(t))
+				if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("checked: %v, want a ConfigError that says %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// once is a publisher that takes each UUID once, as brokers do that deduplicate.
+type once struct {
+	message.Publisher
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (p *once) Publish(topic string, msgs ...*message.Message) error {
+	for _, msg := range msgs {
+		p.mu.Lock()
+		seen := p.seen[msg.UUID]
+		p.seen[msg.UUID] = true
+		p.mu.Unlock()
+		if !seen {
+			if err := p.Publisher.Publish(topic, msg); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// changing is a publisher that does something to what is published.
+type changing struct {
+	message.Publisher
+	change func(*message.Message)
+}
+
+func (p changing) Publish(topic string, msgs ...*message.Message) error {
+	for _, msg := range msgs {
+		msg = clone(msg)
+		p.change(msg)
+		if err := p.Publisher.Publish(topic, msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetful is a subscriber for which a nack is an ack.
+type forgetful struct{ message.Subscriber }
+
+func (s forgetful) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	in, err := s.Subscriber.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for original := range in {
+			msg := clone(original)
+			select {
+			case out <- msg:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-msg.Acked():
+			case <-msg.Nacked():
+			case <-ctx.Done():
+				return
+			}
+			original.Ack()
+		}
+	}()
+	return out, nil
+}

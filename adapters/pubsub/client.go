@@ -1,0 +1,143 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// Client is a service's place in a group. It is safe for concurrent use.
+type Client struct {
+	cfg Config
+
+	mu      sync.Mutex
+	layouts map[string]*layout // that are ready, by topic
+	subs    []*Subscriber
+	closed  bool
+
+	preparing sync.Mutex // one topic at a time
+}
+
+var errClosed = errors.New("pubsub: the client is closed")
+
+// Open checks the configuration and returns a Client. All problems are in one
+// redeliver.ConfigError. The Pub/Sub is not asked for anything yet: [Check] does.
+func Open(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("pubsub: %w", err)
+	}
+	return &Client{cfg: cfg, layouts: make(map[string]*layout)}, nil
+}
+
+// Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
+// subscriptions and closes neither the client, nor the user's subscriber.
+func (c *Client) Subscriber() *Subscriber {
+	s := newSubscriber(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.closed = c.closed
+	c.subs = append(c.subs, s)
+	return s
+}
+
+// Publisher returns a Watermill publisher. It publishes until the client is
+// closed; closing it (a Router does) does nothing.
+func (c *Client) Publisher() *Publisher { return &Publisher{c} }
+
+// Close ends all subscribers and waits until their handlers are done or the drain
+// timeout is over. When ctx ends meanwhile, it returns ctx's error and goes on in
+// the background; nothing is lost either way. A ctx that has ended before bounds
+// nothing: Config.DrainTimeout does. The user's Publisher and Subscriber are to be
+// closed after it. A second Close does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c.mu.Lock()
+	subs, was := c.subs, c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, s := range subs {
+			all.Go(func() { _ = s.Close() }) // always nil
+		}
+		all.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("pubsub: closing: %w", ctx.Err())
+	}
+}
+
+func (c *Client) ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// ready returns the layout of a topic whose own topics are there.
+func (c *Client) ready(topic string) (*layout, error) {
+	c.preparing.Lock()
+	defer c.preparing.Unlock()
+	c.mu.Lock()
+	l, closed := c.layouts[topic], c.closed
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return nil, errClosed
+	case l != nil:
+		return l, nil
+	}
+	l, err := c.plan(topic)
+	if err != nil {
+		return nil, err
+	}
+	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
+		for _, name := range l.own() {
+			if err := init.SubscribeInitialize(name); err != nil {
+				return nil, fmt.Errorf("pubsub: the subscriber cannot initialize %s; create redeliver's topics and set NoProvisioning, or give it what it needs: %w", name, err)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.layouts[topic] = l
+	return l, nil
+}
+
+// plan is the layout of a topic.
+func (c *Client) plan(topic string) (*layout, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.layouts {
+		if other.topic == topic {
+			continue
+		}
+		if err := l.apart(other); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+	_ message.Publisher            = (*Publisher)(nil)
+)

@@ -1,0 +1,176 @@
+package pubsub
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Defaults of [Config].
+const (
+	DefaultMaxInFlight  = 16
+	DefaultDrainTimeout = 10 * time.Second
+	DefaultSendTimeout  = 30 * time.Second
+
+	maxInFlight = 1000 // each is a Subscribe of the user's subscriber
+)
+
+// NoLimit says of a subscriber that it leaves an unacked message with who has it
+// for as long as that lives: see Config.MaxUnacked.
+const NoLimit time.Duration = -1
+
+// Config says how a service reads topics of a Watermill Pub/Sub with retries,
+// delays and a DLQ. Publisher, Subscriber, Group, Confirms and MaxUnacked are
+// required.
+type Config struct {
+	// Publisher writes what waits, what comes back and what is dead. Publish
+	// must be synchronous: see Confirms. It stays the caller's, to be closed
+	// after the Client. Required.
+	Publisher message.Publisher
+	// Subscriber reads the topics and ours. It is a member of Group: of all that
+	// subscribe to a topic in that group one gets a message, what is not acked
+	// comes back, and what was published before the first of them subscribed is
+	// delivered. [Check] tries that. It stays the caller's, to be closed after
+	// the Client. Required.
+	Subscriber message.Subscriber
+	// Group is the group that Subscriber reads as; a retry comes back to it and
+	// to nobody else. Required.
+	Group string
+	// Confirms says that Publisher returns nil only when the broker has the
+	// message for good: a source is acked on the strength of that. Nobody can
+	// see it from outside, so it is said here; without it Open refuses.
+	Confirms bool
+	// MaxUnacked is how long the subscriber leaves an unacked message with the
+	// process that has it, before it gives it to another: the idle time of a
+	// Redis consumer, the visibility timeout of SQS, the AckWait of NATS. It
+	// bounds the levels, and must be above what attempts may take. NoLimit where
+	// only the end of the process or its connection gives a message back.
+	// Required.
+	MaxUnacked time.Duration
+	// Policy is for every topic that Topics does not name. Default: the zero
+	// Policy, three retries after 1, 2 and 4 s plus jitter.
+	Policy redeliver.Policy
+	// Topics are the policies of single topics. Default: none of their own.
+	Topics map[string]redeliver.Policy
+	// Names says how our topics are called. Default: see Names.
+	Names Names
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once,
+	// and how many retries beside them. Each is a Subscribe of Subscriber, which
+	// delivers one message at a time. Default 16, at most 1000.
+	MaxInFlight int
+	// NackDelay is when a message runs again that was nacked without an error.
+	// It counts as an attempt. Default: what the policy says of an error.
+	NackDelay time.Duration
+	// DrainTimeout bounds how long handlers may finish when the subscriber
+	// closes; then their contexts are cancelled and their messages come back.
+	// Default 10 s.
+	DrainTimeout time.Duration
+	// SendTimeout bounds one try to write a message. Default 30 s.
+	SendTimeout time.Duration
+	// NoProvisioning leaves our topics to whoever made them. Default: where
+	// Subscriber is a message.SubscribeInitializer it is called for each of
+	// them, the DLQ included, before anything is read.
+	NoProvisioning bool
+	// Refused tells whether an error of Publish concerns this one message,
+	// however often it is tried: it is too large, say. What a delay topic refuses
+	// so goes to the DLQ, unschedulable, and does not hold up the others. It must
+	// be safe for concurrent use. Default: no error does.
+	Refused func(error) bool
+	// Decode is asked about each message before its handler, and may change it;
+	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
+	// It must be safe for concurrent use. Default: all messages are fine.
+	Decode func(*message.Message) error
+	// Sink is told what happens. Default: NewSlogSink.
+	Sink redeliver.Sink
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.SendTimeout == 0 {
+		c.SendTimeout = DefaultSendTimeout
+	}
+	if c.Sink == nil {
+		c.Sink = redeliver.NewSlogSink(slog.Default())
+	}
+	return c
+}
+
+// policy is the policy of a topic, with its defaults.
+func (c *Config) policy(topic string) redeliver.Policy {
+	if p, ok := c.Topics[topic]; ok {
+		return p.WithDefaults()
+	}
+	return c.Policy.WithDefaults()
+}
+
+// validate returns all problems at once. c has its defaults.
+func (c *Config) validate() error {
+	var ps redeliver.Problems
+	if c.Publisher == nil {
+		ps.Add("Publisher", "nil", "is required")
+	}
+	if c.Subscriber == nil {
+		ps.Add("Subscriber", "nil", "is required")
+	}
+	if c.Group == "" {
+		ps.Add("Group", `""`, "is required: a retry comes back to the group that failed it")
+	}
+	if !c.Confirms {
+		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/watermill-pubsubs.md for what yours needs")
+	}
+	c.checkPolicy(&ps, "Policy", c.Policy)
+	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
+		c.checkPolicy(&ps, fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
+	}
+	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
+		ps.Add("MaxUnacked", c.MaxUnacked, "is required: how long the subscriber leaves an unacked message with who has it, or NoLimit")
+	}
+	if c.MaxInFlight < 1 || c.MaxInFlight > maxInFlight {
+		ps.Add("MaxInFlight", c.MaxInFlight, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxInFlight))
+	}
+	for _, f := range []struct {
+		field string
+		value time.Duration
+	}{{"NackDelay", c.NackDelay}, {"DrainTimeout", c.DrainTimeout}, {"SendTimeout", c.SendTimeout}} {
+		if f.value < 0 || f.value > redeliver.MaxWait {
+			ps.Add(f.field, f.value, fmt.Sprintf("must be from 0 for the default to %s", redeliver.MaxWait))
+		}
+	}
+	return ps.Err()
+}
+
+// checkPolicy adds what is wrong with a policy, for this subscriber.
+func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
+	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
+		*ps = append(*ps, bad.Problems...)
+		return
+	}
+	ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
+	p = p.WithDefaults()
+	if len(p.Levels) > delayTopics {
+		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: there are so many delay topics, whatever the policy", delayTopics))
+	} else if p.MaxLevels > delayTopics {
+		ps.Add(field+".MaxLevels", p.MaxLevels, fmt.Sprintf("must be at most %d: there are so many delay topics, whatever the policy", delayTopics))
+	}
+	if c.MaxUnacked <= 0 {
+		return
+	}
+	rule := "an attempt that takes longer than the subscriber leaves the message here runs beside its own copy"
+	if p.Timeout == redeliver.NoTimeout {
+		ps.Add(field+".Timeout", "NoTimeout", fmt.Sprintf("must be below MaxUnacked, %s: %s", c.MaxUnacked, rule))
+	} else if busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout; busy > c.MaxUnacked {
+		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
+	}
+}

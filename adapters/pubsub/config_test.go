@@ -1,0 +1,89 @@
+package pubsub
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// All problems are in one error, each with its field.
+func TestOpenRefusesWhatCannotWork(t *testing.T) {
+	m := newMemory().member(t, "billing")
+	whole := over(m, m)
+	whole.MaxUnacked = 10 * time.Minute
+	for name, c := range map[string]struct {
+		change func(*Config)
+		fields []string
+	}{
+		"nothing":             {func(c *Config) { *c = Config{} }, []string{"Publisher", "Subscriber", "Group", "Confirms", "MaxUnacked"}},
+		"no confirms":         {func(c *Config) { c.Confirms = false }, []string{"Confirms"}},
+		"negative limit":      {func(c *Config) { c.MaxUnacked = -2 }, []string{"MaxUnacked"}},
+		"long attempts":       {func(c *Config) { c.MaxUnacked = 5 * time.Minute }, []string{"Policy.Timeout"}},
+		"immediate tries":     {func(c *Config) { c.Policy.Immediate = 1 }, []string{"Policy.Timeout"}},
+		"endless attempts":    {func(c *Config) { c.Policy.Timeout = redeliver.NoTimeout }, []string{"Policy.Timeout"}},
+		"endless, no limit":   {func(c *Config) { c.Policy.Timeout, c.MaxUnacked = redeliver.NoTimeout, NoLimit }, nil},
+		"many levels":         {func(c *Config) { c.Policy.MaxLevels = 9 }, []string{"Policy.MaxLevels"}},
+		"a topic's policy":    {func(c *Config) { c.Topics = map[string]redeliver.Policy{"x": {MaxRetries: -9}} }, []string{`Topics["x"].MaxRetries`}},
+		"negative times":      {func(c *Config) { c.NackDelay, c.DrainTimeout, c.SendTimeout = -1, -1, -1 }, []string{"NackDelay", "DrainTimeout", "SendTimeout"}},
+		"too many in flight":  {func(c *Config) { c.MaxInFlight = 1001 }, []string{"MaxInFlight"}},
+		"nobody in flight":    {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
+		"all that it may be":  {func(*Config) {}, nil},
+		"the longest attempt": {func(c *Config) { c.MaxUnacked = 5*time.Minute + 30*time.Second }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := whole
+			c.change(&cfg)
+			_, err := Open(cfg)
+			var fields []string
+			if bad, ok := errors.AsType[*redeliver.ConfigError](err); ok {
+				for _, p := range bad.Problems {
+					fields = append(fields, p.Field)
+				}
+			}
+			if (err == nil) != (c.fields == nil) || !slices.Equal(fields, c.fields) {
+				t.Errorf("refused for %v, want %v: %v", fields, c.fields, err)
+			}
+		})
+	}
+}
+
+func TestTopicsOfASubscriptionDiffer(t *testing.T) {
+	m := newMemory().member(t, "billing")
+	cfg := over(m, m)
+	cfg.Names.DLQ = func(topic, _ string) string { return topic }
+	c, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Subscriber().Subscribe(t.Context(), "orders"); !errors.Is(err, redeliver.ErrConfig) {
+		t.Errorf("a DLQ that is the origin: %v, want a ConfigError", err)
+	}
+	cfg.Names.DLQ = func(string, string) string { return "dead" }
+	if c, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for i, topic := range []string{"orders", "refunds"} {
+		if err := c.Subscriber().SubscribeInitialize(topic); (err == nil) != (i == 0) {
+			t.Errorf("a DLQ of two topics, topic %d: %v", i, err)
+		}
+	}
+}
+
+// Two groups never share a name, and a name says no more than a topic of Kafka may.
+func TestNames(t *testing.T) {
+	seen := make(map[string]string)
+	for _, group := range []string{"a.b", "a_2eb", "a_5f2eb", "a b", "a_b", "ä", "A", "a"} {
+		name := Names{}.delay("orders", group, 1)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q share %s", group, other, name)
+		}
+		seen[name] = group
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzA0123456789._-") != "" {
+			t.Errorf("%q has the name %q", group, name)
+		}
+	}
+}

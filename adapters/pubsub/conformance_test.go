@@ -1,0 +1,181 @@
+package pubsub
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+)
+
+func TestConformanceInBubbles(t *testing.T) {
+	h := newHarness()
+	h.Wrap = synctest.Test
+	adaptertest.Run(t, h)
+}
+
+func TestConformanceInRealTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the same promises are kept in bubbles, without the waits")
+	}
+	t.Parallel()
+	adaptertest.Run(t, newHarness())
+}
+
+func newHarness() adaptertest.Harness {
+	h := &harness{brokers: make(map[string]*memory)}
+	return adaptertest.Harness{
+		Name: "Watermill in memory",
+		Features: adaptertest.Features{
+			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
+			// Not SlowHoldsUpNone, although this broker reads nothing ahead: with it comes MinInFlight, which is not there.
+		},
+		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+	}
+}
+
+// harness has a broker for each origin, because each bubble has one of its own.
+type harness struct {
+	mu      sync.Mutex
+	brokers map[string]*memory
+}
+
+func (h *harness) broker(origin string) *memory {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.brokers[origin]
+}
+
+func (h *harness) origin(tb testing.TB, n int) (string, []string) {
+	tb.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	origin := fmt.Sprintf("orders-%d", len(h.brokers))
+	h.brokers[origin] = newMemory()
+	return origin, []string{"billing", "mail.v2", "stock"}[:n]
+}
+
+type service struct {
+	*Client
+	member *member
+}
+
+func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
+func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
+func (s service) Kill()                          { s.member.kill() }
+
+func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	tb.Helper()
+	m := h.broker(cfg.Origin).member(tb, cfg.Group)
+	c, err := Open(Config{
+		Publisher: m, Subscriber: m, Group: cfg.Group, Confirms: true, MaxUnacked: NoLimit, Policy: cfg.Policy, Sink: cfg.Sink,
+		MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
+		Decode: func(msg *message.Message) error {
+			if string(msg.Payload) == adaptertest.Undecodable {
+				return errors.New("no such schema")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return service{c, m}, nil
+}
+
+func (h *harness) put(_ testing.TB, origin string, msgs ...adaptertest.Message) {
+	for _, m := range msgs {
+		h.broker(origin).put(origin, written(m))
+	}
+}
+
+func (h *harness) putBack(_ testing.TB, origin, group string, msgs ...adaptertest.Message) {
+	for _, m := range msgs {
+		h.broker(origin).put(Names{}.retry(origin, group), written(m))
+	}
+}
+
+func written(m adaptertest.Message) *message.Message {
+	msg := message.NewMessage(m.ID, m.Body)
+	for _, h := range m.Headers {
+		msg.Metadata[h.Name] = string(h.Value)
+	}
+	if len(m.Ours) > 0 {
+		rec, _ := newRecord(msg, false, nil)
+		msg, _ = rec.with(&carried{headers: m.Ours})
+	}
+	return msg
+}
+
+func read(msg *message.Message) adaptertest.Message {
+	m := adaptertest.Message{ID: msg.UUID, Body: msg.Payload}
+	for _, name := range slices.Sorted(maps.Keys(msg.Metadata)) {
+		m.Headers = append(m.Headers, adaptertest.Header{Name: name, Value: []byte(msg.Metadata[name])})
+	}
+	return m
+}
+
+func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
+	tb.Helper()
+	b := h.broker(origin)
+	deadline := time.NewTimer(adaptertest.Patience)
+	defer deadline.Stop()
+	for late := false; ; {
+		b.mu.Lock()
+		changed, all := b.changed, b.topics[Names{}.dlq(origin, group)]
+		b.mu.Unlock()
+		if len(all) >= n || late {
+			for _, msg := range all {
+				rec, c := newRecord(msg, true, nil)
+				m := read(rec.unmarshal())
+				if c != nil {
+					m.Ours = c.headers
+				}
+				msgs = append(msgs, m)
+			}
+			return msgs
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			late = true
+		}
+	}
+}
+
+func seen(msg *message.Message) adaptertest.Message {
+	native := MessageFromContext(msg.Context())
+	if native == nil {
+		return adaptertest.Message{}
+	}
+	return read(clone(native))
+}
+
+func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
+	b := h.broker(origin)
+	l, err := newLayout(&Config{Group: group, MaxUnacked: NoLimit, Policy: redeliver.Policy{}}, origin)
+	if err != nil {
+		panic(err)
+	}
+	topics := append(l.delays[:], l.back)
+	if what == adaptertest.DLQ {
+		topics = []string{l.dlq}
+	}
+	set := func(refused bool) {
+		b.do(func() {
+			for _, name := range topics {
+				b.refused[name] = refused
+			}
+		})
+	}
+	set(true)
+	return func() { set(false) }
+}

@@ -1,0 +1,48 @@
+package pubsub_test //nolint:testableexamples // it needs a broker
+
+import (
+	"context"
+	"errors"
+	"log"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/pubsub"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// Of watermill-redisstream, say; the subscriber with the consumer group billing.
+var (
+	pub message.Publisher
+	sub message.Subscriber
+)
+
+// A part of it stands in the README, word for word; a test sees to it.
+func Example() {
+	if err := charging(context.Background(), func(*message.Message) error { return errors.New("card declined") }); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func charging(ctx context.Context, charge message.NoPublishHandlerFunc) error {
+	billing, err := pubsub.Open(pubsub.Config{
+		Publisher: pub, Subscriber: sub, Group: "billing",
+		Confirms:   true,             // Publish returns nil when the broker has the message
+		MaxUnacked: 10 * time.Minute, // so long the subscriber leaves a message with who has it
+		Policy:     redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential()},
+	})
+	if err != nil {
+		return err
+	}
+	defer billing.Close(context.WithoutCancel(ctx))
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NewSlogLogger(nil))
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
+	return router.Run(ctx)
+}

@@ -1,0 +1,279 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// told is a sink that remembers.
+type told struct {
+	mu     sync.Mutex
+	events []redeliver.Event
+}
+
+func (s *told) Event(e redeliver.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, e)
+}
+
+func of[E redeliver.Event](s *told) (found []E) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// elapse lets the bubble's clock go on, and everybody do meanwhile what is due.
+func elapse(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+}
+
+// serve runs a handler until the test's end.
+func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
+	t.Helper()
+	c, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("h", "orders", c.Subscriber(), h)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, c.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	<-router.Running()
+	return c
+}
+
+// breaking is a subscriber that ends its first channel at a message that it cannot
+// read, as watermill-redisstream does.
+type breaking struct {
+	message.Subscriber
+	left atomic.Int64 // channels that are still to end
+}
+
+func (s *breaking) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if topic == "orders" && s.left.Add(-1) >= 0 {
+		in := make(chan *message.Message)
+		close(in)
+		return in, nil
+	}
+	return s.Subscriber.Subscribe(ctx, topic)
+}
+
+// A channel that its subscriber closes by itself is subscribed to again, and told of once.
+func TestAnEndedSubscribeIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, sink := newMemory().member(t, "billing"), &told{}
+		sub := &breaking{Subscriber: m}
+		sub.left.Store(3)
+		cfg := over(m, sub)
+		cfg.MaxInFlight, cfg.Sink = 3, sink
+		ran := make(chan string, 1)
+		serve(t, cfg, func(msg *message.Message) error {
+			ran <- msg.UUID
+			return nil
+		})
+		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
+			t.Fatal(err)
+		}
+		if id := <-ran; id != "a" {
+			t.Errorf("%s ran", id)
+		}
+		synctest.Wait()
+		elapse(longestPause) // the other two are back by then
+		synctest.Wait()
+		var changes []string
+		for _, e := range of[redeliver.SubscriptionChanged](sink) {
+			changes = append(changes, e.Change)
+		}
+		if !slices.Equal(changes, []string{"consuming", "disconnected", "consuming"}) {
+			t.Errorf("told %v", changes)
+		}
+	})
+}
+
+// What an older policy has put at the head of a delay topic, for much longer than
+// this one's level, holds up nobody.
+func TestAnOlderPolicysHeadMovesAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newMemory()
+		m := b.member(t, "billing")
+		cfg := over(m, m)
+		begin := time.Now()
+		old := redeliver.State{ID: "old", Group: "billing", Origin: "orders", Attempts: 1, Due: begin.Add(time.Hour), FirstFailed: begin, LastFailed: begin}
+		rec, _ := newRecord(message.NewMessage("old", nil), false, nil)
+		msg, err := rec.with(&carried{headers: old.AppendHeaders(nil), until: old.Due})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.put("orders.billing.retry.1", msg)
+		cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second, 10 * time.Minute}}
+		var mu sync.Mutex
+		took := make(map[string]time.Duration)
+		serve(t, cfg, func(msg *message.Message) error {
+			if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
+				return errors.New("declined")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took[msg.UUID] = time.Since(begin)
+			return nil
+		})
+		b.put("orders", message.NewMessage("new", nil))
+		elapse(2 * time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if took["new"] != time.Second {
+			t.Errorf("the new one's retry ran after %s, want 1s", took["new"])
+		}
+		if took["old"] < time.Hour || took["old"] > time.Hour+2*time.Second {
+			t.Errorf("the old one's retry ran after %s, want an hour", took["old"])
+		}
+	})
+}
+
+// publisher is what a test makes of Publish.
+type publisher struct {
+	message.Publisher
+	publish func(topic string, msg *message.Message) error
+}
+
+func (p publisher) Publish(topic string, msgs ...*message.Message) error {
+	for _, msg := range msgs {
+		if err := p.publish(topic, msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A publisher that panics, or never returns, has not taken the message: it is tried again.
+func TestAPublisherThatBreaksIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, sink := newMemory().member(t, "billing"), &told{}
+		var calls atomic.Int64
+		cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+			switch calls.Add(1) {
+			case 1:
+				panic("no connection")
+			case 2:
+				<-t.Context().Done()
+				return nil
+			}
+			return m.Publish(topic, msg)
+		}}, m)
+		cfg.Sink, cfg.Policy, cfg.SendTimeout = sink, redeliver.Policy{MaxRetries: redeliver.NoRetries}, time.Second
+		serve(t, cfg, func(*message.Message) error { return errors.New("declined") })
+		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
+			t.Fatal(err)
+		}
+		elapse(time.Minute)
+		failed := of[redeliver.PublishFailed](sink)
+		if len(failed) != 2 || !errors.Is(failed[0].Err, redeliver.ErrPanic) || !errors.Is(failed[1].Err, context.DeadlineExceeded) {
+			t.Errorf("failed: %+v", failed)
+		}
+		if dead := of[redeliver.DeadLettered](sink); len(dead) != 1 {
+			t.Errorf("dead: %+v", dead)
+		}
+	})
+}
+
+// What a delay topic refuses for good goes to the DLQ and holds up nobody.
+func TestARefusedMessageIsUnschedulable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, sink := newMemory().member(t, "billing"), &told{}
+		errSize := errors.New("larger than the broker takes")
+		cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+			if strings.Contains(topic, ".retry") {
+				return errSize
+			}
+			return m.Publish(topic, msg)
+		}}, m)
+		cfg.Sink, cfg.Refused = sink, func(err error) bool { return errors.Is(err, errSize) }
+		serve(t, cfg, func(*message.Message) error { return errors.New("declined") })
+		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
+			t.Fatal(err)
+		}
+		elapse(time.Second)
+		dead := of[redeliver.DeadLettered](sink)
+		if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonUnschedulable || dead[0].Where != "orders.billing.dlq" {
+			t.Errorf("dead: %+v", dead)
+		}
+	})
+}
+
+// initializing is a subscriber whose topics must be made.
+type initializing struct {
+	message.Subscriber
+	mu    sync.Mutex
+	made  []string
+	fails bool
+}
+
+func (s *initializing) SubscribeInitialize(topic string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails {
+		return errors.New("no such right")
+	}
+	s.made = append(s.made, topic)
+	return nil
+}
+
+// Our topics, the DLQ too, are there before anything is read: a broker may drop
+// what is published to a queue that is not.
+func TestOurTopicsAreInitializedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory().member(t, "billing")
+		sub := &initializing{Subscriber: m}
+		cfg := over(m, sub)
+		serve(t, cfg, func(*message.Message) error { return nil })
+		if len(sub.made) != delayTopics+2 || !slices.Contains(sub.made, "orders.billing.dlq") || slices.Contains(sub.made, "orders") {
+			t.Errorf("made %v", sub.made)
+		}
+		refusing := over(m, &initializing{Subscriber: m, fails: true})
+		for _, keeps := range []bool{false, true} {
+			refusing.NoProvisioning = keeps
+			c, err := Open(refusing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = c.Subscriber().Subscribe(t.Context(), "orders")
+			if (err == nil) != keeps {
+				t.Errorf("NoProvisioning %t: %v", keeps, err)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

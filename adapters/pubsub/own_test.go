@@ -1,0 +1,96 @@
+package pubsub
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// An entry of our name on the origin is the user's: it is not believed, it is told
+// of, and the handler and the DLQ have it as it was.
+func TestAnEntryOfOurNameOnTheOriginIsTheUsers(t *testing.T) {
+	for name, value := range map[string]string{
+		"of a dead letter": `{"attempt":"50","group":"billing","origin":"orders","id":"another","due":"2100-01-01T00:00:00.000Z","reason":"exhausted"}`,
+		"no state":         "mine \xff\x00",
+		"empty":            "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, sink := newMemory(), &told{}
+				m := b.member(t, "billing")
+				cfg := over(m, m)
+				cfg.Sink, cfg.Policy = sink, redeliver.Policy{MaxRetries: 2}
+				attempts := 0
+				serve(t, cfg, func(msg *message.Message) error {
+					attempts++
+					if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() != attempts || st.ID != "a" {
+						t.Errorf("run %d has the state %+v", attempts, st)
+					}
+					if got, ok := msg.Metadata[StateKey]; !ok || got != value {
+						t.Errorf("run %d has the entry %q, want %q", attempts, got, value)
+					}
+					return errors.New("declined")
+				})
+				msg := message.NewMessage("a", nil)
+				msg.Metadata[StateKey] = value
+				b.put("orders", msg)
+				elapse(time.Minute)
+				if found := of[redeliver.HeadersIgnored](sink); attempts != 3 || len(found) != 1 || found[0].ID != "a" {
+					t.Errorf("%d runs, told %+v", attempts, found)
+				}
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				dead := b.topics["orders.billing.dlq"]
+				if len(dead) != 1 {
+					t.Fatalf("%d dead letters", len(dead))
+				}
+				rec, c := newRecord(dead[0], true, nil)
+				if c == nil || rec.metadata[StateKey] != value {
+					t.Errorf("the dead letter has %q", dead[0].Metadata)
+				}
+			})
+		})
+	}
+}
+
+// A delayed publish is for all groups of its topic, and for none before it is due.
+func TestADelayedPublishReachesAllGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newMemory()
+		begin := time.Now()
+		came := make(chan string, 10)
+		var billing *Client
+		for _, group := range []string{"mail", "billing"} {
+			m := b.member(t, group)
+			cfg := over(m, m)
+			cfg.Group = group
+			billing = serve(t, cfg, func(*message.Message) error {
+				if time.Since(begin) < 90*time.Second {
+					t.Errorf("%s got it after %s", group, time.Since(begin))
+				}
+				came <- group
+				return nil
+			})
+		}
+		msg := message.NewMessage("a", nil)
+		delay.Message(msg, delay.For(90*time.Second))
+		if err := billing.Publisher().Publish("orders", msg); err != nil {
+			t.Fatal(err)
+		}
+		elapse(time.Hour)
+		close(came)
+		runs := make(map[string]int)
+		for group := range came {
+			runs[group]++
+		}
+		if runs["mail"] != 1 || runs["billing"] != 1 {
+			t.Errorf("ran %v", runs)
+		}
+	})
+}

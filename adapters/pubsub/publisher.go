@@ -1,0 +1,63 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Publisher writes messages with the user's publisher; it is a Watermill publisher
+// and safe for concurrent use.
+type Publisher struct{ client *Client }
+
+// Publish writes the messages, one after another, or returns the errors of those
+// that are not taken; it goes on behind them.
+//
+// A message with Watermill's delay metadata (package components/delay) waits on
+// the group's delay topics, and is published to its topic, for all groups, when
+// it is due: a Subscribe of the topic must run in the group then.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	var errs []error
+	for _, msg := range messages {
+		if err := p.client.publish(topic, msg); err != nil {
+			errs = append(errs, fmt.Errorf("pubsub: message %s for %s: %w", msg.UUID, topic, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) publish(topic string, msg *message.Message) error {
+	if c.ended() {
+		return errClosed
+	}
+	now := time.Now().UTC()
+	due, later, err := delayqueue.PublishDue(msg, now)
+	if err != nil {
+		return err
+	}
+	if !later {
+		return c.cfg.Publisher.Publish(topic, msg)
+	}
+	l, err := c.ready(topic)
+	if err != nil {
+		return err
+	}
+	rec, _ := newRecord(msg, false, nil)
+	st := redeliver.State{ID: rec.id(), Group: l.group, Origin: topic, Due: due, Policy: l.print}
+	ctx, cancel := context.WithTimeout(msg.Context(), c.cfg.SendTimeout)
+	defer cancel()
+	fwd := &forwarder{cfg: &c.cfg, layout: l}
+	_, err = fwd.wait(ctx, rec, &st, true)
+	return err
+}
+
+// Close implements message.Publisher and does nothing: a Router calls it while
+// handlers still run, and what they produce must still go out. [Client.Close]
+// is the end.
+func (p *Publisher) Close() error { return nil }

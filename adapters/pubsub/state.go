@@ -1,0 +1,106 @@
+package pubsub
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// StateKey is the one metadata entry in which redeliver's state travels: a JSON
+// object of nothing but printable ASCII, with the fields of redeliver's headers
+// without their prefix, all of them texts. One entry, because Pub/Subs bound how
+// many a message may have, and what may be in them. What else stands in it:
+//
+//	until    on a delay topic: when the message goes on from there
+//	publish  "true" for a delayed publish, which goes to its topic when it is due
+//	own      the message's own entry of that name, in base64
+//
+// It is believed only on topics that redeliver writes, where group and origin are
+// the subscription's. Any other entry of that name is the message's own.
+const StateKey = "redeliver"
+
+const (
+	keyUntil   = "until"
+	keyPublish = "publish"
+	keyOwn     = "own"
+
+	untilFormat = "2006-01-02T15:04:05.000Z"
+)
+
+// carried is what StateKey holds.
+type carried struct {
+	headers []redeliver.Header // redeliver's, by their full names
+	until   time.Time          // zero for none
+	publish bool
+	own     *string
+}
+
+// pack makes the entry's value.
+func (c *carried) pack() (string, error) {
+	fields := make(map[string]string, len(c.headers)+3)
+	for _, h := range c.headers {
+		if h.Value != "" {
+			fields[strings.TrimPrefix(h.Name, redeliver.HeaderPrefix)] = h.Value
+		}
+	}
+	if !c.until.IsZero() {
+		fields[keyUntil] = redeliver.CeilMilli(c.until).UTC().Format(untilFormat)
+	}
+	if c.publish {
+		fields[keyPublish] = "true"
+	}
+	if c.own != nil {
+		fields[keyOwn] = base64.StdEncoding.EncodeToString([]byte(*c.own)) // it may be any bytes
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return "", fmt.Errorf("writing the state: %w", err)
+	}
+	return ascii(string(raw)), nil
+}
+
+// ascii writes what is not printable ASCII in a JSON text as escapes.
+func ascii(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r >= ' ' && r < 0x7f:
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// unpack reads the entry's value. ok is false for what is no object of ours;
+// fields that are no text, and unknown ones, are passed over.
+func unpack(value string) (c carried, ok bool) {
+	var fields map[string]any
+	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {
+		return c, false
+	}
+	for _, name := range redeliver.HeaderNames() {
+		if s, is := fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)].(string); is {
+			c.headers = append(c.headers, redeliver.Header{Name: name, Value: s})
+		}
+	}
+	if s, is := fields[keyUntil].(string); is {
+		c.until, _ = time.Parse(untilFormat, s) // zero where it is none
+	}
+	c.publish = fields[keyPublish] == "true"
+	if s, is := fields[keyOwn].(string); is {
+		if own, err := base64.StdEncoding.DecodeString(s); err == nil {
+			text := string(own)
+			c.own = &text
+		}
+	}
+	return c, true
+}

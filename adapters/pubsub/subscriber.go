@@ -1,0 +1,182 @@
+package pubsub
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Subscriber delivers the messages of topics, retries included; it is a Watermill
+// subscriber and safe for concurrent use.
+type Subscriber struct {
+	client *Client
+	mu     sync.Mutex
+	closed bool
+	stop   context.CancelFunc
+	ctx    context.Context // ends with Close
+	group  sync.WaitGroup
+}
+
+func newSubscriber(c *Client) *Subscriber {
+	s := &Subscriber{client: c}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Subscribe reads a topic and all that comes back to the group from where it
+// waits, and delivers messages until ctx ends or the subscriber is closed. Each
+// call makes as many Subscribes of the user's subscriber as Config.MaxInFlight
+// says, as many again for retries, and one for each of the eight delay topics.
+// When one of them cannot be made, its error is returned.
+//
+// A message is done when it is acked. One that is nacked has failed an attempt:
+// the policy decides, as for an error.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errClosed
+	}
+	s.group.Add(1) // Close waits for us from here on
+	s.mu.Unlock()
+	l, err := s.client.ready(topic)
+	if err != nil {
+		s.group.Done()
+		return nil, err
+	}
+	r := newReader(context.WithoutCancel(ctx), s.client, l)
+	if err := r.subscribe(); err != nil {
+		s.group.Done()
+		return nil, err
+	}
+	run, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	go func() {
+		defer s.group.Done()
+		defer stop()
+		defer cancel()
+		r.run(run)
+	}()
+	return r.out, nil
+}
+
+// SubscribeInitialize has the user's subscriber initialize the topic and ours,
+// where it can. Watermill's components call it.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	if _, err := s.client.ready(topic); err != nil {
+		return err
+	}
+	if init, ok := s.client.cfg.Subscriber.(message.SubscribeInitializer); ok {
+		return init.SubscribeInitialize(topic)
+	}
+	return nil
+}
+
+// Close ends all subscriptions and returns when their channels are closed. It
+// waits for messages in flight, up to Config.DrainTimeout; then their contexts
+// are cancelled and they come back.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.group.Wait()
+	return nil
+}
+
+// reader is one Subscribe: its lanes.
+type reader struct {
+	client *Client
+	layout *layout
+	sub    *delayqueue.Subscription
+	fwd    *forwarder
+	out    chan *message.Message
+	values context.Context // the Subscribe context's values, never its end
+	ctx    context.Context // its end: the messages are lost to this process
+	cancel context.CancelCauseFunc
+	lanes  []*lane
+
+	mu   sync.Mutex
+	down int                 // lanes without a subscription
+	live map[*entry]struct{} // in flight
+}
+
+func newReader(values context.Context, c *Client, l *layout) *reader {
+	fwd := &forwarder{cfg: &c.cfg, layout: l}
+	r := &reader{
+		client: c, layout: l, fwd: fwd, values: values, out: make(chan *message.Message), live: make(map[*entry]struct{}),
+		sub: &delayqueue.Subscription{
+			Origin: l.topic, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
+			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
+		},
+	}
+	r.ctx, r.cancel = context.WithCancelCause(values)
+	for i := range l.delays {
+		r.lanes = append(r.lanes, &lane{r: r, kind: delayLane, topic: l.delays[i], nth: i})
+	}
+	for range c.cfg.MaxInFlight {
+		r.lanes = append(r.lanes, &lane{r: r, kind: backLane, topic: l.back}, &lane{r: r, kind: originLane, topic: l.topic})
+	}
+	return r
+}
+
+// subscribe makes all subscriptions, or none.
+func (r *reader) subscribe() error {
+	for i, l := range r.lanes {
+		if err := l.subscribe(); err != nil {
+			for _, made := range r.lanes[:i] {
+				made.leave()
+			}
+			r.cancel(errClosed)
+			return err
+		}
+	}
+	return nil
+}
+
+// run delivers until ctx ends, then waits for what is in flight.
+func (r *reader) run(ctx context.Context) {
+	defer close(r.out)
+	defer r.cancel(errClosed)
+	r.tell("consuming", "", nil)
+	var all sync.WaitGroup
+	for _, l := range r.lanes {
+		all.Go(func() { l.run(ctx) })
+	}
+	<-ctx.Done()
+	r.sub.Drain.Begin()
+	defer r.sub.Drain.End()
+	deadline := time.AfterFunc(r.client.cfg.DrainTimeout, r.giveUp)
+	defer deadline.Stop()
+	all.Wait()
+}
+
+// lost tells once that lanes have no subscription, found that all have one again.
+func (r *reader) lost(topic string, err error) {
+	r.mu.Lock()
+	r.down++
+	first := r.down == 1
+	r.mu.Unlock()
+	if first {
+		r.tell("disconnected", "reading "+topic+"; subscribing again with backoff", err)
+	}
+}
+
+func (r *reader) found() {
+	r.mu.Lock()
+	r.down--
+	last := r.down == 0
+	r.mu.Unlock()
+	if last {
+		r.tell("consuming", "", nil)
+	}
+}
+
+func (r *reader) tell(change, detail string, err error) {
+	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.topic, Group: r.layout.group, Change: change, Detail: detail, Err: err})
+}
