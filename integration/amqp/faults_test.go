@@ -166,6 +166,22 @@ func TestAlarm(t *testing.T) {
 		t.Run(alarm.name, func(t *testing.T) { blockedBy(t, r, alarm.on, alarm.off) })
 	}
 	t.Run("closing", func(t *testing.T) { closeDuringAnAlarm(t, r) })
+	t.Run("subscribing", func(t *testing.T) { subscribeDuringAnAlarm(t, r) })
+}
+
+// A broker in alarm does not say what may be written to it: a subscriber does not
+// wait for that, reads what there is, and acks it.
+func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
+	l := newLab(t, r, func(l *lab) { l.cfg.DialTimeout = 2 * patience })
+	l.declared()
+	l.put("m")
+	t.Cleanup(func() { r.Ctl(t, "set_vm_memory_high_watermark", "0.4") })
+	r.Ctl(t, "set_vm_memory_high_watermark", "0.0000001")
+	l.open()
+	l.consume(func(*message.Message, run) error { return nil })
+	l.finished([]string{"m"})
+	r.Ctl(t, "set_vm_memory_high_watermark", "0.4")
+	l.awaitReady(l.queue, 0)
 }
 
 // Handlers fail while the broker is in alarm: their messages are neither lost

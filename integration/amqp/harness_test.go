@@ -29,7 +29,7 @@ import (
 // features are what RabbitMQ can do.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true,
+	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true,
 }
 
 // harness is adapters/amqp on one broker, as the conformance kit uses it. Its own
@@ -115,7 +115,7 @@ func (h *harness) channel(t testing.TB) *amqp091.Channel {
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	line := &line{refused: &h.refused}
 	c, err := amqp.Open(context.Background(), amqp.Config{
-		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay,
+		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Marshaler: marshaler{}, AMQP: amqp091.Config{Dial: line.dial},
 		Topology: amqp.Topology{
 			Queue:    func(string) string { return cfg.Group },

@@ -107,4 +107,8 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	p.policy(t, "all", ".*", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
 	p.publish(t, "payments_billing.retry.1s")
 	p.arrives(t, "payments_billing.retry")
+	p.delete(t, "policies", "/", "all")
+	t.Run("knows rights", func(t *testing.T) { planKnowsRights(t, r) })
+	t.Run("looks at reading first", func(t *testing.T) { subscribeRefusesWhatItMayNotRead(t, r) })
+	t.Run("knows types", func(t *testing.T) { planKnowsTypes(t, r) })
 }

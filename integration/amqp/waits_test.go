@@ -250,7 +250,7 @@ func TestAClockThatIsAhead(t *testing.T) {
 	if waited := time.Since(now); waited < level {
 		t.Errorf("it ran after %v, want the level's %v at least", waited, level)
 	}
-	l.wantFinding(redeliver.HeaderDue, "the queue's delay is taken")
+	l.wantFinding(redeliver.HeaderDue, "the end of its level is taken")
 }
 
 // craft writes a message to a queue of ours as redeliver would.

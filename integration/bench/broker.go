@@ -123,22 +123,13 @@ func (c *cluster) produce(ctx context.Context, n int, record func(id uint64) *kg
 	return nil
 }
 
-// steady writes rate messages a second for a duration, a few every 5 ms.
+// steady writes rate messages a second for a duration.
 func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Duration) (written, error) {
 	w := newWriter()
-	n := int(float64(rate) * d.Seconds())
 	var mu sync.Mutex
 	var failed error
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	began := time.Now()
-	for id := 0; id < n; {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return written{}, ctx.Err()
-		}
-		for due := min(n, int(time.Since(began).Seconds()*float64(rate))); id < due; id++ {
+	err := steadily(ctx, rate, d, func(first, end int) error {
+		for id := first; id < end; id++ {
 			c.client.Produce(ctx, w.record(topic, uint64(id)), func(_ *kgo.Record, err error) {
 				if err != nil {
 					mu.Lock()
@@ -147,6 +138,10 @@ func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Dur
 				}
 			})
 		}
+		return nil
+	})
+	if err != nil {
+		return written{}, err
 	}
 	if err := c.client.Flush(ctx); err != nil {
 		return written{}, err

@@ -38,9 +38,10 @@ type spec struct {
 	Backoff  backoffName   `json:"backoff"`
 	Shards   int           `json:"shards,omitempty"`  // of our side's levels on RabbitMQ
 	Backlog  int           `json:"backlog,omitempty"` // the handler waits, and lateness counts, until only so many are left
-	Sample   time.Duration `json:"sample"`            // how long a child that only waits is looked at
-	Entries  string        `json:"entries"`           // a file that outlives a SIGKILL, for what the handler saw
-	Profile  string        `json:"profile"`           // the beginning of the profiles' file names
+	Batch    batchSpec     `json:"batch"`
+	Sample   time.Duration `json:"sample"`  // how long a child that only waits is looked at
+	Entries  string        `json:"entries"` // a file that outlives a SIGKILL, for what the handler saw
+	Profile  string        `json:"profile"` // the beginning of the profiles' file names
 }
 
 type (
@@ -57,6 +58,7 @@ const (
 
 	ours     side = "ours"
 	oneShard side = "ours-one-shard"
+	singles  side = "ours-without-batch"
 	peer     side = "peer"
 
 	second backoffName = "fixed 1 s"
@@ -101,6 +103,7 @@ type outcome struct {
 
 	Late *lateness `json:"late,omitempty"` // of retries
 	Lag  *lateness `json:"lag,omitempty"`  // from the write of a message to its first attempt
+	Full *lateness `json:"full,omitempty"` // from the message that fills a batch to its function
 
 	SteadyRSS int64   `json:"steady_rss,omitempty"` // median of the last third of an idle run
 	Ns        float64 `json:"ns,omitempty"`         // per operation of the micro benchmark

@@ -118,21 +118,16 @@ func (r *rabbit) steady(ctx context.Context, queue string, rate int, d time.Dura
 		return written{}, err
 	}
 	defer p.close()
-	n := int(float64(rate) * d.Seconds())
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	began := time.Now()
-	for id := 0; id < n; {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return written{}, ctx.Err()
-		}
-		for due := min(n, int(time.Since(began).Seconds()*float64(rate))); id < due; id++ {
+	err = steadily(ctx, rate, d, func(first, end int) error {
+		for id := first; id < end; id++ {
 			if err := p.write(ctx, id); err != nil {
-				return written{}, err
+				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return written{}, err
 	}
 	return p.finish(ctx)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	wamqp "github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
-	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/txix-open/grmq"
 	grmqconsumer "github.com/txix-open/grmq/consumer"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 func (s spec) openRabbit(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
@@ -38,15 +36,7 @@ func (s spec) openAMQP(ctx context.Context, sink redeliver.Sink) (*consumer, err
 	if err != nil {
 		return nil, err
 	}
-	settings := fmt.Sprintf("defaults, MaxInFlight (and so prefetch) %d, Shards %d", s.InFlight, max(1, s.Shards))
-	if s.Backoff != "" {
-		settings += fmt.Sprintf(", %d retries of %s", retries, s.Backoff)
-	}
-	return &consumer{
-		sub: client.Subscriber(), middlewares: []message.HandlerMiddleware{middleware.Retry()}, settings: settings,
-		provision: func() error { return client.Subscriber().SubscribeInitialize(s.Topic) },
-		close:     func() { _ = client.Close(context.Background()) },
-	}, nil
+	return s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight (and so prefetch) %d, Shards %d", s.InFlight, max(1, s.Shards))), nil
 }
 
 // openWatermillAMQP is watermill-amqp's durable queue, but a quorum queue, and with a prefetch count: its own is 1.

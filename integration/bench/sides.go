@@ -45,18 +45,26 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 	if err != nil {
 		return nil, err
 	}
-	settings := fmt.Sprintf("defaults, MaxInFlight %d", s.InFlight)
-	if s.Backoff != "" {
-		settings += fmt.Sprintf(", 3 retries of %s", s.Backoff)
-	}
+	c := s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight %d", s.InFlight))
 	if s.Instance != "" {
-		settings += ", static membership"
+		c.settings += ", static membership"
+	}
+	return c, nil
+}
+
+// ours is our side, with the settings of its broker.
+func (s spec) ours(sub interface {
+	message.Subscriber
+	message.SubscribeInitializer
+}, closeClient func(context.Context) error, settings string) *consumer {
+	if s.Backoff != "" {
+		settings += fmt.Sprintf(", %d retries of %s", retries, s.Backoff)
 	}
 	return &consumer{
-		sub: client.Subscriber(), middlewares: []message.HandlerMiddleware{middleware.Retry()}, settings: settings,
-		provision: func() error { return client.Subscriber().SubscribeInitialize(s.Topic) },
-		close:     func() { _ = client.Close(context.Background()) },
-	}, nil
+		sub: sub, middlewares: []message.HandlerMiddleware{middleware.Retry()}, settings: settings,
+		provision: func() error { return sub.SubscribeInitialize(s.Topic) },
+		close:     func() { _ = closeClient(context.Background()) },
+	}
 }
 
 // config is our side: the defaults, but for what a row is about. A nil sink is the default one, which logs.
@@ -186,7 +194,7 @@ func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 		return nil, err
 	}
 	router.AddMiddleware(c.middlewares...)
-	router.AddConsumerHandler("bench", s.Topic, c.sub, h.handle)
+	router.AddConsumerHandler("bench", s.Topic, c.sub, h.handler())
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { finished <- router.Run(ctx) }()
 	inner := c.close
@@ -207,6 +215,7 @@ type handling struct {
 	late    *samples
 	lag     *samples
 	entries *entryLog
+	full    *fills       // nil where batches are not timed
 	enough  atomic.Int64 // what falls due later is not measured, unix nanoseconds; 0 for no end
 	firsts  atomic.Int64 // messages that succeeded in their first attempt
 	firstAt atomic.Int64 // when the last of those did, unix nanoseconds
@@ -214,6 +223,12 @@ type handling struct {
 
 func newHandling(s spec, ready func()) (*handling, error) {
 	h := &handling{spec: s, ready: ready, entries: openEntryLog(s.Entries)}
+	if s.Batch.Timed {
+		var err error
+		if h.full, err = newFills(s.Messages); err != nil {
+			return nil, err
+		}
+	}
 	if s.Failing.Every == 0 {
 		return h, nil
 	}
@@ -287,7 +302,7 @@ func (s spec) firstPass() int64 {
 
 // sink is nil, so that the default one is used, where nothing fails.
 func (h *handling) sink() redeliver.Sink {
-	if h.spec.Failing.Every == 0 {
+	if h.spec.Failing.Every == 0 && !h.spec.Batch.Timed {
 		return nil
 	}
 	return redeliver.SinkFunc(h.event)
@@ -323,6 +338,9 @@ func (h *handling) outcome() *outcome {
 		if at := h.firstAt.Load(); at > 0 {
 			out.FirstRun = time.Unix(0, at).Sub(time.Unix(0, h.meter.first.Load())).Seconds()
 		}
+	}
+	if h.full != nil {
+		out.Full, out.Lag = h.full.after.summary(), h.full.behind.summary()
 	}
 	return out
 }

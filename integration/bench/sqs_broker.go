@@ -154,25 +154,15 @@ func (q *queues) steady(ctx context.Context, queue string, rate int, d time.Dura
 	}
 	w := newWriter()
 	w.size = sqsValueSize
-	n := int(float64(rate) * d.Seconds())
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	began := time.Now()
-	for id := 0; id < n; {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return written{}, ctx.Err()
-		}
-		for due := min(n, int(time.Since(began).Seconds()*float64(rate))); id < due; {
-			many := min(mostEntries, due-id)
-			if err := q.send(ctx, url, batch(w, id, many)); err != nil {
-				return written{}, err
+	err = steadily(ctx, rate, d, func(first, end int) error {
+		for id := first; id < end; id += mostEntries {
+			if err := q.send(ctx, url, batch(w, id, min(mostEntries, end-id))); err != nil {
+				return err
 			}
-			id += many
 		}
-	}
-	return w.written(), nil
+		return nil
+	})
+	return w.written(), err
 }
 
 // unsettled counts what is in the queue or among the suspects, visible or not. What the side's process had in hand

@@ -9,14 +9,12 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	wsqs "github.com/ThreeDotsLabs/watermill-aws/sqs"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
 	rsqs "github.com/redeliver/redeliver/adapters/sqs"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // The peers of the SQS rows, beside watermill-aws with its defaults.
@@ -55,15 +53,7 @@ func (s spec) openOurSQS(ctx context.Context, cfg aws.Config, sink redeliver.Sin
 	if err != nil {
 		return nil, err
 	}
-	settings := fmt.Sprintf("defaults, MaxInFlight %d, %d pollers", s.InFlight, rsqs.DefaultPollers)
-	if s.Backoff != "" {
-		settings += fmt.Sprintf(", %d retries of %s", retries, s.Backoff)
-	}
-	return &consumer{
-		sub: client.Subscriber(), middlewares: []message.HandlerMiddleware{middleware.Retry()}, settings: settings,
-		provision: func() error { return client.Subscriber().SubscribeInitialize(s.Topic) },
-		close:     func() { _ = client.Close(context.Background()) },
-	}, nil
+	return s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight %d, %d pollers", s.InFlight, rsqs.DefaultPollers)), nil
 }
 
 // openWatermillAWS is watermill-aws with its defaults, one message a request, and with so many workers; 0 is its own

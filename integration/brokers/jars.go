@@ -9,6 +9,17 @@ import (
 	"path/filepath"
 )
 
+// javaOf finds what a broker runs on that is written in Java: the virtual machine, and the directory with its jars.
+func javaOf(ctx context.Context, broker, version, env string, pom []byte, logf func(string, ...any)) (java, lib string, err error) {
+	java, err = exec.LookPath("java")
+	if err != nil {
+		return "", "", fmt.Errorf("java is not installed, and %s runs on it: install Java 17 (apt-get install openjdk-17-jre-headless), or name a running %s in %s",
+			broker, broker, env)
+	}
+	lib, err = jars(ctx, broker+"-"+version, pom, logf)
+	return java, lib, err
+}
+
 // jars returns a directory with the jars that pom names, which Maven fetches.
 func jars(ctx context.Context, name string, pom []byte, logf func(string, ...any)) (string, error) {
 	dir, err := cached(ctx, name, pom, logf, func(ctx context.Context, dir string) error {

@@ -10,31 +10,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 )
 
 //go:embed kafka/pom.xml
 var kafkaPOM []byte
 
 func nativeKafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	// A free port may be taken by another process before the broker binds it. Rare; other ports then.
-	const tries = 3
-	for try := 1; ; try++ {
-		b, err := nativeKafkaOnce(ctx, o)
-		if err == nil || try == tries || !strings.Contains(err.Error(), "Address already in use") {
-			return b, err
-		}
-		o.Logf("kafka's port was taken by somebody else in the meantime, trying others")
-	}
+	return onFreePorts("kafka", inUse, o.Logf, func() (*Broker, error) { return nativeKafkaOnce(ctx, o) })
 }
 
 func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	java, err := exec.LookPath("java")
-	if err != nil {
-		return nil, errors.New("java is not installed, and kafka runs on it: " +
-			"install Java 17 (apt-get install openjdk-17-jre-headless), or name a running kafka in " + EnvKafka)
-	}
-	lib, err := jars(ctx, "kafka-"+kafkaVersion, kafkaPOM, o.Logf)
+	java, lib, err := javaOf(ctx, "kafka", kafkaVersion, EnvKafka, kafkaPOM, o.Logf)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -40,19 +39,12 @@ func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 		return givenSQS(ctx, url, EnvMoto, EnvMotoRestart, "MotoOptions.Own", o.StartTimeout, o.Logf)
 	}
 	began := time.Now()
-	// A free port may be taken by another process before the server binds it. Rare; another port then.
-	const tries = 3
-	for try := 1; ; try++ {
-		s, err := moto(ctx, o)
-		if err == nil {
-			o.Logf("%s, up in %.1fs", s, time.Since(began).Seconds())
-			return s, nil
-		}
-		if try == tries || !strings.Contains(err.Error(), "Address already in use") {
-			return nil, fmt.Errorf("starting a moto server for the tests: %w", err)
-		}
-		o.Logf("moto's port was taken by somebody else in the meantime, trying another")
+	s, err := onFreePorts("moto", inUse, o.Logf, func() (*SQSServer, error) { return moto(ctx, o) })
+	if err != nil {
+		return nil, fmt.Errorf("starting a moto server for the tests: %w", err)
 	}
+	o.Logf("%s, up in %.1fs", s, time.Since(began).Seconds())
+	return s, nil
 }
 
 func moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 )
 
 // Ports for brokers come from below the range that the kernel takes for outgoing connections (32768 and up on Linux).
@@ -32,3 +33,19 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	}
 	return nil, fmt.Errorf("finding %d free ports from %d to %d: %w", n, firstPort, lastPort, last)
 }
+
+// onFreePorts starts a server on ports that were free a moment before. Another process may take one until the server
+// binds it, which then says taken: rare, and other ports then.
+func onFreePorts[T any](server, taken string, logf func(string, ...any), start func() (T, error)) (T, error) {
+	const tries = 3
+	for try := 1; ; try++ {
+		s, err := start()
+		if err == nil || try == tries || !strings.Contains(err.Error(), taken) {
+			return s, err
+		}
+		logf("%s's port was taken by somebody else in the meantime, trying another", server)
+	}
+}
+
+// inUse is what most servers say of a port that somebody else has.
+const inUse = "Address already in use"

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -28,15 +27,7 @@ type rabbitProcess struct {
 }
 
 func nativeRabbitMQ(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
-	// A free port may be taken by another process before the broker binds it. Rare; other ports then.
-	const tries = 3
-	for try := 1; ; try++ {
-		r, err := nativeRabbitMQOnce(ctx, o)
-		if err == nil || try == tries || !strings.Contains(err.Error(), "eaddrinuse") {
-			return r, err
-		}
-		o.Logf("one of rabbitmq's ports was taken by somebody else in the meantime, trying others")
-	}
+	return onFreePorts("rabbitmq", "eaddrinuse", o.Logf, func() (*Rabbit, error) { return nativeRabbitMQOnce(ctx, o) })
 }
 
 func nativeRabbitMQOnce(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {

@@ -81,6 +81,18 @@ func TestComposeFileTakesOurElasticMQ(t *testing.T) {
 	}
 }
 
+func TestComposeFileTakesOurRedis(t *testing.T) {
+	file := string(compose.Redis)
+	for _, line := range []string{
+		"image: redis:" + redisImageVersion + "\n",
+		fmt.Sprintf("${REDELIVER_REDIS_PORT:-%d}:%d\"\n", redisImagePort, redisImagePort),
+	} {
+		if !strings.Contains(file, line) {
+			t.Errorf("compose/redis.yml lacks %s", line)
+		}
+	}
+}
+
 func TestSQSSettingsCanBeReplaced(t *testing.T) {
 	got := sqsConf(sqsSettings(SQSOptions{Own: true, Config: map[string]string{"node-address.host": `"*"`}}, "0.0.0.0", 1, 2, "/d"))
 	want := `include classpath("application.conf")

@@ -8,31 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 )
 
 //go:embed elasticmq/pom.xml
 var elasticMQPOM []byte
 
 func nativeSQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
-	// A free port may be taken by another process before the server binds it. Rare; another port then.
-	const tries = 3
-	for try := 1; ; try++ {
-		s, err := nativeSQSOnce(ctx, o)
-		if err == nil || try == tries || !strings.Contains(err.Error(), "Address already in use") {
-			return s, err
-		}
-		o.Logf("elasticmq's port was taken by somebody else in the meantime, trying another")
-	}
+	return onFreePorts("elasticmq", inUse, o.Logf, func() (*SQSServer, error) { return nativeSQSOnce(ctx, o) })
 }
 
 func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
-	java, err := exec.LookPath("java")
-	if err != nil {
-		return nil, errors.New("java is not installed, and elasticmq runs on it: " +
-			"install Java 17 (apt-get install openjdk-17-jre-headless), or name a running elasticmq in " + EnvSQS)
-	}
-	lib, err := jars(ctx, "elasticmq-"+elasticMQVersion, elasticMQPOM, o.Logf)
+	java, lib, err := javaOf(ctx, "elasticmq", elasticMQVersion, EnvSQS, elasticMQPOM, o.Logf)
 	if err != nil {
 		return nil, err
 	}

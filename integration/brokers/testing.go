@@ -121,6 +121,34 @@ func OwnSQS(tb testing.TB, o SQSOptions) *SQSServer {
 	return s
 }
 
+// RequireRedis returns the address of the Redis that all tests of a run share, host:port, and fails the test when there
+// is none. Keys of a test need names of their own there.
+func RequireRedis(tb testing.TB) string {
+	tb.Helper()
+	addr := os.Getenv(EnvRedis)
+	if addr == "" {
+		tb.Fatalf("this test needs a redis and %s is not set: use make test, or "+
+			"go run ./integration/cmd/withbrokers --redis -- go test ./integration/...", EnvRedis)
+	}
+	return addr
+}
+
+// OwnRedis starts a Redis that only this test uses, and may kill and restart: what it had confirmed is there again. It
+// is stopped at the test's end, and its log is kept when the test has failed.
+func OwnRedis(tb testing.TB, o RedisOptions) *Broker {
+	tb.Helper()
+	o.Own = true
+	if o.Logf == nil {
+		o.Logf = tb.Logf
+	}
+	b, err := Redis(context.Background(), o) // not the test's context, as with Kafka
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stopAtEnd(tb, b)
+	return b
+}
+
 // RequirePython returns the program that Python gives, for a test that speaks to SQS with boto3.
 func RequirePython(tb testing.TB) string {
 	tb.Helper()

@@ -17,3 +17,8 @@ var RabbitMQ []byte
 //
 //go:embed elasticmq.yml
 var SQS []byte
+
+// Redis is redis.yml, one Redis.
+//
+//go:embed redis.yml
+var Redis []byte

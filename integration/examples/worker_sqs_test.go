@@ -70,6 +70,24 @@ func (q *sqsQueue) url() string {
 	}
 }
 
+// firstOf is the first message of the queue beside this one, once there is one.
+func (q *sqsQueue) firstOf(suffix string) *types.Message {
+	q.t.Helper()
+	beside := &sqsQueue{origin: &origin{t: q.t, topic: q.topic + suffix}, api: q.api}
+	url := beside.url()
+	for begun := time.Now(); time.Since(begun) < patience; {
+		out, err := q.api.ReceiveMessage(q.t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: &url, WaitTimeSeconds: 5, MessageAttributeNames: []string{"All"}})
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		if len(out.Messages) > 0 {
+			return &out.Messages[0]
+		}
+	}
+	q.t.Fatalf("%s has been empty for %s", beside.topic, patience)
+	return nil
+}
+
 // A FIFO queue has the same lines, with the message group as the key; and the
 // queue may be somebody's own, and be named by its URL.
 func TestWorkerReadsAFIFOQueue(t *testing.T) {

@@ -56,7 +56,7 @@ func (c consumerConfig) policy() redeliver.Policy {
 // connector opens a broker's adapter in a consumer, with a client whose traffic the spy sees.
 type connector func(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error)
 
-var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS}
+var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS, "redis": connectRedis}
 
 // consume is a whole consumer: it ends in order, with 0, on SIGTERM or when its parent is gone.
 func consume(text string) int {

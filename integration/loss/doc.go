@@ -26,8 +26,8 @@
 //   - ending: the process is not killed but gets SIGTERM, and the handlers that it has then give up only when the drain
 //     timeout is over. What they had is nobody's to ack.
 //
-// Besides, some are killed from outside, in whatever state they are, joining the group for instance. RabbitMQ also closes
-// the connections of all its clients, the writer's among them, while it lives. SQS does not die: a proxy of ours has a
+// Besides, some are killed from outside, in whatever state they are, joining the group for instance. RabbitMQ and
+// Redis also close the connections of all their clients, the writer's among them, while they live. SQS does not die: a proxy of ours has a
 // part of the consumers' requests fail, in all the ways that SQS has, and at times every one.
 //
 // # Another broker

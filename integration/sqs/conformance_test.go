@@ -10,6 +10,7 @@ import (
 
 // The contract of every adapter, on standard queues.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	adaptertest.Run(t, newHarness(t, brokers.RequireSQS(t), false))
 	t.Logf("report: the conformance kit on SQS, standard queues: %.1f s", time.Since(begin).Seconds())
@@ -17,6 +18,7 @@ func TestConformance(t *testing.T) {
 
 // The same on FIFO queues, as far as they go.
 func TestConformanceFIFO(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
 	adaptertest.Run(t, newHarness(t, brokers.RequireSQS(t), true))
 	t.Logf("report: the conformance kit on SQS, FIFO queues: %.1f s", time.Since(begin).Seconds())
@@ -28,4 +30,4 @@ func TestGuaranteeTable(t *testing.T) {
 }
 
 // fifoFeatures are what FIFO queues can do.
-var fifoFeatures = adaptertest.Features{KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true}
+var fifoFeatures = adaptertest.Features{KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, SlowHoldsUpNone: true, Blocking: true}

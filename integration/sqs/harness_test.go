@@ -33,10 +33,10 @@ import (
 )
 
 // features are what standard queues can do.
-var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true}
+var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true}
 
 // hidden is the visibility timeout in the kit: so long a message of a killed process takes to come back.
-const hidden = 2 * time.Second
+const hidden = 5 * time.Second
 
 // harness is adapters/sqs on one server, as the conformance kit uses it. Its own client is the bare SDK.
 type harness struct {
@@ -167,8 +167,9 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats by itself
 	c, err := sqs.Open(context.Background(), sqs.Config{
-		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay,
+		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, Marshaler: marshaler{},
+		WaitTime: time.Second, // a receive that is under way at the end is waited for
 	})
 	if err != nil {
 		return nil, err

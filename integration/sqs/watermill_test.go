@@ -19,9 +19,11 @@ import (
 // one message group. What it skips is what SQS does not promise: a queue has no
 // consumer groups, a standard queue no order, and no queue delivers exactly once.
 func TestWatermillSuite(t *testing.T) {
+	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
 	for name, end := range map[string]string{"standard": "", "fifo": ".fifo"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			begin := time.Now()
 			t.Cleanup(func() {
 				t.Logf("report: Watermill's suite on ElasticMQ, %s: %.1f s", name, time.Since(begin).Seconds())
@@ -32,7 +34,7 @@ func TestWatermillSuite(t *testing.T) {
 					Endpoint: endpoint, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second,
 					// Fewer than the 1,000 receives that SQS's own limit allows at most.
 					Policy:    redeliver.Policy{MaxRetries: 900, Backoff: redeliver.Fixed(time.Second)},
-					NackDelay: time.Millisecond, DrainTimeout: 200 * time.Millisecond,
+					NackDelay: time.Millisecond, DrainTimeout: 2 * time.Second, // longer than a receive
 					Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
 				})
 				if err != nil {

@@ -25,7 +25,7 @@ type sight struct {
 func (b *bench) sights(messages, attempts int, key func(wire) string) map[string][]sight {
 	b.Helper()
 	found := make(map[string][]sight)
-	for _, m := range b.peer.take(b.T, b.queue+".seen", messages*attempts) {
+	for _, m := range b.peer.Take(b.T, b.queue+".seen", messages*attempts) {
 		s := seen(b.T, m)
 		k := key(s.wire)
 		found[k] = append(found[k], s)
@@ -77,7 +77,7 @@ func byBody(m wire) string { return string(m.Body) }
 func (b *bench) letters(n int, key func(wire) string) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
-	for _, m := range b.peer.take(b.T, b.queue+".dlq", n) {
+	for _, m := range b.peer.Take(b.T, b.queue+".dlq", n) {
 		found[key(m)] = m
 	}
 	return found

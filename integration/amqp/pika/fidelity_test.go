@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
@@ -119,7 +120,7 @@ func (b *bench) unchanged(msgs []wire) (map[string][]sight, map[string]map[strin
 		}
 		ours := state(&letter)
 		same(b.T, name+", in the DLQ", letter, b.buried(m))
-		if ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderError] != errDeclined.Error() {
+		if ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderReason] != "exhausted" || ours[redeliver.HeaderError] != fidelity.ErrDeclined.Error() {
 			b.Errorf("%q is in the DLQ with %q", name, ours)
 		}
 		if all := sights[string(m.Body)]; len(all) > 0 && ours[redeliver.HeaderID] != all[0].id {
@@ -210,10 +211,10 @@ func TestADerivedIDIsTheSameForARedelivery(t *testing.T) {
 		b.peer.put(t, m)
 		<-begun
 		stop()
-		first := seen(t, b.peer.take(t, b.queue+".seen", 1)[0])
+		first := seen(t, b.peer.Take(t, b.queue+".seen", 1)[0])
 		b.handler = nil
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
-		again := seen(t, b.peer.take(t, b.queue+".seen", 1)[0])
+		again := seen(t, b.peer.Take(t, b.queue+".seen", 1)[0])
 		if count := again.Headers["x-delivery-count"]; count.Kind == "" {
 			t.Errorf("the second is no redelivery: %v", again.Headers)
 		}

@@ -16,7 +16,7 @@ try:
     import pika
     from pika import data
 except ImportError:
-    print(json.dumps({"missing": "pika is not installed for " + sys.executable}), flush=True)
+    print(json.dumps({"error": "pika is not installed for " + sys.executable}), flush=True)
     sys.exit(1)
 
 FIXED = {b"t": 1, b"b": 1, b"B": 1, b"U": 2, b"u": 2, b"s": 2, b"I": 4, b"i": 4, b"l": 8, b"L": 8, b"f": 4, b"d": 8,
@@ -111,7 +111,7 @@ class Peer:
                                   mandatory=True)
         return {}
 
-    def get(self, c):
+    def take(self, c):
         """Takes n messages off a queue, or what came until none did for a while."""
         channel, found = self.open(), []
         for method, properties, body in channel.consume(c["queue"], inactivity_timeout=c["wait"]):

@@ -3,15 +3,10 @@
 package pika_test
 
 import (
-	"bufio"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"io"
-	"os/exec"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // value is a header's value on the wire: its kind, and its bytes.
@@ -50,81 +45,22 @@ type wire struct {
 	Body     []byte  `json:"body"`
 }
 
-// peer is a pika client, a process of its own.
-type peer struct {
-	mu  sync.Mutex
-	in  io.Writer
-	out *bufio.Reader
-}
-
-type answer struct {
-	Missing  string `json:"missing"`
-	Error    string `json:"error"`
-	Messages []wire `json:"messages"`
-}
+// peer is a pika client.
+type peer struct{ *fidelity.Peer[wire] }
 
 // newPeer starts pika. Debian's package is found beside another python too.
 func newPeer(t *testing.T, url string) *peer {
 	t.Helper()
-	var why string
+	var why error
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
-		cmd := exec.Command(python, "peer.py", url)
-		cmd.Stderr = t.Output()
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
+		p, err := fidelity.StartPeer[wire](t, python, url)
+		if err == nil {
+			return &peer{p}
 		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			why = err.Error()
-			continue
-		}
-		p := &peer{in: in, out: bufio.NewReaderSize(out, 1<<20)}
-		hello, err := p.read()
-		if err == nil && hello.Missing == "" {
-			t.Cleanup(func() {
-				_ = in.Close()
-				_ = cmd.Wait() // its work is done
-			})
-			return p
-		}
-		why = hello.Missing
-		_ = in.Close()
-		_ = cmd.Wait() // it has failed, and said why
+		why = err
 	}
-	t.Fatalf("this test needs pika, the Python client of RabbitMQ: apt-get install python3-pika, or pip install pika: %s", why)
+	t.Fatalf("this test needs pika, the Python client of RabbitMQ: apt-get install python3-pika, or pip install pika: %v", why)
 	return nil
-}
-
-func (p *peer) read() (answer, error) {
-	var a answer
-	line, err := p.out.ReadBytes('\n')
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(line, &a); err != nil {
-		return a, err
-	}
-	if a.Error != "" {
-		return a, errors.New(a.Error)
-	}
-	return a, nil
-}
-
-func (p *peer) do(command any) (answer, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	line, err := json.Marshal(command)
-	if err != nil {
-		return answer{}, err
-	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		return answer{}, err
-	}
-	return p.read()
 }
 
 type publishing struct {
@@ -136,38 +72,16 @@ type publishing struct {
 func (p *peer) put(t *testing.T, msgs ...wire) {
 	t.Helper()
 	for _, m := range msgs {
-		if _, err := p.do(publishing{"publish", m}); err != nil {
+		if _, err := p.Do(publishing{"publish", m}); err != nil {
 			t.Fatalf("pika: publishing %.40q: %v", m.Body, err)
 		}
 	}
 }
 
-// patience bounds the wait for something that must happen.
-const patience = 60 * time.Second
-
-// take takes n messages off a queue.
-func (p *peer) take(t *testing.T, queue string, n int) []wire {
-	t.Helper()
-	got := p.takeUpTo(t, queue, n, patience)
-	if len(got) != n {
-		t.Fatalf("%d messages in %s, want %d", len(got), queue, n)
-	}
-	return got
-}
-
-func (p *peer) takeUpTo(t *testing.T, queue string, n int, wait time.Duration) []wire {
-	t.Helper()
-	a, err := p.do(map[string]any{"op": "get", "queue": queue, "n": n, "wait": wait.Seconds()})
-	if err != nil {
-		t.Fatalf("pika: reading %s: %v", queue, err)
-	}
-	return a.Messages
-}
-
 // call publishes with the direct reply-to and returns the reply.
 func (p *peer) call(t *testing.T, m wire) []byte {
 	t.Helper()
-	a, err := p.do(publishing{"call", m})
+	a, err := p.Do(publishing{"call", m})
 	if err != nil {
 		t.Fatalf("pika: calling: %v", err)
 	}

@@ -83,7 +83,7 @@ func TestCopiesOfADelayedPublish(t *testing.T) {
 		b.holds(b.queue+".cc", 0)
 		b.holds(b.queue+".bcc", 0)
 		for _, queue := range []string{b.queue + ".cc", b.queue + ".bcc", b.queue + ".seen"} {
-			got := b.peer.take(t, queue, 1)[0]
+			got := b.peer.Take(t, queue, 1)[0]
 			if waited := time.Since(begin); waited < 700*time.Millisecond {
 				t.Errorf("%s has it after %v", queue, waited)
 			}

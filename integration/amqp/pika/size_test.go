@@ -133,7 +133,7 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 			b.peer.put(t, filled(b.queue, fmt.Sprint(size), size, nil))
 			n++
 		}
-		b.peer.put(t, b.peer.take(t, b.queue+".dlq", n)...) // pika has seen that they are there
+		b.peer.put(t, b.peer.Take(t, b.queue+".dlq", n)...) // pika has seen that they are there
 		for range 3 {
 			var last amqp091.Delivery
 			for range n {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // blocked is a handler that tells that it began and runs until it is cut off.
@@ -33,7 +34,7 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 		var at []time.Time // written by one handler after another
 		b.handler = func(*message.Message) error {
 			at = append(at, time.Now())
-			return errDeclined
+			return fidelity.ErrDeclined
 		}
 		b.start(b.config(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second}}))
 		// Its deadline is far, because its publisher's clock is ahead.
@@ -42,7 +43,7 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 		for _, s := range b.sights(1, 2, byBody)["expires"] {
 			same(t, "what the handler saw", s.wire, m)
 		}
-		letter := b.peer.take(t, b.queue+".dlq", 1)[0]
+		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		if ours := state(&letter); ours[redeliver.HeaderReason] != "exhausted" {
 			t.Errorf("it is in the DLQ with %v", ours)
 		}
@@ -62,7 +63,7 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 		var at []time.Time // written by one handler after another
 		b.handler = func(*message.Message) error {
 			at = append(at, time.Now())
-			return errDeclined
+			return fidelity.ErrDeclined
 		}
 		cfg := b.config(redeliver.Policy{
 			MaxRetries: 1, Backoff: redeliver.Fixed(3300 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 1500 * time.Millisecond, time.Minute},
@@ -70,9 +71,9 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 		cfg.Shards = 2
 		b.start(cfg)
 		b.peer.put(t, wire{Key: b.queue, Body: []byte("x")})
-		b.peer.take(t, b.queue+".dlq", 1)
-		if waited := at[1].Sub(at[0]); waited < 3300*time.Millisecond || len(b.ignored()) > 0 {
-			t.Errorf("it waited for %v; not believed: %v", waited, b.ignored())
+		b.peer.Take(t, b.queue+".dlq", 1)
+		if waited := at[1].Sub(at[0]); waited < 3300*time.Millisecond || len(b.events.Ignored()) > 0 {
+			t.Errorf("it waited for %v; not believed: %v", waited, b.events.Ignored())
 		}
 		b.calm()
 	})
@@ -104,7 +105,7 @@ func TestARetryThatWouldPassTheExpirationIsBuried(t *testing.T) {
 // The broker closes the channel of who publishes with another user's id.
 func TestAnotherUsersMessage(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
-		user := unique("user")
+		user := fidelity.Unique("user")
 		b.user(user)
 		address, err := url.Parse(b.rabbit.URL())
 		if err != nil {
@@ -143,7 +144,7 @@ func TestCopiesAreNotSentAgain(t *testing.T) {
 func TestCopiesThatAreNoArray(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		b.start(b.config(policy))
-		_, err := b.peer.do(publishing{"publish", wire{Key: b.queue, Body: []byte("x"), Headers: headers{"CC": text("other")}}})
+		_, err := b.peer.Do(publishing{"publish", wire{Key: b.queue, Body: []byte("x"), Headers: headers{"CC": text("other")}}})
 		if err == nil {
 			t.Error("the broker took a CC that is a text")
 		}
@@ -178,7 +179,7 @@ func TestAMessageThatRabbitMQDeadLettered(t *testing.T) {
 		for _, s := range all {
 			same(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
 		}
-		letter := b.peer.take(t, b.queue+".dlq", 1)[0]
+		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		state(&letter)
 		same(t, "the dead letter", letter, b.buried(m))
 		b.calm()
@@ -210,7 +211,7 @@ func TestAnXDeathOfOurOwnQueuesIsNoCycle(t *testing.T) {
 		for _, s := range all[1:] {
 			same(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
 		}
-		letter := b.peer.take(t, b.queue+".dlq", 1)[0]
+		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		state(&letter)
 		same(t, "the dead letter", letter, b.buried(m))
 		b.calm()
@@ -239,7 +240,7 @@ func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
 		for _, s := range all[1:] {
 			same(t, "attempt "+strconv.Itoa(s.attempt), s.wire, m)
 		}
-		letter := b.peer.take(t, b.queue+".dlq", 1)[0]
+		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		state(&letter)
 		same(t, "the dead letter", letter, b.buried(m))
 		b.calm()
@@ -251,7 +252,7 @@ func TestADirectReplyGetsThroughRetries(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		b.handler = func(msg *message.Message) error {
 			if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() < 3 {
-				return errDeclined
+				return fidelity.ErrDeclined
 			}
 			return b.ch.PublishWithContext(context.Background(), "", amqp.DeliveryFromContext(msg.Context()).ReplyTo, true, false,
 				amqp091.Publishing{Body: []byte("answer to " + string(msg.Payload))})
@@ -287,7 +288,7 @@ func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 		maps.Copy(m.Headers, lies)
 		b.peer.put(t, m)
 		b.unchanged([]wire{m})
-		found := b.ignored()
+		found := b.events.Ignored()
 		for name := range lies {
 			if found[name] != 1 {
 				t.Errorf("%s was reported %d times, want once", name, found[name])

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	wamqp "github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // run is what a handler saw of a message.
@@ -40,7 +40,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, b *bench) {
 				theirs, topology := setUp(b.rabbit.URL(), b.queue)
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				ctx, cancel := context.WithTimeout(context.Background(), fidelity.Patience)
 				defer cancel()
 				sub, err := wamqp.NewSubscriber(theirs, watermill.NopLogger{})
 				if err != nil {
@@ -62,7 +62,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 					st, _ := redeliver.FromContext(msg.Context())
 					d := amqp.DeliveryFromContext(msg.Context())
 					got <- run{msg.UUID, st.ID, string(msg.Payload), d.Exchange, d.RoutingKey, maps.Clone(msg.Metadata), st.Attempt()}
-					return errDeclined
+					return fidelity.ErrDeclined
 				}
 				cfg := b.config(policy)
 				cfg.Topology = topology
@@ -74,7 +74,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 				}
 				want := run{out.UUID, out.UUID, "payload", theirs.Exchange.GenerateName(b.queue), theirs.Publish.GenerateRoutingKey(b.queue), metadata, 0}
 				for want.attempt = 1; want.attempt <= 3; want.attempt++ {
-					if r := within(t, got); !reflect.DeepEqual(r, want) {
+					if r := fidelity.Within(t, got); !reflect.DeepEqual(r, want) {
 						t.Errorf("of watermill-amqp's: %+v, want %+v", r, want)
 					}
 				}
@@ -83,10 +83,10 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 					t.Fatal(err)
 				}
 				want.attempt = 1
-				if r := within(t, got); !reflect.DeepEqual(r, want) {
+				if r := fidelity.Within(t, got); !reflect.DeepEqual(r, want) {
 					t.Errorf("of ours: %+v, want %+v", r, want)
 				}
-				b.peer.take(t, theirs.Queue.GenerateName(b.queue)+".dlq", 2)
+				b.peer.Take(t, theirs.Queue.GenerateName(b.queue)+".dlq", 2)
 				stop() // it would compete for what is published next
 
 				again, err := amqp.Open(ctx, cfg)
@@ -103,7 +103,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				msg := within(t, in)
+				msg := fidelity.Within(t, in)
 				msg.Ack()
 				if msg.UUID != back.UUID || string(msg.Payload) != "answer" || !maps.Equal(msg.Metadata, metadata) {
 					t.Errorf("watermill-amqp got %s %q %v", msg.UUID, msg.Payload, msg.Metadata)
@@ -111,18 +111,4 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 			})
 		})
 	}
-}
-
-func within[T any](t *testing.T, in <-chan T) T {
-	t.Helper()
-	select {
-	case v, ok := <-in:
-		if !ok {
-			t.Fatal("the channel is closed")
-		}
-		return v
-	case <-time.After(patience):
-		t.Fatal("nothing came")
-	}
-	panic("unreachable")
 }

@@ -8,19 +8,17 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // onBoth runs a test on each RabbitMQ, with a queue of its own.
@@ -31,12 +29,10 @@ func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			r := broker(t)
-			test(t, &bench{T: t, version: version, rabbit: r, queue: unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
+			test(t, &bench{T: t, version: version, rabbit: r, queue: fidelity.Unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
 		})
 	}
 }
-
-func unique(name string) string { return name + "-" + watermill.NewShortUUID() }
 
 // channel is for what a test does without pika.
 func channel(t *testing.T, url string) *amqp091.Channel {
@@ -65,8 +61,7 @@ type bench struct {
 	peer    *peer
 	ch      *amqp091.Channel
 
-	mu      sync.Mutex
-	events  []redeliver.Event
+	events  fidelity.Events
 	dials   atomic.Int32
 	handler message.NoPublishHandlerFunc // called before the attempt fails
 	client  *amqp.Client
@@ -81,21 +76,13 @@ var policy = redeliver.Policy{
 
 // config is what a worker of this test has.
 func (b *bench) config(p redeliver.Policy) amqp.Config {
-	cfg := amqp.Config{URLs: []string{b.rabbit.URL()}, Policy: p, Sink: redeliver.SinkFunc(b.event), DrainTimeout: 10 * time.Millisecond}
+	cfg := amqp.Config{URLs: []string{b.rabbit.URL()}, Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond}
 	cfg.AMQP.Dial = func(network, addr string) (net.Conn, error) {
 		b.dials.Add(1)
 		return amqp091.DefaultDial(10*time.Second)(network, addr)
 	}
 	return cfg
 }
-
-func (b *bench) event(e redeliver.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = append(b.events, e)
-}
-
-var errDeclined = errors.New("declined")
 
 // start runs a worker whose handler copies what it sees to the queue ".seen" and
 // fails. It returns the end of it.
@@ -107,13 +94,8 @@ func (b *bench) start(cfg amqp.Config) (stop func()) {
 		b.Fatal(err)
 	}
 	b.client = client
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	router.AddMiddleware(middleware.Retry())
 	seen := channel(b.T, b.rabbit.URL())
-	router.AddConsumerHandler("fail", b.queue, client.Subscriber(), func(msg *message.Message) error {
+	return fidelity.Consume(b.T, b.queue, client.Subscriber(), client.Close, func(msg *message.Message) error {
 		if !b.blind {
 			if err := b.copy(seen, msg); err != nil {
 				b.Errorf("copying what the handler sees: %v", err)
@@ -122,28 +104,8 @@ func (b *bench) start(cfg amqp.Config) (stop func()) {
 		if b.handler != nil {
 			return b.handler(msg)
 		}
-		return errDeclined
+		return fidelity.ErrDeclined
 	})
-	var done sync.WaitGroup
-	done.Go(func() {
-		if err := router.Run(context.Background()); err != nil {
-			b.Errorf("the router: %v", err)
-		}
-	})
-	stop = sync.OnceFunc(func() {
-		_ = router.Close() // a handler that is cut off says nothing about the message
-		if err := client.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-		done.Wait()
-	})
-	b.Cleanup(stop)
-	select {
-	case <-router.Running():
-	case <-time.After(patience):
-		b.Fatal("the router does not run")
-	}
-	return stop
 }
 
 // copy publishes what the handler sees. What the broker would act upon is
@@ -192,36 +154,10 @@ func (b *bench) declare(queue string, args amqp091.Table) {
 // calm fails the test where a connection was lost or a write failed.
 func (b *bench) calm() {
 	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.events {
-		switch e := e.(type) {
-		case redeliver.SubscriptionChanged:
-			if e.Change != "consuming" {
-				b.Errorf("the subscription is %s: %s %v", e.Change, e.Detail, e.Err)
-			}
-		case redeliver.PublishFailed:
-			b.Errorf("writing %s to %s failed: %v", e.State.ID, e.Where, e.Err)
-		}
-	}
+	b.events.Calm(b.T)
 	if n := b.dials.Load(); n != 2 {
 		b.Errorf("the client dialled %d times, want 2", n)
 	}
-}
-
-// ignored are the headers that were reported as not believed.
-func (b *bench) ignored() map[string]int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	found := make(map[string]int)
-	for _, e := range b.events {
-		if e, ok := e.(redeliver.HeadersIgnored); ok {
-			for _, f := range e.Findings {
-				found[f.Header]++
-			}
-		}
-	}
-	return found
 }
 
 // user makes a user of the broker who may do everything in the virtual host.

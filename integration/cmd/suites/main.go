@@ -74,8 +74,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // shared are the brokers that every integration test finds running: what brokers.RequireKafka, RequireRabbitMQ,
-// RequireRabbitMQ4, RequireSQS and RequireMoto give. A broker for a new suite is added here.
-var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto"}
+// RequireRabbitMQ4, RequireSQS, RequireMoto and RequireRedis give. A broker for a new suite is added here.
+var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto", "--redis"}
 
 // onKafka are the tests of adapters/kafka that run on the Kafka that REDELIVER_TEST_KAFKA names, too.
 const onKafka = "^TestOnKafka"

@@ -14,6 +14,7 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 	t.Setenv(brokers.EnvRabbitMQ4, brokers.RequireRabbitMQ4(t).URL())
 	t.Setenv(brokers.EnvSQS, brokers.RequireSQS(t))
 	t.Setenv(brokers.EnvMoto, brokers.RequireMoto(t))
+	t.Setenv(brokers.EnvRedis, brokers.RequireRedis(t))
 	for _, c := range []struct {
 		name string
 		args []string
@@ -24,9 +25,9 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 		{"is killed", []string{"--kafka", "--", "sh", "-c", "kill -9 $$"}, 137},
 		{"is not there", []string{"--kafka", "--", "no-such-command-anywhere"}, 127},
 		{"sees the address", []string{"--kafka", "--", "sh", "-c", `test -n "$` + brokers.EnvKafka + `"`}, 0},
-		{"sees all addresses", []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto", "--", "sh", "-c",
+		{"sees all addresses", []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto", "--redis", "--", "sh", "-c",
 			`test -n "$` + brokers.EnvKafka + `" -a -n "$` + brokers.EnvRabbitMQ + `" -a -n "$` + brokers.EnvRabbitMQ4 +
-				`" -a -n "$` + brokers.EnvSQS + `" -a -n "$` + brokers.EnvMoto + `"`}, 0},
+				`" -a -n "$` + brokers.EnvSQS + `" -a -n "$` + brokers.EnvMoto + `" -a -n "$` + brokers.EnvRedis + `"`}, 0},
 		{"asks for help", []string{"--help"}, 0},
 		{"names no broker", []string{"--", "true"}, 2},
 		{"names no command", []string{"--kafka"}, 2},

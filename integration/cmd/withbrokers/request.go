@@ -21,6 +21,7 @@ type request struct {
 	sqs        bool
 	sqsOptions brokers.SQSOptions
 	moto       bool
+	redis      bool
 
 	command []string
 }
@@ -43,8 +44,9 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	flags.StringVar(&r.sqsOptions.Heap, "sqs-heap", "", "the -Xmx of ElasticMQ's JVM (default 256m)")
 	flags.Func("sqs-set", "a setting of elasticmq.conf, `path=value`; may be repeated", into(r.sqsOptions.Config))
 	flags.BoolVar(&r.moto, "moto", false, "start a moto server for SQS and put its endpoint into "+brokers.EnvMoto)
+	flags.BoolVar(&r.redis, "redis", false, "start a Redis and put its address into "+brokers.EnvRedis)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--sqs] [--moto] [SETTINGS] -- COMMAND ARGS...")
+		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--sqs] [--moto] [--redis] [SETTINGS] -- COMMAND ARGS...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -58,8 +60,8 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	}
 	r.command = flags.Args()
 	switch {
-	case !r.kafka && len(r.rabbits) == 0 && !r.sqs && !r.moto:
-		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --sqs or --moto")
+	case !r.kafka && len(r.rabbits) == 0 && !r.sqs && !r.moto && !r.redis:
+		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --sqs, --moto or --redis")
 	case len(r.command) == 0:
 		return r, errors.New("no command is given; put it behind --")
 	}

@@ -58,6 +58,15 @@ func (r request) starts(ctx context.Context) []func() (running, error) {
 			return running{s.Broker, []string{brokers.EnvMoto + "=" + s.URL()}}, nil
 		})
 	}
+	if r.redis {
+		starts = append(starts, func() (running, error) {
+			b, err := brokers.Redis(ctx, brokers.RedisOptions{})
+			if err != nil {
+				return running{}, err
+			}
+			return running{b, []string{brokers.EnvRedis + "=" + b.Addrs()[0]}}, nil
+		})
+	}
 	return starts
 }
 

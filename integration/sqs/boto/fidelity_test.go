@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // every has every byte once.
@@ -62,7 +63,7 @@ func TestEveryAttributeIsKept(t *testing.T) {
 			wire{Body: "traced", Attributes: attributes{"a": str("b")}, Trace: b.trace()},
 		)
 		b.unchanged(b.peer.put(t, b.queue, msgs...))
-		b.calm()
+		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -92,7 +93,7 @@ func (b *bench) unchanged(msgs []wire) {
 		ours := state(b.T, &letter)
 		same(b.T, name+", in the DLQ", letter, m)
 		if ours[redeliver.HeaderAttempt] != "3" || ours[redeliver.HeaderReason] != "exhausted" ||
-			ours[redeliver.HeaderError] != errDeclined.Error() || ours[redeliver.HeaderID] != m.ID {
+			ours[redeliver.HeaderError] != fidelity.ErrDeclined.Error() || ours[redeliver.HeaderID] != m.ID {
 			b.Errorf("%s is in the DLQ with %q", name, ours)
 		}
 	}
@@ -115,7 +116,7 @@ func TestTenAttributesAreKept(t *testing.T) {
 					msgs = append(msgs, m)
 				}
 				b.unchanged(b.peer.put(t, b.queue, msgs...))
-				b.calm()
+				b.events.Calm(b.T)
 			}, elasticMQ(t), moto(t))
 		})
 	}
@@ -150,6 +151,6 @@ func TestIDs(t *testing.T) {
 			}
 			same(t, m.Body+", in the DLQ", letter, m)
 		}
-		b.calm()
+		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // inGroup is a message of a group, with a deduplication id of its own.
 func inGroup(group, body string) wire {
-	return wire{Body: body, Attributes: attributes{"a": str("b")}, Group: group, Dedup: unique("dedup")}
+	return wire{Body: body, Attributes: attributes{"a": str("b")}, Group: group, Dedup: fidelity.Unique("dedup")}
 }
 
 // The group and the deduplication id are what they were at every attempt; a dead
@@ -34,7 +35,7 @@ func TestGroupAndDeduplicationAreKept(t *testing.T) {
 				}
 			}
 		}
-		b.calm()
+		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -46,7 +47,7 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 		b.handler = func(msg *message.Message) error {
 			st, _ := redeliver.FromContext(msg.Context())
 			if string(msg.Payload) == "head" && st.Attempt() < 5 {
-				return errDeclined
+				return fidelity.ErrDeclined
 			}
 			ended <- string(msg.Payload)
 			return nil
@@ -64,7 +65,7 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 		b.start(b.config(p))
 		var got []string
 		for range len(want) + 1 {
-			if body := within(t, ended); body != "other" {
+			if body := fidelity.Within(t, ended); body != "other" {
 				got = append(got, body)
 			}
 		}
@@ -76,7 +77,7 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 				t.Errorf("%s ran %d times, want %d", body, len(all), max(1, want))
 			}
 		}
-		b.calm()
+		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -93,12 +94,12 @@ func TestDeduplicationSwallowsNoDeadLetter(t *testing.T) {
 		m.Attributes["_watermill_message_uuid"] = str("u-1")
 		b.peer.put(t, b.queue, m)
 		first := b.letters(1)["again"]
-		m.Dedup = unique("dedup") // the user sends it once more: the same id, the same body
+		m.Dedup = fidelity.Unique("dedup") // the user sends it once more: the same id, the same body
 		b.peer.put(t, b.queue, m)
 		second := b.letters(1)["again"]
 		if first.Dedup == second.Dedup {
 			t.Errorf("both dead letters have the deduplication id %s", first.Dedup)
 		}
-		b.calm()
+		b.events.Calm(b.T)
 	}, elasticMQ(t))
 }

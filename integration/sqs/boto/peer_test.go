@@ -3,19 +3,13 @@
 package boto_test
 
 import (
-	"bufio"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"io"
 	"maps"
-	"os/exec"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // attribute is a message attribute as boto3 sends and receives it.
@@ -42,72 +36,16 @@ type wire struct {
 	Received   int        `json:"received,omitempty"` // ApproximateReceiveCount
 }
 
-// peer is a boto3 client, a process of its own.
-type peer struct {
-	mu  sync.Mutex
-	in  io.Writer
-	out *bufio.Reader
-}
-
-type answer struct {
-	Error      string            `json:"error"`
-	ID         string            `json:"id"`
-	Messages   []wire            `json:"messages"`
-	Attributes map[string]string `json:"attributes"`
-}
+// peer is a boto3 client.
+type peer struct{ *fidelity.Peer[wire] }
 
 func newPeer(t *testing.T, url string) *peer {
 	t.Helper()
-	cmd := exec.Command(brokers.RequirePython(t), "peer.py", url)
-	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
+	p, err := fidelity.StartPeer[wire](t, brokers.RequirePython(t), url)
 	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait() // its work is done
-	})
-	p := &peer{in: in, out: bufio.NewReaderSize(out, 1<<20)}
-	if _, err := p.read(); err != nil {
 		t.Fatalf("boto3 did not start: %v", err)
 	}
-	return p
-}
-
-func (p *peer) read() (answer, error) {
-	var a answer
-	line, err := p.out.ReadBytes('\n')
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(line, &a); err != nil {
-		return a, err
-	}
-	if a.Error != "" {
-		return a, errors.New(a.Error)
-	}
-	return a, nil
-}
-
-func (p *peer) do(command map[string]any) (answer, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	line, err := json.Marshal(command)
-	if err != nil {
-		return answer{}, err
-	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		return answer{}, err
-	}
-	return p.read()
+	return &peer{p}
 }
 
 // create makes a queue, a FIFO queue by its name.
@@ -118,7 +56,7 @@ func (p *peer) create(t *testing.T, queue string, settings map[string]string) {
 	if strings.HasSuffix(queue, ".fifo") {
 		all["FifoQueue"] = "true"
 	}
-	if _, err := p.do(map[string]any{"op": "create", "queue": queue, "attributes": all}); err != nil {
+	if _, err := p.Do(map[string]any{"op": "create", "queue": queue, "attributes": all}); err != nil {
 		t.Fatalf("boto3: creating %s: %v", queue, err)
 	}
 }
@@ -128,7 +66,7 @@ func (p *peer) put(t *testing.T, queue string, msgs ...wire) []wire {
 	t.Helper()
 	sent := make([]wire, len(msgs))
 	for i, m := range msgs {
-		a, err := p.do(map[string]any{"op": "send", "queue": queue, "message": m})
+		a, err := p.Do(map[string]any{"op": "send", "queue": queue, "message": m})
 		if err != nil {
 			t.Fatalf("boto3: sending %.40q: %v", m.Body, err)
 		}
@@ -138,33 +76,10 @@ func (p *peer) put(t *testing.T, queue string, msgs ...wire) []wire {
 	return sent
 }
 
-// patience bounds the wait for something that must happen.
-const patience = 60 * time.Second
-
-// take takes n messages off a queue.
-func (p *peer) take(t *testing.T, queue string, n int) []wire {
-	t.Helper()
-	got := p.takeUpTo(t, queue, n, patience)
-	if len(got) != n {
-		t.Fatalf("%d messages in %s, want %d", len(got), queue, n)
-	}
-	return got
-}
-
-// takeUpTo takes at most n messages, and fewer when none came for so long.
-func (p *peer) takeUpTo(t *testing.T, queue string, n int, wait time.Duration) []wire {
-	t.Helper()
-	a, err := p.do(map[string]any{"op": "take", "queue": queue, "n": n, "wait": wait.Seconds()})
-	if err != nil {
-		t.Fatalf("boto3: reading %s: %v", queue, err)
-	}
-	return a.Messages
-}
-
 // settings are the attributes of a queue.
 func (p *peer) settings(t *testing.T, queue string) map[string]string {
 	t.Helper()
-	a, err := p.do(map[string]any{"op": "attributes", "queue": queue})
+	a, err := p.Do(map[string]any{"op": "attributes", "queue": queue})
 	if err != nil {
 		t.Fatalf("boto3: asking for %s: %v", queue, err)
 	}

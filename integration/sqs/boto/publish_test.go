@@ -18,6 +18,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // open is a client that reads nothing.
@@ -49,7 +50,7 @@ func TestWhatIsPublished(t *testing.T) {
 					if err := client.Publisher().Publish(b.queue, msg); err != nil {
 						t.Fatal(err)
 					}
-					got := b.peer.take(t, b.queue, 1)[0]
+					got := b.peer.Take(t, b.queue, 1)[0]
 					want := wire{Body: body, Attributes: attributes{"a": str("b"), "c.d": str("é <&>\n"), sqs.UUIDAttribute: str(msg.UUID)}}
 					if kind == fifo {
 						want.Group = "of-b"
@@ -59,7 +60,7 @@ func TestWhatIsPublished(t *testing.T) {
 					}
 					same(t, "what was published", got, want)
 				}
-				b.calm()
+				b.events.Calm(b.T)
 			}, elasticMQ(t), moto(t))
 		})
 	}
@@ -101,7 +102,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		b.peer.take(t, b.beside("-dlq"), len(msgs))
+		b.peer.Take(t, b.beside("-dlq"), len(msgs))
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		seen := make(map[string]int)
@@ -145,7 +146,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 				t.Errorf("%s: %v: want an error with the message, the queue and the limit", name, err)
 			}
 		}
-		if got := b.peer.takeUpTo(t, b.queue, 1, time.Second); len(got) > 0 {
+		if got := b.peer.TakeUpTo(t, b.queue, 1, time.Second); len(got) > 0 {
 			t.Errorf("something was published nevertheless: %.100v", got)
 		}
 	}, elasticMQ(t), moto(t))
@@ -167,14 +168,14 @@ func TestADelayedPublish(t *testing.T) {
 		if err := b.client.Publisher().Publish(b.queue, msg); err != nil {
 			t.Fatal(err)
 		}
-		if waited := within(t, ran).Sub(begin); waited < 2300*time.Millisecond {
+		if waited := fidelity.Within(t, ran).Sub(begin); waited < 2300*time.Millisecond {
 			t.Errorf("it ran after %v", waited)
 		}
 		s := b.sights()["later"][0]
 		if s.attempt != 1 || s.id != "m" || s.metadata["a"] != "b" {
 			t.Errorf("the handler saw attempt %d of %s with %v", s.attempt, s.id, s.metadata)
 		}
-		b.calm()
+		b.events.Calm(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -220,7 +221,7 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 
 		client := b.open(b.config(policy))
 		// Another queue: ElasticMQ may still hold a receive of the worker that is gone, and give it what comes next.
-		answers := unique("answers")
+		answers := fidelity.Unique("answers")
 		b.peer.create(t, answers, nil)
 		back := message.NewMessage(watermill.NewUUID(), []byte("answer"))
 		back.Metadata = maps.Clone(out.Metadata)
@@ -236,7 +237,7 @@ func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		msg := within(t, in)
+		msg := fidelity.Within(t, in)
 		if msg.UUID != back.UUID || string(msg.Payload) != "answer" || !maps.Equal(msg.Metadata, back.Metadata) {
 			t.Errorf("watermill-aws got %s %q %v", msg.UUID, msg.Payload, msg.Metadata)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // sized is a message whose body and attributes have so many bytes together.
@@ -43,7 +44,7 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 				msgs = append(msgs, sized(limit-5, ten()), sized(limit-50, kinds()), sized(limit-900, ten()))
 				for i := range msgs {
 					if kind == fifo {
-						msgs[i].Group, msgs[i].Dedup = fmt.Sprint(i), unique("dedup")
+						msgs[i].Group, msgs[i].Dedup = fmt.Sprint(i), fidelity.Unique("dedup")
 					}
 				}
 				msgs = b.peer.put(t, b.queue, msgs...)
@@ -88,7 +89,7 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 func TestTheQueuesOwnLimit(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *bench) {
 		const limit = 4096
-		b.queue = unique("small")
+		b.queue = fidelity.Unique("small")
 		b.peer.create(t, b.queue, map[string]string{"MaximumMessageSize": fmt.Sprint(limit), "VisibilityTimeout": "20"})
 		b.peer.create(t, b.beside("-dlq"), map[string]string{"MaximumMessageSize": fmt.Sprint(limit), "MessageRetentionPeriod": "1209600"})
 		b.proxy.SetLimit(limit)

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
 // An attribute of our name that is not of this queue is the user's: it is kept
@@ -17,7 +18,7 @@ import (
 func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *bench) {
 		// A real one, of another queue: a service has copied it onward.
-		other := &bench{T: t, server: b.server, proxy: b.proxy, queue: unique("other"), peer: b.peer}
+		other := &bench{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}
 		other.peer.create(t, other.queue, nil)
 		stop := other.start(other.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		other.peer.put(t, other.queue, wire{Body: "x"})
@@ -55,7 +56,7 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 			}
 			same(t, m.Body+", in the DLQ", letter, m)
 		}
-		if found := b.ignored(); len(found) == 0 {
+		if found := b.events.Ignored(); len(found) == 0 {
 			t.Error("nothing was reported")
 		}
 	}, elasticMQ(t), moto(t))
@@ -71,11 +72,11 @@ func TestADeadLetterThatAWSRedrivesRunsAgain(t *testing.T) {
 				b.start(b.config(policy))
 				m := wire{Body: "again", Attributes: ten()}
 				if kind == fifo {
-					m.Group, m.Dedup = "g", unique("dedup")
+					m.Group, m.Dedup = "g", fidelity.Unique("dedup")
 				}
 				m = b.peer.put(t, b.queue, m)[0]
 				letter := b.letters(1)["again"]
-				letter.Dedup = map[string]string{fifo: unique("dedup")}[kind]
+				letter.Dedup = map[string]string{fifo: fidelity.Unique("dedup")}[kind]
 				before := len(b.sights()["again"])
 				b.peer.put(t, b.queue, letter)
 				letter = b.letters(1)["again"]
@@ -132,7 +133,7 @@ func TestWhatIsCreated(t *testing.T) {
 		t.Run("queue"+kind, func(t *testing.T) {
 			// ElasticMQ reports no retention.
 			on(t, kind, func(t *testing.T, b *bench) {
-				b.queue = unique("created") + kind
+				b.queue = fidelity.Unique("created") + kind
 				client := b.open(b.config(policy))
 				if err := client.Subscriber().SubscribeInitialize(b.queue); err != nil {
 					t.Fatal(err)
@@ -175,7 +176,7 @@ func TestQueuesThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			on(t, c.kind, func(t *testing.T, b *bench) {
-				stem := unique("refused")
+				stem := fidelity.Unique("refused")
 				settings := map[string]string{}
 				maps.Copy(settings, c.settings)
 				if c.dlq != "" {

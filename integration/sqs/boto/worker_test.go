@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -24,8 +22,8 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/fidelity"
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 func TestMain(m *testing.M) {
@@ -70,7 +68,7 @@ func on(t *testing.T, kind string, test func(t *testing.T, b *bench), servers ..
 			}
 			t.Cleanup(p.Close)
 			p.SetLimit(s.limit)
-			b := &bench{T: t, server: s, proxy: p, queue: unique("fidelity") + kind, peer: newPeer(t, s.url)}
+			b := &bench{T: t, server: s, proxy: p, queue: fidelity.Unique("fidelity") + kind, peer: newPeer(t, s.url)}
 			b.peer.create(t, b.queue, map[string]string{"VisibilityTimeout": "20"})
 			test(t, b)
 			if wrong := p.Violations(); len(wrong) > 0 {
@@ -85,8 +83,6 @@ const (
 	fifo     = ".fifo"
 )
 
-func unique(name string) string { return name + "-" + watermill.NewShortUUID() }
-
 // bench is one test's server, queue and clients.
 type bench struct {
 	*testing.T
@@ -96,8 +92,8 @@ type bench struct {
 	topic  string // what a worker is told; the queue's name where it is empty
 	peer   *peer
 
+	events  fidelity.Events
 	mu      sync.Mutex
-	events  []redeliver.Event
 	runs    []sight
 	handler message.NoPublishHandlerFunc // called before the attempt fails
 	client  *sqs.Client
@@ -127,19 +123,11 @@ var policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.M
 func (b *bench) config(p redeliver.Policy) sqs.Config {
 	return sqs.Config{
 		AWS:      &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
-		Endpoint: b.proxy.URL(), Policy: p, Sink: redeliver.SinkFunc(b.event), DrainTimeout: 10 * time.Millisecond,
+		Endpoint: b.proxy.URL(), Policy: p, Sink: &b.events, DrainTimeout: 10 * time.Millisecond,
 		WaitTime: time.Second, // a receive that is under way at the end is waited for
 		Pollers:  2,
 	}
 }
-
-func (b *bench) event(e redeliver.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = append(b.events, e)
-}
-
-var errDeclined = errors.New("declined")
 
 // sight is what a handler saw at one attempt.
 type sight struct {
@@ -160,38 +148,13 @@ func (b *bench) start(cfg sqs.Config) (stop func()) {
 		b.Fatal(err)
 	}
 	b.client = client
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	router.AddMiddleware(middleware.Retry())
-	router.AddConsumerHandler("fail", cmp.Or(b.topic, b.queue), client.Subscriber(), func(msg *message.Message) error {
+	return fidelity.Consume(b.T, cmp.Or(b.topic, b.queue), client.Subscriber(), client.Close, func(msg *message.Message) error {
 		b.note(msg)
 		if b.handler != nil {
 			return b.handler(msg)
 		}
-		return errDeclined
+		return fidelity.ErrDeclined
 	})
-	var done sync.WaitGroup
-	done.Go(func() {
-		if err := router.Run(context.Background()); err != nil {
-			b.Errorf("the router: %v", err)
-		}
-	})
-	stop = sync.OnceFunc(func() {
-		_ = router.Close() // a handler that is cut off says nothing about the message
-		if err := client.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-		done.Wait()
-	})
-	b.Cleanup(stop)
-	select {
-	case <-router.Running():
-	case <-time.After(patience):
-		b.Fatal("the router does not run")
-	}
-	return stop
 }
 
 // note keeps what the handler sees.
@@ -231,43 +194,11 @@ func (b *bench) sights() map[string][]sight {
 	return found
 }
 
-// ignored are the attributes that were reported as not believed.
-func (b *bench) ignored() map[string]int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	found := make(map[string]int)
-	for _, e := range b.events {
-		if e, ok := e.(redeliver.HeadersIgnored); ok {
-			for _, f := range e.Findings {
-				found[f.Header]++
-			}
-		}
-	}
-	return found
-}
-
-// calm fails the test where a write failed or the subscription was lost.
-func (b *bench) calm() {
-	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.events {
-		switch e := e.(type) {
-		case redeliver.SubscriptionChanged:
-			if e.Change != "consuming" {
-				b.Errorf("the subscription is %s: %s %v", e.Change, e.Detail, e.Err)
-			}
-		case redeliver.PublishFailed:
-			b.Errorf("writing %s to %s failed: %v", e.State.ID, e.Where, e.Err)
-		}
-	}
-}
-
 // letters takes n dead letters, by body.
 func (b *bench) letters(n int) map[string]wire {
 	b.Helper()
 	found := make(map[string]wire)
-	for _, m := range b.peer.take(b.T, b.beside("-dlq"), n) {
+	for _, m := range b.peer.Take(b.T, b.beside("-dlq"), n) {
 		found[m.Body] = m
 	}
 	if len(found) != n {
@@ -307,19 +238,4 @@ func show(a attribute) string {
 		return err.Error()
 	}
 	return string(text)
-}
-
-// within waits for what must come.
-func within[T any](t *testing.T, in <-chan T) T {
-	t.Helper()
-	select {
-	case v, ok := <-in:
-		if !ok {
-			t.Fatal("the channel is closed")
-		}
-		return v
-	case <-time.After(patience):
-		t.Fatal("nothing came")
-	}
-	panic("unreachable")
 }

@@ -3,12 +3,16 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
@@ -35,7 +39,11 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 					Fault: fault, Times: 3,
 					Match: func(c *proxy.Call) bool { return strings.HasPrefix(c.Action, action) },
 				})
-				l.work(l.config(), nil)
+				cfg := l.config()
+				if fault == proxy.Silent { // so long it is waited for
+					cfg.SendTimeout = 3 * time.Second
+				}
+				l.work(cfg, nil)
 				l.committed(append(good, once...))
 				dead := l.dead(len(always))
 				if got := slices.Compact(slices.Clone(dead)); !slices.Equal(got, sorted(always)) {
@@ -251,4 +259,48 @@ func TestADLQThatRefuses(t *testing.T) {
 		t.Errorf("in the DLQ are %q", dead)
 	}
 	l.drained()
+}
+
+// A queue has a RedrivePolicy of its owner's. The retries, each of which is another
+// message, do not come near its maxReceiveCount, and what is exhausted is in our
+// DLQ.
+func TestAQueueWithARedrivePolicyOfItsOwn(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "")
+	owners, err := l.plain.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(l.queue + "-owners")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arn, err := l.plain.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: owners.QueueUrl, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.plain.SetQueueAttributes(t.Context(), &awssqs.SetQueueAttributesInput{QueueUrl: &l.url, Attributes: map[string]string{
+		"RedrivePolicy": fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"3"}`, arn.Attributes["QueueArn"]),
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	always, once := numbered("always", 5), numbered("once", 5)
+	l.send(append(always, once...)...)
+	cfg := l.config()
+	cfg.Policy.MaxRetries = 4 // and 5 attempts are more than 3 receives
+	client, err := sqs.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	plan, err := client.Plan(t.Context(), l.queue)
+	if err != nil || !strings.Contains(plan.String(), "after 3 receives SQS moves a message to "+l.queue+"-owners") {
+		t.Errorf("the plan says nothing of it: %v, %v", err, plan)
+	}
+	l.work(cfg, nil)
+	l.committed(once)
+	if dead := l.dead(len(always)); !slices.Equal(slices.Compact(dead), always) {
+		t.Errorf("in our DLQ are %q", dead)
+	}
+	l.drained()
+	out, err := l.plain.ReceiveMessage(t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: owners.QueueUrl})
+	if err != nil || len(out.Messages) > 0 {
+		t.Errorf("in the owner's DLQ are %d (%v)", len(out.Messages), err)
+	}
 }

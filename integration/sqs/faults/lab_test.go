@@ -127,8 +127,9 @@ var errRule = errors.New("the body says so")
 func (l *lab) config() sqs.Config {
 	return sqs.Config{
 		AWS: anyAWS(), Endpoint: l.proxy.URL(), Sink: redeliver.SinkFunc(l.event),
-		Policy:            redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
-		VisibilityTimeout: 4 * time.Second, WaitTime: time.Second, SendTimeout: 3 * time.Second, DrainTimeout: 100 * time.Millisecond,
+		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
+		// Generous: a busy machine is no fault.
+		VisibilityTimeout: 8 * time.Second, WaitTime: time.Second, SendTimeout: 15 * time.Second, DrainTimeout: 2 * time.Second,
 	}
 }
 
@@ -278,18 +279,19 @@ func (l *lab) depth() (n int, detail string) {
 	return n, detail
 }
 
-// dead takes n dead letters and returns their bodies, sorted.
+// dead takes dead letters until there are n different ones and returns their bodies, sorted.
 func (l *lab) dead(n int) []string {
 	l.Helper()
 	dlq := l.beside("-dlq")
 	var bodies []string
-	for deadline := time.Now().Add(longest); len(bodies) < n && time.Now().Before(deadline); {
+	seen := map[string]bool{}
+	for deadline := time.Now().Add(longest); len(seen) < n && time.Now().Before(deadline); {
 		out, err := l.plain.ReceiveMessage(l.Context(), &awssqs.ReceiveMessageInput{QueueUrl: aws.String(dlq), MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
 		if err != nil {
 			l.Fatal(err)
 		}
 		for _, m := range out.Messages {
-			bodies = append(bodies, *m.Body)
+			bodies, seen[*m.Body] = append(bodies, *m.Body), true
 			if _, err := l.plain.DeleteMessage(l.Context(), &awssqs.DeleteMessageInput{QueueUrl: aws.String(dlq), ReceiptHandle: m.ReceiptHandle}); err != nil {
 				l.Fatal(err)
 			}

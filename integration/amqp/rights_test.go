@@ -1,0 +1,138 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// as has the client be a user of its own, with the rights that patterns give.
+func (p *planned) as(t *testing.T, r *brokers.Rabbit, configure, write, read string) {
+	t.Helper()
+	user := "user-" + p.queue
+	p.put(t, fields{"password": "s3cret", "tags": ""}, "users", user)
+	p.put(t, fields{"configure": configure, "write": write, "read": read}, "permissions", "/", user)
+	u, err := url.Parse(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(user, "s3cret")
+	p.config.URLs, p.config.ManagementURL = []string{u.String()}, ""
+}
+
+// says fails the test unless err is a refusal with these problems and no other.
+func says(t *testing.T, what string, err error, want ...string) {
+	t.Helper()
+	refused, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok {
+		t.Errorf("%s says %v, want a refusal", what, err)
+		return
+	}
+	for i, problem := range refused.Problems {
+		if len(refused.Problems) != len(want) || !strings.HasPrefix(problem.String(), want[i]) {
+			t.Errorf("%s says %q, want %q", what, refused.Problems, want)
+			return
+		}
+	}
+}
+
+// What the user may not do is one problem for each right, whether the queues are
+// there or not. Subscribe said it once for every queue, or not at all.
+func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "rights")
+	before := p.queues(t, p.queue)
+	const all = "rights.dlq, rights.retry, rights.retry.suspects, rights.retry.1s"
+	p.as(t, r, "^$", "^$", "^$")
+	_, err := p.open(t).Plan(context.Background(), p.queue)
+	says(t, "Plan", err,
+		"right to configure is missing: must be given to the user for "+all+", rights (rabbitmqctl set_permissions); the broker says: ACCESS_REFUSED",
+		"right to read is missing: must be given to the user for rights.retry, rights.retry.suspects, rights.retry.1s, rights (",
+		"right to write is missing: must be given to the user for exchange amq.default")
+	p.as(t, r, "^$", ".*", ".*")
+	says(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to configure is missing: must be given to the user for "+all+", rights (")
+	p.as(t, r, ".*", "^$", ".*")
+	says(t, "Subscribe", p.open(t).Subscriber().SubscribeInitialize(p.queue), "right to write is missing: must be given to the user for exchange amq.default")
+	if now := p.queues(t, p.queue); !slices.Equal(before, now) {
+		t.Errorf("there are now %q", now)
+	}
+	p.as(t, r, ".*", ".*", ".*")
+	if _, err := p.open(t).Plan(context.Background(), p.queue); err != nil {
+		t.Error(err)
+	}
+	p.declare(t)
+	if _, err := p.open(t).Plan(context.Background(), p.queue); err != nil {
+		t.Error(err)
+	}
+}
+
+// Delay queues are read since short. A user who may not read them yet is told so
+// when it subscribes, and its retries do not come late in silence.
+func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "readable")
+	p.declare(t)
+	p.publish(t, p.queue)
+	p.as(t, r, ".*", ".*", `^readable(\.retry)?$`)
+	_, err := p.open(t).Plan(context.Background(), p.queue)
+	says(t, "Plan", err, "right to read is missing: must be given to the user for readable.retry.suspects, readable.retry.1s (")
+	_, err = p.open(t).Subscriber().Subscribe(context.Background(), p.queue)
+	says(t, "Subscribe", err, "right to read is missing: must be given to the user for readable.retry.1s (")
+	d, ok, err := p.channel(t).Get(p.queue, false)
+	if err != nil || !ok || d.Redelivered {
+		t.Errorf("%+v %t %v: what waits was fetched by a subscriber that may not run", d, ok, err)
+	}
+}
+
+// Without a management API AMQP tells the type, and who was deleted with its last
+// consumer, without a consumer.
+func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
+	for name, row := range map[string]struct {
+		queue fields
+		want  string
+	}{
+		"type-stream":    {fields{"durable": true, "arguments": fields{"x-queue-type": "stream"}}, "queue type-stream is stream: must be a quorum or a classic queue"},
+		"type-auto":      {fields{"durable": true, "auto_delete": true}, "queue type-auto is auto-delete: must not be deleted with its last consumer"},
+		"type-transient": {fields{"durable": false, "auto_delete": true}, "queue type-transient is auto-delete: must not be deleted with its last consumer"},
+		"type-quorum":    {fields{"durable": true, "arguments": fields{"x-queue-type": "quorum", "x-expires": 3_600_000}}, ""},
+		"type-classic":   {fields{"durable": false}, ""},
+	} {
+		p := newPlanned(t, r, name)
+		p.put(t, row.queue, "queues", "/", name)
+		p.config.ManagementURL = ""
+		c := p.open(t)
+		plan, err := c.Plan(context.Background(), name)
+		initialized := c.Subscriber().SubscribeInitialize(name)
+		if row.want != "" {
+			says(t, "Plan", err, row.want)
+			says(t, "Subscribe", initialized, row.want)
+		} else if err != nil || initialized != nil || has(plan.NotChecked, "the type of") || has(plan.NotChecked, "auto-delete") {
+			t.Errorf("%s: %v, %v\n%s", name, err, initialized, plan)
+		}
+		if !slices.Contains(p.queues(t, name), name) {
+			t.Errorf("%s is gone: it had a consumer", name)
+		}
+	}
+}
+
+// Where nothing may be created, the plan says what is to be created, beside the
+// error that says it is missing.
+func TestThePlanStandsBesideWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	p := newPlanned(t, brokers.RequireRabbitMQ(t), "plan-missing")
+	p.config.NoProvisioning = true
+	plan, err := p.open(t).Plan(context.Background(), p.queue)
+	refused, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok || plan == nil || len(refused.Problems) != 4 || strings.Count(plan.String(), "\nrefused: ") != 4 {
+		t.Fatalf("%v\n%v", plan, err)
+	}
+	for _, q := range plan.Queues {
+		if q.Exists || len(q.Arguments) == 0 {
+			t.Errorf("%+v", q)
+		}
+	}
+}

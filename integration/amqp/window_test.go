@@ -1,0 +1,65 @@
+package amqp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// What waits on a level is read before it is due, and held: of large messages a
+// few, of small ones as many as RetryPrefetch says. It was as many of any size.
+func TestWhatIsHeldIsBoundInBytes(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		size, least, most int
+		rabbit            *brokers.Rabbit
+	}{
+		"large":               {100 << 10, 1, 23, brokers.RequireRabbitMQ(t)}, // the first 16 and three quarters of a MiB
+		"large on RabbitMQ 4": {100 << 10, 1, 23, brokers.RequireRabbitMQ4(t)},
+		"small":               {100, 200, 268, brokers.RequireRabbitMQ(t)},
+		"small on RabbitMQ 4": {100, 200, 268, brokers.RequireRabbitMQ4(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, row.rabbit, func(l *lab) {
+				l.cfg.Policy = steps(3, 30*time.Second)
+				l.cfg.RetryPrefetch, l.cfg.RetryBytes = 200, 1<<20
+			})
+			l.declared()
+			level := l.queue + ".retry.30s"
+			all := ids(300)
+			for i, id := range all {
+				due := time.Now()
+				if i >= 32 { // the first say how large they are
+					due = due.Add(20 * time.Second)
+				}
+				p := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}, Body: make([]byte, row.size)}
+				st := redeliver.State{ID: id, Group: l.queue, Origin: l.queue, Attempts: 1, FirstFailed: time.Now(), LastFailed: time.Now(), Due: due}
+				for name, value := range st.Headers() {
+					p.Headers[name] = string(value)
+				}
+				if err := l.raw.PublishWithContext(t.Context(), "", level, true, false, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.awaitReady(level, len(all))
+			l.consume(func(*message.Message, run) error { return nil })
+			l.await("the first", func() bool { return len(l.done) == 32 })
+			if held := l.awaitUnackedIn(level, row.least); held > row.most {
+				t.Errorf("%d are held, want %d at most", held, row.most)
+			}
+			l.finished(all)
+			l.nothingEarly()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if n := l.duplicates(); n > 0 {
+				t.Errorf("%d runs too many", n)
+			}
+		})
+	}
+}

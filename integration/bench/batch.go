@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// batchSpec says how a side puts messages into batches.
+type batchSpec struct {
+	Size    int           `json:"size"` // 0 for none
+	Timeout time.Duration `json:"timeout"`
+	Timed   bool          `json:"timed"` // whether it is measured how long a full batch waits
+}
+
+// inFlightBatches is what docs/batching.md advises, (Concurrency + 1) x Size, for both sides.
+const inFlightBatches = 200
+
+// batchRow compares the Router with Batch and without it. What Batch's functions save by handling many messages at once
+// is a service's own; here they do for each message what the handler does.
+func batchRow(ctx context.Context, e *experiment) error {
+	n := e.scaled(500_000)
+	e.notef("MaxInFlight %d on both sides; a batch that is not full runs after 10 ms, so that the last one does not count as a wait", inFlightBatches)
+	return e.compare(ctx, comparison{
+		ours:   []contender{{side: ours, name: "in batches of 100", messages: n, ratio: 1}},
+		peer:   contender{side: singles, name: "without Batch", messages: n},
+		within: 3 * time.Minute, inFlight: inFlightBatches,
+		spec: func(s *spec) {
+			s.Router = true
+			if s.Side == ours {
+				s.Batch = batchSpec{Size: 100, Timeout: 10 * time.Millisecond}
+			}
+		},
+	})
+}
+
+// batchLatencyRow measures how soon a batch runs that its tenth message has filled. The Timeout is longer than any of
+// the waits that are measured: batches that are not full do not count.
+func batchLatencyRow(ctx context.Context, e *experiment) error {
+	const rate, size = 2000, 10
+	d := e.lasting(20 * time.Second)
+	n := int(rate * d.Seconds())
+	for run := range e.options.runs {
+		out, err := e.alone(ctx, run+1, single{
+			drive:  func(t names) (written, error) { return e.broker.steady(ctx, t.topic, rate, d) },
+			within: d + time.Minute,
+		}, defaultInFlight, func(s *spec) {
+			s.Messages, s.Backoff = n, ""
+			s.Batch = batchSpec{Size: size, Timeout: time.Second, Timed: true}
+		})
+		if err != nil {
+			return err
+		}
+		if out == nil {
+			continue
+		}
+		if out.Full == nil || out.Full.Samples < int64(n/size*9/10) {
+			e.problemf("run %d: fewer than nine of ten batches were full", run+1)
+			continue
+		}
+		e.sayf("run %d: %d full batches ran p50 %.3f p99 %.3f max %.2f ms after their tenth message, p99 %.2f ms after that was written",
+			run+1, out.Full.Samples, out.Full.P50, out.Full.P99, out.Full.Max, out.Lag.P99)
+		e.add("p99 after the tenth message", "ms", atMost(5), out.Full.P99)
+		e.add("p50 after the tenth message", "ms", nil, out.Full.P50)
+		e.add("max after the tenth message", "ms", nil, out.Full.Max)
+		e.add("p99 after the tenth was written", "ms", nil, out.Lag.P99)
+		e.add("CPU of the consumer", "cores", nil, out.CPU/(out.Seconds+out.Joined))
+	}
+	return nil
+}
+
+// fills measures how long a batch waits when it is full.
+type fills struct {
+	came   []atomic.Int64 // when a message came to its batch, by id, unix nanoseconds
+	after  *samples       // from the last of a full batch to the function
+	behind *samples       // from its write to the function
+}
+
+func newFills(messages int) (*fills, error) {
+	after, err := newSamples(messages)
+	behind, berr := newSamples(messages)
+	return &fills{came: make([]atomic.Int64, messages), after: after, behind: behind}, errors.Join(err, berr)
+}
+
+// handler is what the Router calls.
+func (h *handling) handler() message.NoPublishHandlerFunc {
+	b := h.spec.Batch
+	if b.Size == 0 {
+		return h.handle
+	}
+	batch := middleware.Batch(middleware.BatchConfig{Size: b.Size, Timeout: b.Timeout}, h.handleBatch)
+	if h.full == nil {
+		return batch
+	}
+	return func(msg *message.Message) error {
+		id := idOf(h.spec.value(msg.Payload))
+		if id >= uint64(len(h.full.came)) {
+			return fmt.Errorf("message %d of %d", id, len(h.full.came))
+		}
+		h.full.came[id].Store(time.Now().UnixNano())
+		return batch(msg)
+	}
+}
+
+func (h *handling) handleBatch(_ context.Context, b *middleware.MessageBatch) error {
+	if h.full != nil && len(b.Messages) == h.spec.Batch.Size {
+		h.full.note(h.spec, b.Messages)
+	}
+	for _, m := range b.Messages {
+		if err := h.handle(m.Message); err != nil {
+			m.Answer(err)
+		}
+	}
+	return nil
+}
+
+func (f *fills) note(s spec, full []*middleware.BatchMessage) {
+	now := time.Now()
+	var last, written time.Time
+	for _, m := range full {
+		value := s.value(m.Payload)
+		if at := time.Unix(0, f.came[idOf(value)].Load()); at.After(last) {
+			last = at
+		}
+		if at := writtenAt(value); at.After(written) {
+			written = at
+		}
+	}
+	f.after.add(now.Sub(last))
+	f.behind.add(now.Sub(written))
+}

@@ -1,0 +1,127 @@
+package examples_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+)
+
+// What fails is gone before, and in the DLQ after its retries afterwards, whether
+// the service leaves its consumer group to redeliver or runs it on.
+func TestKafkaConsumeExample(t *testing.T) {
+	t.Parallel()
+	dir := buildAll(t, "kafka-consume")
+	for _, c := range []struct {
+		program string
+		dead    bool
+	}{{"before", false}, {"after", true}, {"wrapped", true}} {
+		t.Run(c.program, func(t *testing.T) {
+			t.Parallel()
+			f := newKafkaTopic(t, newName())
+			f.produce(
+				&kgo.Record{Key: []byte("o-1"), Value: []byte("paid")},
+				&kgo.Record{Key: []byte("o-2"), Value: []byte("declined")},
+				&kgo.Record{Key: []byte("o-3"), Value: []byte("paid")},
+			)
+			addrs := strings.Split(strings.TrimPrefix(f.broker, "kafka://"), ",")
+			p := start(t, nil, filepath.Join(dir, c.program), append([]string{f.topic}, addrs...)...)
+			var lines []string
+			for range 2 {
+				line, _ := p.next()
+				lines = append(lines, line)
+			}
+			slices.Sort(lines)
+			if want := []string{"order o-1 is charged", "order o-3 is charged"}; !slices.Equal(lines, want) {
+				t.Errorf("it says %q, want %q", lines, want)
+			}
+			if c.dead {
+				rec := firstOf(t, addrs, f.topic+".billing.dlq")
+				headers := make(map[string]string)
+				for _, h := range rec.Headers {
+					headers[h.Key] = string(h.Value)
+				}
+				if string(rec.Key) != "o-2" || headers[redeliver.HeaderReason] != "exhausted" || headers[redeliver.HeaderAttempt] != "4" || headers[redeliver.HeaderError] != "card declined" {
+					t.Errorf("%s is in the DLQ with %v", rec.Key, headers)
+				}
+			}
+			p.signal(os.Interrupt)
+			if more, status := p.rest(), p.status(); len(more) > 0 || status != 0 {
+				t.Errorf("it ended with status %d, and said %q", status, more)
+			}
+			if gone := "order o-2 is not charged: card declined"; strings.Contains(p.errors(), gone) == c.dead {
+				t.Errorf("whether it says %q is the difference:\n%s", gone, p.errors())
+			}
+		})
+	}
+}
+
+// The change to a service is a few lines.
+func TestKafkaConsumeExampleIsAFewLines(t *testing.T) {
+	before := source(t, "kafka-consume/before")
+	for program, most := range map[string]int{"after": 3, "wrapped": 5} {
+		after := source(t, "kafka-consume/"+program)
+		var added []string
+		for _, line := range after {
+			if !slices.Contains(before, line) {
+				added = append(added, line)
+			}
+		}
+		if len(added) > most || len(after) >= 60 || len(before) >= 60 || len(after) > len(before) {
+			t.Errorf("%s has %d lines for %d, of which these are new:\n%s", program, len(after), len(before), strings.Join(added, "\n"))
+		}
+	}
+}
+
+// source is the lines of a program's main.go, without comments.
+func source(t *testing.T, name string) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", name, "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "//") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// buildAll builds the programs below one of examples/ into a directory of their own.
+func buildAll(t *testing.T, example string) (dir string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, example)+"/", "./examples/"+example+"/...")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building examples/%s: %v\n%s", example, err, out)
+	}
+	return example
+}
+
+// firstOf is the first record of a topic, once there is one.
+func firstOf(t *testing.T, addrs []string, topic string) *kgo.Record {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		if recs := client.PollFetches(ctx).Records(); len(recs) > 0 {
+			return recs[0]
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("nothing comes to %s within %s", topic, patience)
+		}
+	}
+}

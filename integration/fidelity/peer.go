@@ -1,0 +1,113 @@
+// Package fidelity is what the comparisons with independent clients share: a peer,
+// which publishes and reads what it is told to, and the worker between, which sees
+// each message at every attempt. What a message is on the wire is the suites' own.
+package fidelity
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Patience bounds the wait for something that must happen.
+const Patience = 60 * time.Second
+
+// Peer is an independent client whose messages are Ms, a process of its own: the
+// script peer.py beside the test. It reads a command a line and answers with a
+// line, all JSON.
+type Peer[M any] struct {
+	mu  sync.Mutex
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// Answer is what a peer answers; which of it depends on the command.
+type Answer[M any] struct {
+	Error      string            `json:"error"`
+	ID         string            `json:"id"`
+	Messages   []M               `json:"messages"`
+	Attributes map[string]string `json:"attributes"`
+}
+
+// StartPeer starts a peer for the broker at url, and ends it with the test. The
+// error is what the peer itself said at its start.
+func StartPeer[M any](t *testing.T, python, url string) (*Peer[M], error) {
+	t.Helper()
+	cmd := exec.Command(python, "peer.py", url) //nolint:noctx // it ends with its stdin, in order
+	cmd.Stderr = t.Output()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Peer[M]{in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	if _, err := p.read(); err != nil {
+		_ = in.Close()
+		_ = cmd.Wait() // it has failed, and said why
+		return nil, err
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait() // its work is done
+	})
+	return p, nil
+}
+
+func (p *Peer[M]) read() (a Answer[M], err error) {
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		return a, err
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// Do has the peer do what command says.
+func (p *Peer[M]) Do(command any) (a Answer[M], err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line, err := json.Marshal(command)
+	if err != nil {
+		return a, err
+	}
+	if _, err := p.in.Write(append(line, '\n')); err != nil {
+		return a, err
+	}
+	return p.read()
+}
+
+// Take takes n messages off a queue.
+func (p *Peer[M]) Take(t *testing.T, queue string, n int) []M {
+	t.Helper()
+	got := p.TakeUpTo(t, queue, n, Patience)
+	if len(got) != n {
+		t.Fatalf("%d messages in %s, want %d", len(got), queue, n)
+	}
+	return got
+}
+
+// TakeUpTo takes at most n messages, and fewer when none came for so long.
+func (p *Peer[M]) TakeUpTo(t *testing.T, queue string, n int, wait time.Duration) []M {
+	t.Helper()
+	a, err := p.Do(map[string]any{"op": "take", "queue": queue, "n": n, "wait": wait.Seconds()})
+	if err != nil {
+		t.Fatalf("the peer: reading %s: %v", queue, err)
+	}
+	return a.Messages
+}

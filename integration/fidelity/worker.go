@@ -1,0 +1,113 @@
+package fidelity
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// ErrDeclined is why an attempt fails that is to fail.
+var ErrDeclined = errors.New("declined")
+
+// Unique is a name that no other run has.
+func Unique(name string) string { return name + "-" + watermill.NewShortUUID() }
+
+// Consume runs a handler behind middleware.Retry until the test ends, or stop is
+// called; then it closes the client of its subscriber. It returns when the router runs.
+func Consume(t *testing.T, topic string, sub message.Subscriber, closeClient func(context.Context) error, h message.NoPublishHandlerFunc) (stop func()) {
+	t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("fail", topic, sub, h)
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := router.Run(context.Background()); err != nil {
+			t.Errorf("the router: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		_ = router.Close() // a handler that is cut off says nothing about the message
+		if err := closeClient(context.Background()); err != nil {
+			t.Error(err)
+		}
+		done.Wait()
+	})
+	t.Cleanup(stop)
+	select {
+	case <-router.Running():
+	case <-time.After(Patience):
+		t.Fatal("the router does not run")
+	}
+	return stop
+}
+
+// Events are what a worker told. They are a [redeliver.Sink].
+type Events struct {
+	mu  sync.Mutex
+	all []redeliver.Event
+}
+
+// Event implements [redeliver.Sink].
+func (ev *Events) Event(e redeliver.Event) {
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	ev.all = append(ev.all, e)
+}
+
+// Calm fails the test where a write failed or the subscription was lost.
+func (ev *Events) Calm(t *testing.T) {
+	t.Helper()
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	for _, e := range ev.all {
+		switch e := e.(type) {
+		case redeliver.SubscriptionChanged:
+			if e.Change != "consuming" {
+				t.Errorf("the subscription is %s: %s %v", e.Change, e.Detail, e.Err)
+			}
+		case redeliver.PublishFailed:
+			t.Errorf("writing %s to %s failed: %v", e.State.ID, e.Where, e.Err)
+		}
+	}
+}
+
+// Ignored counts the headers that were reported as not believed.
+func (ev *Events) Ignored() map[string]int {
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	found := make(map[string]int)
+	for _, e := range ev.all {
+		if e, ok := e.(redeliver.HeadersIgnored); ok {
+			for _, f := range e.Findings {
+				found[f.Header]++
+			}
+		}
+	}
+	return found
+}
+
+// Within waits for what must come.
+func Within[T any](t *testing.T, in <-chan T) T {
+	t.Helper()
+	select {
+	case v, ok := <-in:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return v
+	case <-time.After(Patience):
+		t.Fatal("nothing came")
+	}
+	panic("unreachable")
+}

@@ -1,0 +1,82 @@
+package loss
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redeliver/redeliver/adapters/pubsub"
+	"github.com/redeliver/redeliver/integration/redis/alive"
+)
+
+const (
+	redisInFlight = 20
+	// redisLife is how long a killed consumer keeps what it had: longer than Redis is ever away.
+	redisLife = 6 * time.Second
+)
+
+// connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the spy sees.
+func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
+	client := redis.NewClient(&redis.Options{Addr: cfg.Addrs[0], PoolSize: 4 * redisInFlight})
+	client.AddHook(newRedisHook(s, cfg.Topic))
+	consumer := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
+	beating, still := context.WithCancel(context.Background())
+	for {
+		err := alive.Keep(beating, client, consumer, redisLife)
+		if err == nil {
+			break
+		}
+		if err := again(ctx, err); err != nil {
+			still()
+			return nil, nil, err
+		}
+	}
+	log := watermill.NopLogger{}
+	pub, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, log)
+	if err != nil {
+		still()
+		return nil, nil, err
+	}
+	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+		Client: client, ConsumerGroup: cfg.Group, Consumer: consumer, BlockTime: 500 * time.Millisecond, DisableIndefiniteInitialBlock: true,
+		ClaimInterval: time.Second, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client),
+	}, log)
+	if err != nil {
+		still()
+		return nil, nil, err
+	}
+	c, err := pubsub.Open(pubsub.Config{
+		Publisher: pub, Subscriber: sub, Group: cfg.Group, Confirms: true, MaxUnacked: time.Hour, Policy: cfg.policy(), Sink: s,
+		MaxInFlight: redisInFlight, DrainTimeout: 2 * time.Second,
+	})
+	if err != nil {
+		still()
+		return nil, nil, err
+	}
+	return redisSubscriber{c.Subscriber()}, func(ctx context.Context) error {
+		defer still()
+		defer client.Close()
+		return c.Close(ctx)
+	}, nil
+}
+
+// redisSubscriber tries again where Redis is away.
+type redisSubscriber struct{ *pubsub.Subscriber }
+
+func (r redisSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	for {
+		out, err := r.Subscriber.Subscribe(ctx, topic)
+		if err == nil {
+			return out, nil
+		}
+		if err := again(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}

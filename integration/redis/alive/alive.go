@@ -1,0 +1,47 @@
+// Package alive lets watermill-redisstream take messages over from consumers that are dead, and from no others.
+//
+// By itself it takes whatever has been unacked for longer than MaxIdleTime, also from a consumer that is still at it, so
+// that a long handler or a long wait is delivered twice. With [Claimable] a consumer keeps its messages for as long as it
+// lives, and those of a killed one come back within seconds.
+package alive
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lostAfter takes a message from a consumer that lives, too: what a Subscribe had that has ended in a process that goes
+// on would lie there for ever.
+const lostAfter = time.Hour
+
+func key(consumer string) string { return "alive:" + consumer }
+
+// Keep tells that a consumer is alive until ctx ends, and so long a life after that. The first time is before it returns:
+// a consumer that is not known to live loses what it reads.
+func Keep(ctx context.Context, client redis.UniversalClient, consumer string, life time.Duration) error {
+	if err := client.Set(ctx, key(consumer), 1, life).Err(); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			select {
+			case <-time.After(life / 5):
+				_ = client.Set(ctx, key(consumer), 1, life).Err() // the next one may succeed
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// Claimable is a ShouldClaimPendingMessage: whether the consumer that has a message is dead. While Redis does not say,
+// it is not. MaxIdleTime is to be a second nevertheless: it keeps two that look at the same time from both taking.
+func Claimable(client redis.UniversalClient) func(redis.XPendingExt) bool {
+	return func(p redis.XPendingExt) bool {
+		n, err := client.Exists(context.Background(), key(p.Consumer)).Result()
+		return err == nil && n == 0 || p.Idle > lostAfter
+	}
+}

@@ -1,0 +1,21 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// The contract of every adapter, kept by adapters/pubsub on stock watermill-redisstream.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	adaptertest.Run(t, newHarness(t, brokers.RequireRedis(t)))
+	t.Logf("report: the conformance kit on watermill-redisstream: %.1f s", time.Since(begin).Seconds())
+}
+
+func TestGuaranteeTable(t *testing.T) {
+	adaptertest.CheckTable(t, "../../README.md", "Redis Streams", features)
+}
