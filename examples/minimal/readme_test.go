@@ -40,8 +40,11 @@ func TestReadmeShowsThisProgram(t *testing.T) {
 
 // Those of the other brokers' sections are parts of longer ones, by one tab further left.
 func TestReadmeShowsAPartOfEachExample(t *testing.T) {
-	for heading, example := range map[string]string{"RabbitMQ": "rabbitmq", "SQS": "sqs"} {
-		t.Run(heading, func(t *testing.T) { showsAPart(t, heading, filepath.Join("examples", example, "main.go")) })
+	for heading, file := range map[string]string{
+		"RabbitMQ": "examples/rabbitmq/main.go", "SQS": "examples/sqs/main.go", "Publishing on Kafka": "adapters/kafka/example_test.go",
+		"Any other Watermill Pub/Sub": "adapters/pubsub/example_test.go",
+	} {
+		t.Run(heading, func(t *testing.T) { showsAPart(t, heading, filepath.FromSlash(file)) })
 	}
 }
 

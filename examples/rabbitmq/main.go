@@ -1,7 +1,7 @@
 // Command rabbitmq is a shop on RabbitMQ: it publishes orders to a topic exchange,
 // and consumes them from a queue that is bound to it. This file is the shop, to be
-// copied; the other files are the show around it: orders, a bank that has a bad
-// day, and the screen.
+// copied; the rest is the show around it: orders, a bank that has a bad day, and
+// the screen.
 //
 //	go run ./examples/rabbitmq                                            # a RabbitMQ on localhost
 //	go run ./examples/rabbitmq --broker amqp://user:password@host/vhost   # another one

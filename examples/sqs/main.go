@@ -1,6 +1,6 @@
 // Command sqs is a shop on Amazon SQS: it sends orders to a queue and consumes
-// them. This file is the shop, to be copied; the other files are the show around
-// it: orders, a bank that has a bad day, and the screen.
+// them. This file is the shop, to be copied; the rest is the show around it:
+// orders, a bank that has a bad day, and the screen.
 //
 //	go run ./examples/sqs                                      # an ElasticMQ on localhost
 //	go run ./examples/sqs --broker sqs://eu-central-1          # AWS, with the keys of your environment or profile

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -13,6 +14,7 @@ import (
 // broker is all that this program needs of one.
 type broker struct {
 	subscriber subscriber
+	plan       func(context.Context, string) (fmt.Stringer, error)
 	key        func(*message.Message) []byte // nil for a message without a key
 	close      func(context.Context) error
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -28,5 +29,6 @@ func openKafka(ctx context.Context, o options, sink redeliver.Sink) (*broker, er
 		}
 		return nil
 	}
-	return &broker{subscriber: c.Subscriber(), key: key, close: c.Close}, nil
+	plan := func(_ context.Context, topic string) (fmt.Stringer, error) { return c.Plan(topic) }
+	return &broker{subscriber: c.Subscriber(), plan: plan, key: key, close: c.Close}, nil
 }

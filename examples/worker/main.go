@@ -31,6 +31,9 @@
 // (what killed its process is in no number of attempts). On Kafka the message comes
 // back until it is mended.
 //
+// With --plan it says, in words, how the retries would wait and what would be
+// created, and ends.
+//
 // SIGTERM and SIGINT end it in order with exit status 0; a wrong call is 2, all
 // other failures are 1.
 package main
@@ -77,7 +80,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	if err := work(ctx, o, newJournal(stdout, log), log); err != nil {
+	if err := work(ctx, o, newJournal(stdout, log), log, stdout); err != nil {
 		fmt.Fprintf(stderr, "worker: %v\n", err)
 		if _, wrong := errors.AsType[usageError](err); wrong {
 			return exitUsage
@@ -87,8 +90,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// work consumes until ctx ends.
-func work(ctx context.Context, o options, j *journal, log *slog.Logger) (err error) {
+// work consumes until ctx ends, or says what it would do.
+func work(ctx context.Context, o options, j *journal, log *slog.Logger, stdout io.Writer) (err error) {
 	b, err := connect(ctx, o, j)
 	if err != nil {
 		return err
@@ -101,6 +104,13 @@ func work(ctx context.Context, o options, j *journal, log *slog.Logger) (err err
 		}
 	}()
 	j.key = b.key
+	if o.plan {
+		plan, err := b.plan(ctx, o.topic)
+		if err == nil {
+			_, err = fmt.Fprint(stdout, plan)
+		}
+		return err
+	}
 	if o.createTopic {
 		if err := b.subscriber.SubscribeInitialize(o.topic); err != nil {
 			return err

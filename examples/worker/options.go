@@ -24,6 +24,7 @@ type options struct {
 	maxInFlight  int
 	instanceID   string
 	createTopic  bool
+	plan         bool
 	work         time.Duration
 	answer       func(*message.Message) error
 }
@@ -50,6 +51,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.work, "work", 0, "how long an attempt works before it answers")
 	flags.StringVar(&o.instanceID, "instance-id", "", "static membership: an `id` that no other process of the group has (Kafka only)")
 	flags.BoolVar(&o.createTopic, "create-topic", false, "create the topic, with the broker's defaults, when it does not exist (on RabbitMQ and SQS always)")
+	flags.BoolVar(&o.plan, "plan", false, "say how the retries would wait and what would be created, and end; nothing is created")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(stderr, "usage: worker --broker URL --topic T [--group G] [flags]")

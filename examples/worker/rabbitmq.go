@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -21,5 +22,6 @@ func openRabbitMQ(ctx context.Context, o options, sink redeliver.Sink) (*broker,
 		return nil, err
 	}
 	noKey := func(*message.Message) []byte { return nil }
-	return &broker{subscriber: c.Subscriber(), key: noKey, close: c.Close}, nil
+	plan := func(ctx context.Context, topic string) (fmt.Stringer, error) { return c.Plan(ctx, topic) }
+	return &broker{subscriber: c.Subscriber(), plan: plan, key: noKey, close: c.Close}, nil
 }

@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
+
+// waitTime is how long a receive waits, and so how long an idle worker takes to end.
+const waitTime = 2 * time.Second
 
 // openSQS reads the queue of the topic's name, which the adapter creates where it
 // does not exist.
@@ -20,7 +25,8 @@ func openSQS(ctx context.Context, o options, sink redeliver.Sink) (*broker, erro
 	c, err := sqs.Open(ctx, sqs.Config{
 		AWS: cfg, Endpoint: o.broker.Endpoint(), Policy: o.policy,
 		MaxInFlight: o.maxInFlight, DrainTimeout: drainTimeout,
-		Sink: sink,
+		WaitTime: waitTime,
+		Sink:     sink,
 	})
 	if err != nil {
 		return nil, err
@@ -32,5 +38,6 @@ func openSQS(ctx context.Context, o options, sink redeliver.Sink) (*broker, erro
 		}
 		return []byte(m.Attributes["MessageGroupId"])
 	}
-	return &broker{subscriber: c.Subscriber(), key: group, close: c.Close}, nil
+	plan := func(ctx context.Context, topic string) (fmt.Stringer, error) { return c.Plan(ctx, topic) }
+	return &broker{subscriber: c.Subscriber(), plan: plan, key: group, close: c.Close}, nil
 }

@@ -1,0 +1,103 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/examples/internal/demo"
+)
+
+const (
+	patience = time.Minute            // for the last order
+	pace     = 150 * time.Millisecond // between two orders
+)
+
+func (r *run) play(ctx context.Context) error {
+	r.screen.Sayf("redeliver on %s: a shop charges orders at a bank that has a bad day.", r.On)
+	log := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	shop, err := r.Open(ctx, r.url, redeliver.Sinks(r.screen, r.ends), log)
+	if err != nil {
+		return err
+	}
+	after := context.WithoutCancel(ctx)
+	defer func() { _ = shop.Close(after) }() // where something went wrong before
+	queues, err := shop.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	r.screen.Sayf("%s\n", queues)
+
+	served := make(chan error, 1)
+	go func() { served <- shop.Router.Run(ctx) }()
+	select {
+	case <-shop.Router.Running():
+	case err := <-served:
+		return err
+	}
+	placed, err := r.act(ctx, shop, served)
+	if err != nil {
+		return err
+	}
+	// The shop ends before the count: it acks what it has done.
+	if err := shop.Close(after); err != nil {
+		return err
+	}
+	title, letters, err := shop.DeadLetters(after)
+	if err != nil {
+		return err
+	}
+	r.summary(placed, title, letters, ctx.Err() != nil)
+	return nil
+}
+
+// act places orders, the last of them poison, and waits for their ends, or for
+// the end of ctx. It returns how many were placed.
+func (r *run) act(ctx context.Context, shop *Shop, served <-chan error) (placed int, err error) {
+	orders := demo.NewOrders(time.Now())
+	width := 0
+	for _, kind := range r.Kinds {
+		width = max(width, len(kind))
+	}
+	for i, o := range append(orders, demo.Order{ID: strings.TrimSuffix(orders[0].ID, "01") + "xx"}) {
+		kind, what := r.Kinds[i%len(r.Kinds)], o.String()
+		body, err := json.Marshal(o)
+		if err != nil {
+			return placed, err
+		}
+		if i == len(orders) {
+			body, what = []byte("<order/>"), "a poison message: no JSON"
+		}
+		r.screen.Placed(o.ID, fmt.Sprintf("%-*s  %s", width, kind, what))
+		r.ends.expect(o.ID)
+		if err := shop.Place(kind, o.ID, body); err != nil {
+			return placed, err
+		}
+		placed++
+		select {
+		case <-time.After(pace):
+		case <-ctx.Done():
+			return placed, nil
+		}
+	}
+	select {
+	case <-r.ends.all():
+	case <-ctx.Done():
+	case err := <-served:
+		if ctx.Err() == nil {
+			return placed, cmp.Or(err, errors.New("the shop has ended by itself"))
+		}
+	case <-time.After(patience):
+		return placed, fmt.Errorf("not all orders have found their end within %s: does another program read %s?", patience, r.Queue)
+	}
+	return placed, nil
+}

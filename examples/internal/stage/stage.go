@@ -1,0 +1,122 @@
+// Package stage is the show around a shop: it places orders, waits until each has
+// found its end, and counts them. The demonstrations of brokers share it.
+package stage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+	"github.com/redeliver/redeliver/examples/internal/screen"
+)
+
+// Show is one demonstration.
+type Show struct {
+	// Program is the directory in examples/, and the name of what is built.
+	Program string
+	// On is the broker's name for people.
+	On string
+	// Broker is what a URL must be of, Local the one that is taken where none is
+	// given, and Usage says what one looks like.
+	Broker       brokerurl.Broker
+	Local, Usage string
+	// Missing says how to get a broker, where none answers.
+	Missing string
+	// Look says how to see the queues afterwards.
+	Look string
+	// Queue is what the shop reads.
+	Queue string
+	// Kinds are the kinds of orders that are placed, in turn.
+	Kinds []string
+	// Open starts the shop.
+	Open func(ctx context.Context, u brokerurl.URL, sink redeliver.Sink, log watermill.LoggerAdapter) (*Shop, error)
+}
+
+// Shop is the service that the show is about.
+type Shop struct {
+	Router *message.Router
+	// Place sends an order of a kind.
+	Place func(kind, id string, body []byte) error
+	// Close ends the shop in order. It may be called twice.
+	Close func(context.Context) error
+	// Describe says which queues there are, before the first order.
+	Describe func(context.Context) (string, error)
+	// DeadLetters reads what lies in the DLQ with any client, of Most at least some.
+	// The title says of what it is a part.
+	DeadLetters func(context.Context) (title string, letters []Letter, err error)
+}
+
+// Letter is a dead letter: what redeliver says of it, in headers or as JSON.
+type Letter struct {
+	ID      string `json:"id"`
+	Reason  string `json:"reason"`
+	Attempt string `json:"attempt"`
+	Error   string `json:"error"`
+}
+
+// Most is how many dead letters are shown.
+const Most = 8
+
+// run is one run of a show.
+type run struct {
+	Show
+	url    brokerurl.URL
+	screen *screen.Screen
+	ends   *ends
+}
+
+// Main runs a program that is a show, and ends it.
+func (s Show) Main() {
+	began := time.Now()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	u, err := s.parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(0)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\n", s.Program, err)
+		os.Exit(2)
+	}
+	r := &run{Show: s, url: u, screen: screen.New(os.Stdout, began, s.Queue), ends: newEnds()}
+	if err := r.play(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", s.Program, err)
+		if _, unanswered := errors.AsType[*net.OpError](err); unanswered {
+			fmt.Fprint(os.Stderr, s.Missing)
+		}
+		os.Exit(1)
+	}
+}
+
+func (s Show) parse(args []string) (brokerurl.URL, error) {
+	flags := flag.NewFlagSet(s.Program, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	from := cmp.Or(os.Getenv(brokerurl.Env), s.Local)
+	broker := flags.String("broker", from, s.Usage)
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.Lookup("broker").DefValue = redeliver.Redact(from)
+			fmt.Fprintf(os.Stderr, "usage: %s [--broker URL]\n", s.Program)
+			flags.SetOutput(os.Stderr)
+			flags.PrintDefaults()
+		}
+		return brokerurl.URL{}, err
+	}
+	if flags.NArg() > 0 {
+		return brokerurl.URL{}, errors.New("there is --broker URL, and nothing else")
+	}
+	return brokerurl.Parse(*broker, s.Broker)
+}
