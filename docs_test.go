@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -108,4 +109,61 @@ func TestPackageIsPure(t *testing.T) {
 	if len(files) < 10 {
 		t.Errorf("read %d files: this test does not see the package", len(files))
 	}
+}
+
+var (
+	proof = regexp.MustCompile(`\[([A-Z]\w+)\]\((\.\./[^)]+\.go)\)`)
+	// compared are the tables, by their first cell, of whose rows each has a proof
+	// or says that it is not yet there.
+	compared = regexp.MustCompile(`^\| (Cloudflare|RocketMQ) \|`)
+)
+
+// Every link to a proof leads to one: to a test, or to a promise of the
+// conformance kit. And no row of a comparison claims without one.
+func TestDocsLeadToTests(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, rows := 0, 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range proof.FindAllStringSubmatch(string(text), -1) {
+			links++
+			if source, err := os.ReadFile(filepath.Join("docs", l[2])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if !proves(string(source), l[1]) {
+				t.Errorf("%s: there is no %s in %s", page, l[1], l[2])
+			}
+		}
+		in := false
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			switch {
+			case compared.MatchString(line):
+				in = true
+			case !strings.HasPrefix(line, "|"):
+				in = false
+			case in && !strings.HasPrefix(line, "| ---"):
+				rows++
+				if !proof.MatchString(line) && !strings.Contains(line, "not yet") {
+					t.Errorf("%s: a row without a proof: %s", page, line)
+				}
+			}
+		}
+	}
+	if links < 80 || rows < 60 {
+		t.Errorf("%d links and %d rows: this test does not read them", links, rows)
+	}
+}
+
+// proves tells whether a file has a test, or a promise of the kit, of that name.
+func proves(source, name string) bool {
+	if strings.HasPrefix(name, "Test") {
+		return strings.Contains(source, "\nfunc "+name+"(t *testing.T)")
+	}
+	return strings.Contains(source, "name: \""+name+"\"")
 }

@@ -22,6 +22,7 @@ var allowed = map[string][]string{
 	".": {"github.com/cenkalti/backoff/v4", "github.com/sony/gobreaker", "github.com/sony/gobreaker/v2"},
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
+	"deadletter":            {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"adapters/kafka": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",
@@ -31,12 +32,15 @@ var allowed = map[string][]string{
 	"adapters/sqs": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware",
+	// Any Watermill Pub/Sub: it knows no client at all.
+	"adapters/pubsub": {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message",
+		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
+	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
-	"redelivertest": {module, module + "/delayqueue", module + "/middleware", "github.com/ThreeDotsLabs/watermill",
+	"redelivertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
-	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/adapters/kafka", "github.com/ThreeDotsLabs/watermill/message",
+	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/deadletter", module + "/adapters/kafka", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo"},
 }
 
