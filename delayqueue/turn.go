@@ -40,9 +40,26 @@ func (t *Turn) Rest() { t.busy.Add(-1) }
 // Calm returns a channel that is closed once no suspect runs.
 func (t *Turn) Calm() <-chan struct{} { return t.calm.Opened() }
 
-// Take waits until nothing else runs; then nothing begins until Give. It is false
+// Take waits until nothing else runs and the gate of the suspect's subscription is
+// open; then nothing begins until Give. A suspect that lay ready, unrun, behind a
+// closed gate would count as a crash if its process died meanwhile. It is false
 // when ctx has ended before.
-func (t *Turn) Take(ctx context.Context) bool {
+func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
+	for t.take(ctx) {
+		if !gate.Closed() {
+			return true
+		}
+		t.Give() // the client's other subscriptions go on
+		select {
+		case <-gate.Opened():
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
+}
+
+func (t *Turn) take(ctx context.Context) bool {
 	select {
 	case t.taken <- struct{}{}:
 	case <-ctx.Done():

@@ -67,7 +67,7 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 // feedOne runs one suspect, if there is one. ok is false at the end.
 func (l *lane) feedOne(ctx context.Context, gone <-chan struct{}, in chan<- amqp.Delivery) (more, ok bool) {
 	t := l.r.client.turn
-	if !t.Take(ctx) {
+	if !t.Take(ctx, &l.r.sub.Gate) {
 		return false, false
 	}
 	defer t.Give()

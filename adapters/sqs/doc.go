@@ -67,7 +67,9 @@
 // Crashes: a message that was received three times, not counting what this
 // process knows to have survived, is a suspect. It is moved to the queue of
 // suspects and runs when nothing else of its client does. One that was alone when
-// its process died Policy.MaxCrashes times goes to the DLQ, crashed. While a
+// its process died Policy.MaxCrashes times goes to the DLQ, crashed. SQS counts
+// receives: one whose answer got lost on the way to another process counts too,
+// though nothing ran. While a
 // suspect waits for its turn, the client begins nothing else, at most for as long
 // as its longest handler runs. Who writes to the queue of
 // suspects looks there at once, all others every 10 s, and for a minute behind a

@@ -30,7 +30,7 @@ func TestTheNextOfAGroupComeAtOnce(t *testing.T) {
 				if n := len(b.ran("")); n != 35 {
 					b.Errorf("%d of 35 ran", n)
 				}
-				if takes == 0 && b.deaf > 0 {
+				if takes == 0 && b.deaf > 1 { // one may begin just before the first message comes
 					b.Errorf("%d receives waited for a group in hand", b.deaf)
 				}
 				b.close(c)

@@ -79,7 +79,7 @@ func (l *lane) someWait(ctx context.Context) bool {
 // feedOne runs one suspect, and returns whether there was one.
 func (l *lane) feedOne(ctx context.Context) bool {
 	t := l.r.client.turn
-	if !t.Take(ctx) {
+	if !t.Take(ctx, &l.r.sub.Gate) {
 		return false
 	}
 	defer t.Give()

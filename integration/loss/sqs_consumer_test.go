@@ -17,7 +17,9 @@ const sqsVisibility = 5 * time.Second
 func connectSQS(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
 	policy := cfg.policy()
 	policy.Levels = nil   // SQS delays by the second, whatever they are
-	policy.MaxCrashes = 2 // as on RabbitMQ: kills at random may hit a suspect that runs alone
+	// Kills at random may hit a suspect that runs alone, as on RabbitMQ; and SQS counts receives, those too whose answer was
+	// lost before anybody ran the message.
+	policy.MaxCrashes = 3
 	ac := sqsAWS()
 	ac.HTTPClient = &http.Client{Transport: newSQSTransport(s)}
 	// A service that starts while SQS fails is started again by whoever started it.

@@ -1,0 +1,65 @@
+package delayqueue_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+func TestATurnWaitsForTheGateAndLetsOthersGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, gate := delayqueue.NewTurn(), &delayqueue.Gate{}
+		gate.Close()
+		got := make(chan bool)
+		go func() { got <- turn.Take(t.Context(), gate) }()
+		synctest.Wait()
+		if !turn.Begin() {
+			t.Error("what belongs to another subscription waits for a suspect that cannot run")
+		}
+		gate.Open()
+		synctest.Wait()
+		select {
+		case <-got:
+			t.Fatal("the turn began beside a message that runs")
+		default:
+		}
+		if turn.Begin() {
+			t.Error("a message began while a suspect waits for its turn")
+		}
+		turn.Rest()
+		if !<-got {
+			t.Fatal("no turn")
+		}
+		turn.Give()
+		if !turn.Begin() {
+			t.Error("nothing begins after the turn")
+		}
+		turn.Rest()
+	})
+}
+
+func TestATurnThatIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, gate := delayqueue.NewTurn(), &delayqueue.Gate{}
+		gate.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if turn.Take(ctx, gate) {
+			t.Fatal("taken behind a closed gate")
+		}
+		gate.Open()
+		turn.Begin()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if turn.Take(ctx, gate) {
+			t.Fatal("taken beside a message that runs")
+		}
+		turn.Rest()
+		if !turn.Begin() {
+			t.Error("nothing begins although no turn is taken")
+		}
+	})
+}
