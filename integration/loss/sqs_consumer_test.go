@@ -16,7 +16,7 @@ const sqsVisibility = 5 * time.Second
 // connectSQS opens the adapter with a client whose requests the spy sees.
 func connectSQS(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
 	policy := cfg.policy()
-	policy.Levels = nil   // SQS delays by the second, whatever they are
+	policy.Levels = nil // SQS delays by the second, whatever they are
 	// Kills at random may hit a suspect that runs alone, as on RabbitMQ; and SQS counts receives, those too whose answer was
 	// lost before anybody ran the message.
 	policy.MaxCrashes = 3
