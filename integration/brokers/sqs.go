@@ -30,7 +30,7 @@ type SQSOptions struct {
 	// path, such as rest-sqs.sqs-limits. Default none. A server that the environment gives cannot take them: that is
 	// an error.
 	Config map[string]string
-	// Heap is the JVM's -Xmx. Default "256m".
+	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
 	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
 	StartTimeout time.Duration
@@ -40,7 +40,7 @@ type SQSOptions struct {
 
 func (o SQSOptions) withDefaults() SQSOptions {
 	if o.Heap == "" {
-		o.Heap = "256m"
+		o.Heap = "1g"
 	}
 	if o.StartTimeout <= 0 {
 		o.StartTimeout = 90 * time.Second
