@@ -152,13 +152,15 @@ func (l *lane) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		wait := lookTime
 		for more := true; more; {
 			want, ok := l.intake.take(ctx, 0)
 			if !ok {
 				return
 			}
-			msgs, err := l.receive(want, lookTime)
+			msgs, err := l.receive(want, wait)
 			l.came(msgs, want)
+			wait = l.groups.wait(0, lookTime) // the rest may be of a group that has just come into hand
 			more = len(msgs) == want
 			if err != nil { // a poller tells of it
 				more = sleep(ctx, firstRepeat)

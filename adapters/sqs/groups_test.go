@@ -19,18 +19,19 @@ func TestTheNextOfAGroupComeAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders.fifo")
+				for i := range 95 {
+					b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+				}
 				c := b.start("one", "orders.fifo", Config{Pollers: 1}, func(redeliver.State, *message.Message) error {
 					<-time.After(takes)
 					return nil
 				})
-				for i := range 35 {
-					b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+				b.after(95*takes + 2*time.Second)
+				if n := len(b.ran("")); n != 95 {
+					b.Errorf("%d of 95 ran", n)
 				}
-				b.after(35*takes + 2*time.Second)
-				if n := len(b.ran("")); n != 35 {
-					b.Errorf("%d of 35 ran", n)
-				}
-				if takes == 0 && b.deaf > 1 { // one may begin just before the first message comes
+				// A poller and who looks for the freed group may come at once, and one of them finds nothing.
+				if takes == 0 && b.deaf > 4 {
 					b.Errorf("%d receives waited for a group in hand", b.deaf)
 				}
 				b.close(c)
