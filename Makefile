@@ -24,11 +24,11 @@ build: ## compile everything, tests too, and run nothing
 unit: ## the unit tests alone, with the race detector: no broker, seconds
 	$(GO) test -race -shuffle=on ./...
 
-test: tools ## the whole test run: unit, then adapters and integration beside real brokers that it starts and stops
-	$(SUITES) unit adapters integration
+test: tools ## the whole test run: unit, then adapters, integration and loss beside real brokers that it starts and stops
+	$(SUITES) unit adapters integration loss
 
 race: tools ## the whole test run with the race detector everywhere
-	$(SUITES) -race -timeout 30m unit adapters integration
+	$(SUITES) -race -timeout 30m unit adapters integration loss
 
 lint: ## gofmt and golangci-lint over both modules
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
@@ -47,7 +47,7 @@ bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench $(ARGS)
 
 soak: tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
-	REDELIVER_SOAK=1 $(SUITES) -timeout 6h integration
+	REDELIVER_SOAK=1 $(SUITES) -timeout 6h integration loss
 
 cover: ## how much of the root module its unit tests run, per function and in all
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -1,12 +1,13 @@
 // Command suites runs the tests and tells how they went: the output of go test, then a table with the seconds and
 // verdict of every package.
 //
-//	suites [-race] [-run REGEXP] [-timeout D] unit|adapters|integration...
+//	suites [-race] [-run REGEXP] [-timeout D] unit|adapters|integration|loss...
 //
 // unit is the root module, which needs no broker; adapters is those of its tests that take a real broker in the place
-// of the one in the process; integration is every package of integration/. Both run beside the brokers that withbrokers
-// starts. It is run from the repository's root. It fails when a test fails, when a suite has no tests
-// at all, and when a test is skipped that is not among the explained.
+// of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
+// but the loss suites, which are the suite loss. All three run beside the brokers that withbrokers starts. It is run from
+// the repository's root. It fails when a test fails, when a suite has no tests at all, and when a test is skipped that is
+// not among the explained.
 package main
 
 import (
@@ -18,6 +19,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -45,7 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	o.names = flags.Args()
 	if len(o.names) == 0 {
-		fmt.Fprintln(stderr, "suites: name at least one suite: unit, adapters, integration")
+		fmt.Fprintln(stderr, "suites: name at least one suite: unit, adapters, integration, loss")
 		return 2
 	}
 
@@ -77,14 +80,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 // RequireRabbitMQ4, RequireSQS, RequireMoto and RequireRedis give. A broker for a new suite is added here.
 var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto", "--redis"}
 
-// onKafka are the tests of adapters/kafka that run on the Kafka that REDELIVER_TEST_KAFKA names, too.
+// onKafka are the tests of adapters/kafka that run on the Kafka that REDELIVER_TEST_KAFKA names, and on the one in the
+// process where there is none.
 const onKafka = "^TestOnKafka"
 
 // command returns what runs a suite.
 func (o options) command(name string) ([]string, error) {
 	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-timeout=" + o.timeout.String()}
-	if o.race || name == "unit" {
+	if o.race || name == "unit" || name == "adapters" {
 		argv = append(argv, "-race")
+	}
+	if name == "unit" && slices.Contains(o.names, "adapters") {
+		argv = append(argv, "-skip", onKafka) // they are run there
 	}
 	run := o.run
 	if run == "" && name == "adapters" {
@@ -99,11 +106,29 @@ func (o options) command(name string) ([]string, error) {
 	case "adapters":
 		return beside([]string{"--kafka"}, append(argv, "./adapters/kafka"))
 	case "integration":
-		// One package at a time: several of them measure time or kill processes.
-		return beside(shared, append(argv, "-p=1", "./integration/..."))
+		// Two packages at a time: most of what they do is wait for brokers.
+		packages, err := integration()
+		if err != nil {
+			return nil, err
+		}
+		return beside(shared, append(append(argv, "-p=2"), packages...))
+	case "loss":
+		return beside(shared, append(argv, lossPackage))
 	default:
-		return nil, fmt.Errorf("there is no suite %q; there are unit, adapters and integration", name)
+		return nil, fmt.Errorf("there is no suite %q; there are unit, adapters, integration and loss", name)
 	}
+}
+
+// lossPackage has both cores: it tells how late retries are.
+const lossPackage = "./integration/loss"
+
+// integration lists the packages of integration/ but that one.
+func integration() ([]string, error) {
+	out, err := exec.Command("go", "list", "./integration/...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the packages of integration/: %w", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool { return strings.HasSuffix(path, lossPackage[1:]) }), nil
 }
 
 // beside has argv run beside real brokers.

@@ -90,6 +90,22 @@ func TestAdaptersRunBesideTheirBroker(t *testing.T) {
 	}
 }
 
+// A test runs on one Kafka or on the other, and never on none.
+func TestUnitLeavesToAdaptersWhatRunsThere(t *testing.T) {
+	for _, c := range []struct {
+		names  []string
+		leaves bool
+	}{{[]string{"unit"}, false}, {[]string{"unit", "integration"}, false}, {[]string{"unit", "adapters"}, true}} {
+		argv, err := options{names: c.names}.command("unit")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(argv, " "); strings.Contains(got, " -skip "+onKafka+" ") != c.leaves {
+			t.Errorf("of %v: %q", c.names, got)
+		}
+	}
+}
+
 func TestWrongCalls(t *testing.T) {
 	for _, args := range [][]string{{}, {"no-such-suite"}, {"-no-such-flag"}} {
 		var out, errs bytes.Buffer
