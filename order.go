@@ -27,6 +27,10 @@ const (
 	// handler does not return when its Timeout is over, cannot keep its place: it
 	// waits and comes back as in other orders.
 	Blocking
+	// PerKey: messages of one key run one after another, and where one fails the
+	// later ones of its key wait behind it, until it succeeds or goes to the DLQ.
+	// Every other key flows.
+	PerKey
 )
 
 // Bounds of the delays of a Blocking policy, and what it waits where it does not
@@ -45,6 +49,8 @@ func (o Order) String() string {
 		return "Unordered"
 	case Blocking:
 		return "Blocking"
+	case PerKey:
+		return "PerKey"
 	default:
 		return fmt.Sprintf("Order(%d)", uint8(o))
 	}
@@ -52,8 +58,8 @@ func (o Order) String() string {
 
 // checkOrder refuses what cannot be kept in order.
 func (p Policy) checkOrder(ps *Problems, field func(string) string) {
-	if p.Order > Blocking {
-		ps.Add(field("Order"), p.Order, "must be KeyOrder, Unordered or Blocking")
+	if p.Order > PerKey {
+		ps.Add(field("Order"), p.Order, "must be KeyOrder, Unordered, Blocking or PerKey")
 	}
 	if p.Order != Blocking {
 		return
@@ -74,7 +80,7 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 // Order adds a problem where a policy asks for an order that is none of those which
 // an adapter has. The field is named below prefix, as by Policy.Validate.
 func (ps *Problems) Order(prefix string, p Policy, has ...Order) {
-	if !slices.Contains(has, p.Order) && p.Order <= Blocking {
+	if !slices.Contains(has, p.Order) && p.Order <= PerKey {
 		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))
 	}
 }

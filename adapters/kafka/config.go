@@ -140,10 +140,12 @@ func (c Config) validate() error {
 	}
 	checkGroup(&ps, "Group", c.Group)
 	ps.Policy("Policy", c.Policy)
+	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
 		checkTopic(&ps, field, topic)
 		ps.Policy(field, c.Topics[topic])
+		ps.Order(field, c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
