@@ -7,7 +7,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // everywhere is an origin on each broker, of one name.
@@ -52,7 +51,7 @@ func TestWorkerSaysTheSame(t *testing.T) {
 			for _, o := range everywhere(t) {
 				p := o.work(append(quick, "--fail", rule)...)
 				for _, m := range messages {
-					p.expect(o, o.send(m.headers), o.key, 100*time.Millisecond, m.steps...)
+					p.expect(o, o.send(m.headers), o.key, quickDelay, m.steps...)
 				}
 				if messages[len(messages)-1].ends() {
 					if more, status := p.rest(), p.status(); status != 1 || len(more) > 0 {

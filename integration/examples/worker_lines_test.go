@@ -125,7 +125,11 @@ func every(failures int, last step) []step {
 	return append(steps, step{"attempt", last.attempt, ""}, last)
 }
 
-var quick = []string{"--backoff", "fixed:100ms", "--retries", "2", "--timeout", "1s"}
+// quickDelay is longer than a process may be held up between a broker's confirm
+// and its line that says so, or the line of the next attempt comes first.
+const quickDelay = 400 * time.Millisecond
+
+var quick = []string{"--backoff", "fixed:" + quickDelay.String(), "--retries", "2", "--timeout", "1s"}
 
 // rules are what becomes of a message under each rule, with quick.
 var rules = map[string][]step{

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -68,7 +67,7 @@ func TestWorkerReadsAnExistingQueue(t *testing.T) {
 	q.send(map[string]string{"_watermill_message_uuid": "w-1", "fail": "attempt<2"})
 	q.publish(amqp.Publishing{Body: []byte("v")})
 	p := q.work(append(quick, "--max-in-flight", "1", "--fail", "header:fail", "--create-topic")...)
-	p.expect(q.origin, "w-1", nil, 100*time.Millisecond, step{"attempt", 1, ""}, step{"retry", 1, ""})
+	p.expect(q.origin, "w-1", nil, quickDelay, step{"attempt", 1, ""}, step{"retry", 1, ""})
 	ids := map[string]int{}
 	for range 4 {
 		ids[p.event().ID]++

@@ -106,7 +106,7 @@ func TestWorkerReadsAFIFOQueue(t *testing.T) {
 			}
 			p := q.work(append(quick, "--fail", "header:fail", "--topic", topic(q))...)
 			for rule, steps := range rules {
-				p.expect(q.origin, q.send(map[string]string{"fail": rule}), q.key, 100*time.Millisecond, steps...)
+				p.expect(q.origin, q.send(map[string]string{"fail": rule}), q.key, quickDelay, steps...)
 			}
 			p.stop()
 			for _, word := range []string{"--group is ignored", "SQS"} {
