@@ -45,7 +45,7 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 	}
 	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 		Client: client, ConsumerGroup: cfg.Group, Consumer: consumer, BlockTime: 500 * time.Millisecond, DisableIndefiniteInitialBlock: true,
-		ClaimInterval: time.Second, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client),
+		ClaimInterval: time.Second, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client, consumer),
 	}, log)
 	if err != nil {
 		still()

@@ -112,7 +112,7 @@ func connect(ctx context.Context, client redis.UniversalClient, consumer string,
 	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 		Client: client, ConsumerGroup: cfg.Group, Consumer: consumer,
 		BlockTime: time.Second, DisableIndefiniteInitialBlock: true,
-		ClaimInterval: 700 * time.Millisecond, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client),
+		ClaimInterval: 700 * time.Millisecond, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client, consumer),
 	}, watermill.NopLogger{})
 	if err != nil {
 		return nil, err

@@ -16,6 +16,9 @@ import (
 // on would lie there for ever.
 const lostAfter = time.Hour
 
+// onItsWay is how long an answer may take. One that takes longer is delivered twice.
+const onItsWay = 5 * time.Second
+
 func key(consumer string) string { return "alive:" + consumer }
 
 // Keep tells that a consumer is alive until ctx ends, and so long a life after that. The first time is before it returns:
@@ -37,11 +40,22 @@ func Keep(ctx context.Context, client redis.UniversalClient, consumer string, li
 	return nil
 }
 
-// Claimable is a ShouldClaimPendingMessage: whether the consumer that has a message is dead. While Redis does not say,
+// Claimable is a ShouldClaimPendingMessage for consumer: whether nobody has a message, because the consumer that Redis
+// gave it to is dead, or because that is this one and the answer was lost with its connection. While Redis does not say,
 // it is not. MaxIdleTime is to be a second nevertheless: it keeps two that look at the same time from both taking.
-func Claimable(client redis.UniversalClient) func(redis.XPendingExt) bool {
+//
+// It sees what comes by a hook of client, which is to be the subscriber's.
+func Claimable(client redis.UniversalClient, consumer string) func(redis.XPendingExt) bool {
+	came := &arrivals{streams: make(map[string]map[string]bool)}
+	client.AddHook(came)
 	return func(p redis.XPendingExt) bool {
+		if p.Idle > lostAfter {
+			return true
+		}
+		if p.Consumer == consumer {
+			return p.Idle > onItsWay && !came.has(p.ID)
+		}
 		n, err := client.Exists(context.Background(), key(p.Consumer)).Result()
-		return err == nil && n == 0 || p.Idle > lostAfter
+		return err == nil && n == 0
 	}
 }
