@@ -21,9 +21,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
 	"github.com/redeliver/redeliver/examples/internal/demo"
 	"github.com/redeliver/redeliver/examples/internal/screen"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 const (

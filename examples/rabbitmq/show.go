@@ -9,8 +9,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
 	"github.com/redeliver/redeliver/examples/internal/stage"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
 	"github.com/redeliver/redeliver/examples/internal/stage"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 const noBroker = `

@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // broker is all that this program needs of one.

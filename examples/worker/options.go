@@ -13,7 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // options are the command line.

@@ -19,8 +19,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
 	"github.com/redeliver/redeliver/examples/internal/screen"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // Show is one demonstration.

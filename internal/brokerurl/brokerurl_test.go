@@ -16,7 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/redeliver/redeliver/examples/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 var both = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ}

@@ -14,6 +14,7 @@
 package brokerurl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -57,6 +58,14 @@ type scheme struct {
 	example string
 }
 
+// whose says how a URL of the scheme names a user.
+func (s scheme) whose() string {
+	if s.name == "sqs" {
+		return "sqs:// takes its keys from AWS's own configuration"
+	}
+	return s.name + "://user@host"
+}
+
 var schemes = []scheme{
 	{"kafka", Kafka, false, "", "kafka://user:password@host:9092"},
 	{"kafka+tls", Kafka, true, "", "kafka+tls://user:password@host:9093"},
@@ -71,7 +80,11 @@ var schemes = []scheme{
 //
 // It does not use url.Parse: that takes no list of hosts, and its errors repeat
 // all of the URL.
-func Parse(raw string, brokers ...Broker) (URL, error) {
+func Parse(raw string, brokers ...Broker) (URL, error) { return ParseWith(raw, "", brokers...) }
+
+// ParseWith is Parse for a URL with a user and without a password, which was read
+// elsewhere: from a file, from the environment. An empty one is none.
+func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 	known := slices.DeleteFunc(slices.Clone(schemes), func(s scheme) bool { return !slices.Contains(brokers, s.broker) })
 	name, rest, ok := strings.Cut(raw, "://")
 	if !ok || strings.ContainsAny(name, ":@/") {
@@ -82,7 +95,7 @@ func Parse(raw string, brokers ...Broker) (URL, error) {
 		return URL{}, fmt.Errorf("%s:// is not known here: there are %s", name, list(known, " and ", func(s scheme) string { return s.name + "://" }))
 	}
 	s := known[at]
-	u := URL{Broker: s.broker, TLS: s.tls}
+	u := URL{Broker: s.broker, TLS: s.tls, Password: password}
 	end := strings.IndexAny(rest+"/", "/?#")
 	authority, rest := rest[:end], rest[end:]
 	if strings.ContainsAny(rest, "@#") {
@@ -97,6 +110,9 @@ func Parse(raw string, brokers ...Broker) (URL, error) {
 	}
 	if err != nil {
 		return URL{}, err
+	}
+	if password != "" && u.User == "" {
+		return URL{}, errors.New("there is a password, and no user in the URL that it would be of: " + s.whose())
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -137,13 +153,17 @@ func (u *URL) readUser(s scheme, authority string) (hosts string, err error) {
 	if at < 0 {
 		return authority, nil
 	}
-	user, password, _ := strings.Cut(authority[:at], ":")
+	user, text, _ := strings.Cut(authority[:at], ":")
 	var err1, err2 error
 	u.User, err1 = url.PathUnescape(user)
-	u.Password, err2 = url.PathUnescape(password)
-	if err1 != nil || err2 != nil {
+	password, err2 := url.PathUnescape(text)
+	switch {
+	case err1 != nil || err2 != nil:
 		return "", errors.New("user and password are written in percent: % itself is %25") // not what they are
+	case password != "" && u.Password != "":
+		return "", errors.New("there is a password in the URL and another beside it: leave one out")
 	}
+	u.Password = cmp.Or(password, u.Password)
 	if u.User == "" || u.Password == "" {
 		return "", errors.New("authentication needs a user and a password: " + s.example)
 	}

@@ -1,0 +1,36 @@
+package brokerurl_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// A password that stands beside the URL is the user's who stands in it.
+func TestParseWithAPassword(t *testing.T) {
+	t.Parallel()
+	const secret = "p:@/?#% s"
+	for _, raw := range []string{"kafka://ann@host:9092", "kafka+tls://ann@a:1,b:2?sasl=scram-sha-256", "amqp://ann@host/v", "amqps://ann:@host", "sqs+http://ann@host:9324"} {
+		u, err := brokerurl.ParseWith(raw, secret, all...)
+		if err != nil || u.User != "ann" || u.Password != secret {
+			t.Errorf("%s: user %q, password %q, %v", raw, u.User, u.Password, err)
+		}
+		if _, err := brokerurl.ParseWith(raw, "", all...); err == nil {
+			t.Errorf("%s is taken without a password", raw)
+		}
+	}
+	for raw, says := range map[string]string{
+		"kafka://host:9092":           "no user",
+		"amqp://host":                 "no user",
+		"sqs://eu-central-1":          "AWS's own",
+		"kafka://ann:0ther@host:9092": "leave one out",
+		"kafka://:0ther@host:9092":    "leave one out",
+		"kafka://@host:9092":          "needs a user",
+	} {
+		_, err := brokerurl.ParseWith(raw, secret, all...)
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "0ther") {
+			t.Errorf("%s: %v, want that it says %q", raw, err, says)
+		}
+	}
+}
