@@ -89,16 +89,50 @@ func (a *Attempt) Run(outer context.Context, d *Delivery, t Task) (o Outcome, ne
 		}
 	}
 	err = a.do(outer)
+	return a.outcome(err)
+}
+
+// outcome is what is left to do after an answer that was heard.
+func (a *Attempt) outcome(err error) (o Outcome, next *Delivery, _ error) {
 	switch {
 	case a.over != nil:
 		return Settled, nil, a.over.verdict
 	case err == nil:
 		return Succeeded, nil, nil
-	case t.Answered():
+	case a.task.Answered():
 		return Settled, nil, err
 	default:
-		return d.Fail(err)
+		return a.d.Fail(err)
 	}
+}
+
+// Enter is the first part of Run for a message that is to be handled with others,
+// and that no goroutine waits for: its clock stands still, as after Gather, until
+// BeginAll. Answer is the last part. What is between, and Policy.Invalid before,
+// is the caller's to do.
+func (a *Attempt) Enter(outer context.Context, d *Delivery, t Task) {
+	a.d, a.task, a.at = d, t, waiting
+	a.Init(outer, time.Time{})
+	if a.w = watchOf(d.Sub); a.w != nil {
+		a.Expires()
+	}
+}
+
+// Answer is what Run does when the handler has answered. It may take as long.
+func (a *Attempt) Answer(err error) (o Outcome, next *Delivery, _ error) {
+	return a.outcome(a.hear(err))
+}
+
+// succeeded is Answer for a success, and takes no time. Where it is false that does
+// not count, and is to be given to Answer, too.
+func (a *Attempt) succeeded() bool {
+	if !a.Claim() || a.warned {
+		return false
+	}
+	if a.d.Sub.Sink != nil {
+		a.tell(nil)
+	}
+	return true
 }
 
 // do runs the handler under the attempt's context. After a time-out it returns
@@ -110,7 +144,12 @@ func (a *Attempt) do(outer context.Context) error {
 		a.Expires()
 		a.w.add(a)
 	}
-	err := a.call()
+	return a.hear(a.call())
+}
+
+// hear is the end of the attempt: its handler has answered. The error that it
+// returns is the attempt's.
+func (a *Attempt) hear(err error) error {
 	if a.w != nil {
 		a.w.remove(a)
 	}
@@ -173,7 +212,7 @@ func (d *Delivery) Fail(err error) (o Outcome, next *Delivery, _ error) {
 	switch {
 	case dec.Action == redeliver.RetryNow:
 		return Again, d.After(dec.State), nil
-	case d.Sub.Blocking && dec.Action != redeliver.DeadLetter:
+	case d.Sub.Blocking && !d.Displaced && dec.Action != redeliver.DeadLetter:
 		return d.block(dec, err)
 	default:
 		return Moved, nil, d.Sub.Forward(d, dec, err)

@@ -7,19 +7,51 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
+// Resumer is a [Mover] that is told when its message waits in place. It may let go
+// meanwhile of what is for messages whose handlers run.
+type Resumer interface {
+	// Waits is told that the message runs again under st, when that is due, and
+	// no handler of it until then.
+	Waits(st *redeliver.State)
+	// Resumes is asked when it is due. It may block until there is room, and is false
+	// when the message was lost to this process; then lost is closed.
+	Resumes(lost <-chan struct{}) bool
+}
+
 // block waits in place, with everything behind the message, until it may run again.
 func (d *Delivery) block(dec *redeliver.Decision, cause error) (o Outcome, next *Delivery, _ error) {
 	now := time.Now()
-	wait := min(max(dec.State.Due.Sub(now), redeliver.MinBlock), redeliver.MaxBlock)
-	dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
+	wait := dec.State.Due.Sub(now)
+	switch longest := d.Sub.LongestBlock; {
+	case longest == 0:
+		wait = min(max(wait, redeliver.MinBlock), redeliver.MaxBlock)
+		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
+	case dec.Delay > longest: // not wait: due times are rounded up
+		err := &redeliver.UnschedulableError{Wait: dec.Delay, Max: longest}
+		d.Sub.Policy.Unschedulable(dec, err)
+		return Moved, nil, d.Sub.Forward(d, dec, cause)
+	}
 	d.Sub.written(dec, d.Sub.Origin, cause)
-	timer := time.NewTimer(time.Until(dec.State.Due))
+	if !d.sitOut(&dec.State) {
+		d.Sub.abandoned(d, cause)
+		return Moved, nil, fmt.Errorf("%w: %w", ErrAbandoned, cause)
+	}
+	return Again, d.After(dec.State), nil
+}
+
+// sitOut returns when st is due and the handler may run, or, with false, when the
+// message is lost to this process.
+func (d *Delivery) sitOut(st *redeliver.State) bool {
+	w, _ := d.root().Mover.(Resumer)
+	if w != nil {
+		w.Waits(st)
+	}
+	timer := time.NewTimer(time.Until(st.Due))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return Again, d.After(dec.State), nil
+		return w == nil || w.Resumes(d.lost())
 	case <-d.lost():
-		d.Sub.abandoned(d, cause)
-		return Moved, nil, fmt.Errorf("%w: %w", ErrAbandoned, cause)
+		return false
 	}
 }

@@ -53,6 +53,9 @@ type Delivery struct {
 	// Alone is set for a suspect, beside which nothing else is delivered until it
 	// is settled.
 	Alone bool
+	// Displaced is set for a message that has lost its place in the origin: it waits as
+	// in other orders although Sub is Blocking.
+	Displaced bool
 	// Mover, where there is one, is told when a Forward of the message is over.
 	Mover Mover
 
@@ -91,7 +94,7 @@ func (d *Delivery) Value(key any) any {
 
 // After is the same delivery after one more attempt in this process.
 func (d *Delivery) After(st redeliver.State) *Delivery {
-	next := &Delivery{Sub: d.Sub, Record: d.Record, ID: d.ID, Source: d.Source, Alone: d.Alone, Waited: &st, first: d.root()}
+	next := &Delivery{Sub: d.Sub, Record: d.Record, ID: d.ID, Source: d.Source, Alone: d.Alone, Displaced: d.Displaced, Waited: &st, first: d.root()}
 	d.root().latest.Store(&st)
 	next.Begin(d.parent)
 	return next

@@ -68,6 +68,13 @@ type Subscription struct {
 	// Blocking says that a message which fails waits where it is, in the hands of
 	// whoever runs it: the adapter runs nothing behind it meanwhile.
 	Blocking bool
+	// LongestBlock, with Blocking, is the longest wait in place: what is to wait for
+	// longer goes to the DLQ, unschedulable. 0: waits are cut to redeliver.MinBlock and
+	// MaxBlock, as RocketMQ's ordered consumer does.
+	LongestBlock time.Duration
+	// Broadcast says that every process gets every message, and nobody keeps one that
+	// fails: a Forward only tells of it. Scheduler and DeadLetters are not needed.
+	Broadcast bool
 	// Gate is closed while a message that must go on is refused by the broker.
 	Gate Gate
 	// Throttle bounds what is in flight while messages fail, see Shrink.
@@ -155,6 +162,11 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 		return nil
 	}
 	defer root.release()
+	if s.Broadcast {
+		root.forwarded.Store(true)
+		s.unheard(dec, cause)
+		return nil
+	}
 	where, err := s.Persist(d, &dec.State, func(ctx context.Context) (string, error) {
 		if dec.Action == redeliver.DeadLetter {
 			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -27,7 +28,8 @@ const (
 // nothing. It is safe for concurrent use.
 //
 // One place tells it of outcomes, and takes and gives back its room: the Flight of
-// each lane, see [Flight.Bound].
+// each lane, see [Flight.Bound], or, in an adapter whose lanes have one message each,
+// the lane, by Enter and Leave.
 type Throttle struct {
 	sub   *Subscription
 	least int // 0: it bounds nothing
@@ -66,6 +68,32 @@ func (t *Throttle) Limit() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.limit
+}
+
+// Enter waits for room for one message and takes it. It is false when ctx has ended
+// before; after true, Leave must be called.
+func (t *Throttle) Enter(ctx context.Context) bool {
+	if t.least == 0 {
+		return ctx.Err() == nil
+	}
+	for ctx.Err() == nil {
+		more := t.room() // before it is taken: what is given back in between is seen
+		if t.take() {
+			return true
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// Leave gives the room of d's message back, which ended so.
+func (t *Throttle) Leave(d *Delivery, how Ending) {
+	if t.least > 0 {
+		t.landed(said(d, how))
+	}
 }
 
 // take takes room for one message, if there is some.

@@ -105,6 +105,16 @@ func (w *watch) tick() {
 	w.armed = false
 }
 
+// overtime is warn for one attempt, unless it has answered or was warned.
+func (a *Attempt) overtime() {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	if a.prev != nil || a.w.head == a { // it is in the list
+		a.w.unlink(a)
+		a.w.warn(a)
+	}
+}
+
 // warn ends the context of an attempt whose message is to keep its place, and
 // takes the message out of the handler's hands only when it is stuck. The caller
 // holds mu.

@@ -46,7 +46,7 @@ func (a *attempt) Describe() (redeliver.Headers, []byte) { return a.run.Metadata
 // Expired implements [delayqueue.Task].
 func (a *attempt) Expired(err error) error {
 	if a.batch != nil {
-		return a.batch.expire(err)
+		return a.batch.place.Expired(err)
 	}
 	return err
 }

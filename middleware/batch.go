@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -15,65 +14,17 @@ import (
 
 // Defaults of [BatchConfig].
 const (
-	DefaultBatchSize    = 10
-	DefaultBatchTimeout = 5 * time.Second
+	DefaultBatchSize    = delayqueue.DefaultBatchSize
+	DefaultBatchTimeout = delayqueue.DefaultBatchTimeout
 )
 
 // NoWait is a [BatchConfig] Timeout: what is there is handled at once, without
 // waiting for more. Batches are of what has gathered while others ran.
-const NoWait time.Duration = -1
+const NoWait = delayqueue.NoWait
 
 // BatchConfig says when a batch is run: as soon as its Size, its Bytes or its
-// Timeout is reached, and never empty.
-type BatchConfig struct {
-	// Size is the most messages of a batch. It must not be above the MaxInFlight
-	// of the subscriber, which could never deliver so many: such a subscription
-	// is refused, see [Batch]. Default 10.
-	Size int
-	// Bytes bounds the payloads of a batch, in all. A message that alone has more
-	// is a batch of its own. Default: no bound.
-	Bytes int
-	// Timeout is the longest that the first message of a batch waits for others
-	// before its batch may run. Default 5 s; [NoWait] for none.
-	Timeout time.Duration
-	// Concurrency is how many batches of one subscription run at once. To keep
-	// that many busy the subscriber needs a MaxInFlight of (Concurrency + 1) x
-	// Size. Default 1.
-	Concurrency int
-}
-
-func (c BatchConfig) withDefaults() BatchConfig {
-	if c.Size == 0 {
-		c.Size = DefaultBatchSize
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultBatchTimeout
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = 1
-	}
-	return c
-}
-
-// Validate returns all that is wrong with the configuration in one
-// [redeliver.ConfigError].
-func (c BatchConfig) Validate() error { return c.problems().Err() }
-
-func (c BatchConfig) problems() (ps redeliver.Problems) {
-	for _, f := range []struct {
-		field string
-		value int
-		zero  string
-	}{{"Size", c.Size, "10"}, {"Bytes", c.Bytes, "no bound"}, {"Concurrency", c.Concurrency, "1"}} {
-		if f.value < 0 {
-			ps.Add("BatchConfig."+f.field, f.value, "must not be negative; 0 is the default, "+f.zero)
-		}
-	}
-	if c.Timeout < 0 && c.Timeout != NoWait {
-		ps.Add("BatchConfig.Timeout", c.Timeout, "must not be negative; 0 is the default, 5s, and NoWait runs what is there at once")
-	}
-	return ps
-}
+// Timeout is reached, and never empty. It is the same for adapters' ConsumeBatch.
+type BatchConfig = delayqueue.BatchConfig
 
 // BatchFunc handles the messages of a batch. Each may be settled by itself; what
 // is not, when the function returns, is acked after nil and has failed with the
@@ -112,14 +63,15 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 // is handled; they stay unacked. Batch panics with a [redeliver.ConfigError] when
 // config is invalid or fn is nil.
 func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
-	ps := config.problems()
+	var ps redeliver.Problems
+	config.Check(&ps)
 	if fn == nil {
 		ps.Add("fn", "nil", "is required")
 	}
 	if err := ps.Err(); err != nil {
 		panic(err)
 	}
-	b := &batches{config: config.withDefaults(), fn: fn}
+	b := &batches{config: config.WithDefaults(), fn: fn}
 	return func(msg *message.Message) error {
 		m := b.add(msg)
 		if !m.done.Load() {
@@ -137,7 +89,7 @@ type batches struct {
 	mu     sync.Mutex                  // held to add one
 }
 
-// add adds a message to what waits. When it has no verdict yet, its gatherer is
+// add adds a message to what waits. When it has no verdict yet, its queue is
 // locked and waiting for the verdict unlocks it. It stands apart because its frame is not to
 // lie on the stack of every message that waits: goroutines are young there, and a
 // stack that grows costs more than all the rest.
@@ -157,25 +109,38 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		sub = d.Sub
 	}
 	g := b.gatherer(sub)
-	g.mu.Lock()
+	g.queue.Lock()
 	m := g.message()
-	m.Message, m.ctx, m.a, m.d = msg, ctx, a, d
+	m.Message, m.ctx = msg, ctx
+	if a != nil {
+		m.place.Init(ctx, (*waiter)(m), &a.Attempt, d, len(msg.Payload))
+	} else {
+		m.place.Init(ctx, (*waiter)(m), nil, d, len(msg.Payload))
+	}
 	switch {
-	case m.a != nil && !m.a.gather(m): // something in between took all its time
-		g.mu.Unlock()
-		m.give(context.Cause(m.ctx))
+	case a != nil && !a.gather(m): // something in between took all its time
+		g.queue.Unlock()
+		m.give(context.Cause(ctx))
 	case g.refused != nil:
-		g.mu.Unlock()
-		<-m.ctx.Done()
-		if m.a != nil {
-			m.a.Leave()
+		g.queue.Unlock()
+		<-ctx.Done()
+		if a != nil {
+			a.Leave()
 		}
-		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
+		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(ctx)))
 	default:
-		g.join(m)
+		m.verdict.L = (*parked)(g.queue)
+		g.queue.Join(&m.place)
 	}
 	return m
 }
+
+// parked is the lock of a message that waits for its verdict: the queue's,
+// which it lets go when it sleeps and has no use for when it wakes.
+type parked delayqueue.Batches
+
+func (*parked) Lock()     {}
+func (p *parked) Unlock() { (*delayqueue.Batches)(p).Unlock() }
 
 // gatherer returns what gathers the messages of a subscription; nil is for those
 // that come from no subscriber of redeliver.

@@ -2,8 +2,6 @@ package middleware
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +15,10 @@ import (
 var (
 	// ErrRetryAsked is the failure of a message of a batch whose function asked
 	// for a retry and gave no reason.
-	ErrRetryAsked = errors.New("the batch function asked for a retry")
+	ErrRetryAsked = delayqueue.ErrRetryAsked
 	// ErrBatchOver is what a LateAnswer says of a message that was settled when
 	// its batch had ended.
-	ErrBatchOver = errors.New("settled after the end of its batch")
+	ErrBatchOver = delayqueue.ErrBatchOver
 )
 
 // MessageBatch is what a [BatchFunc] handles. Its methods may be called by many
@@ -33,33 +31,18 @@ type MessageBatch struct {
 	// subscriber of redeliver delivered.
 	Origin, Group string
 
-	run    *batchRun
-	mu     sync.Mutex
-	open   int   // messages that are not settled
-	over   bool  // the function has returned, or what stands for that
-	called bool  // AckAll or RetryAll was
-	answer error // of that call
+	batch *delayqueue.Batch
 }
 
 // AckAll acks, when the function returns, every message that is not settled by
 // itself, whatever the function returns. It tells whether the call counts: a
 // former AckAll or RetryAll stands, and so does the end of the batch.
-func (b *MessageBatch) AckAll() bool { return b.all(nil) }
+func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails, when the function returns, every message that is not settled
 // by itself. They run again after delay (see [BatchMessage.Retry]). It tells
 // whether the call counts, as AckAll does.
-func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.all(retryAsked(delay)) }
-
-func (b *MessageBatch) all(answer error) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over || b.called {
-		return false
-	}
-	b.called, b.answer = true, answer
-	return true
-}
+func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
 // BatchMessage is a message of a batch. The first answer that it is given counts,
 // and takes effect at once: its handler has returned, and the batch goes on. Each
@@ -71,18 +54,9 @@ func (b *MessageBatch) all(answer error) bool {
 type BatchMessage struct {
 	*message.Message
 
-	d   *delayqueue.Delivery // nil for a message of another subscriber
-	a   *attempt             // nil without Retry around
-	ctx context.Context      // as it came
+	ctx   context.Context // as it came
+	place delayqueue.Batched
 
-	// Guarded by the gatherer's mu.
-	prev, next *BatchMessage
-	since      time.Duration // when it came, counted from epoch
-	unwatch    func() bool
-	taken      bool // out of the queue
-
-	batch   *MessageBatch // its mu guards settled
-	settled bool
 	err     error
 	done    atomic.Bool // err stands
 	verdict sync.Cond   // told then
@@ -100,48 +74,26 @@ func (m *BatchMessage) State() redeliver.State {
 }
 
 // Ack says that the message was handled.
-func (m *BatchMessage) Ack() bool { return m.Answer(nil) }
+func (m *BatchMessage) Ack() bool { return m.place.Ack() }
 
 // Retry says that the message has failed and is to run again after delay, or,
 // without one, when the policy says. It counts towards MaxRetries. A negative
 // delay is 0; all but the first are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.Answer(retryAsked(delay)) }
+func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
 
 // Reject says that the message is refused: it goes to the DLQ now, with the
 // reason rejected and the given one as its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.Answer(redeliver.Reject(reason)) }
+func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
 
 // Answer says what the handler of a single message says with what it returns:
 // nil is Ack, and about an error the policy decides.
-func (m *BatchMessage) Answer(err error) bool {
-	b := m.batch
-	b.mu.Lock()
-	if m.settled && !b.over {
-		b.mu.Unlock()
-		return false
-	}
-	late := b.over
-	if !late {
-		m.settled = true
-		b.open--
-	}
-	b.mu.Unlock()
-	if late {
-		m.tooLate(err)
-		return false
-	}
-	counts := m.a == nil || m.a.Claim()
-	m.give(err) // also when its own time was over: then its handler comes back at last
-	return counts
-}
+func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
 
-// result is the verdict, which stands.
-func (m *BatchMessage) result() error {
-	if !m.done.Load() {
-		panic("a message of a batch woke without its verdict")
-	}
-	return m.err
-}
+// waiter is the message as its batch knows it: its handler waits.
+type waiter BatchMessage
+
+// Verdict implements [delayqueue.BatchWaiter].
+func (w *waiter) Verdict(err error) { (*BatchMessage)(w).give(err) }
 
 // give lets the message's handler return.
 func (m *BatchMessage) give(err error) {
@@ -150,35 +102,10 @@ func (m *BatchMessage) give(err error) {
 	m.verdict.Signal()
 }
 
-func (m *BatchMessage) tooLate(err error) {
-	if m.d == nil || m.d.Sub.Sink == nil {
-		return
+// result is the verdict, which stands.
+func (m *BatchMessage) result() error {
+	if !m.done.Load() {
+		panic("a message of a batch woke without its verdict")
 	}
-	why := ErrBatchOver
-	if err != nil {
-		why = fmt.Errorf("%w: %w", ErrBatchOver, err)
-	}
-	m.d.Sub.Tell(redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: m.d.Sub.Stuck.Load()})
-}
-
-// expire is what becomes of a message that is not settled when its time is over:
-// what was said of the whole batch stands, else it has failed with timeout.
-func (m *BatchMessage) expire(timeout error) error {
-	b := m.batch
-	b.run.Expire(timeout) // not before all its messages are out of the function's hands
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.called {
-		return b.answer
-	}
-	return timeout
-}
-
-func (m *BatchMessage) isAlone() bool { return m.d != nil && m.d.Alone }
-
-func retryAsked(delay []time.Duration) error {
-	if len(delay) == 0 {
-		return ErrRetryAsked
-	}
-	return redeliver.RetryAfter(ErrRetryAsked, delay[0])
+	return m.err
 }

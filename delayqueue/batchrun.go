@@ -1,4 +1,4 @@
-package middleware
+package delayqueue
 
 import (
 	"context"
@@ -9,75 +9,58 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // errBatchGoexit is what a batch function is said to have panicked with that
 // ended its goroutine by runtime.Goexit.
 var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 
-// batchRun is one call of a batch function.
-type batchRun struct {
-	delayqueue.Lazy
-	g    *gatherer
-	b    *MessageBatch
-	slot atomic.Bool // it counts in g.running
-}
-
-// slab bounds how many messages are made at a time.
-const slab = 128
-
 // run runs one batch, in a goroutine of its own: that of a message could not
 // outlive the message's answer.
-func (g *gatherer) run() {
-	spare := make([]BatchMessage, min(g.config.Size, slab))
-	g.mu.Lock()
-	if len(g.spare) < len(spare)/2 {
-		g.spare = spare
-	}
+func (q *Batches) run() {
+	q.mu.Lock()
 	now := time.Since(epoch)
-	all := g.take(now)
+	all := q.take(now)
 	if len(all) == 0 {
-		g.running--
-		g.arm(now)
-		g.mu.Unlock()
+		q.running--
+		q.arm(now)
+		q.mu.Unlock()
 		return
 	}
-	if !g.start(now) { // there may be more than one
-		g.arm(now)
+	if !q.start(now) { // there may be more than one
+		q.arm(now)
 	}
-	g.mu.Unlock()
+	q.mu.Unlock()
 
-	r := &batchRun{g: g, b: &MessageBatch{Messages: slices.Clone(all)}}
-	if g.sub != nil {
-		r.b.Origin, r.b.Group = g.sub.Origin, g.sub.Group
+	b := &Batch{queue: q, open: len(all)}
+	if q.sub != nil {
+		b.Origin, b.Group = q.sub.Origin, q.sub.Group
 	}
-	r.b.run, r.b.open = r, len(all)
 	for _, m := range all {
-		m.batch = r.b
+		m.batch = b
 	}
-	r.slot.Store(true)
-	defer r.leave()
-	r.do(all)
+	b.slot.Store(true)
+	defer b.leave()
+	b.do(all)
 }
 
 // leave gives the slot back, once.
-func (r *batchRun) leave() {
-	if !r.slot.Swap(false) {
+func (b *Batch) leave() {
+	if !b.slot.Swap(false) {
 		return
 	}
-	g := r.g
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.running--
+	q := b.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running--
 	now := time.Since(epoch)
-	if !g.start(now) {
-		g.arm(now)
+	if !q.start(now) {
+		q.arm(now)
 	}
 }
 
 // do calls the function and settles what it left.
-func (r *batchRun) do(all []*BatchMessage) {
+func (b *Batch) do(all []*Batched) {
 	timeout := time.Duration(0)
 	if a := all[0].a; a != nil {
 		timeout = a.Timeout()
@@ -86,19 +69,19 @@ func (r *batchRun) do(all []*BatchMessage) {
 	if timeout > 0 {
 		deadline = now.Add(timeout)
 	}
-	r.Init(values(all[0]), deadline)
-	r.Expires()
-	stop := r.watchSessions(all)
-	delayqueue.BeginAll(now, func(yield func(*delayqueue.Attempt) bool) {
+	b.Init(values(all[0]), deadline)
+	b.Expires()
+	stop := b.watchSessions(all)
+	BeginAll(now, func(yield func(*Attempt) bool) {
 		for _, m := range all {
-			if m.a != nil && !yield(&m.a.Attempt) {
+			if m.a != nil && !yield(m.a) {
 				return
 			}
 		}
 	})
 	if timeout > 0 {
-		expiry := time.AfterFunc(timeout, func() { r.expire(timeout) })
-		stuck := time.AfterFunc(timeout+delayqueue.StuckAfter, r.leave)
+		expiry := time.AfterFunc(timeout, func() { b.expire(timeout, all) })
+		stuck := time.AfterFunc(timeout+StuckAfter, b.leave)
 		defer expiry.Stop()
 		defer stuck.Stop()
 	}
@@ -113,48 +96,36 @@ func (r *batchRun) do(all []*BatchMessage) {
 			}
 		}
 		stop()
-		r.End(nil)
-		r.settle(all, err)
+		b.End(nil)
+		b.settle(all, err)
 	}()
-	err = r.g.fn(r, r.b)
+	err = b.queue.call(b, all)
 	returned = true
 }
 
 // expire ends the context of a function that has settled all its messages; else
-// the watch does, when it has taken them out of the function's hands.
-func (r *batchRun) expire(timeout time.Duration) {
-	r.b.mu.Lock()
-	open := r.b.open
-	r.b.mu.Unlock()
-	if open == 0 {
-		r.Expire(&redeliver.TimeoutError{After: timeout})
-	}
-}
-
-// settle gives every message its verdict that has none: what was said of the
-// whole batch, else what the function returned.
-func (r *batchRun) settle(all []*BatchMessage, err error) {
-	b := r.b
+// the watch does, when it has taken them out of the function's hands. Where messages
+// keep their places (see [Subscription].Blocking) it takes them only from one that
+// is stuck, so they are over time here and now.
+func (b *Batch) expire(timeout time.Duration, all []*Batched) {
 	b.mu.Lock()
-	if b.called {
-		err = b.answer
-	}
-	b.over = true
-	open := all[:0]
-	for _, m := range all {
-		if !m.settled {
-			m.settled = true
-			open = append(open, m)
+	ends := b.open == 0
+	if sub := b.queue.sub; sub != nil && sub.Blocking && !b.over {
+		for _, m := range all {
+			if !m.settled && m.a != nil {
+				m.a.overtime()
+			}
 		}
+		ends = true
 	}
 	b.mu.Unlock()
-	for _, m := range open {
-		m.give(err)
+	if ends {
+		b.Expire(&redeliver.TimeoutError{After: timeout})
 	}
 }
 
 // watchSessions ends the context when every message was lost to this process.
-func (r *batchRun) watchSessions(all []*BatchMessage) (stop func()) {
+func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 	var sessions []context.Context
 	for _, m := range all {
 		s := m.ctx
@@ -177,7 +148,7 @@ func (r *batchRun) watchSessions(all []*BatchMessage) (stop func()) {
 	for i, s := range sessions {
 		stops[i] = context.AfterFunc(s, func() {
 			if left.Add(-1) == 0 {
-				r.End(context.Cause(s))
+				b.End(context.Cause(s))
 			}
 		})
 	}
@@ -190,7 +161,7 @@ func (r *batchRun) watchSessions(all []*BatchMessage) (stop func()) {
 
 // values is a context with the values of Subscribe's, that does not end. Those of
 // a message are not there: a batch has many.
-func values(m *BatchMessage) context.Context {
+func values(m *Batched) context.Context {
 	if m.d == nil {
 		return context.Background()
 	}
