@@ -40,7 +40,7 @@ func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Messa
 func each(ctx context.Context, scan Scan, do func(*Message) error) error {
 	for {
 		m, err := scan.Next(ctx)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, ErrBehind) {
 			return nil
 		}
 		if err != nil {

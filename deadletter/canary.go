@@ -28,6 +28,7 @@ type watch struct {
 	back  int64 // came back to it
 
 	looked time.Time
+	took   time.Duration // the latest look
 }
 
 func newWatch(ctx context.Context, r *runner) (*watch, error) {
@@ -59,7 +60,8 @@ func (w *watch) sent(id string) {
 // stops the task when too many came back.
 func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	if w.stage >= len(w.r.task.Canary) {
-		if !atEnd && time.Since(w.looked) < lookEvery {
+		// Where a look takes long it is taken more rarely.
+		if !atEnd && time.Since(w.looked) < max(lookEvery, 10*w.took) {
 			return nil
 		}
 		if err := w.look(ctx); err != nil {
@@ -100,6 +102,7 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 // look counts what came back since it was last looked.
 func (w *watch) look(ctx context.Context) error {
 	w.looked = time.Now()
+	defer func() { w.took = time.Since(w.looked) }()
 	return each(ctx, w.scan, func(m *Message) error {
 		if m.State.Replays > 0 && (w.ids[m.ID] || w.all > remembered) {
 			w.back++

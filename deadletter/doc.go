@@ -3,8 +3,9 @@
 // failed them ([Run]), mend one ([Edit]), remove them ([Purge]), and carry them
 // elsewhere ([Export], [Import]).
 //
-// It works over a [Queue], which an adapter opens: adapters/kafka, or the broker
-// in memory of redelivertest. The package imports no broker client.
+// It works over a [Queue], which an adapter opens: adapters/kafka, adapters/amqp,
+// adapters/sqs, or the broker in memory of redelivertest. The package imports no
+// broker client.
 //
 // # What holds
 //

@@ -85,7 +85,7 @@ func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 	var m *Message
 	for m == nil {
 		found, err := scan.Next(ctx)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, ErrBehind) {
 			return fmt.Errorf("%w at %s in %s", ErrNotFound, c.Position, t.DLQ)
 		}
 		if err != nil {
@@ -96,15 +96,9 @@ func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 			m = found
 		}
 	}
-	switch {
-	case c.ID != "" && c.ID != m.ID:
-		return fmt.Errorf("the message at %s in %s is %s, not %s: look again", c.Position, t.DLQ, m.ID, c.ID)
-	case m.Mismatch != "":
-		return fmt.Errorf("refused: %s", m.Mismatch)
-	}
-	copied, diff := c.apply(m)
-	if diff.BodyBefore == diff.BodyAfter && len(diff.Headers) == 0 {
-		return errors.New("the edit changes nothing; replay the message instead")
+	copied, diff, err := c.on(m, t.DLQ)
+	if err != nil {
+		return err
 	}
 	t.Counts.Matched, t.Diff = 1, diff
 	if err := claim.Save(ctx, *t); err != nil { // who did what is known before it is done
@@ -150,6 +144,35 @@ func (c *Change) lock(ps *redeliver.Problems, field, name string) {
 	case strings.HasPrefix(lower, redeliver.HeaderPrefix), strings.HasPrefix(lower, "_watermill_"):
 		ps.Add(field, name, "is locked: redeliver's headers and the id are not the user's to edit")
 	}
+}
+
+// on makes the edited copy, where the message may be edited at all.
+func (c *Change) on(m *Message, dlq string) (*Message, *Diff, error) {
+	switch {
+	case c.ID != "" && c.ID != m.ID:
+		return nil, nil, fmt.Errorf("the message at %s in %s is %s, not %s: look again", c.Position, dlq, m.ID, c.ID)
+	case m.Mismatch != "":
+		return nil, nil, fmt.Errorf("refused: %s", m.Mismatch)
+	}
+	copied, diff := c.apply(m)
+	if diff.BodyBefore == diff.BodyAfter && len(diff.Headers) == 0 {
+		return nil, nil, errors.New("the edit changes nothing; replay the message instead")
+	}
+	return copied, diff, nil
+}
+
+// DryEdit looks at the message and says what Edit would change, or why it would
+// refuse. It changes nothing and needs no claim.
+func DryEdit(ctx context.Context, q Queue, c Change) (*Diff, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	m, err := Find(ctx, q, c.Position)
+	if err != nil {
+		return nil, err
+	}
+	_, diff, err := c.on(m, q.Info().DLQ)
+	return diff, err
 }
 
 // apply makes the edited copy; the original is not touched.

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,11 @@ import (
 const (
 	springPrefix  = "kafka_dlt-"
 	connectPrefix = "__connect.errors."
+
+	rabbitDeath = "x-death" // an adapter writes it as JSON
+	rabbitFirst = "x-first-death-"
+	rabbitLast  = "x-last-death-"
+	sqsSource   = "DeadLetterQueueSourceArn"
 
 	watermillReason     = "reason_poisoned"
 	watermillTopic      = "topic_poisoned"
@@ -28,6 +34,10 @@ func fillerOf(name string) Filler {
 		return FilledBySpring
 	case strings.HasPrefix(name, connectPrefix):
 		return FilledByConnect
+	case name == rabbitDeath, strings.HasPrefix(name, rabbitFirst), strings.HasPrefix(name, rabbitLast):
+		return FilledByRabbitMQ
+	case name == sqsSource:
+		return FilledBySQS
 	case name == watermillReason || name == watermillTopic || name == watermillHandler || name == watermillSubscriber:
 		return FilledByWatermill
 	default:
@@ -73,6 +83,13 @@ func readForeign(m *Message, info Info) {
 		readSpring(m, info, said, text)
 	case FilledByConnect:
 		readConnect(m, info, said, text)
+	case FilledByRabbitMQ:
+		readRabbit(m, info, said, text)
+	case FilledBySQS:
+		source := text(sqsSource)
+		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy lets it
+		m.State.Error = "SQS moved it here: it was received too often"
+		m.belongs(info, "", source[strings.LastIndexByte(source, ':')+1:])
 	case FilledByWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
@@ -113,6 +130,47 @@ func readConnect(m *Message, info Info, said map[string][]byte, text func(string
 	offset, err2 := strconv.ParseInt(string(said[connectPrefix+"offset"]), 10, 64)
 	place(st, partition, err1 == nil, offset, err2 == nil)
 	m.belongs(info, "", text(connectPrefix+"topic"))
+}
+
+// rabbitDeaths is an entry of x-death: how often a message died in one queue for one
+// reason.
+type rabbitDeaths struct {
+	Count  int64     `json:"count"`
+	Reason string    `json:"reason"`
+	Queue  string    `json:"queue"`
+	Time   time.Time `json:"time"`
+}
+
+// readRabbit reads what RabbitMQ wrote when it dead-lettered a message: the latest
+// death comes first in x-death.
+func readRabbit(m *Message, info Info, said map[string][]byte, text func(string) string) {
+	st := &m.State
+	origin := text(rabbitFirst + "queue")
+	reason := first(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
+	var deaths []rabbitDeaths
+	if json.Unmarshal(said[rabbitDeath], &deaths) == nil && len(deaths) > 0 {
+		latest, earliest := &deaths[0], &deaths[len(deaths)-1]
+		reason = first(latest.Reason, reason)
+		origin = first(origin, earliest.Queue)
+		st.FirstFailed, st.LastFailed = earliest.Time.UTC(), latest.Time.UTC()
+		for _, d := range deaths {
+			if d.Queue == origin && d.Count > 0 {
+				st.Attempts = int(min(int64(st.Attempts)+d.Count, 1<<31-1))
+			}
+		}
+	}
+	switch reason {
+	case "rejected":
+		st.Reason = redeliver.ReasonRejected
+	case "expired":
+		st.Reason = redeliver.ReasonExpired
+	case "delivery_limit":
+		st.Reason = redeliver.ReasonExhausted
+	default: // maxlen says nothing of the message
+	}
+	st.ErrorType = reason
+	st.Error = "RabbitMQ dead-lettered it: " + first(reason, "it does not say why")
+	m.belongs(info, "", origin)
 }
 
 // place sets the coordinates in the origin, where both are known and can be.

@@ -7,8 +7,8 @@ import (
 )
 
 // Position names the place of a dead letter in its DLQ, for a person to give
-// back: "2/1045" on Kafka, partition and offset. It names one message for as long
-// as that lies there.
+// back: "2/1045" on Kafka, partition and offset; on RabbitMQ a hash of the message,
+// on SQS its MessageId. It names one message for as long as that lies there.
 type Position string
 
 // Header is one header of a user's, as it is on the wire.
@@ -30,6 +30,9 @@ type Message struct {
 	// Headers are the user's, in order, with all that stand twice. Those of
 	// redeliver are in State, those of whoever else filled the DLQ in Foreign.
 	Headers []Header
+	// Properties are what the broker keeps beside the headers, as the adapter names
+	// it: on RabbitMQ "content-type" and so on. An export has them.
+	Properties []Header
 	// State says why it is dead: reason, error, attempts, times, replays.
 	State redeliver.State
 	// Findings are what is wrong with its headers.
@@ -60,7 +63,9 @@ const (
 	FilledBySpring    Filler = "spring-kafka"
 	FilledByWatermill Filler = "watermill"
 	FilledByConnect   Filler = "kafka-connect"
-	FilledByUnknown   Filler = "" // no header says it
+	FilledByRabbitMQ  Filler = "rabbitmq" // itself, by a dead-letter exchange
+	FilledBySQS       Filler = "sqs"      // itself, by a RedrivePolicy
+	FilledByUnknown   Filler = ""         // no header says it
 )
 
 // Outcome is what became of a dead letter.

@@ -21,7 +21,9 @@ type Queue interface {
 	// Count is how many messages lie in the DLQ; exact is false where the broker
 	// only estimates it. It looks at none of them.
 	Count(ctx context.Context) (n int64, exact bool, err error)
-	// Scan begins to read. What was settled is not seen.
+	// Scan begins to read. What was settled is not seen. Where looking hides a
+	// message from others (RabbitMQ, SQS), it waits while another looks, and is
+	// refused with a [HeldError] while a runner reads.
 	Scan(ctx context.Context, from From) (Scan, error)
 	// Claim takes the DLQ for one runner, who alone may write from then on. It
 	// is refused at once with a [HeldError] while another has it.
@@ -49,7 +51,8 @@ const (
 type Scan interface {
 	// Next returns the next message; io.EOF at the end as it was when the scan
 	// began or when the last io.EOF was returned. After that it may be called
-	// again, for what has come since.
+	// again, for what has come since. [ErrBehind] where it must be given something
+	// first.
 	Next(ctx context.Context) (*Message, error)
 	// Close gives back what was only looked at.
 	Close() error
@@ -81,7 +84,7 @@ type Claim interface {
 
 // Info says what a DLQ is.
 type Info struct {
-	Broker string // "kafka"
+	Broker string // "kafka", "rabbitmq", "sqs", "memory"
 	DLQ    string // its name
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them
@@ -115,6 +118,10 @@ var (
 	ErrLost = errors.New("the claim on the DLQ was lost")
 	// ErrNoTask marks a task that is not recorded.
 	ErrNoTask = errors.New("no such task")
+	// ErrBehind is Scan.Next's where what is in hand holds up what is behind it (in
+	// a group of a FIFO queue of SQS): when that is settled, or its scan closed, Next
+	// goes on. Who only looks has come to the end by it.
+	ErrBehind = errors.New("more lies behind what is in hand")
 	// ErrNotFound marks a message that does not lie in the DLQ (any more).
 	ErrNotFound = errors.New("no such dead letter")
 )

@@ -89,3 +89,36 @@ func TestHeadersOfOtherFillers(t *testing.T) {
 		}
 	}
 }
+
+// RabbitMQ's own words, the latest death first, as an adapter writes them down.
+func TestReadRabbitMQ(t *testing.T) {
+	info := deadletter.Info{DLQ: "dead", Origin: "orders", Group: "orders"}
+	deaths := `[{"count":1,"reason":"rejected","queue":"orders","time":"2026-03-04T05:06:09Z","exchange":"","routing-keys":["orders"]},
+		{"count":3,"reason":"expired","queue":"orders-wait","time":"2026-03-04T05:06:08Z"},
+		{"count":2,"reason":"delivery_limit","queue":"orders","time":"2026-03-04T05:06:07Z"}]`
+	m := &deadletter.Message{Headers: []deadletter.Header{{"tenant", []byte("acme")}, {"x-death", []byte(deaths)}, {"x-first-death-queue", []byte("orders")}, {"x-first-death-reason", []byte("delivery_limit")}}}
+	deadletter.Read(m, info, nil, func() string { return "id" })
+	st := m.State
+	if m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Attempts != 3 || st.Origin != "orders" || m.Mismatch != "" || len(m.Headers) != 1 || len(m.Foreign) != 3 {
+		t.Errorf("it says %+v", m)
+	}
+	if st.FirstFailed.Format(time.RFC3339) != "2026-03-04T05:06:07Z" || st.LastFailed.Format(time.RFC3339) != "2026-03-04T05:06:09Z" {
+		t.Errorf("it failed from %s to %s", st.FirstFailed, st.LastFailed)
+	}
+	m = &deadletter.Message{Headers: []deadletter.Header{{"x-first-death-queue", []byte("refunds")}, {"x-first-death-reason", []byte("maxlen")}, {"x-death", []byte("garbage")}}}
+	deadletter.Read(m, info, nil, func() string { return "id" })
+	if m.Mismatch == "" || m.State.Reason != "" || m.State.ErrorType != "maxlen" {
+		t.Errorf("of another queue it says %+v", m)
+	}
+}
+
+func TestReadSQSRedrive(t *testing.T) {
+	info := deadletter.Info{DLQ: "orders-dlq", Origin: "orders", Group: "orders"}
+	for source, ok := range map[string]bool{"arn:aws:sqs:eu-west-1:1234:orders": true, "arn:aws:sqs:eu-west-1:1234:refunds": false} {
+		m := &deadletter.Message{Headers: []deadletter.Header{{"DeadLetterQueueSourceArn", []byte(source)}}}
+		deadletter.Read(m, info, nil, func() string { return "id" })
+		if m.Filler != deadletter.FilledBySQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
+			t.Errorf("from %s it says %+v", source, m)
+		}
+	}
+}

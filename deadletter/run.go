@@ -137,6 +137,12 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		if errors.Is(err, io.EOF) {
 			return batch, marks, true, nil
 		}
+		if errors.Is(err, ErrBehind) {
+			if len(batch) == 0 { // nothing is to be settled, so it stays so
+				r.task.Note = "not all could be seen: " + err.Error() + ", which the filter passes"
+			}
+			return batch, marks, len(batch) == 0, nil
+		}
 		if err != nil {
 			return nil, nil, false, err
 		}

@@ -25,6 +25,7 @@ type line struct {
 	Body    []byte       `json:"body"`
 	Headers []lineHeader `json:"headers"`
 	Filler  Filler       `json:"filler,omitempty"`
+	Others  []lineHeader `json:"properties,omitempty"`
 	Foreign []lineHeader `json:"foreign,omitempty"`
 	State   []lineText   `json:"state"` // as in redeliver's headers
 }
@@ -50,7 +51,7 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 	err = Browse(ctx, q, f, 0, func(m *Message) bool {
 		l := line{
 			DLQ: info.DLQ, Origin: info.Origin, Group: info.Group, ID: m.ID, At: m.Position, Time: m.Time,
-			Key: m.Key, Body: m.Body, Headers: toLine(m.Headers), Filler: m.Filler, Foreign: toLine(m.Foreign),
+			Key: m.Key, Body: m.Body, Headers: toLine(m.Headers), Filler: m.Filler, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
 		}
 		for _, h := range m.State.AppendHeaders(nil) {
 			l.State = append(l.State, lineText(h))
@@ -156,7 +157,7 @@ func (l *line) message(info Info) (*Message, error) {
 		return nil, errors.New("has no id")
 	}
 	m := &Message{
-		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Filler: l.Filler,
+		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Filler: l.Filler, Properties: fromLine(l.Others),
 	}
 	state := make([]redeliver.Header, len(l.State))
 	for i, h := range l.State {

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,31 +18,32 @@ import (
 // waits for its batch is in flight, so all of it needs SlowHoldsUpNone.
 func batching() []test {
 	tests := []test{
+		{name: "WhoWinsInABatchIsTheTable", body: tableHolds},
 		{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: ownFate},
 		{name: "AFullBatchRunsAtOnce", body: fullAtOnce},
 		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
 		{name: "ABatchHasOneMessageOfAKey", needs: "KeyOrder", body: oneOfAKey},
 		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
 		{name: "NilAcksWhatABatchHasNotSettled", body: func(b *bench) {
-			answers(b, "m2", func(mb *middleware.MessageBatch) error {
+			answers(b, "m2", func(mb *Batch) error {
 				b.counts(true, mb.Messages[1].Retry())
 				return nil
 			})
 		}},
 		{name: "AnErrorRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
-			answers(b, "m1 m3", func(mb *middleware.MessageBatch) error {
+			answers(b, "m1 m3", func(mb *Batch) error {
 				b.counts(true, mb.Messages[1].Ack())
 				return errDeclined
 			})
 		}},
 		{name: "APanicRetriesWhatABatchHasNotSettledAndKeepsWhatWasAcked", body: func(b *bench) {
-			answers(b, "m1 m3", func(mb *middleware.MessageBatch) error {
+			answers(b, "m1 m3", func(mb *Batch) error {
 				b.counts(true, mb.Messages[1].Ack())
 				panic("index out of range")
 			})
 		}},
 		{name: "TheFirstAnswerForAMessageOfABatchWins", body: func(b *bench) {
-			answers(b, "m2", func(mb *middleware.MessageBatch) error {
+			answers(b, "m2", func(mb *Batch) error {
 				b.counts(true, mb.Messages[0].Ack())
 				b.counts(false, mb.Messages[0].Retry())
 				b.counts(true, mb.Messages[1].Retry())
@@ -50,7 +52,7 @@ func batching() []test {
 			})
 		}},
 		{name: "AckAllAcksTheRestWhateverTheFunctionReturns", body: func(b *bench) {
-			answers(b, "m2", func(mb *middleware.MessageBatch) error {
+			answers(b, "m2", func(mb *Batch) error {
 				b.counts(true, mb.AckAll())
 				b.counts(false, mb.RetryAll())
 				b.counts(true, mb.Messages[1].Retry()) // beats the batch
@@ -58,7 +60,7 @@ func batching() []test {
 			})
 		}},
 		{name: "RetryAllRetriesTheRestWhateverTheFunctionReturns", body: func(b *bench) {
-			answers(b, "m1 m3", func(mb *middleware.MessageBatch) error {
+			answers(b, "m1 m3", func(mb *Batch) error {
 				b.counts(true, mb.RetryAll())
 				b.counts(false, mb.AckAll())
 				b.counts(true, mb.Messages[1].Ack()) // beats the batch
@@ -82,31 +84,63 @@ type batcher struct {
 
 // startBatch starts a process of the first group. A batch that runs is in the
 // journal as attempts, which end as they begin: what comes next is due later.
-func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn middleware.BatchFunc) *batcher {
+func (b *bench) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batcher {
 	b.Helper()
 	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	if b.native {
+		p.consume(b.group, cfg, bc, p.handles(fn))
+		return p
+	}
 	arrive := func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			st, _ := redeliver.FromContext(msg.Context())
-			p.journal.change(func() { p.gathered = append(p.gathered, st.ID) })
+			p.arrives(st.ID)
 			return h(msg)
 		}
 	}
+	run := p.handles(fn)
 	p.route(b.group, cfg, middleware.Batch(bc, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		return run(ctx, BatchOf(mb))
+	}), middleware.Retry(), arrive)
+	return p
+}
+
+// startGathering is startBatch of a process whose messages are counted when they
+// come to wait. Where there are no middlewares, the policy sees them.
+func (b *bench) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batcher {
+	b.Helper()
+	if !b.native {
+		return b.startBatch(cfg, bc, fn)
+	}
+	p := &batcher{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
+	cfg.Policy.Invalid = func(m redeliver.Message) error {
+		p.arrives(m.State.ID)
+		return nil
+	}
+	p.consume(b.group, cfg, bc, p.handles(fn))
+	return p
+}
+
+func (p *batcher) arrives(id string) {
+	p.journal.change(func() { p.gathered = append(p.gathered, id) })
+}
+
+// handles is a batch function that notes what it is given.
+func (p *batcher) handles(fn BatchFunc) BatchFunc {
+	return func(ctx context.Context, mb *Batch) error {
 		if p.killed.Load() {
 			return nil
 		}
-		slices.SortFunc(mb.Messages, func(x, y *middleware.BatchMessage) int { return strings.Compare(x.State().ID, y.State().ID) })
+		slices.SortFunc(mb.Messages, func(x, y BatchMessage) int { return strings.Compare(x.State().ID, y.State().ID) })
 		ids := make([]string, len(mb.Messages))
 		for i, m := range mb.Messages {
-			a := p.enter(m.Message)
+			a := p.note(m.Context(), &attempt{UUID: m.State().ID})
 			p.journal.change(func() { a.Ended = a.Began })
 			ids[i] = a.State.ID
 		}
 		p.journal.change(func() { p.batches = append(p.batches, ids) })
 		return fn(ctx, mb)
-	}), middleware.Retry(), arrive)
-	return p
+	}
 }
 
 // ran are the batches so far.
@@ -135,15 +169,15 @@ func (b *bench) counts(want, says bool) {
 }
 
 // ackAll is a function of a batch that succeeds.
-func ackAll(context.Context, *middleware.MessageBatch) error { return nil }
+func ackAll(context.Context, *Batch) error { return nil }
 
 // answers runs one batch of m1, m2 and m3, in this order, and checks which of
 // them run once more: as soon as they make a full batch with some that are new,
 // for there is no timeout to wait for.
-func answers(b *bench, again string, fn func(*middleware.MessageBatch) error) {
+func answers(b *bench, again string, fn func(*Batch) error) {
 	const size = 3
 	retried := strings.Fields(again)
-	p := b.startBatch(Config{Policy: quick(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+	p := b.startBatch(Config{Policy: quick(2)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
 		if mb.Messages[0].State().ID == "m1" && mb.Messages[0].State().Attempts == 0 {
 			return fn(mb)
 		}
@@ -177,7 +211,7 @@ func ownFate(b *bench) {
 	p.Levels = []time.Duration{100 * time.Millisecond, delay}
 	ids := []string{"declined", "fine", "later", "permanent", "rejected", "twice"}
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 300 * time.Millisecond},
-		func(_ context.Context, mb *middleware.MessageBatch) error {
+		func(_ context.Context, mb *Batch) error {
 			for _, m := range mb.Messages {
 				switch st := m.State(); {
 				case st.ID == "permanent":
@@ -289,8 +323,33 @@ func oneOfAKey(b *bench) {
 func aboveMaxInFlight(b *bench) {
 	const bound = 3
 	msgs, ids := many(bound)
-	p := b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond}, ackAll)
 	b.put(msgs...)
+	b.refuses(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
+	if n := len(b.all()); n > 0 {
+		b.Errorf("%d messages ran in batches that can never be full", n)
+	}
+	b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
+	b.awaitEnds(ids...)
+	if b.h.Features.KeepsAttempts {
+		for _, id := range ids {
+			b.wantRuns(id, 1)
+		}
+	}
+	b.dead(0)
+}
+
+// refuses checks that a process with these batches handles nothing, and says why:
+// at its start where that is known then, else when messages come.
+func (b *bench) refuses(cfg Config, bc middleware.BatchConfig) {
+	b.Helper()
+	if b.native {
+		run, _ := b.h.ConsumeBatch(b.T, b.config(b.group, cfg, redeliver.SinkFunc(func(redeliver.Event) {})), bc, ackAll)
+		if err := run(b.Context()); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "BatchConfig.Size") {
+			b.Errorf("refused: %v", err)
+		}
+		return
+	}
+	p := b.startBatch(cfg, bc, ackAll)
 	var refused *redeliver.SubscriptionChanged
 	b.await("the subscription is refused", func() bool {
 		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
@@ -304,15 +363,4 @@ func aboveMaxInFlight(b *bench) {
 		b.Errorf("refused: %+v", refused)
 	}
 	p.close()
-	if n := len(b.all()); n > 0 {
-		b.Errorf("%d messages ran in batches that can never be full", n)
-	}
-	b.startBatch(Config{Policy: quick(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
-	b.awaitEnds(ids...)
-	if b.h.Features.KeepsAttempts {
-		for _, id := range ids {
-			b.wantRuns(id, 1)
-		}
-	}
-	b.dead(0)
 }

@@ -31,7 +31,7 @@ func batchEnds() []test {
 func flushed(b *bench) {
 	const n = 3
 	msgs, ids := many(n)
-	p := b.startBatch(Config{Policy: quick(1), DrainTimeout: Patience / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
+	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: Patience / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
 	b.put(msgs...)
 	p.awaitGathered(n)
 	if n := len(b.all()); n > 0 {
@@ -54,8 +54,8 @@ func flushed(b *bench) {
 // lostWhileGathering: the drain timeout is over while one batch runs and a message
 // waits for the next one.
 func lostWhileGathering(b *bench) {
-	p := b.startBatch(Config{Policy: quick(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
-		func(ctx context.Context, _ *middleware.MessageBatch) error {
+	p := b.startGathering(Config{Policy: quick(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
+		func(ctx context.Context, _ *Batch) error {
 			select {
 			case <-ctx.Done(): // all its messages are lost to this process
 			case <-b.Context().Done():
@@ -85,7 +85,7 @@ func stuckBatch(b *bench) {
 	p.Timeout = 300 * time.Millisecond
 	var calls atomic.Int64
 	var hung string // what the first function has not acked
-	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
 		if calls.Add(1) > 1 {
 			return nil
 		}
@@ -115,7 +115,7 @@ func stuckBatch(b *bench) {
 func killedBatch(b *bench) {
 	const size = 4
 	msgs, ids := many(size)
-	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *middleware.MessageBatch) error {
+	p := b.startBatch(Config{Policy: quick(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *Batch) error {
 		<-b.Context().Done()
 		return nil
 	})
@@ -145,7 +145,7 @@ func suspectsAlone(b *bench) {
 		}
 		before := len(b.ran("killer"))
 		proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
-			func(_ context.Context, mb *middleware.MessageBatch) error {
+			func(_ context.Context, mb *Batch) error {
 				if mb.Messages[0].State().ID == "killer" { // they are sorted
 					<-b.Context().Done()
 				}

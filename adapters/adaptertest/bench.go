@@ -20,6 +20,7 @@ type bench struct {
 	h             Harness
 	origin, group string
 	groups        []string
+	native        bool // batches come in the broker's own form
 	nacks         bool // the test's handlers run without a middleware, or nack
 }
 

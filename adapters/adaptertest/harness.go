@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Harness is an adapter and its broker, as the kit uses them. Every function may
@@ -42,6 +43,10 @@ type Harness struct {
 	// Open starts a service, which the kit closes or kills. It must not
 	// subscribe to anything. Errors of the configuration are returned.
 	Open func(t testing.TB, cfg Config) (Service, error)
+	// ConsumeBatch makes a service that handles batches in the broker's own form,
+	// beside which there is nothing of Watermill. run is it, until its context ends;
+	// kill is [Service].Kill. Nil where there is no such form.
+	ConsumeBatch func(t testing.TB, cfg Config, bc delayqueue.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no Ours.
 	Put func(t testing.TB, origin string, msgs ...Message)
@@ -109,8 +114,8 @@ type Message struct {
 	// ID is the UUID of Watermill, where the adapter looks for it. Empty: none
 	// is written, and the adapter makes one.
 	ID string
-	// Key is the key that orders messages. Nil for none, and where
-	// Features.KeyOrder is false.
+	// Key is the key that orders messages. Nil for none, and where neither
+	// Features.KeyOrder nor Features.PerKey is true.
 	Key []byte
 	// Body is nil for a null body, where the broker knows one.
 	Body []byte
@@ -141,5 +146,6 @@ type Features struct {
 	KeepsAttempts    bool // the end of a process neither loses nor adds attempts of its messages
 	DelayedPublish   bool // a message may be published for later
 	Blocking         bool // a policy may have redeliver.Blocking order
+	PerKey           bool // a policy may have redeliver.PerKey order
 	SlowHoldsUpNone  bool // while one message runs, however long, all others go on
 }

@@ -90,11 +90,7 @@ func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc
 // open opens a service that is closed at the end of the test.
 func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
 	b.Helper()
-	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
-	if cfg.DrainTimeout == 0 {
-		cfg.DrainTimeout = time.Second // nothing of the kit takes longer that is to end at all
-	}
-	svc, err := b.h.Open(b.T, cfg)
+	svc, err := b.h.Open(b.T, b.config(group, cfg, sink))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -104,6 +100,15 @@ func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
 		_ = svc.Close(ctx) // a test that minds closes it itself
 	})
 	return svc
+}
+
+// config is the whole configuration of a process.
+func (b *bench) config(group string, cfg Config, sink redeliver.Sink) Config {
+	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = time.Second // nothing of the kit takes longer that is to end at all
+	}
+	return cfg
 }
 
 // Event implements [redeliver.Sink].
@@ -125,14 +130,18 @@ func (p *process) handle(msg *message.Message) error {
 
 // enter notes that an attempt begins.
 func (p *process) enter(msg *message.Message) *attempt {
-	st, ok := redeliver.FromContext(msg.Context())
+	return p.note(msg.Context(), &attempt{
+		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Seen(msg),
+	})
+}
+
+// note is enter for an attempt with what is to be known of its message.
+func (p *process) note(ctx context.Context, a *attempt) *attempt {
+	st, ok := redeliver.FromContext(ctx)
 	if !ok {
-		p.b.Errorf("the context of message %s has no state of redeliver", msg.UUID)
+		p.b.Errorf("the context of message %s has no state of redeliver", a.UUID)
 	}
-	a := &attempt{
-		State: st, Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata),
-		Seen: p.b.h.Seen(msg), Began: time.Now(), Process: p,
-	}
+	a.State, a.Began, a.Process = st, time.Now(), p
 	if a.Began.Before(st.Due) {
 		p.b.Errorf("attempt %d of %s began %s before it was due", st.Attempt(), st.ID, st.Due.Sub(a.Began))
 	}

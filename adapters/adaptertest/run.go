@@ -18,13 +18,15 @@ type test struct {
 	// needs are the names of the fields of Features without which the promise is
 	// not made. Empty: every adapter makes it.
 	needs string
+	// native tells that it is about batches in the broker's own form.
+	native bool
 	// groups is how many groups read the origin. Default 1.
 	groups int
 }
 
 func tests() []test {
 	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), replays(),
-		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), batching(), batchEnds(), throttles())
+		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles())
 }
 
 // Run runs the kit: one subtest for each promise. Promises that the harness's
@@ -36,6 +38,10 @@ func Run(t *testing.T, h Harness) {
 		missing := slices.DeleteFunc(strings.Fields(c.needs), h.Features.has)
 		if len(missing) > 0 {
 			t.Logf("%s makes no promise of %s: %s is not run", h.Name, strings.Join(missing, ", "), c.name)
+			continue
+		}
+		if c.native && h.ConsumeBatch == nil {
+			t.Logf("%s has no batches in a form of its own: %s is not run", h.Name, c.name)
 			continue
 		}
 		todo = append(todo, c)

@@ -1,0 +1,84 @@
+package adaptertest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// Batch is what a batch function gets, in whatever form: the messages and what can
+// be said of all of them.
+type Batch struct {
+	Messages []BatchMessage
+	AckAll   func() bool
+	RetryAll func(delay ...time.Duration) bool
+}
+
+// BatchFunc handles a batch in whatever form.
+type BatchFunc = func(ctx context.Context, b *Batch) error
+
+// BatchMessage is a message of a batch: the methods that are the same everywhere.
+type BatchMessage interface {
+	Context() context.Context
+	State() redeliver.State
+	Ack() bool
+	Retry(delay ...time.Duration) bool
+	Reject(reason string) bool
+	Answer(err error) bool
+}
+
+// BatchOf is a batch of Watermill messages.
+func BatchOf(mb *middleware.MessageBatch) *Batch {
+	return &Batch{Messages: MessagesOf(mb.Messages), AckAll: mb.AckAll, RetryAll: mb.RetryAll}
+}
+
+// MessagesOf are the messages of a batch in any form.
+func MessagesOf[M BatchMessage](all []M) []BatchMessage {
+	msgs := make([]BatchMessage, len(all))
+	for i, m := range all {
+		msgs[i] = m
+	}
+	return msgs
+}
+
+// inBothForms adds to tests of batches the same of batches in the broker's own form.
+func inBothForms(tests []test) []test {
+	for _, t := range tests {
+		body := t.body
+		t.name, t.native, t.body = "ConsumeBatch_"+t.name, true, func(b *bench) {
+			b.native = true
+			body(b)
+		}
+		tests = append(tests, t)
+	}
+	return tests
+}
+
+// consume starts a process that handles batches in the broker's own form.
+func (p *process) consume(group string, cfg Config, bc middleware.BatchConfig, fn BatchFunc) {
+	b := p.b
+	run, kill := b.h.ConsumeBatch(b.T, b.config(group, cfg, p), bc, fn)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = sync.OnceFunc(cancel)
+	go func() {
+		defer close(p.done)
+		if err := run(ctx); err != nil && !p.killed.Load() {
+			b.Errorf("consuming batches: %v", err)
+		}
+	}()
+	p.svc = consumer{kill}
+	b.Cleanup(p.end)
+}
+
+// consumer is a service that ends when its context does.
+type consumer struct{ kill func() }
+
+func (consumer) Subscriber() message.Subscriber { return nil }
+func (consumer) Publisher() message.Publisher   { return nil }
+func (consumer) Close(context.Context) error    { return nil }
+func (c consumer) Kill()                        { c.kill() }

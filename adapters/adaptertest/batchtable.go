@@ -1,0 +1,217 @@
+package adaptertest
+
+import (
+	"context"
+	_ "embed" // the table
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// BatchTable is the table of docs/batching.md: who wins in a batch of two messages.
+//
+//go:embed batchtable.md
+var BatchTable string
+
+// BatchRow is a row of it.
+type BatchRow struct {
+	Calls, Returns string    // of the batch function
+	Become         [2]string // of each message
+}
+
+// BatchRows are its rows.
+func BatchRows(tb testing.TB) (rows []BatchRow) {
+	tb.Helper()
+	for _, row := range strings.Split(strings.TrimSpace(BatchTable), "\n")[2:] {
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		if len(cells) != 4 {
+			tb.Fatalf("not four cells: %s", row)
+		}
+		rows = append(rows, BatchRow{cells[0], cells[1], [2]string(cells[2:])})
+	}
+	if len(rows) < 30 {
+		tb.Fatalf("%d rows: nobody reads the table", len(rows))
+	}
+	return rows
+}
+
+// Play does as a batch function what the row says, with a batch of two messages.
+// One that does not return within the Timeout returns when late is closed.
+func (r BatchRow) Play(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
+	tb.Helper()
+	r.say(tb, b)
+	switch r.Returns {
+	case "nil":
+		return nil
+	case "an error":
+		return errDeclined
+	case "a panic":
+		panic("boo")
+	case "`RetryAfter` 1h":
+		return redeliver.RetryAfter(errDeclined, time.Hour)
+	case "`Permanent`":
+		return redeliver.Permanent(errDeclined)
+	case "not within the Timeout":
+		<-ctx.Done()
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			tb.Errorf("the context of the batch ended with %v", ctx.Err())
+		}
+		<-late
+		return nil
+	default:
+		tb.Errorf("what is %q?", r.Returns)
+		return nil
+	}
+}
+
+var call = regexp.MustCompile("`(m1\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
+
+// say makes the calls.
+func (r BatchRow) say(tb testing.TB, b *Batch) {
+	tb.Helper()
+	calls := call.FindAllStringSubmatch(r.Calls, -1)
+	if len(calls) == 0 && r.Calls != "nothing" {
+		tb.Errorf("no calls in %q", r.Calls)
+	}
+	counted := map[string]bool{}
+	for _, c := range calls {
+		m, counts := b.Messages[0], false
+		var delay []time.Duration
+		if c[3] != "" {
+			delay = append(delay, length(tb, c[3]))
+		}
+		switch c[1] + c[2] {
+		case "m1.Ack":
+			counts = m.Ack()
+		case "m1.Retry":
+			counts = m.Retry(delay...)
+		case "m1.Reject":
+			counts = m.Reject("no such schema")
+		case "AckAll":
+			counts = b.AckAll()
+		case "RetryAll":
+			counts = b.RetryAll(delay...)
+		default:
+			tb.Errorf("what is %q?", c[0])
+		}
+		if counts == counted[c[1]] { // the first one does, and no other
+			tb.Errorf("%s says %t", c[0], counts)
+		}
+		counted[c[1]] = true
+	}
+}
+
+func length(tb testing.TB, text string) time.Duration {
+	tb.Helper()
+	if text == "0" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		tb.Error(err)
+	}
+	return d
+}
+
+// BatchPolicyDelay is the one delay of the policy under which rows are played.
+const BatchPolicyDelay = 10 * time.Minute
+
+// Became is what the table says of a message that was written to wait for delay.
+func Became(delay time.Duration) string {
+	if delay == BatchPolicyDelay {
+		return "retry, as the policy says"
+	}
+	d := delay.String()
+	if d != "0s" {
+		d = strings.TrimSuffix(strings.TrimSuffix(d, "0s"), "0m")
+	}
+	return "retry after " + d
+}
+
+// tableHolds plays one row after another: first those whose function returns in time,
+// which they have plenty of, then the others.
+func tableHolds(b *bench) {
+	var inTime, late []BatchRow
+	for _, row := range BatchRows(b) {
+		if row.Returns == "not within the Timeout" {
+			late = append(late, row)
+		} else {
+			inTime = append(inTime, row)
+		}
+	}
+	playRows(b, "in-time", inTime, Patience)
+	playRows(b, "late", late, 2*time.Second)
+}
+
+// playRows plays rows under a policy with this Timeout. What is to be retried waits
+// for longer than the test takes, but for what is retried at once: that is given
+// company, to make its batch full.
+func playRows(b *bench, name string, rows []BatchRow, timeout time.Duration) {
+	policy := redeliver.Policy{
+		Backoff: redeliver.Fixed(BatchPolicyDelay), Levels: []time.Duration{5 * time.Minute, BatchPolicyDelay, time.Hour}, Timeout: timeout,
+	}
+	var mu sync.Mutex
+	var now BatchRow
+	var late chan struct{}
+	p := b.startBatch(Config{Policy: policy}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(ctx context.Context, mb *Batch) error {
+		mu.Lock()
+		row, late := now, late
+		mu.Unlock()
+		for i, m := range mb.Messages {
+			if st := m.State(); st.Attempts > 0 || !strings.HasSuffix(st.ID, fmt.Sprint("-m", i+1)) {
+				return nil
+			}
+		}
+		return row.Play(ctx, b.T, mb, late)
+	})
+	for i, row := range rows {
+		over := make(chan struct{})
+		mu.Lock()
+		now, late = row, over
+		mu.Unlock()
+		ids := []string{fmt.Sprintf("%s-%02d-m1", name, i), fmt.Sprintf("%s-%02d-m2", name, i)}
+		b.put(named(ids...)...)
+		for j, id := range ids {
+			var got string
+			b.await(fmt.Sprintf("%s has an end: %+v", id, row), func() bool {
+				got = b.became(id)
+				return got != ""
+			})
+			if got != row.Become[j] {
+				b.Errorf("%s and %s: message %d: %s, want %s", row.Calls, row.Returns, j+1, got, row.Become[j])
+			}
+		}
+		close(over) // the late answer of a function that outlived its Timeout changes nothing
+		if row.Become[0] == Became(0) {
+			company := fmt.Sprintf("%s-%02d-x", name, i)
+			b.put(named(company)...)
+			b.awaitEnds(ids[0], company)
+		}
+	}
+	p.close()
+}
+
+// became says what became of a message after its first attempt; "" for nothing yet.
+func (b *bench) became(id string) string {
+	for _, e := range heard[redeliver.RetryScheduled](b.journal) {
+		if e.State.ID == id {
+			return Became(e.Delay)
+		}
+	}
+	for _, e := range heard[redeliver.DeadLettered](b.journal) {
+		if e.State.ID == id {
+			return "DLQ, " + string(e.State.Reason)
+		}
+	}
+	if committed, _ := b.ended(); committed[id] > 0 {
+		return "ack"
+	}
+	return ""
+}

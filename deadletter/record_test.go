@@ -1,0 +1,62 @@
+package deadletter_test
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// Who dies between the write of the state and the ack of the old one leaves two.
+func TestTwoStatesBecomeOne(t *testing.T) {
+	task := func(id string, minute int, s deadletter.Status) deadletter.Task {
+		return deadletter.Task{ID: id, Updated: buried.Add(time.Duration(minute) * time.Minute), Status: s}
+	}
+	older := deadletter.Record{
+		Claim: &deadletter.Lease{Who: "ann", Since: buried}, Tasks: []deadletter.Task{task("1", 0, deadletter.StatusRunning), task("2", 5, deadletter.StatusDone)},
+		Wants: map[string]deadletter.Wish{"1": {Wanted: deadletter.BePaused, At: buried}}, Marks: map[deadletter.Position]deadletter.Outcome{"a": deadletter.Refused}, Met: 3,
+	}
+	newer := deadletter.Record{
+		Claim: &deadletter.Lease{Who: "ben", Since: buried.Add(time.Hour)}, Tasks: []deadletter.Task{task("1", 1, deadletter.StatusPaused), task("3", 9, deadletter.StatusRunning)},
+		Wants: map[string]deadletter.Wish{"1": {Wanted: deadletter.BeCancelled, At: buried.Add(time.Second)}}, Marks: map[deadletter.Position]deadletter.Outcome{"b": deadletter.Quarantined},
+	}
+	for _, pair := range [][2]deadletter.Record{{older, newer}, {newer, older}} {
+		var r deadletter.Record
+		for _, one := range pair {
+			text, err := json.Marshal(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var read deadletter.Record
+			if err := json.Unmarshal(text, &read); err != nil {
+				t.Fatal(err)
+			}
+			r.Merge(&read)
+		}
+		status := make(map[string]deadletter.Status)
+		for _, tk := range r.Tasks {
+			status[tk.ID] = tk.Status
+		}
+		if r.Claim.Who != "ben" || len(status) != 3 || status["1"] != deadletter.StatusPaused || r.Wants["1"].Wanted != deadletter.BeCancelled || len(r.Marks) != 2 || r.Met != 3 {
+			t.Errorf("they become %+v", r)
+		}
+	}
+}
+
+func TestTheHistoryForgetsTheOldestThatEnded(t *testing.T) {
+	r := deadletter.Record{Wants: map[string]deadletter.Wish{"0": {}, "1": {}}}
+	for i := range 102 {
+		s := deadletter.StatusDone
+		if i == 1 {
+			s = deadletter.StatusPaused
+		}
+		r.Put(deadletter.Task{ID: strconv.Itoa(i), Status: s})
+	}
+	if len(r.Tasks) != 100 || r.Tasks[0].ID != "1" || len(r.Wants) != 1 {
+		t.Errorf("%d tasks are left, the first %s; %d wishes", len(r.Tasks), r.Tasks[0].ID, len(r.Wants))
+	}
+}
