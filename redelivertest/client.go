@@ -75,10 +75,10 @@ func (c Config) validate() error {
 		ps.Add("Group", `""`, "is required")
 	}
 	ps.Policy("Policy", c.Policy)
-	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
+	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		ps.Policy(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
-		ps.Order(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
+		ps.Order(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

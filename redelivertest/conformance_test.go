@@ -38,7 +38,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
@@ -98,7 +98,7 @@ func (h *harness) putBack(_ testing.TB, origin, group string, msgs ...adaptertes
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range msgs {
-		b.queue(origin, group).wait(0, written(m), nil)
+		b.queue(origin, group).wait(0, written(m), nil, -1)
 	}
 }
 

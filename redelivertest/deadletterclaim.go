@@ -38,7 +38,7 @@ func (c *claim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
 			return err
 		}
 		st := deadletter.NewState(m, c.d.Info())
-		q.wait(0, recordFrom(m, m.Headers).with(&st), nil)
+		q.wait(0, recordFrom(m, m.Headers).with(&st), nil, -1)
 		return nil
 	})
 }

@@ -41,7 +41,7 @@
 // As Kafka with an ack for each message. Any number of groups read a topic from
 // its first message on; a retry comes back to the group that failed, by delay
 // topics named like Kafka's. Messages of one key ([SetKey]) run one after
-// another, a failed one is overtaken. Delivery is at least once: what a killed
+// another, a failed one is overtaken, or waited for, as Policy.Order says. Delivery is at least once: what a killed
 // process had is delivered again. A message that was alone in its handler when
 // its process was killed is charged, and after Policy.MaxCrashes of that it is
 // dead, crashed; after a kill all that ran runs one at a time.

@@ -25,7 +25,16 @@ type forwarder struct {
 // Schedule implements [delayqueue.Scheduler].
 func (f *forwarder) Schedule(_ context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	level, _ := f.ladder.Next(time.Until(st.Due), slack)
-	return f.write(d, st, Waits, f.q.place(level), func(rec record, after *run) { f.q.wait(level, rec, after) })
+	return f.write(d, st, Waits, f.q.place(level), func(rec record, after *run) { f.q.wait(level, rec, after, firstOf(st)) })
+}
+
+// firstOf is the offset in the topic of a message that came from there; -1 for one
+// that has lost its place, or never had one.
+func firstOf(st *redeliver.State) int64 {
+	if !st.Source.Known || st.Replays > 0 {
+		return -1
+	}
+	return st.Source.Offset
 }
 
 // hop writes a waiting message to the next place where it waits.

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
@@ -163,4 +164,79 @@ func TestABlockedMessageThatTimesOutKeepsItsPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What waits for hours waits on the levels, with its attempts in its headers, and
+// what is behind it in the topic.
+func TestPerKeyAFailingKeyWaitsAndOthersFlow(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		type end struct {
+			id    string
+			after time.Duration
+		}
+		var mu sync.Mutex
+		var ends []end
+		begun := time.Now()
+		orders := b.Open(redelivertest.Config{
+			Group: "billing", MaxInFlight: 1,
+			Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Backoff: redeliver.Fixed(3 * time.Hour)},
+		}).Handle("orders", func(msg *message.Message) error {
+			if msg.UUID == "a1" || msg.UUID == "a2" {
+				return errors.New("declined")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ends = append(ends, end{msg.UUID, time.Since(begun)})
+			return nil
+		})
+		for _, id := range []string{"a1", "b1", "a2", "keyless", "a3", "b2"} {
+			msg := message.NewMessage(id, nil)
+			if id != "keyless" {
+				redelivertest.SetKey(msg, id[:1])
+			}
+			b.Publish("orders", msg)
+		}
+		if waiting := orders.Waiting(); len(waiting) != 1 || waiting[0].Message.UUID != "a1" {
+			t.Errorf("waiting: %+v", waiting)
+		}
+		b.Wait()
+		if want := []end{{"b1", 0}, {"keyless", 0}, {"b2", 0}, {"a3", 12 * time.Hour}}; !slices.Equal(ends, want) {
+			t.Errorf("ended %v, want %v", ends, want)
+		}
+		if dead := orders.DeadLetters(); len(dead) != 2 || dead[0].State.Attempts != 3 || dead[1].State.ID != "a2" {
+			t.Errorf("dead letters %+v", dead)
+		}
+	})
+}
+
+// A message that was sent back out of the DLQ has lost its place: it waits for
+// nobody that came later, and nobody for it.
+func TestPerKeyAReplayHasNoPlace(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var ran []string
+		sub := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}}).
+			Handle("orders", func(msg *message.Message) error {
+				ran = append(ran, msg.UUID)
+				if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "a" && (st.Replays == 0 || st.Attempts == 0) {
+					return errors.New("declined")
+				}
+				return nil
+			})
+		publish := func(id string) {
+			msg := message.NewMessage(id, nil)
+			redelivertest.SetKey(msg, "one")
+			b.Publish("orders", msg)
+		}
+		publish("a")
+		b.Wait()
+		if _, err := deadletter.Run(t.Context(), sub.DeadLetterQueue(), deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		sub.Waiting() // what can run has run
+		publish("b")  // while a waits
+		b.Wait()
+		if want := []string{"a", "a", "a", "b", "a"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %q, want %q", ran, want)
+		}
+	})
 }

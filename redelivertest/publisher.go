@@ -58,7 +58,7 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	if err := q.refuses(Waits); err != nil {
 		return err
 	}
-	q.wait(level, rec.with(&st), nil)
+	q.wait(level, rec.with(&st), nil, -1)
 	return nil
 }
 

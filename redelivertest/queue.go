@@ -20,7 +20,8 @@ type queue struct {
 	items        []*item // not settled, in the order in which they were written
 	dead         []corpse
 	graves       graves
-	keys         map[lock]bool // keys of which a message runs
+	keys         map[lock]bool    // keys of which a message runs
+	lowest       map[string]int64 // see waitsForKey; nil when it must be reckoned anew
 	refused      map[Place]int
 	notes        []note // what happened
 }
@@ -35,6 +36,7 @@ type item struct {
 	offset int64
 	at     time.Time // when it was written
 	after  *run      // nil, or what must be over before anybody gets it
+	first  int64     // its offset in the topic; -1 where it has none, or it is not known
 
 	owner   *reader // who has it; nil when it is free
 	running *run    // nil, or it takes one of its owner's slots
@@ -65,6 +67,8 @@ func (r *reader) lock(it *item) (l lock, locks bool) {
 		return lock{}, true
 	case order == redeliver.Unordered || it.key == nil:
 		return lock{}, false
+	case order == redeliver.PerKey:
+		return lock{false, "key " + string(it.key)}, true
 	default:
 		return lock{it.waits, "key " + string(it.key)}, true
 	}
@@ -75,7 +79,8 @@ func (q *queue) catchUp() {
 	all := q.b.topics[q.topic]
 	for ; q.taken < len(all); q.taken++ {
 		rec := all[q.taken]
-		q.items = append(q.items, &item{record: rec.record, where: q.topic, offset: int64(q.taken), at: rec.at, after: rec.after})
+		q.items = append(q.items, &item{record: rec.record, where: q.topic, offset: int64(q.taken), at: rec.at, after: rec.after, first: int64(q.taken)})
+		q.lowest = nil
 	}
 }
 
@@ -84,9 +89,11 @@ func (q *queue) retry() string { return q.topic + "." + q.group + ".retry" }
 func (q *queue) dlq() string   { return q.topic + "." + q.group + ".dlq" }
 
 // wait puts a record where it waits for a level, or, with level 0, on the way back.
-func (q *queue) wait(level time.Duration, rec record, after *run) {
-	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after})
+// first is its offset in the topic, or -1.
+func (q *queue) wait(level time.Duration, rec record, after *run, first int64) {
+	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after, first: first})
 	q.written++
+	q.lowest = nil
 	q.b.change()
 }
 
@@ -138,7 +145,7 @@ func (q *queue) begin(it *item, r *reader) bool {
 		slots = &r.retries
 	}
 	l, locks := r.lock(it)
-	if *slots >= r.client.cfg.MaxInFlight || locks && q.keys[l] || !r.client.turn(it) {
+	if *slots >= r.client.cfg.MaxInFlight || locks && q.keys[l] || r.sub.Policy.Order == redeliver.PerKey && q.waitsForKey(it) || !r.client.turn(it) {
 		return false
 	}
 	*slots++
@@ -151,6 +158,25 @@ func (q *queue) begin(it *item, r *reader) bool {
 		q.keys[l] = true
 	}
 	return true
+}
+
+// waitsForKey tells whether something of an item's key that stood before it in the
+// topic is not settled, wherever that is now.
+func (q *queue) waitsForKey(it *item) bool {
+	if it.key == nil || it.first < 0 {
+		return false
+	}
+	if q.lowest == nil {
+		q.lowest = make(map[string]int64)
+		for _, other := range q.items {
+			if key := string(other.key); other.key != nil && other.first >= 0 {
+				if low, ok := q.lowest[key]; !ok || other.first < low {
+					q.lowest[key] = other.first
+				}
+			}
+		}
+	}
+	return q.lowest[string(it.key)] < it.first
 }
 
 // stop takes an item out of flight.
@@ -185,6 +211,7 @@ func (q *queue) settle(it *item, r *reader) {
 	q.stop(it)
 	if i := slices.Index(q.items, it); i >= 0 {
 		q.items = slices.Delete(q.items, i, i+1)
+		q.lowest = nil
 	}
 	q.b.change()
 }

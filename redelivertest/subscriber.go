@@ -36,7 +36,7 @@ func (c *Client) Subscriber() *Subscriber {
 // messages, the oldest first, until ctx ends or the subscriber is closed. Every
 // call is a member of its own. The messages of one key run one after another,
 // and beside them one retry; a failed message is overtaken by later ones of its
-// key. One that is nacked has failed an attempt.
+// key, where Policy.Order says nothing else. One that is nacked has failed an attempt.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	b := s.client.b
 	b.mu.Lock()

@@ -1,0 +1,76 @@
+package redelivertest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// The rules of precedence are the table of docs/batching.md, and this is that table.
+func TestBatchPrecedence(t *testing.T) {
+	docs, err := os.ReadFile("../docs/batching.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(docs), adaptertest.BatchTable) {
+		t.Error("docs/batching.md does not have the table of adapters/adaptertest/batchtable.md: copy it there")
+	}
+	for _, row := range adaptertest.BatchRows(t) {
+		t.Run(row.Calls+" and "+row.Returns, func(t *testing.T) { precedence(t, row) })
+	}
+}
+
+func precedence(t *testing.T, row adaptertest.BatchRow) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		policy := redeliver.Policy{Backoff: redeliver.Fixed(adaptertest.BatchPolicyDelay), Timeout: 2 * time.Minute}
+		late := make(chan struct{})
+		search := b.Open(redelivertest.Config{Group: "search", Policy: policy})
+		documents := search.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+			if mb.Messages[0].State().Attempt() > 1 {
+				return nil
+			}
+			return row.Play(ctx, t, adaptertest.BatchOf(mb), late)
+		}))
+		for _, id := range []string{"m1", "m2"} {
+			b.Publish("documents", message.NewMessage(id, []byte(id)))
+			synctest.Wait() // each handler has a goroutine of its own: m1 is to be the first
+		}
+		b.Wait()
+		<-time.After(time.Hour)
+		close(late) // the late answer of a function that outlived its Timeout changes nothing
+		<-time.After(time.Hour)
+		for i, want := range row.Become {
+			got := documents.Outcome(fmt.Sprint("m", i+1))
+			if told := become(got); told != want {
+				t.Errorf("message %d: %s, want %s\n%s", i+1, told, want, got)
+			}
+		}
+	})
+}
+
+// become says what became of a message after its first attempt.
+func become(o redelivertest.Outcome) string {
+	switch {
+	case len(o.Attempts) == 0:
+		return "nothing"
+	case o.State.Reason != "":
+		return "DLQ, " + string(o.State.Reason)
+	case len(o.Waits) == 0 && o.Committed && o.Attempts[0].Err == nil:
+		return "ack"
+	case len(o.Waits) != 1:
+		return fmt.Sprintf("%d waits", len(o.Waits))
+	default:
+		return adaptertest.Became(o.Waits[0].Delay)
+	}
+}
