@@ -16,6 +16,7 @@ import (
 const (
 	DefaultMaxInFlight   = 100
 	DefaultMaxPartitions = 200
+	DefaultMaxParked     = 100_000
 	DefaultDrainTimeout  = 10 * time.Second
 	DefaultDialTimeout   = 10 * time.Second
 
@@ -72,6 +73,12 @@ type Config struct {
 	// MaxPartitions is the most partitions of ours that one subscription may
 	// need without being refused. Default 200.
 	MaxPartitions int
+	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a
+	// time where its Order is PerKey: their keys and offsets are in memory, about
+	// 140 bytes each. When there are so many, the origin waits until there are fewer;
+	// the retries go on. What was in flight is not stopped, so it may be 10 x
+	// MaxInFlight for each partition more. Default 100,000.
+	MaxParked int
 	// InstanceID makes the members static (group.instance.id): after a restart
 	// within the session timeout a member gets its partitions back at once. It
 	// must be different in every process; the topic is appended. Default: none.
@@ -108,6 +115,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxPartitions == 0 {
 		c.MaxPartitions = DefaultMaxPartitions
 	}
+	if c.MaxParked == 0 {
+		c.MaxParked = DefaultMaxParked
+	}
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -140,12 +150,12 @@ func (c Config) validate() error {
 	}
 	checkGroup(&ps, "Group", c.Group)
 	ps.Policy("Policy", c.Policy)
-	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
+	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
 		checkTopic(&ps, field, topic)
 		ps.Policy(field, c.Topics[topic])
-		ps.Order(field, c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
+		ps.Order(field, c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
@@ -155,9 +165,11 @@ func (c Config) validate() error {
 	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
 	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
+	ps.Count("MaxParked", c.MaxParked, 1, 0)
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
 		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the member is thrown out while it drains", rebalance))
 	}
 	checkSarama(&ps, c.Sarama)
+	c.checkPerKey(&ps)
 	return ps.Err()
 }

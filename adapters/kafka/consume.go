@@ -38,30 +38,36 @@ import (
 // uncommitted. It returns an error when it cannot begin. What fails later is told
 // to config.Sink and tried again.
 func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) error {
-	config, ps := config.behind(client, topics, handler)
+	config, ps := config.behind(client, topics, handler == nil)
+	return config.consume(ctx, ps, topics, func(*reader) *native { return newNative(handler) })
+}
+
+// consume reads topics until ctx ends, with what is to stand behind each reader. It
+// returns what is wrong with the call before it begins anything.
+func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, behind func(*reader) *native) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
-	c, err := Open(ctx, config)
+	client, err := Open(ctx, c)
 	if err != nil {
 		return err
 	}
-	readers, err := c.consumers(ctx, topics, handler)
+	readers, err := client.consumers(ctx, topics, behind)
 	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
 			all.Go(func() {
-				defer r.native.workers.Close()
+				defer r.native.close()
 				r.run(ctx)
 			})
 		}
 		all.Wait()
 	}
-	return errors.Join(err, c.Close(ctx))
+	return errors.Join(err, client.Close(ctx))
 }
 
 // consumers makes a reader for each topic. With an error there is none.
-func (c *Client) consumers(ctx context.Context, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) ([]*reader, error) {
+func (c *Client) consumers(ctx context.Context, topics []string, behind func(*reader) *native) ([]*reader, error) {
 	var readers []*reader
 	var errs []error
 	for _, topic := range topics {
@@ -70,7 +76,7 @@ func (c *Client) consumers(ctx context.Context, topics []string, handler func(co
 			errs = append(errs, err)
 			continue
 		}
-		r.out, r.native = nil, newNative(handler)
+		r.out, r.native = nil, behind(r)
 		readers = append(readers, r)
 	}
 	if errs == nil {
@@ -83,8 +89,8 @@ func (c *Client) consumers(ctx context.Context, topics []string, handler func(co
 }
 
 // behind is the configuration with what client says, and all that is wrong with a
-// call of Consume or Wrap.
-func (c Config) behind(client sarama.Client, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) (_ Config, ps redeliver.Problems) {
+// call of Consume, ConsumeBatch or Wrap.
+func (c Config) behind(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps redeliver.Problems) {
 	if len(c.Brokers) > 0 {
 		ps.Add("Brokers", c.Brokers, "must be empty: the client says where the brokers are")
 	}
@@ -106,7 +112,7 @@ func (c Config) behind(client sarama.Client, topics []string, handler func(conte
 			ps.Add(fmt.Sprintf("topics[%d]", i), fmt.Sprintf("%q", topic), "must not be there twice")
 		}
 	}
-	if handler == nil {
+	if handlerMissing {
 		ps.Add("handler", "nil", "is required")
 	}
 	switch {

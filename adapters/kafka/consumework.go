@@ -15,10 +15,31 @@ import (
 type native struct {
 	handle  func(context.Context, *sarama.ConsumerMessage) error
 	workers *delayqueue.Workers[*entry]
+	batches *delayqueue.BatchWorkers // in the place of both, where records are handled many at a time
 }
 
 func newNative(handle func(context.Context, *sarama.ConsumerMessage) error) *native {
 	return &native{handle: handle, workers: delayqueue.NewWorkers((*entry).work)}
+}
+
+// give has a record handled soon, whose entry has a slot.
+func (n *native) give(e *entry) {
+	if n.batches != nil {
+		e.batched = e.lane.slab.place()
+		e.batched.ConsumerMessage = e.rec.ConsumerMessage
+		n.batches.Give(&e.batched.place, e.d, e, len(e.rec.Value))
+		return
+	}
+	n.workers.Give(e)
+}
+
+// close lets the goroutines end that have nothing to do.
+func (n *native) close() {
+	if n.batches != nil {
+		n.batches.Close()
+		return
+	}
+	n.workers.Close()
 }
 
 // work is what a worker does with an entry.

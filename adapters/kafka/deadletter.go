@@ -21,8 +21,10 @@ const stateSuffix = ".state"
 
 // DeadLetterConfig says which DLQ is opened. Topic is required.
 type DeadLetterConfig struct {
-	// Topic is the origin whose messages the client's group failed.
+	// Topic is the origin whose messages the group failed.
 	Topic string
+	// Group is the group that failed them. Default: the client's.
+	Group string
 	// DLQ is a topic that somebody else fills for this group and origin: Spring
 	// Kafka, Watermill's poison queue, Kafka Connect. Its settled records are not
 	// deleted, because others may read it. Default: the DLQ of redeliver.
@@ -32,21 +34,22 @@ type DeadLetterConfig struct {
 	Lease time.Duration
 }
 
-// DeadLetters opens the DLQ of a topic and the client's group. The topic of the
-// DLQ must exist. Its companion, "<dlq>.state", is made when something is to be
+// DeadLetters opens the DLQ of a topic and a group. The topic of the DLQ must
+// exist. Its companion, "<dlq>.state", is made when something is to be
 // written there. The client must stay open for as long as the queue is used.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	if cfg.Lease == 0 {
 		cfg.Lease = DefaultLease
 	}
+	if cfg.Group == "" {
+		cfg.Group = c.cfg.Group
+	}
 	var ps redeliver.Problems
 	checkTopic(&ps, "Topic", cfg.Topic)
-	c.cfg.Names.check(&ps, cfg.Topic, c.cfg.Group)
-	foreign := cfg.DLQ != "" && cfg.DLQ != c.cfg.Names.dlq(cfg.Topic, c.cfg.Group)
-	info := deadletter.Info{
-		Broker: "kafka", DLQ: c.cfg.Names.dlq(cfg.Topic, c.cfg.Group), Origin: cfg.Topic, Group: c.cfg.Group,
-		Back: c.cfg.Names.retry(cfg.Topic, c.cfg.Group), Look: "nothing",
-	}
+	checkGroup(&ps, "Group", cfg.Group)
+	c.cfg.Names.check(&ps, cfg.Topic, cfg.Group)
+	info := c.deadInfo(cfg.Topic, cfg.Group)
+	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
 		checkTopic(&ps, "DLQ", cfg.DLQ)
 		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.Back {
@@ -74,6 +77,14 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	return q, nil
+}
+
+// deadInfo says where the dead letters of a topic and a group are.
+func (c *Client) deadInfo(topic, group string) deadletter.Info {
+	return deadletter.Info{
+		Broker: "kafka", DLQ: c.cfg.Names.dlq(topic, group), Origin: topic, Group: group,
+		Back: c.cfg.Names.retry(topic, group), Look: "nothing",
+	}
 }
 
 // deadQueue is the DLQ of one subscription. It implements deadletter.Queue.

@@ -12,6 +12,8 @@
 // A service without Watermill keeps its client and its handler of records:
 // [Consume] is all of the above in one call, and [Wrap] makes the handler for a
 // consumer group that the service runs itself. What follows holds for them, too.
+// Where every process is to get every message there is no group, and nothing of what
+// follows but the marshaling: see [Broadcast].
 //
 // # Vocabulary
 //
@@ -73,6 +75,34 @@
 //
 // Only committed records of transactional producers are read.
 //
+// # Order of keys
+//
+// A policy whose Order is redeliver.PerKey has the later messages of a failing key
+// wait behind it, for as long as it takes, while every other key flows. What waits
+// behind another is written to the levels like a retry, with its attempts as they
+// were, and comes back when the failed one does. The rule is one: a record runs only
+// when no record of its key in its partition, with a lower offset, is unsettled. So
+// each that waits costs what a retry costs for each attempt of the one before it.
+//
+// The delay and retry topics have as many partitions as the origin then, and a
+// partition's owner has the same partition of all of them: all members of such a
+// group must have a configuration in which some Order is PerKey, because it balances
+// in a way of its own (eager, redeliver-copartitioned): one that has none is kept out
+// as long as others are in, and the other way round. Before a partition's first
+// record runs, all that waits on its levels is read once. Of each that waits, key and
+// offset are in memory, about 140 bytes, [Config.MaxParked] at most: then the origin
+// stands still until there are fewer, and says so. After a rebalance all is read
+// back, however many there are.
+//
+// What is not in order: messages without a key; replays from the DLQ and delayed
+// publishes; what was in the topics when partitions were added. A dead letter lets
+// its key go on. A message that was written to a level twice (a member was killed
+// before it committed) is recognized and runs once; one that was settled within the
+// last commit interval before a kill, or on a level above one that was not due yet,
+// may run again although later ones of its key have. A member that was thrown out
+// while it stood still (a paused virtual machine) may finish the handlers that it
+// had beside its successor.
+//
 // # Delay limits
 //
 // Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
@@ -116,8 +146,7 @@
 //
 // # Not supported
 //
-// Order of a key while one of its messages waits for a retry; exactly-once with
-// the retry's record and the offset in one transaction; share groups; counting
-// crashes. A record that somebody writes to orders.billing.retry without our
+// Exactly-once with the retry's record and the offset in one transaction; share
+// groups; counting crashes; PerKey with [Wrap] or in a cooperative group. A record that somebody writes to orders.billing.retry without our
 // headers is delivered to the group as new; [Client.DeadLetters] replays with them.
 package kafka

@@ -41,13 +41,14 @@ func (l *lane) drain(over bool) {
 	defer look.Stop()
 	idle, began := 0, time.Now()
 	for waiting := true; waiting; {
+		l.collected()
 		due := l.dueSoon(began)
 		out := l.r.out
 		if !l.prepare() {
 			out = nil
 		}
 		l.flight.Watch()
-		if l.flight.Len() == 0 && !l.choose() && due == nil {
+		if l.flight.Len() == 0 && !l.choose() && due == nil && len(l.behind) == 0 {
 			break
 		}
 		select {
@@ -60,6 +61,8 @@ func (l *lane) drain(over bool) {
 				l.forget()
 			}
 		case <-due:
+		case <-l.box.bell:
+			l.collected()
 		case <-look.C: // and see whether a slot is free
 			idle++
 			if n := len(l.r.out); n == 0 || l.r.handed.Load() > int64(n) {
@@ -73,6 +76,9 @@ func (l *lane) drain(over bool) {
 		case <-deadline.C:
 			waiting = false
 		}
+	}
+	for e := range l.behind {
+		l.lines.giveUp(e.card)
 	}
 	l.moved = l.track.mark > 0
 	l.mark()
@@ -100,6 +106,11 @@ func (l *lane) forget() {
 	for e := range l.flight.All {
 		l.shorten(e)
 	}
+	for e := range l.behind {
+		if l.give(e) {
+			delete(l.behind, e)
+		}
+	}
 	freed := l.freed
 	l.freed = nil
 	l.ready.Delete(l.give)
@@ -122,6 +133,9 @@ func (l *lane) give(e *entry) (gone bool) {
 	l.shorten(e)
 	if l.owed(e) {
 		return false
+	}
+	if e.card != nil {
+		l.lines.giveUp(e.card)
 	}
 	l.free(e)
 	return true
@@ -146,6 +160,10 @@ func (l *lane) shorten(e *entry) {
 // out, and tells when more of it will be within a short while.
 func (l *lane) dueSoon(began time.Time) <-chan time.Time {
 	if l.hold == nil || l.track.first >= l.begun {
+		return nil
+	}
+	if l.lines != nil {
+		l.moveOn()
 		return nil
 	}
 	now := time.Now()

@@ -20,17 +20,22 @@ type entry struct {
 	number uint64 // in the tracker
 	key    uint64
 	keyed  bool
-	behind *entry   // the next of the same key
-	then   then     // what to do when its time has come
-	last   then     // what to do when it is due: then, unless that is toLevel
-	unsure *confirm // a write of it that nobody has answered
-	handed bool     // it lies ready for a consumer, or one has it
+	behind *entry    // the next of the same key
+	then   then      // what to do when its time has come
+	last   then      // what to do when it is due: then, unless that is toLevel
+	unsure *confirm  // a write of it that nobody has answered
+	handed bool      // it lies ready for a consumer, or one has it
+	room   *card     // for card; nil where a key does not wait for its failures
+	card   *card     // its place in the line of its key; nil where it has none
+	until  time.Time // when to look again, of what waits for its key on a level
+	went   went
 
 	state    *redeliver.State     // what it brought from a topic that we write
 	d        *delayqueue.Delivery // delivery, once it leaves for the handler
 	delivery delayqueue.Delivery
 	msg      *message.Message    // nil where the handler takes records
-	attempt  *delayqueue.Attempt // nil where it takes messages
+	attempt  *delayqueue.Attempt // nil where it takes messages, or many records at a time
+	batched  *BatchMessage       // nil where it takes one at a time
 }
 
 // then is what is to be done with an entry.
@@ -40,7 +45,15 @@ const (
 	toHandler then = iota
 	toLevel        // hop to a shorter level
 	toOrigin       // a delayed publish is due
+	toLine         // to a level, until those before it in its line may be through
 )
+
+// went says where a record was written.
+type went struct {
+	parked   bool // to a level, not to the DLQ
+	attempts int
+	due      time.Time
+}
 
 // Delivery implements [delayqueue.Flyer].
 func (e *entry) Delivery() *delayqueue.Delivery { return e.d }
@@ -64,6 +77,10 @@ func (l *lane) take(m *sarama.ConsumerMessage) {
 	e := l.slab.entry(l, m)
 	e.number = l.track.add(m.Offset)
 	switch order := l.r.sub.Policy.Order; {
+	case order == redeliver.PerKey:
+		if l.waits == nil {
+			l.line(e)
+		}
 	case order == redeliver.Blocking && l.waits == nil:
 		e.keyed = true // all have one key
 	case order != redeliver.Unordered && m.Key != nil:
@@ -81,6 +98,10 @@ func (l *lane) take(m *sarama.ConsumerMessage) {
 // enqueue puts an entry behind its key, or makes it ready.
 func (l *lane) enqueue(e *entry) {
 	l.backlog++
+	if e.card != nil && l.waits != nil {
+		l.arrived(e)
+		return
+	}
 	if e.keyed {
 		last, busy := l.keys[e.key]
 		l.keys[e.key] = e

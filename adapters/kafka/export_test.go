@@ -26,6 +26,6 @@ func LevelOf(topic, group, name string) (time.Duration, bool) {
 // Look has the readers of w look for levels of other policies now.
 func Look(w *Wrapped) {
 	for _, r := range w.readers {
-		r.look()
+		_, _ = r.look()
 	}
 }

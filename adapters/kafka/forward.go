@@ -40,7 +40,18 @@ func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *re
 	if wait := st.Due.Sub(now); wait > f.layout.maxWait {
 		return topic, &redeliver.UnschedulableError{Wait: wait, Max: f.layout.maxWait}
 	}
-	return f.write(ctx, topic, d, st)
+	return f.park(ctx, topic, d, st)
+}
+
+// park writes a message to where it waits, and notes that.
+func (f *forwarder) park(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	where, err := f.write(ctx, topic, d, st)
+	if err == nil {
+		if rec, ok := d.Record.(*record); ok { // else there was an error
+			rec.entry.went = went{parked: true, attempts: st.Attempts, due: st.Due}
+		}
+	}
+	return where, err
 }
 
 // hop writes a waiting message to the next place where it waits. How long it
@@ -50,7 +61,7 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 	hopping := *st
 	// The level is one of this ladder now, and is to be judged by it.
 	hopping.Policy = f.layout.fingerprint
-	return f.write(ctx, topic, d, &hopping)
+	return f.park(ctx, topic, d, &hopping)
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].

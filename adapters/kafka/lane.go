@@ -41,6 +41,9 @@ type lane struct {
 	track  tracker
 	hold   *delayqueue.Hold[*entry]
 	keys   map[uint64]*entry       // the last of each key that is under way
+	lines  *lines                  // in their place, where a key waits for its failures
+	box    mailbox                 // for lines
+	behind map[*entry]struct{}     // wait in hand for the first of their line
 	ready  delayqueue.FIFO[*entry] // in the order in which they were read, or came due
 	freed  lowest                  // were behind their key, and are not any more
 	chosen *entry                  // the one that gets the next slot
@@ -48,6 +51,7 @@ type lane struct {
 
 	begun    uint64 // one above the highest number that was handed out
 	draining bool
+	full     bool // what waits on the levels is as much as there may be: nothing new begins
 	slot     bool // a slot without an entry yet
 	backlog  int  // read, not held, not in flight
 	flight   *delayqueue.Flight[*entry]
@@ -95,6 +99,7 @@ func (l *lane) run() {
 		if !open {
 			break
 		}
+		busy = l.collect() || busy
 		l.balance()
 		busy = l.send() || busy
 		busy = l.poll() || busy
@@ -186,20 +191,33 @@ func (l *lane) prepare() bool {
 }
 
 // choose says which entry gets the next slot. Those that waited for their key
-// come first: they were read before the others, and the lowest unsettled record,
-// for which a partition that is too far ahead waits, may be one of them.
+// come first on a level: they were read before the others, and the lowest unsettled
+// record, for which a partition that is too far ahead waits, may be one of them. In
+// the origin the lowest comes first.
 func (l *lane) choose() bool {
 	if l.chosen != nil {
 		return true
 	}
-	if len(l.freed) > 0 && l.reach(l.freed[0]) {
+	if len(l.behind) > 0 && !l.draining {
+		l.makeRoom()
+	}
+	if len(l.freed) > 0 && l.reach(l.freed[0]) && l.lowest(l.freed[0]) {
 		l.chosen = l.freed.pop()
 		return true
 	}
-	if !l.ready.Empty() && l.reach(l.ready.Peek()) {
-		l.chosen = l.ready.Pop()
+	for l.chosen == nil && !l.ready.Empty() && l.reach(l.ready.Peek()) && !l.bounded() {
+		if e := l.ready.Pop(); l.admit(e) {
+			l.chosen = e
+		}
 	}
 	return l.chosen != nil
+}
+
+// lowest tells whether an entry that waited for its key goes before those that are
+// ready. In the origin the lowest does: a few keys that are always freed first would
+// run ahead of all others, as far as they may, and no batch could be filled then.
+func (l *lane) lowest(e *entry) bool {
+	return l.hold != nil || l.ready.Empty() || e.number < l.ready.Peek().number
 }
 
 func (l *lane) sent() {
@@ -207,7 +225,7 @@ func (l *lane) sent() {
 	l.next = nil
 	l.begun = max(l.begun, e.number+1)
 	if l.r.native != nil {
-		l.r.native.workers.Give(e)
+		l.r.native.give(e)
 		return
 	}
 	e.handed = true
@@ -262,6 +280,8 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.mark()
 	case <-opened:
 	case <-more:
+	case <-l.box.bell:
+		l.collected()
 	case <-l.timer.C:
 		l.flight.Watch()
 	case <-over:
@@ -273,7 +293,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 // patience is how long a blocked lane may sleep.
 func (l *lane) patience(now time.Time) time.Duration {
 	d := time.Hour
-	if l.flight.Unwatched() {
+	if l.flight.Unwatched() || l.full {
 		d = delayqueue.Glance
 	}
 	if l.hold != nil {
@@ -372,6 +392,9 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		l.begun = min(l.begun, e.number)
 	} else {
 		l.moved = l.track.settle(e.number) || l.moved
+	}
+	if e.card != nil {
+		l.left(e, how)
 	}
 	l.free(e)
 }

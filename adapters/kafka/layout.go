@@ -118,6 +118,10 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 		partitions = min(l.partitions, maxOwnPartitions)
 	}
 	add := func(name string, k kind, level time.Duration, old bool) {
+		partitions := partitions
+		if l.policy.Order == redeliver.PerKey && k != deadTopic {
+			partitions = l.partitions // what shares a partition of the origin shares one on every level
+		}
 		t := ownTopic{name: name, kind: k, level: level, partitions: partitions, replicas: replicas, settings: settings, old: old}
 		if m := there[name]; m != nil {
 			t.exists, t.partitions = true, int32(len(m.Partitions))
@@ -207,7 +211,13 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 	if n := l.count(); n > cfg.MaxPartitions {
 		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.origin, l.group, n))
 	}
+	if l.policy.Order == redeliver.PerKey && cfg.RetryPartitions > 0 && int32(cfg.RetryPartitions) != l.partitions {
+		ps.Add("RetryPartitions", cfg.RetryPartitions, fmt.Sprintf("must be 0, or %d, as %s has: its Order is PerKey", l.partitions, l.origin))
+	}
 	for _, t := range l.topics {
+		if l.policy.Order == redeliver.PerKey && t.waits() && t.partitions != l.partitions {
+			ps.Add("topic "+t.name+" partitions", t.partitions, fmt.Sprintf("must be %d, as %s has: its Order is PerKey. Raise them (kafka-topics --alter --partitions), or delete the topic when it is empty", l.partitions, l.origin))
+		}
 		s, ok := settings[t.name]
 		if !t.exists && cfg.NoProvisioning {
 			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %d partitions, %d replicas and %s", t.partitions, t.replicas, settingsText(t.settings)))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,23 +36,27 @@ func (l *layout) oldLevels(names Names, there map[string]*sarama.TopicMetadata) 
 }
 
 // look has the reader join the group anew when the old levels are not those that
-// it reads. A cluster that does not answer changes nothing.
-func (r *reader) look() {
+// it reads, and returns all topics. A cluster that does not answer changes nothing.
+func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 	there, err := r.client.admin.topics()
-	if err != nil || there[r.layout.origin] == nil { // or that does not know all of them yet
-		return
+	if err == nil && there[r.layout.origin] == nil { // it does not know all of them yet
+		err = fmt.Errorf("kafka: listing topics: %s is not there", r.layout.origin)
+	}
+	if err != nil {
+		return nil, err
 	}
 	found := r.layout.oldLevels(r.client.cfg.Names, there)
 	o := &r.old
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if slices.Equal(found, o.now) {
-		return
+		return there, nil
 	}
 	o.now = found
 	if o.again != nil {
 		o.again()
 	}
+	return there, nil
 }
 
 // consume takes part in the group for one session.

@@ -69,6 +69,9 @@ func (l *layout) plan() *Plan {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
 		}
 	}
+	if l.policy.Order == redeliver.PerKey {
+		p.Notes = append(p.Notes, "the Order is PerKey: what stands behind a failed message of its key waits on the levels, too; the group's other members must have such a policy as well")
+	}
 	if l.maxWait < redeliver.MaxWait {
 		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))
 	}

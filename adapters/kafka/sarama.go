@@ -89,6 +89,9 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
 	cfg.Consumer.Return.Errors = true
 	cfg.Consumer.Group.ResetInvalidOffsets = true
+	if c.perKey() {
+		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{copartitioned{&c}}
+	}
 	if c.InstanceID != "" {
 		cfg.Consumer.Group.InstanceId = c.InstanceID + "-" + topic
 		if !cfg.Version.IsAtLeast(sarama.V2_3_0_0) {

@@ -7,13 +7,21 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 )
 
 // session is the handler of one consumer group session. sarama calls
 // ConsumeClaim once for every partition, each in a goroutine of its own.
-type session struct{ reader *reader }
+type session struct {
+	reader *reader
+
+	mu     sync.Mutex
+	lines  map[int32]*lines // by partition, where a key waits for its failures
+	behind atomic.Int64     // records on levels, in all of them
+}
 
 // Setup places the origin's partitions that have no committed offset. Our
 // client starts those at the oldest record, which delay topics need whatever
@@ -23,6 +31,11 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
 	if r.startsAtNewest() {
 		if _, err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
+			return err
+		}
+	}
+	if r.perKey() {
+		if err := r.together(sess); err != nil {
 			return err
 		}
 	}
@@ -65,7 +78,16 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 		r.owned.begin(claim.Topic(), claim.Partition(), from)
 		sess = marker{sess, &r.owned}
 	}
+	var ls *lines
+	if r.perKey() {
+		if ls = s.line(sess, claim, from); ls == nil {
+			return nil
+		}
+	}
 	l := newLane(r, sess, claim)
+	if ls != nil {
+		l.share(ls)
+	}
 	// Paused partitions stay paused across sessions.
 	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})
 	l.run()

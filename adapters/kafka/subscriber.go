@@ -38,9 +38,9 @@ func newSubscriber(c *Client) *Subscriber {
 // closed. Every call is a member of its own.
 //
 // Up to Config.MaxInFlight messages are on their way at once, those of one key
-// one after another; a failed message is overtaken by later ones of its key. A
-// message is done when it is acked. One that is nacked has failed an attempt:
-// the policy decides, as for an error.
+// one after another; a failed message is overtaken by later ones of its key, unless
+// the Order of its policy is PerKey. A message is done when it is acked. One that is
+// nacked has failed an attempt: the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -192,7 +192,7 @@ func (r *reader) run(ctx context.Context) {
 		if err != nil {
 			r.disconnected(err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-				r.look() // an old level was deleted: with it nobody can join
+				_, _ = r.look() // an old level was deleted: with it nobody can join
 			}
 		}
 		if time.Since(began) > time.Second {

@@ -20,19 +20,17 @@ func (l *lane) receive(e *entry) {
 	users, ours := split(m.Headers)
 	m.Headers = users
 	detach(m)
-	var room [20]redeliver.Header // more than there are of ours
-	layout := l.r.layout
-	stay := delayqueue.Arrive(&delayqueue.Arrival{
-		Group: layout.group, Origin: layout.origin, Policy: layout.fingerprint, Ladder: layout.ladder,
-		Level: l.waits.level, Above: l.waits.above, Written: m.Timestamp, Slack: slack, Now: time.Now(),
-	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
+	stay := l.r.arrive(m, ours, *l.waits)
 	st := stay.State
+	if l.lines != nil {
+		l.waitLine(e, &stay)
+	}
 	m.Partition, m.Offset = -1, -1
 	if st.Source.Known {
 		m.Partition, m.Offset = st.Source.Partition, st.Source.Offset
 	}
 	m.Timestamp = st.Source.Timestamp
-	m.Topic = layout.origin
+	m.Topic = l.r.layout.origin
 	if len(stay.Findings) > 0 {
 		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: st.ID, Findings: stay.Findings})
 	}
@@ -70,6 +68,11 @@ func (l *lane) release(now time.Time) {
 func (l *lane) pass(e *entry) {
 	e.d = l.delivery(e)
 	sub, st := l.r.sub, e.state
+	if e.then == toLine {
+		waiting := e.d.State()
+		waiting.Due = e.until
+		st = &waiting
+	}
 	go func() {
 		how := delayqueue.Forwarded
 		var buried *redeliver.Decision // a delayed publish that its topic refuses for good

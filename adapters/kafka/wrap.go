@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
 )
 
 // Wrapped is the [sarama.ConsumerGroupHandler] that [Wrap] makes. Its methods are
@@ -48,6 +50,7 @@ type asked struct {
 // handler marks what is settled and no more), and Offsets.Initial Newest, sarama's
 // default (what was written to a delay topic before its first claim would be
 // skipped). A group that has committed offsets is not affected by Oldest.
+// The order PerKey is refused, too: it needs a way to balance of its own.
 //
 // Each session begins with a look at the group. It fails, with the reason, when
 // the member that it belongs to is not one of config.Group, or does not read what
@@ -57,7 +60,7 @@ type asked struct {
 // Consumer.MaxWaitTime is 50 ms where redeliver sets it, sarama's default is 500.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) (*Wrapped, error) {
 	instance := config.InstanceID
-	config, ps := config.behind(client, topics, handler)
+	config, ps := config.behind(client, topics, handler == nil)
 	if group == nil {
 		ps.Add("group", "nil", "is required: the handler pauses its partitions")
 	}
@@ -72,6 +75,11 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		own := *config.Sarama // a static member is the group's own business
 		own.Consumer.Group.InstanceId = ""
 		config.Sarama = &own
+	}
+	// PerKey needs a way to balance of its own, and the group has its own.
+	ps.Order("Policy", config.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
+	for topic, p := range config.Topics {
+		ps.Order(fmt.Sprintf("Topics[%q]", topic), p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
 	}
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -104,7 +112,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		once.Do(func() {
 			for i, r := range w.readers {
 				stops[i]()
-				r.native.workers.Close()
+				r.native.close()
 			}
 			err = c.Close(ctx)
 		})

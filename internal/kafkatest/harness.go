@@ -26,7 +26,7 @@ import (
 // Features are what Kafka can do.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: false, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true,
+	CountsCrashes: false, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 }
 
 // partitions is small: a run of the kit has some hundred topics.
@@ -51,7 +51,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
 		Name: "Kafka", Features: Features,
-		Origin: k.origin, Open: k.open, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
+		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {
 				return refuse(origin + "." + group + ".dlq")
@@ -112,19 +112,44 @@ func (k *harness) known(tb testing.TB, topic string) {
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	line := &line{guard: k.guard}
-	sc := sarama.NewConfig()
-	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout = session
-	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
-	c, err := kafka.Open(context.Background(), kafka.Config{
-		Brokers: k.addrs, Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
-		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
-		RetryPartitions: partitions, Marshaler: marshaler{}, Sarama: sc,
-	})
+	config := config(cfg)
+	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, through(line)
+	c, err := kafka.Open(context.Background(), config)
 	if err != nil {
 		return nil, err
 	}
 	return service{c, line}, nil
+}
+
+// config is what a service has of the kit's configuration in any form.
+func config(cfg adaptertest.Config) kafka.Config {
+	return kafka.Config{
+		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
+		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, RetryPartitions: partitions,
+	}
+}
+
+// through is a client that reaches the broker by a line.
+func through(line *line) *sarama.Config {
+	sc := sarama.NewConfig()
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = session, session/6
+	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
+	return sc
+}
+
+func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+	line := &line{guard: k.guard}
+	return func(ctx context.Context) error {
+		client, err := sarama.NewClient(k.addrs, through(line))
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return kafka.ConsumeBatch(ctx, client, config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
+			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+		})
+	}, line.cut
 }
 
 // marshaler refuses what the kit says no decoder takes.

@@ -1,0 +1,6 @@
+package kafka
+
+import "time"
+
+// LookEvery makes b look for new partitions so often.
+func LookEvery(b *Broadcast, d time.Duration) { b.lookEvery = d }

@@ -1,0 +1,147 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+type batchHandler = func(context.Context, *kafka.Batch) error
+
+// consumeBatch calls h for the topic's records until stop is called, or the test ends.
+func consumeBatch(t *testing.T, p place, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
+	t.Helper()
+	ev = newEvents()
+	cfg.Group, cfg.Sink = p.group, ev
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), tracerKey{}, "a tracer"))
+	done := make(chan error, 1)
+	client := native(t, p.addrs)
+	go func() { done <- kafka.ConsumeBatch(ctx, client, cfg, []string{p.topic}, bc, h) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	ev.joined(t, 1)
+	return ev, stop
+}
+
+type tracerKey struct{}
+
+// Records in batches: each with its own answer, attempts and end, and in every attempt as it stood in its topic. What
+// has gathered when the service ends is handled before.
+func TestOnKafkaConsumeBatch(t *testing.T) {
+	p := onKafka(t)
+	var mu sync.Mutex
+	runs := make(map[string][]int)
+	seen := make(map[string]string) // a record as its first attempt saw it
+	largest := 0
+	handle := func(ctx context.Context, b *kafka.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, ok := ctx.Deadline(); !ok || ctx.Value(tracerKey{}) != "a tracer" || b.Origin != p.topic || b.Group != p.group {
+			t.Errorf("a batch of %s for %s, with a deadline %t and %v", b.Origin, b.Group, ok, ctx.Value(tracerKey{}))
+		}
+		largest = max(largest, len(b.Messages))
+		for _, m := range b.Messages {
+			id, st := string(m.Key), m.State()
+			in, ok := redeliver.FromContext(m.Context())
+			if !ok || in.Attempt() != st.Attempt() || kafka.RecordFromContext(m.Context()) != m.ConsumerMessage {
+				t.Errorf("%s: its context knows of %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
+			}
+			runs[id] = append(runs[id], st.Attempt())
+			if was := seen[id]; was != "" && was != whole(m.ConsumerMessage) {
+				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), whole(m.ConsumerMessage), was)
+			}
+			seen[id] = whole(m.ConsumerMessage)
+			switch {
+			case id == "acks":
+				m.Ack()
+			case id == "recovers" && st.Attempt() < 3:
+				m.Retry()
+			case id == "fails":
+				m.Answer(errDeclined)
+			case id == "rejects":
+				m.Reject("no such card")
+			}
+		}
+		return nil
+	}
+	ev, stop := consumeBatch(t, p, kafka.Config{Policy: quick(3)}, kafka.BatchConfig{Size: 5, Timeout: 100 * time.Millisecond}, handle)
+	want := map[string]int{"acks": 1, "says nothing": 1, "recovers": 3, "fails": 4, "rejects": 1}
+	var ids []string
+	var recs []*kgo.Record
+	for id := range want {
+		rec := order(p.topic, id)
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: "trace", Value: []byte{0, 255}}, kgo.RecordHeader{Key: "trace"})
+		ids, recs = append(ids, id), append(recs, rec)
+	}
+	put(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	stop()
+	mu.Lock()
+	for id, n := range want {
+		var all []int
+		for i := range n {
+			all = append(all, i+1)
+		}
+		if !slices.Equal(runs[id], all) {
+			t.Errorf("%s ran as attempts %v, want %v", id, runs[id], all)
+		}
+	}
+	if largest < 2 {
+		t.Errorf("no batch had more than %d", largest)
+	}
+	mu.Unlock()
+	reasons := map[string]redeliver.Reason{}
+	for _, d := range all[redeliver.DeadLettered](ev) {
+		reasons[d.State.ID] = d.State.Reason
+	}
+	if got := fmt.Sprint(reasons); got != fmt.Sprint(map[string]redeliver.Reason{"fails": redeliver.ReasonExhausted, "rejects": redeliver.ReasonRejected}) {
+		t.Errorf("in the DLQ: %s", got)
+	}
+	ev.noneEarly(t)
+	ev.noFindings(t)
+}
+
+// All that is wrong with a call is said at once, and nothing is begun.
+func TestConsumeBatchRefuses(t *testing.T) {
+	client := native(t, fake(t, "orders").ListenAddrs())
+	fine := func(context.Context, *kafka.Batch) error { return nil }
+	for want, call := range map[string]func() error{
+		"handler BatchConfig.Size BatchConfig.Bytes BatchConfig.Concurrency BatchConfig.Timeout": func() error {
+			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: -1, Bytes: -1, Concurrency: -1, Timeout: -5}, nil)
+		},
+		"BatchConfig.Size": func() error { // more than the default can have in flight
+			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: kafka.DefaultMaxInFlight + 1}, fine)
+		},
+		"topics BatchConfig.Size": func() error {
+			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing", MaxInFlight: 5}, nil, kafka.BatchConfig{}, fine)
+		},
+	} {
+		err := call()
+		bad, ok := errors.AsType[*redeliver.ConfigError](err)
+		if !ok || !strings.HasPrefix(err.Error(), "kafka: ") {
+			t.Fatalf("%v", err)
+		}
+		var fields []string
+		for _, p := range bad.Problems {
+			fields = append(fields, p.Field)
+		}
+		if got := strings.Join(fields, " "); got != want {
+			t.Errorf("refused for %q, want %q:\n%v", got, want, err)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package kafka
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// copartitioned is the balance strategy of groups in which a key waits for its
+// failures: who has a partition of such an origin has the same one of all topics on
+// which its messages wait. sarama's own do not promise that where members know
+// different levels. Eager: a partition and its levels move at the same moment.
+type copartitioned struct{ cfg *Config }
+
+// Name implements [sarama.BalanceStrategy].
+func (copartitioned) Name() string { return "redeliver-copartitioned" }
+
+// AssignmentData implements [sarama.BalanceStrategy].
+func (copartitioned) AssignmentData(string, map[string][]int32, int32) ([]byte, error) {
+	return nil, nil
+}
+
+// Plan implements [sarama.BalanceStrategy]. Each topic is dealt out in ranges, but
+// one on which messages of such an origin wait. Where the owner of the origin's
+// partition does not read that yet it is nobody's: the owner will find it when its
+// session begins, and join anew.
+func (s copartitioned) Plan(members map[string]sarama.ConsumerGroupMemberMetadata, topics map[string][]int32) (sarama.BalanceStrategyPlan, error) {
+	plan := make(sarama.BalanceStrategyPlan, len(members))
+	readers := make(map[string][]string)
+	for _, id := range slices.Sorted(maps.Keys(members)) {
+		for _, topic := range members[id].Topics {
+			readers[topic] = append(readers[topic], id)
+		}
+	}
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		origin := s.origin(topic, topics)
+		dealt := slices.Sorted(slices.Values(topics[origin]))
+		for _, p := range topics[topic] {
+			owners := readers[origin]
+			i, ok := slices.BinarySearch(dealt, p)
+			if !ok || len(owners) == 0 {
+				continue // refused when the session begins
+			}
+			owner := owners[i*len(owners)/len(dealt)]
+			if slices.Contains(readers[topic], owner) {
+				plan.Add(owner, topic, p)
+			}
+		}
+	}
+	return plan, nil
+}
+
+// origin is the topic whose assignment a topic shares: itself, or the origin whose
+// messages wait there.
+func (s copartitioned) origin(topic string, topics map[string][]int32) string {
+	for origin := range topics {
+		if s.cfg.policy(origin).Order != redeliver.PerKey || origin == topic {
+			continue
+		}
+		if _, level := s.cfg.Names.level(origin, s.cfg.Group, topic); level || s.cfg.Names.retry(origin, s.cfg.Group) == topic {
+			return origin
+		}
+	}
+	return topic
+}
+
+// perKey tells whether a policy of the group has the order PerKey: all members of
+// a group must balance in one way.
+func (c Config) perKey() bool {
+	if c.Policy.Order == redeliver.PerKey {
+		return true
+	}
+	for _, p := range c.Topics {
+		if p.Order == redeliver.PerKey {
+			return true
+		}
+	}
+	return false
+}
+
+// checkPerKey refuses what the order PerKey cannot be kept with.
+func (c Config) checkPerKey(ps *redeliver.Problems) {
+	if !c.perKey() {
+		return
+	}
+	rebalance := c.Sarama.Consumer.Group.Rebalance
+	names := make([]string, 0, 1)
+	for _, s := range rebalance.GroupStrategies {
+		names = append(names, s.Name())
+	}
+	const rule = "must be left alone where an Order is PerKey: a partition and the levels behind it must have one owner"
+	if !slices.Equal(names, []string{sarama.RangeBalanceStrategyName}) { // sarama's default
+		ps.Add("Sarama.Consumer.Group.Rebalance.GroupStrategies", names, rule)
+	}
+	if rebalance.Strategy != nil {
+		ps.Add("Sarama.Consumer.Group.Rebalance.Strategy", rebalance.Strategy.Name(), rule)
+	}
+}
+
+func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKey }
+
+// together looks at the beginning of a session whether the order of keys can be
+// kept: all topics on which messages wait are read, they have as many partitions as
+// the origin, and what this member has of them is what it has of the origin.
+func (r *reader) together(sess sarama.ConsumerGroupSession) error {
+	there, err := r.look()
+	if err != nil || sess.Context().Err() != nil { // it is to begin anew
+		return err
+	}
+	claims := sess.Claims()
+	origin := slices.Sorted(slices.Values(claims[r.layout.origin]))
+	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
+		n, want := 0, len(there[r.layout.origin].Partitions)
+		if t := there[topic]; t != nil {
+			n = len(t.Partitions)
+		}
+		if n != want {
+			return unequal(topic, n, r.layout.origin, want)
+		}
+		if own := slices.Sorted(slices.Values(claims[topic])); !slices.Equal(own, origin) {
+			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the group balances otherwise than the order PerKey needs; all its members must come from a configuration with PerKey",
+				r.layout.group, origin, r.layout.origin, own, topic)
+		}
+	}
+	return nil
+}
+
+func unequal(topic string, n int, origin string, want int) error {
+	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers; give %s %d (kafka-topics --alter --partitions), or delete it when it is empty",
+		topic, n, origin, want, topic, want)
+}
+
+// line returns the lines of a claim's partition when all that waits in it is known.
+// It is nil when the session is over before.
+func (s *session) line(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *lines {
+	r, partition := s.reader, claim.Partition()
+	s.mu.Lock()
+	ls := s.lines[partition]
+	if ls == nil {
+		if s.lines == nil {
+			s.lines = make(map[int32]*lines)
+		}
+		ls = newLines(&s.behind)
+		s.lines[partition] = ls
+	}
+	s.mu.Unlock()
+	// What was fetched ahead must not hold up the fetches of others.
+	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
+	if claim.Topic() == r.layout.origin {
+		ls.begin(from)
+		if r.load(sess.Context(), ls, partition) != nil {
+			return nil
+		}
+	}
+	select {
+	case <-ls.ready:
+		return ls
+	case <-sess.Context().Done():
+		return nil
+	}
+}

@@ -1,0 +1,84 @@
+package kafka
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Who has a partition of the origin has it of every topic behind it, whatever the
+// members know, and nothing is dealt out twice or, where somebody may have it, left.
+func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
+	cfg := Config{Group: "billing", Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}
+	topics := map[string][]int32{"orders": {0, 1, 2, 3, 4}, "refunds": {0, 1, 2}, "refunds.billing.retry": {0, 1}}
+	behind := []string{cfg.Names.retry("orders", "billing")}
+	for _, level := range []time.Duration{time.Second, 5 * time.Second, time.Minute} {
+		behind = append(behind, cfg.Names.delay("orders", "billing", level))
+	}
+	for _, topic := range behind {
+		topics[topic] = []int32{0, 1, 2, 3, 4}
+	}
+	for members := 1; members <= 7; members++ {
+		t.Run(fmt.Sprint(members), func(t *testing.T) {
+			all := make(map[string]sarama.ConsumerGroupMemberMetadata)
+			for i := range members {
+				read := append([]string{"orders"}, behind...)
+				if i%3 == 1 { // it has another policy, and does not know the last level
+					read = read[:len(read)-1]
+				}
+				all[fmt.Sprint("member-", i)] = sarama.ConsumerGroupMemberMetadata{Topics: read}
+			}
+			all["other"] = sarama.ConsumerGroupMemberMetadata{Topics: []string{"refunds", "refunds.billing.retry"}}
+			plan, err := copartitioned{&cfg}.Plan(all, topics)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner := make(map[string]map[int32]string)
+			for id, topics := range plan {
+				for topic, partitions := range topics {
+					for _, p := range partitions {
+						if owner[topic] == nil {
+							owner[topic] = make(map[int32]string)
+						}
+						if by := owner[topic][p]; by != "" {
+							t.Errorf("%s/%d has two owners, %s and %s", topic, p, by, id)
+						}
+						if !slices.Contains(all[id].Topics, topic) {
+							t.Errorf("%s has %s/%d and does not read it", id, topic, p)
+						}
+						owner[topic][p] = id
+					}
+				}
+			}
+			for topic, n := range map[string]int{"orders": 5, "refunds": 3, "refunds.billing.retry": 2} {
+				if len(owner[topic]) != n {
+					t.Errorf("of %s, %v have an owner", topic, owner[topic])
+				}
+			}
+			most, least := 0, 5
+			for i := range members {
+				n := len(plan[fmt.Sprint("member-", i)]["orders"])
+				most, least = max(most, n), min(least, n)
+			}
+			if most-least > 1 {
+				t.Errorf("one member has %d partitions and another %d", most, least)
+			}
+			for _, topic := range behind {
+				for p := range int32(5) {
+					want := owner["orders"][p]
+					if !slices.Contains(all[want].Topics, topic) {
+						want = "" // it will find out
+					}
+					if got := owner[topic][p]; got != want {
+						t.Errorf("%s/%d is %q's, and its origin %q's", topic, p, got, owner["orders"][p])
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package kafka
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// dlqSuffix ends the name of every DLQ of ours.
+const dlqSuffix = ".dlq"
+
+// DeadLetterQueues lists the DLQs that the cluster has, whatever their group, by
+// name: the topics that end in ".dlq". Origin, Group and Back are read from the name,
+// and empty where that says nothing: it was too long and is cut, or the topic is
+// somebody else's. Those that Config.Names calls otherwise are not found.
+func (c *Client) DeadLetterQueues() ([]deadletter.Info, error) {
+	there, err := c.admin.topics()
+	if err != nil {
+		return nil, err
+	}
+	var found []deadletter.Info
+	for name := range there {
+		if !strings.HasSuffix(name, dlqSuffix) {
+			continue
+		}
+		info := deadletter.Info{Broker: "kafka", DLQ: name, Look: "nothing"}
+		// Somebody's "payments.eu.dlq" reads like one of ours. What has no way back
+		// never had a subscription.
+		if topic, group, ok := subscriptionOf(name); ok {
+			if ours := c.deadInfo(topic, group); ours.DLQ == name && there[ours.Back] != nil {
+				info = ours
+			}
+		}
+		found = append(found, info)
+	}
+	slices.SortFunc(found, func(x, y deadletter.Info) int { return cmp.Compare(x.DLQ, y.DLQ) })
+	return found, nil
+}
+
+// subscriptionOf reads topic and group back from the name of a DLQ. A group is
+// written without dots, so the last one parts the two.
+func subscriptionOf(dlq string) (topic, group string, ok bool) {
+	name := strings.TrimSuffix(dlq, dlqSuffix)
+	dot := strings.LastIndexByte(name, '.')
+	if dot < 1 || dot == len(name)-1 {
+		return "", "", false
+	}
+	topic, group = name[:dot], unescapeGroup(name[dot+1:])
+	return topic, group, base(topic, group) == name
+}

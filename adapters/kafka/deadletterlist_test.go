@@ -1,0 +1,23 @@
+package kafka
+
+import "testing"
+
+// A name that is ours is read back, whatever dots and underscores are in it; one
+// that is cut, or somebody else's, is not.
+func TestTheNameOfADLQIsReadBack(t *testing.T) {
+	t.Parallel()
+	for _, s := range [][2]string{{"orders", "billing"}, {"shop.eu.orders", "billing.v2"}, {"a_b", "c_2e"}, {"dlq", "dlq"}, {"o", "grün & blau"}} {
+		if topic, group, ok := subscriptionOf(Names{}.dlq(s[0], s[1])); !ok || topic != s[0] || group != s[1] {
+			t.Errorf("%q is read back as %q, %q, %v", s, topic, group, ok)
+		}
+	}
+	long := make([]byte, 200)
+	for i := range long {
+		long[i] = 'x'
+	}
+	for _, name := range []string{".dlq", "orders.dlq", "orders..dlq", ".billing.dlq", "orders.bill+ing.dlq", Names{}.dlq(string(long), string(long))} {
+		if topic, group, ok := subscriptionOf(name); ok {
+			t.Errorf("%q is read as topic %q and group %q", name, topic, group)
+		}
+	}
+}

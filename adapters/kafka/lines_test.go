@@ -1,0 +1,62 @@
+package kafka
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Whatever fails, comes twice or is killed: no record runs before those before it in
+// its line, none runs twice in a session, and none is lost or left behind.
+func TestLinesKeepTheOrderOfAllThatCanHappen(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		if err := newWorld(1+r.IntN(20), 1+r.IntN(4), r.IntN).live(400); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("0123456789"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		i := 0
+		draw := func(n int) int {
+			if i >= len(data) {
+				return 0
+			}
+			i++
+			return int(data[i-1]) % n
+		}
+		if err := newWorld(1+draw(20), 1+draw(4), draw).live(min(len(data)/2, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What a session expected on the origin, and compaction took away, is not waited for.
+func TestLinesForgetWhatIsNotThereAnyMore(t *testing.T) {
+	var behind atomic.Int64
+	ls := newLines(&behind)
+	ls.begin(10)
+	box := mailbox{bell: make(chan struct{}, 1)}
+	waiting := card{place: place{1, 12}, counted: true, box: &box}
+	ls.load(waiting, time.UnixMilli(1), true)
+	ls.expect(place{1, 10}, 0)
+	ls.loaded()
+	now := time.UnixMilli(1000)
+	if v, until := ls.ask(&waiting, now, true); v != stays || until != now.Add(glimpse) {
+		t.Fatalf("%d until %s, want to look again soon", v, until)
+	}
+	other := card{place: place{2, 11}, first: true, box: &box}
+	if v, _ := ls.ask(&other, now, false); v != runs {
+		t.Fatalf("another key: %d", v)
+	}
+	if v, _ := ls.ask(&waiting, now, true); v != runs {
+		t.Errorf("%d, although nothing is before it", v)
+	}
+	if n := behind.Load(); n != 1 {
+		t.Errorf("%d are said to be on levels", n)
+	}
+}

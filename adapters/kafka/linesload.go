@@ -1,0 +1,252 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// What waits on the levels is known to nobody when a session begins. So before the
+// first record of a partition runs, all that the group has not settled there is
+// read once, beside the lanes, for keys and origin offsets alone.
+
+// loadPause is how long to wait before what could not be read back is tried again.
+const loadPause = time.Second
+
+// load reads back what waits in a partition of the waiting topics, and makes ready.
+// It returns an error only when ctx has ended.
+func (r *reader) load(ctx context.Context, ls *lines, partition int32) error {
+	for told := false; ; told = true {
+		err := r.loadAll(ctx, ls, partition)
+		if err == nil {
+			ls.loaded()
+			return nil
+		}
+		if !told && ctx.Err() == nil {
+			r.tell("reading back what waits", fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
+		}
+		timer := time.NewTimer(loadPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error {
+	topics := make(map[string][]int32)
+	for topic := range r.levels {
+		topics[topic] = []int32{partition}
+	}
+	committed, err := r.client.admin.sarama.ListConsumerGroupOffsets(r.layout.group, topics)
+	if err != nil {
+		return fmt.Errorf("kafka: reading the offsets of group %s: %w", r.layout.group, err)
+	}
+	ls.clear()
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		block := committed.GetBlock(topic, partition)
+		if block == nil || !errors.Is(block.Err, sarama.ErrNoError) {
+			return fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer (%v)", r.layout.group, topic, partition, block)
+		}
+		log := logReader{client: r.client.admin.client, topic: topic}
+		start, end, err := log.bounds(ctx, partition)
+		if err != nil {
+			return err
+		}
+		next := block.Offset
+		if next < start || next > end { // as the lane does, whose offset is not valid
+			next = start
+		}
+		for next < end {
+			p, err := log.read(ctx, partition, next)
+			if err != nil {
+				return err
+			}
+			for _, rec := range p.records {
+				ls.load(r.loaded(r.levels[topic], partition, rec))
+			}
+			if p.end && p.next <= next {
+				break // somebody's transaction is open
+			}
+			next = p.next
+		}
+		ls.ends[topic] = next
+	}
+	return r.loadOrigin(ctx, ls, partition)
+}
+
+// loadOrigin reads back what stands on the origin unsettled, before something of it
+// that waits. There is no more than was in flight, unless the origin was made anew.
+func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) error {
+	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
+	next, high := ls.from, ls.highest()
+	if high < next {
+		return nil
+	}
+	start, end, err := log.bounds(ctx, partition)
+	if err != nil {
+		return err
+	}
+	next = max(next, start)
+	for n := 0; next < min(end, high) && n < r.client.cfg.MaxParked; {
+		p, err := log.read(ctx, partition, next)
+		if err != nil {
+			return err
+		}
+		for _, rec := range p.records {
+			if rec.key != nil && rec.offset < high {
+				ls.expect(place{maphash.Bytes(seed, rec.key), rec.offset}, originTime(rec.at))
+				n++
+			}
+		}
+		if p.end && p.next <= next {
+			break
+		}
+		next = p.next
+	}
+	return nil
+}
+
+// loaded reads a record of a waiting topic as its lane will. ok is false for one
+// that has no order.
+func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c card, due time.Time, ok bool) {
+	users, ours := split(rec.headers)
+	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
+	stay := r.arrive(&m, ours, w)
+	c, ok = orderedCard(&m, &stay, partition)
+	return c, stay.State.Due, ok
+}
+
+// arrive says what the headers of a record mean that has come to a topic on which
+// messages wait. m has the user's alone.
+func (r *reader) arrive(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
+	var room [20]redeliver.Header // more than there are of ours
+	layout := r.layout
+	return delayqueue.Arrive(&delayqueue.Arrival{
+		Group: layout.group, Origin: layout.origin, Policy: layout.fingerprint, Ladder: layout.ladder,
+		Level: w.level, Above: w.above, Written: m.Timestamp, Slack: slack, Now: time.Now(),
+	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
+}
+
+// orderedCard makes the card of a record that waits. ok is false for one that has
+// no order: it has no key, never stood in this partition of its origin (a delayed
+// publish), was dead-lettered before (a replay), or says so.
+func orderedCard(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int32) (c card, ok bool) {
+	st := stay.State
+	if m.Key == nil || stay.Publish || !st.Source.Known || st.Source.Partition != partition || st.Replays > 0 || st.Reason != "" {
+		return card{}, false
+	}
+	return card{place: place{maphash.Bytes(seed, m.Key), st.Source.Offset}, at: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
+}
+
+// originTime is a record's time in its origin as headers have it.
+func originTime(t time.Time) int64 {
+	if t.UnixMilli() > 0 { // producers that have no clock write 0 or -1
+		return t.UnixMilli()
+	}
+	return 0
+}
+
+// clear forgets what was loaded.
+func (ls *lines) clear() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, ln := range ls.keys {
+		for i := range ln.items {
+			ls.onLevel(&ln.items[i], false)
+		}
+	}
+	clear(ls.keys)
+	clear(ls.ends)
+	ls.high, ls.unread = -1, nil
+}
+
+// load adds a copy that waits. Lines are put in order by loaded.
+func (ls *lines) load(c card, due time.Time, ok bool) {
+	if !ok {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.high = max(ls.high, c.offset)
+	ls.append(c.key, item{offset: c.offset, at: c.at, attempts: c.attempts, due: due.UnixMilli(), copies: 1})
+}
+
+// expect adds a record that the origin's lane will come to.
+func (ls *lines) expect(p place, at int64) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.unread = append(ls.unread, p)
+	ls.append(p.key, item{offset: p.offset, at: at, unread: true})
+}
+
+func (ls *lines) append(key uint64, it item) {
+	ln := ls.keys[key]
+	if ln == nil {
+		ln = new(line)
+		ls.keys[key] = ln
+	}
+	ln.items = append(ln.items, it)
+	ls.onLevel(&ln.items[len(ln.items)-1], !it.unread)
+}
+
+// reached forgets what was expected before an offset and is not there any more.
+func (ls *lines) reached(offset int64) {
+	for len(ls.unread) > 0 && ls.unread[0].offset < offset {
+		c := card{place: ls.unread[0]}
+		ls.unread = ls.unread[1:]
+		if ln, i, found := ls.find(&c); found && ln.items[i].unread && ln.items[i].hand == nil {
+			first := ln.isFirst(i)
+			ls.remove(ln, i)
+			ls.wake(c.key, ln, first)
+		}
+	}
+}
+
+// loaded puts the lines in order, copies of one record together, and opens them.
+func (ls *lines) loaded() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for key, ln := range ls.keys {
+		slices.SortFunc(ln.items, func(a, b item) int {
+			return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(b.attempts, a.attempts), cmp.Compare(b.due, a.due))
+		})
+		kept := ln.items[:0]
+		for _, it := range ln.items {
+			if n := len(kept); n == 0 || kept[n-1].offset != it.offset {
+				kept = append(kept, it)
+				continue
+			}
+			one := &kept[len(kept)-1]
+			one.copies += it.copies
+			ls.onLevel(&it, false)
+			if one.at != it.at {
+				ls.noteStray(place{key, it.offset})
+			}
+		}
+		clear(ln.items[len(kept):])
+		ln.items = slices.DeleteFunc(kept, func(it item) bool {
+			_, known := ls.strays[place{key, it.offset}]
+			if known {
+				ls.onLevel(&it, false)
+			}
+			return known
+		})
+		if len(ln.items) == 0 {
+			delete(ls.keys, key)
+		}
+	}
+	close(ls.ready)
+}

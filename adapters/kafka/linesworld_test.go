@@ -1,0 +1,344 @@
+package kafka
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// world is a partition of an origin and the levels behind it, with a reader that is
+// killed now and then, as lines sees it. What it does is drawn from a string of
+// bytes; what must never happen panics with a text.
+type world struct {
+	draw    func(n int) int
+	keys    []uint64 // of the origin's records
+	settled []bool   // a record that was acked or dead-lettered once, in any session
+	copies  []*copied
+	now     time.Time
+
+	// The session: what a kill forgets.
+	lines   *lines
+	next    int // of the origin
+	box     mailbox
+	mine    []bool // settled in this session
+	running []*card
+	waiting []*card           // in hand
+	writing []*card           // told to park
+	written []*card           // a retry or a park is written, and not settled
+	then    map[*card]*copied // what was written
+	origin  map[int]bool      // acked
+	copyOf  map[*card]*copied // the copy on a level that a card is; nil for the origin's
+}
+
+// copied is a record on a level.
+type copied struct {
+	offset, attempts int
+	due              time.Time
+	acked, taken     bool
+	early            bool // there when the session began
+}
+
+const mostAttempts = 3
+
+func newWorld(records, keys int, draw func(int) int) *world {
+	w := &world{draw: draw, settled: make([]bool, records), now: time.UnixMilli(1_000_000), origin: make(map[int]bool)}
+	for range records {
+		w.keys = append(w.keys, uint64(draw(keys)))
+	}
+	w.restart()
+	return w
+}
+
+// restart begins a session: the origin is read again from its lowest unsettled record.
+func (w *world) restart() {
+	w.next = 0
+	for w.next < len(w.keys) && w.origin[w.next] {
+		w.next++
+	}
+	for i := range w.origin { // only what is below the lowest was committed
+		if i > w.next {
+			delete(w.origin, i)
+		}
+	}
+	w.lines = newLines(new(atomic.Int64))
+	w.lines.begin(int64(w.next))
+	w.box = mailbox{bell: make(chan struct{}, 1)}
+	w.running, w.waiting, w.writing, w.written = nil, nil, nil, nil
+	w.then, w.copyOf = make(map[*card]*copied), make(map[*card]*copied)
+	w.mine = make([]bool, len(w.keys))
+	// What was acked on a level last may not have been committed.
+	for _, c := range w.copies {
+		if c.acked && w.draw(8) == 0 {
+			c.acked = false
+		}
+		c.taken = false
+		c.early = !c.acked
+		if c.early {
+			w.lines.load(w.card(c), c.due, true)
+		}
+	}
+	for n := w.next; n < int(w.lines.high); n++ {
+		w.lines.expect(place{w.keys[n], int64(n)}, 0)
+	}
+	w.lines.loaded()
+}
+
+func (w *world) card(c *copied) card {
+	return card{place: place{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.early, box: &w.box}
+}
+
+func (w *world) step() {
+	switch w.draw(10) {
+	case 0, 1:
+		if w.next < len(w.keys) {
+			n := w.next
+			w.next++
+			w.ask(&card{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
+		}
+	case 2, 3:
+		if c := w.pick(func(c *copied) bool { return !c.due.After(w.now) }); c != nil {
+			w.take(c)
+		}
+	case 4:
+		if c := pop(&w.running, w.draw); c != nil {
+			w.done(c)
+		}
+	case 5:
+		if c := pop(&w.running, w.draw); c != nil {
+			w.fail(c)
+		}
+	case 6:
+		if c := pop(&w.writing, w.draw); c != nil {
+			w.write(c, int(c.attempts))
+		}
+	case 7:
+		if c := pop(&w.written, w.draw); c != nil {
+			w.park(c)
+		}
+	case 8:
+		w.now = w.now.Add(time.Duration(w.draw(2000)) * time.Millisecond)
+	case 9:
+		switch w.draw(12) {
+		case 0:
+			w.restart()
+		case 1: // it hops, and the hop may be in doubt
+			if c := w.pick(func(c *copied) bool { return c.due.After(w.now) }); c != nil {
+				w.hop(c)
+			}
+		case 3: // it waits too long for who takes long
+			if c := pop(&w.waiting, w.draw); c != nil {
+				if !w.lines.leave(c) {
+					w.waiting = append(w.waiting, c) // a twin
+					break
+				}
+				w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(recovery)}
+				w.writing = append(w.writing, c)
+			}
+		case 2: // written twice
+			if c := w.pick(func(*copied) bool { return true }); c != nil {
+				w.add(*c)
+			}
+		}
+	}
+	w.settle()
+}
+
+// take has a lane read and ask for a copy on a level.
+func (w *world) take(c *copied) {
+	own := w.card(c)
+	c.taken = true
+	w.copyOf[&own] = c
+	w.ask(&own)
+}
+
+// pick is a copy that waits, such as ok says.
+func (w *world) pick(ok func(*copied) bool) *copied {
+	var found []*copied
+	for _, c := range w.copies {
+		if !c.acked && !c.taken && ok(c) {
+			found = append(found, c)
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found[w.draw(len(found))]
+}
+
+func pop(from *[]*card, draw func(int) int) *card {
+	if len(*from) == 0 {
+		return nil
+	}
+	i := draw(len(*from))
+	c := (*from)[i]
+	*from = slices.Delete(*from, i, i+1)
+	return c
+}
+
+// add is a record that is written to a level. A lane reads it at once, and keeps it.
+func (w *world) add(c copied) *copied {
+	c.acked, c.taken, c.early = false, false, false
+	w.copies = append(w.copies, &c)
+	own := w.card(&c)
+	w.lines.seen(&own, c.due)
+	return &c
+}
+
+func (w *world) ask(c *card) {
+	n := int(c.offset)
+	v, until := w.lines.ask(c, w.now, w.draw(2) == 0 && !c.first)
+	switch v {
+	case runs:
+		if w.mine[n] {
+			panic(fmt.Sprintf("%d runs again, which this session settled", n))
+		}
+		for _, r := range w.running {
+			if r.place == c.place {
+				panic(fmt.Sprintf("%d runs twice at once", n))
+			}
+		}
+		for m := range n {
+			if w.keys[m] == w.keys[n] && !w.settled[m] && !w.settled[n] {
+				panic(fmt.Sprintf("%d runs before %d is settled", n, m))
+			}
+		}
+		w.running = append(w.running, c)
+	case parks:
+		w.then[c] = &copied{offset: n, due: until}
+		w.writing = append(w.writing, c)
+	case stays:
+		w.copyOf[c].due, w.copyOf[c].taken = until, false
+	case dropped:
+		w.ack(c)
+		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *copied) bool { return o.offset == n && !o.acked }) {
+			panic(fmt.Sprintf("%d is lost", n))
+		}
+	case free:
+		panic(fmt.Sprintf("%d has no order", n))
+	case waits:
+		w.waiting = append(w.waiting, c)
+	}
+}
+
+// settle asks again for what was told to.
+func (w *world) settle() {
+	for len(w.box.cards) > 0 {
+		for _, c := range w.lines.collect(&w.box) {
+			w.waiting = slices.DeleteFunc(w.waiting, func(o *card) bool { return o == c })
+			w.ask(c)
+		}
+	}
+	for _, ln := range w.lines.keys {
+		first := ln.first()
+		if first == nil {
+			continue // other copies of what is done are waited for
+		}
+		for _, it := range ln.items[ln.head:] {
+			if it.hand != nil && it.hand.waits && (first.hand == nil || first.hand.waits) {
+				panic(fmt.Sprintf("%d waits in hand for %d, which nobody has", it.offset, first.offset))
+			}
+		}
+	}
+}
+
+func (w *world) ack(c *card) {
+	if on := w.copyOf[c]; on != nil {
+		on.acked = true
+	} else {
+		w.origin[int(c.offset)] = true
+	}
+}
+
+func (w *world) done(c *card) {
+	w.settled[c.offset], w.mine[c.offset] = true, true
+	w.ack(c)
+	w.lines.done(c)
+}
+
+func (w *world) fail(c *card) {
+	if int(c.attempts)+1 >= mostAttempts {
+		w.done(c) // dead-lettered
+		return
+	}
+	w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)}
+	w.write(c, int(c.attempts)+1)
+}
+
+func (w *world) write(c *card, attempts int) {
+	n := w.then[c]
+	n.attempts = attempts
+	w.then[c] = w.add(*n)
+	w.written = append(w.written, c)
+}
+
+func (w *world) park(c *card) {
+	w.ack(c)
+	w.lines.park(c, w.then[c].attempts, w.then[c].due)
+}
+
+func (w *world) hop(c *copied) {
+	own := w.card(c)
+	if w.lines.stale(&own) {
+		c.acked = true
+		return
+	}
+	w.add(*c)
+	if w.draw(3) == 0 {
+		return // its ack is not heard of
+	}
+	c.acked = true
+	w.lines.hopped(&own)
+}
+
+// finish lets everything come to its end.
+func (w *world) finish() {
+	for range 100_000 {
+		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written) == 0 &&
+			!slices.ContainsFunc(w.copies, func(c *copied) bool { return !c.acked }) && w.next == len(w.keys) {
+			if n := w.lines.behind.Load(); n != 0 || len(w.lines.keys) != 0 {
+				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.lines.keys)))
+			}
+			return
+		}
+		switch {
+		case w.next < len(w.keys):
+			n := w.next
+			w.next++
+			w.ask(&card{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
+		case len(w.running) > 0:
+			w.fail(pop(&w.running, w.draw))
+		case len(w.writing) > 0:
+			c := pop(&w.writing, w.draw)
+			w.write(c, int(c.attempts))
+		case len(w.written) > 0:
+			w.park(pop(&w.written, w.draw))
+		default:
+			w.now = w.now.Add(time.Second)
+			for _, c := range w.copies {
+				if !c.acked && !c.taken && !c.due.After(w.now) {
+					w.take(c)
+				}
+			}
+		}
+		w.settle()
+	}
+	panic(fmt.Sprintf("it never ends: settled %v, %d run, %d and %d are written", w.settled, len(w.running), len(w.writing), len(w.written)))
+}
+
+func (w *world) live(steps int) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if text, ok := v.(string); ok {
+				err = fmt.Errorf("%s", text) //nolint:err113 // a test's
+				return
+			}
+			panic(v)
+		}
+	}()
+	for range steps {
+		w.step()
+	}
+	w.finish()
+	return nil
+}

@@ -1,0 +1,252 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// waitsBehind is a policy whose failing keys wait.
+func waitsBehind(levels ...time.Duration) redeliver.Policy {
+	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
+}
+
+// later messages of a failing key wait behind it, those of other keys do not, and
+// what waits behind another has made no attempt.
+func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
+	p := onKafka(t)
+	var mu sync.Mutex
+	var ran []string
+	others := make(chan struct{})
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: waitsBehind(200*time.Millisecond, 500*time.Millisecond)},
+		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+			st, _ := redeliver.FromContext(ctx)
+			mu.Lock()
+			if string(rec.Key) == "bad" {
+				ran = append(ran, fmt.Sprintf("%s/%d", rec.Value, st.Attempt()))
+			}
+			mu.Unlock()
+			switch {
+			case string(rec.Value) == "bad-0" && st.Attempt() < 3, string(rec.Value) == "bad-2":
+				if st.Attempt() == 2 {
+					select { // the others do not wait for this one
+					case <-others:
+					case <-time.After(patience):
+						t.Error("the other keys waited too")
+					}
+				}
+				return errDeclined
+			}
+			return nil
+		})
+	var ids, rest []string
+	for i := range 5 {
+		id := fmt.Sprint("bad-", i)
+		rec := order(p.topic, id)
+		rec.Key = []byte("bad")
+		put(t, p.addrs, rec)
+		ids = append(ids, id)
+	}
+	for i := range 50 {
+		id := fmt.Sprint("good-", i)
+		put(t, p.addrs, order(p.topic, id))
+		rest = append(rest, id)
+	}
+	ev.awaitEnds(t, rest...)
+	close(others)
+	ev.awaitEnds(t, ids...)
+	mu.Lock()
+	defer mu.Unlock()
+	want := []string{"bad-0/1", "bad-0/2", "bad-0/3", "bad-1/1", "bad-2/1", "bad-2/2", "bad-2/3", "bad-3/1", "bad-4/1"}
+	if !slices.Equal(ran, want) {
+		t.Errorf("ran %v, want %v", ran, want)
+	}
+	ev.noFindings(t)
+}
+
+// A retry that takes long holds up its own key and no other, although a later message
+// of its key stands before them in the partition.
+func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
+	p := onKafka(t)
+	others, slow := make(chan struct{}), make(chan struct{})
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 5, Policy: waitsBehind(100 * time.Millisecond)},
+		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+			st, _ := redeliver.FromContext(ctx)
+			switch {
+			case string(rec.Value) == "slow" && st.Attempt() == 1:
+				return errDeclined
+			case string(rec.Value) == "slow":
+				close(slow)
+				select {
+				case <-others:
+				case <-time.After(patience):
+					t.Error("the other keys waited")
+				}
+			}
+			return nil
+		})
+	put(t, p.addrs, keyed(p, "the key", "slow"))
+	<-slow
+	recs, ids := orders(p.topic, 300)
+	recs = append([]*kgo.Record{keyed(p, "the key", "behind")}, recs...)
+	put(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	if n := len(all[redeliver.Committed](ev)); n != len(ids) {
+		t.Errorf("%d were committed, want %d: what stands behind the slow one has not run", n, len(ids))
+	}
+	close(others)
+	ev.awaitEnds(t, "slow", "behind")
+}
+
+// inLine checks what PerKey promises over all members: no attempt of a message
+// begins before all earlier ones of its key are settled. What was settled may run
+// again, where that is allowed, and is passed over.
+type inLine struct {
+	mu      sync.Mutex
+	settled map[string][]bool // by key and number
+	open    int
+	repeats int
+	wrong   []string
+	done    chan struct{} // closed when nothing is open
+}
+
+func newInLine(keys, each int) *inLine {
+	s := &inLine{settled: make(map[string][]bool), open: keys * each, done: make(chan struct{})}
+	for k := range keys {
+		s.settled[fmt.Sprint("key ", k)] = make([]bool, each)
+	}
+	return s
+}
+
+// begin is called when an attempt begins, and tells whether it is a repeat.
+func (s *inLine) begin(rec *sarama.ConsumerMessage, attempt int) {
+	key, n := string(rec.Key), int(binary.BigEndian.Uint32(rec.Value))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settled := s.settled[key]
+	if settled[n] {
+		s.repeats++
+		return
+	}
+	if i := slices.Index(settled[:n], false); i >= 0 {
+		s.wrong = append(s.wrong, fmt.Sprintf("attempt %d of %s/%d began before %d was settled", attempt, key, n, i))
+	}
+}
+
+// end is called when an attempt has settled its message, as its handler sees it.
+func (s *inLine) end(rec *sarama.ConsumerMessage) {
+	n := int(binary.BigEndian.Uint32(rec.Value))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if settled := s.settled[string(rec.Key)]; !settled[n] {
+		settled[n] = true
+		if s.open--; s.open == 0 {
+			close(s.done)
+		}
+	}
+}
+
+func (s *inLine) check(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, w := range s.wrong {
+		if i < 10 {
+			t.Error(w)
+		}
+	}
+	if s.open > 0 {
+		t.Errorf("%d messages were not settled", s.open)
+	}
+}
+
+// Whatever fails and whoever comes and goes, with levels of its own, the keys keep
+// their order.
+func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
+	const keys, each, retries = 40, 25, 3
+	p := onKafka(t)
+	seq := newInLine(keys, each)
+	seed := rand.Uint64()
+	t.Logf("report: seed %d", seed)
+	fails := func(rec *sarama.ConsumerMessage, attempt int) bool {
+		r := rand.New(rand.NewPCG(seed, uint64(rec.Partition)<<32|uint64(rec.Offset)))
+		switch n := r.IntN(100); {
+		case n < 3:
+			return true
+		case n < 12:
+			return attempt <= 1+r.IntN(retries)
+		default:
+			return false
+		}
+	}
+	older := []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond}
+	newer := []time.Duration{70 * time.Millisecond, 150 * time.Millisecond, 600 * time.Millisecond}
+	join := func(levels []time.Duration) (ev *events, stop func()) {
+		return consume(t, p, kafka.Config{
+			MaxInFlight: 20, Policy: waitsBehind(levels...),
+		}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+			st, _ := redeliver.FromContext(ctx)
+			seq.begin(rec, st.Attempt())
+			if fails(rec, st.Attempt()) {
+				if st.Attempt() > retries {
+					seq.end(rec) // it goes to the DLQ
+				}
+				return errDeclined
+			}
+			seq.end(rec)
+			return nil
+		})
+	}
+	evs := []*events{}
+	come := func(levels []time.Duration) func() {
+		ev, stop := join(levels)
+		evs = append(evs, ev)
+		return stop
+	}
+	first := come(older)
+	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	var recs []*kgo.Record
+	for n := range each {
+		for k := range keys {
+			recs = append(recs, &kgo.Record{Topic: p.topic, Key: fmt.Append(nil, "key ", k), Value: binary.BigEndian.AppendUint32(nil, uint32(n))})
+		}
+	}
+	write := func(recs []*kgo.Record) {
+		if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(recs[:len(recs)/3])
+	second := come(older)
+	write(recs[len(recs)/3 : 2*len(recs)/3])
+	first()
+	third := come(newer)
+	write(recs[2*len(recs)/3:])
+	second()
+	fourth := come(newer)
+	third()
+	select {
+	case <-seq.done:
+	case <-time.After(patience):
+	}
+	seq.check(t)
+	fourth()
+	if seq.repeats > 0 {
+		t.Errorf("%d attempts were of messages that were settled, although every handler had time to finish", seq.repeats)
+	}
+	for _, ev := range evs {
+		ev.noFindings(t)
+		ev.noneEarly(t, evs...)
+	}
+}

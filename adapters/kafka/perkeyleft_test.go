@@ -1,0 +1,250 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// keyed is a record of a key on partition 0.
+func keyed(p place, key, id string) *kgo.Record {
+	rec := order(p.topic, id)
+	rec.Key = []byte(key)
+	return rec
+}
+
+// left is what a member that was killed has left of a record on a level.
+func left(p place, level time.Duration, key, id string, offset int64, attempts int, wait time.Duration, at time.Time) *kgo.Record {
+	st := redeliver.State{
+		ID: id, Group: p.group, Origin: p.topic, Attempts: attempts, Due: time.Now().Add(wait),
+		Source: redeliver.Source{Known: true, Offset: offset, Timestamp: at},
+	}
+	if attempts > 0 {
+		st.FirstFailed, st.LastFailed = time.Now(), time.Now()
+	}
+	rec := ours(kafka.DelayTopic(p.topic, p.group, level), id, st)
+	rec.Key = []byte(key)
+	return rec
+}
+
+// What a kill leaves behind in every half-done state is put in order again before
+// anything runs: what waits is found wherever it is, what is there twice runs once,
+// as the copy that has gone furthest, and what was not yet written runs in its turn.
+func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
+	p := onKafka(t)
+	levels := []time.Duration{200 * time.Millisecond, time.Second}
+	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}
+	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
+	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	origin := []*kgo.Record{
+		keyed(p, "retried", "retried-0"), keyed(p, "retried", "retried-1"), // 0, 1
+		keyed(p, "twice", "twice-0"), keyed(p, "twice", "twice-1"), // 2, 3
+		keyed(p, "overtaken", "overtaken-0"), keyed(p, "overtaken", "overtaken-1"), keyed(p, "overtaken", "overtaken-2"), // 4, 5, 6
+		keyed(p, "anew", "anew-0"), keyed(p, "anew", "anew-1"), // 7, 8
+	}
+	put(t, p.addrs, origin...)
+	at := func(i int) time.Time { return origin[i].Timestamp }
+	put(t, p.addrs,
+		// Its retry was written, and the origin not committed.
+		left(p, levels[1], "retried", "retried-0", 0, 1, time.Second, at(0)),
+		// It came back, failed again, and only its next retry was written.
+		left(p, levels[0], "twice", "twice-0", 2, 1, 0, at(2)),
+		left(p, levels[1], "twice", "twice-0", 2, 2, time.Second, at(2)),
+		// What stood behind the failure was written before what stood before it.
+		left(p, levels[0], "overtaken", "overtaken-2", 6, 0, 0, at(6)),
+		left(p, levels[1], "overtaken", "overtaken-0", 4, 1, time.Second, at(4)),
+		// The origin was deleted and made anew: another record had this place.
+		left(p, levels[0], "anew", "before anew-0", 7, 1, 0, at(7).Add(-time.Hour)),
+	)
+	var mu sync.Mutex
+	ran := make(map[string][]string)
+	ev, _ := consume(t, p, cfg, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+		st, _ := redeliver.FromContext(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		ran[string(rec.Key)] = append(ran[string(rec.Key)], fmt.Sprintf("%s/%d", st.ID, st.Attempt()))
+		return nil
+	})
+	var ids []string
+	for _, rec := range origin {
+		ids = append(ids, string(rec.Value))
+	}
+	ev.awaitEnds(t, append(ids, "before anew-0")...)
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(ran["anew"]) // they have no order
+	for key, want := range map[string][]string{
+		"retried":   {"retried-0/2", "retried-1/1"},
+		"twice":     {"twice-0/3", "twice-1/1"},
+		"overtaken": {"overtaken-0/2", "overtaken-1/1", "overtaken-2/1"},
+		"anew":      {"anew-0/1", "anew-1/1", "before anew-0/2"},
+	} {
+		if !slices.Equal(ran[key], want) {
+			t.Errorf("of key %s ran %q, want %q", key, ran[key], want)
+		}
+	}
+	ev.noFindings(t)
+	eventually(t, "all is committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(origin)) })
+}
+
+// When as much waits as there may be, the origin stands still, and goes on when
+// there is less. Nothing is reordered for it.
+func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
+	const messages, most, inFlight = 600, 50, 5
+	p := onKafka(t)
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	heal := make(chan struct{})
+	policy := waitsBehind(100 * time.Millisecond)
+	policy.MaxRetries = 10_000
+	ev, _ := consume(t, p, kafka.Config{MaxParked: most, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+		mu.Lock()
+		seen[string(rec.Value)] = true
+		mu.Unlock()
+		select {
+		case <-heal:
+			return nil
+		default:
+			return errDeclined
+		}
+	})
+	var recs []*kgo.Record
+	var ids []string
+	for i := range messages {
+		id := fmt.Sprintf("m-%03d", i)
+		recs, ids = append(recs, keyed(p, fmt.Sprint("key ", i%200), id)), append(ids, id)
+	}
+	put(t, p.addrs, recs...)
+	changes := func(change string) func(redeliver.Event) bool {
+		return func(e redeliver.Event) bool {
+			c, ok := e.(redeliver.SubscriptionChanged)
+			return ok && c.Change == change
+		}
+	}
+	stood := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)
+	if !strings.Contains(stood.Detail, "MaxParked is 50") {
+		t.Errorf("%q does not say why", stood.Detail)
+	}
+	ev.await(t, 20*most, is[redeliver.Attempted]) // the retries go on
+	mu.Lock()
+	n := len(seen)
+	mu.Unlock()
+	waiting := make(map[string]bool)
+	for _, h := range all[redeliver.Hopped](ev) {
+		waiting[h.State.ID] = true
+	}
+	for _, r := range all[redeliver.RetryScheduled](ev) {
+		waiting[r.State.ID] = true
+	}
+	if bound := most + 10*inFlight; n > bound || len(waiting) > bound {
+		t.Errorf("%d messages failed and %d waited, which is more than MaxParked and what may be in flight, %d", n, len(waiting), bound)
+	}
+	close(heal)
+	ev.awaitEnds(t, ids...)
+	ev.await(t, 1, changes("partition goes on"))
+	last := make(map[int]int)
+	for _, c := range all[redeliver.Committed](ev) {
+		i := slices.Index(ids, c.State.ID)
+		if before, ok := last[i%200]; ok && before > i {
+			t.Errorf("%s was committed after %s", ids[i], ids[before])
+		}
+		last[i%200] = i
+	}
+}
+
+// What waits on a level may have come there before something of its key that a kill
+// left on the origin alone: several are written at once. It is not to run first,
+// although it is read first: the origin's only slot is taken. Nor does the origin
+// stand still, although as much waits as there may be: that waits for the origin.
+func TestOnKafkaWhatWaitsDoesNotOvertakeWhatIsStillOnTheOrigin(t *testing.T) {
+	p := onKafka(t)
+	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
+	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
+	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	recs := []*kgo.Record{keyed(p, "other", "other"), keyed(p, "key", "first"), keyed(p, "key", "second")}
+	put(t, p.addrs, recs...)
+	put(t, p.addrs, left(p, 200*time.Millisecond, "key", "second", 2, 0, 0, recs[2].Timestamp))
+	var mu sync.Mutex
+	var ran []string
+	early := make(chan struct{}, 1)
+	ev, _ := consume(t, p, cfg, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+		mu.Lock()
+		ran = append(ran, string(rec.Value))
+		mu.Unlock()
+		switch string(rec.Value) {
+		case "other":
+			select { // time enough for what must not happen
+			case <-early:
+			case <-time.After(500 * time.Millisecond):
+			}
+		case "second":
+			early <- struct{}{}
+		}
+		return nil
+	})
+	ev.awaitEnds(t, "other", "first", "second")
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(ran, []string{"other", "first", "second"}) {
+		t.Errorf("ran %q", ran)
+	}
+}
+
+// What a session reads back may be more than there may be: then the origin stands
+// still from the start, and what is only there twice does not.
+func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
+	const messages, most = 300, 50
+	p := onKafka(t)
+	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxParked: most, MaxInFlight: 10}
+	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
+	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	var origin, waiting []*kgo.Record
+	var ids []string
+	for i := range messages + 1 {
+		id := fmt.Sprintf("m-%03d", i)
+		origin, ids = append(origin, keyed(p, fmt.Sprint("key ", i%100), id)), append(ids, id)
+	}
+	put(t, p.addrs, origin...)
+	for i, rec := range origin[:messages] {
+		waiting = append(waiting, left(p, 200*time.Millisecond, string(rec.Key), ids[i], int64(i), 1, 0, rec.Timestamp))
+	}
+	put(t, p.addrs, waiting...)
+	var mu sync.Mutex
+	ran := make(map[string]int)
+	ev, _ := consume(t, p, cfg, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+		st, _ := redeliver.FromContext(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-most {
+			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, most)
+		} else if id != ids[messages] && st.Attempt() != 2 {
+			t.Errorf("attempt %d of %s, which waits for its second", st.Attempt(), id)
+		}
+		ran[string(rec.Value)]++
+		return nil
+	})
+	ev.awaitEnds(t, ids...)
+	mu.Lock()
+	defer mu.Unlock()
+	for id, n := range ran {
+		if n > 1 {
+			t.Errorf("%s ran %d times", id, n)
+		}
+	}
+}

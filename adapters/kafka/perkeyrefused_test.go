@@ -1,0 +1,131 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// What the order of keys could not be kept with is refused, with the field.
+func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	policy := waitsBehind(time.Second)
+	forever := "-1"
+	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 2, 1, map[string]*string{
+		"retention.ms": &forever, "cleanup.policy": func() *string { s := "delete"; return &s }(),
+	}, "orders.unequal.retry.1s"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		field string
+		spoil func(*kafka.Config)
+		text  string
+	}{
+		"a cooperative group": {"Sarama.Consumer.Group.Rebalance.GroupStrategies", func(c *kafka.Config) {
+			c.Sarama = sarama.NewConfig()
+			c.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+		}, "one owner"},
+		"the old field": {"Sarama.Consumer.Group.Rebalance.Strategy", func(c *kafka.Config) {
+			c.Sarama = sarama.NewConfig()
+			c.Sarama.Consumer.Group.Rebalance.Strategy = sarama.NewBalanceStrategyRoundRobin()
+		}, "one owner"},
+		"fewer partitions":       {"RetryPartitions", func(c *kafka.Config) { c.RetryPartitions = 2 }, "as orders has"},
+		"a level with fewer":     {"topic orders.unequal.retry.1s partitions", func(c *kafka.Config) { c.Group = "unequal" }, "must be 4"},
+		"no room for what waits": {"MaxParked", func(c *kafka.Config) { c.MaxParked = -1 }, ""},
+		"the policy of one topic": {"Sarama.Consumer.Group.Rebalance.GroupStrategies", func(c *kafka.Config) {
+			c.Policy, c.Topics = redeliver.Policy{}, map[string]redeliver.Policy{"refunds": c.Policy}
+			c.Sarama = sarama.NewConfig()
+			c.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}
+		}, "one owner"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: policy, Sink: newEvents()}
+			c.spoil(&cfg)
+			client, err := kafka.Open(t.Context(), cfg)
+			if err == nil {
+				defer func() { _ = client.Close(context.Background()) }()
+				_, err = client.Plan("orders")
+			}
+			var bad *redeliver.ConfigError
+			if !errors.As(err, &bad) || !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool {
+				return p.Field == c.field && strings.Contains(p.Rule, c.text)
+			}) {
+				t.Errorf("%v does not name %s, %q", err, c.field, c.text)
+			}
+		})
+	}
+	client, group := running(t, addrs, "billing")
+	_, err := kafka.Wrap(t.Context(), client, group, kafka.Config{Group: "billing", Policy: policy}, []string{"orders"},
+		func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	var bad *redeliver.ConfigError
+	if !errors.As(err, &bad) || !strings.Contains(err.Error(), "Policy.Order") {
+		t.Errorf("Wrap: %v", err)
+	}
+}
+
+// With PerKey every topic on which messages wait has as many partitions as the
+// origin, and the DLQ no more than otherwise.
+func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
+	addrs := fake(t).ListenAddrs()
+	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 12, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(time.Second)})
+	plan, err := c.Plan("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range plan.Topics {
+		want := int32(12)
+		if topic.Kind == "dlq" {
+			want = 8
+		}
+		if topic.Partitions != want {
+			t.Errorf("%s has %d partitions, want %d", topic.Name, topic.Partitions, want)
+		}
+	}
+	if !strings.Contains(plan.String(), "PerKey") {
+		t.Errorf("the plan does not tell of the order:\n%s", plan)
+	}
+}
+
+// An origin that gets more partitions than its levels have is not read: a message
+// could not wait where its partition's owner looks. When they have as many, all goes on.
+func TestPerKeyStandsStillWhileTheLevelsHaveFewerPartitions(t *testing.T) {
+	addrs := fake(t, "orders").ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(100 * time.Millisecond)})
+	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
+		t.Fatal(err)
+	}
+	adm := kadm.NewClient(independent(t, addrs))
+	if _, err := adm.UpdatePartitions(t.Context(), 6, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	route(t, c, "orders", failFirst(1))
+	refused := ev.await(t, 1, func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == "disconnected"
+	})[0].(redeliver.SubscriptionChanged)
+	if text := refused.Err.Error(); !strings.Contains(text, "has 4 partitions and orders has 6") {
+		t.Errorf("%q does not say what is wrong", text)
+	}
+	rec := order("orders", "a")
+	rec.Partition = 5
+	put(t, addrs, rec)
+	if n := len(all[redeliver.Attempted](ev)); n > 0 {
+		t.Errorf("%d attempts were made", n)
+	}
+	if _, err := adm.UpdatePartitions(t.Context(), 6, "orders.billing.retry", "orders.billing.retry.100ms"); err != nil {
+		t.Fatal(err)
+	}
+	ev.awaitEnds(t, "a")
+}
