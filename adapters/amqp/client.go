@@ -32,7 +32,8 @@ type Client struct {
 	lanes   int // channels that read
 	closed  bool
 
-	turn *delayqueue.Turn
+	turn   *delayqueue.Turn
+	places places
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of

@@ -26,6 +26,9 @@ const (
 	// jitter: so many messages may wait for the end of theirs.
 	DefaultJitterPrefetch = 4000
 	DefaultRetryBytes     = 32 << 20
+	// DefaultKeyPrefetch is the least Prefetch by default where the Order is PerKey: what
+	// waits, and what stands behind it, is of these.
+	DefaultKeyPrefetch = 1000
 
 	maxPrefetch = 65535
 	maxShards   = 64
@@ -42,6 +45,13 @@ type Config struct {
 	Policy redeliver.Policy
 	// Queues are the policies of single queues. Default: none of their own.
 	Queues map[string]redeliver.Policy
+	// Key names the key of a message, where the Order of a policy is
+	// redeliver.PerKey: [KeyHeader] is a header, and a routing key or a property does
+	// as well. It is called once for each delivery, by one goroutine for each queue; it
+	// must be quick, and must not change the delivery. The empty key is none: such a
+	// message waits for no other. One over which it panics is undecodable. Required
+	// where an Order is PerKey, and not called elsewhere.
+	Key func(amqp.Delivery) string
 	// Topology says which queue a topic means. Default: Queue, the queue of
 	// the topic's name.
 	Topology Topology
@@ -59,8 +69,8 @@ type Config struct {
 	// shrinks. At most MaxInFlight.
 	MinInFlight int
 	// Prefetch is how many unacked first deliveries the broker sends to one
-	// Subscribe. Default and least: MaxInFlight. At most 65,535. Many times as many
-	// make suspects of those that were fetched and did not run, when a process is
+	// Subscribe. Least, and by default: MaxInFlight; where the Order is PerKey, 1,000 by
+	// default or MaxInFlight, if that is more. At most 65,535. Many times as many make suspects of those that were fetched and did not run, when a process is
 	// restarted again and again: see Crashes in the package's documentation.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries, those included
@@ -130,7 +140,6 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.MaxInFlight, DefaultMaxInFlight)
 	def(&c.MaxRetriesInFlight, c.MaxInFlight)
-	def(&c.Prefetch, c.MaxInFlight)
 	def(&c.RetryBytes, DefaultRetryBytes)
 	def(&c.Shards, 1)
 	long(&c.DrainTimeout, DefaultDrainTimeout)
@@ -154,6 +163,18 @@ func (c Config) policy(queue string) redeliver.Policy {
 	return c.Policy.WithDefaults()
 }
 
+// prefetch is Prefetch for a policy.
+func (c Config) prefetch(p redeliver.Policy) int {
+	switch {
+	case c.Prefetch != 0:
+		return c.Prefetch
+	case p.Order == redeliver.PerKey:
+		return max(c.MaxInFlight, DefaultKeyPrefetch)
+	default:
+		return c.MaxInFlight
+	}
+}
+
 // retryPrefetch is RetryPrefetch for a policy.
 func (c Config) retryPrefetch(p redeliver.Policy) int {
 	if c.RetryPrefetch > 0 {
@@ -169,14 +190,7 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 // validate returns all problems at once. c has its defaults.
 func (c Config) validate() error {
 	var ps redeliver.Problems
-	if len(c.URLs) == 0 {
-		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
-	}
-	for i, u := range c.URLs {
-		if uri, err := amqp.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {
-			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.RedactAddress(u), "must be an amqp:// or amqps:// URL")
-		}
-	}
+	checkURLs(&ps, c.URLs)
 	ps.Policy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
@@ -187,7 +201,9 @@ func (c Config) validate() error {
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
-	ps.Count("Prefetch", c.Prefetch, min(max(1, c.MaxInFlight), maxPrefetch), maxPrefetch)
+	if c.Prefetch != 0 {
+		ps.Count("Prefetch", c.Prefetch, min(max(1, c.MaxInFlight), maxPrefetch), maxPrefetch)
+	}
 	if c.RetryPrefetch != 0 {
 		ps.Count("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
 	}
@@ -203,8 +219,23 @@ func (c Config) validate() error {
 			ps.Add("ManagementURL", redeliver.RedactAddress(c.ManagementURL), "must be http://user:password@host:15672, or https")
 		}
 	}
-	if c.AMQP.Recovery != nil {
+	checkRecovery(&ps, c.AMQP)
+	return ps.Err()
+}
+
+func checkURLs(ps *redeliver.Problems, urls []string) {
+	if len(urls) == 0 {
+		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
+	}
+	for i, u := range urls {
+		if uri, err := amqp.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {
+			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.RedactAddress(u), "must be an amqp:// or amqps:// URL")
+		}
+	}
+}
+
+func checkRecovery(ps *redeliver.Problems, cfg amqp.Config) {
+	if cfg.Recovery != nil {
 		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects by itself")
 	}
-	return ps.Err()
 }

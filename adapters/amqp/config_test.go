@@ -95,7 +95,7 @@ func TestEdgesOfTheConfig(t *testing.T) {
 // Every field has a default, or stands here with the reason why it has none.
 func TestEveryFieldHasADefault(t *testing.T) {
 	exempt := map[string]string{
-		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Topology": "its own zero value is the default",
+		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Key": "required where it is used", "Prefetch": "depends on the policy", "Topology": "its own zero value is the default",
 		"RetryPrefetch": "depends on the policy", "NackDelay": "the policy's", "NoProvisioning": "false", "ManagementURL": "not asked", "MinInFlight": "nothing shrinks",
 		"Names": "its own zero value is the default", "AMQP": "the client's",
 	}
@@ -123,8 +123,11 @@ func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	in := Config{MaxInFlight: 7}.withDefaults()
-	if in.MaxRetriesInFlight != 7 || in.Prefetch != 7 {
-		t.Errorf("retries %d, prefetch %d, want both 7", in.MaxRetriesInFlight, in.Prefetch)
+	if prefetch := in.prefetch(redeliver.Policy{}); in.MaxRetriesInFlight != 7 || prefetch != 7 {
+		t.Errorf("retries %d, prefetch %d, want both 7", in.MaxRetriesInFlight, prefetch)
+	}
+	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.PerKey}); prefetch != DefaultKeyPrefetch {
+		t.Errorf("prefetch %d where keys wait, want %d", prefetch, DefaultKeyPrefetch)
 	}
 }
 

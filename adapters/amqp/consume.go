@@ -43,24 +43,30 @@ import (
 // returns an error when it cannot begin. What fails later is told to config.Sink
 // and tried again.
 func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, amqp.Delivery) error) error {
-	if err := config.checkConsume(queues, handler == nil); err != nil {
-		return err
+	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, func(*reader) *native { return newNative(handler) })
+}
+
+// consume reads queues until ctx ends, with what is to stand behind each reader. It
+// returns what is wrong with the call before it begins anything.
+func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, behind func(*reader) *native) error {
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("amqp: %w", err)
 	}
-	c, err := Open(ctx, config)
+	client, err := Open(ctx, c)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	var begin []func()
 	for _, queue := range queues {
-		r, lanes, err := c.reader(ctx, queue)
+		r, lanes, err := client.reader(ctx, queue)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		r.native = newNative(handler)
+		r.native = behind(r)
 		begin = append(begin, func() {
-			defer r.native.workers.Close()
+			defer r.native.close()
 			r.run(ctx, lanes)
 		})
 	}
@@ -71,13 +77,12 @@ func Consume(ctx context.Context, config Config, queues []string, handler func(c
 		}
 		all.Wait()
 	}
-	return errors.Join(append(errs, c.Close(ctx))...)
+	return errors.Join(append(errs, client.Close(ctx))...)
 }
 
-// checkConsume returns what is wrong with a call of Consume, beside what is wrong
-// with the configuration itself.
-func (c Config) checkConsume(queues []string, handlerMissing bool) error {
-	var ps redeliver.Problems
+// checkConsume returns what is wrong with a call of Consume or ConsumeBatch, beside
+// what is wrong with the configuration itself.
+func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets the client's own delivery")
 	}
@@ -92,8 +97,5 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) error {
 	if handlerMissing {
 		ps.Add("handler", "nil", "is required")
 	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("amqp: %w", err)
-	}
-	return nil
+	return ps
 }

@@ -16,10 +16,31 @@ import (
 type native struct {
 	handle  func(context.Context, amqp.Delivery) error
 	workers *delayqueue.Workers[*entry]
+	batches *delayqueue.BatchWorkers // in the place of both, where deliveries are handled many at a time
 }
 
 func newNative(handle func(context.Context, amqp.Delivery) error) *native {
 	return &native{handle: handle, workers: delayqueue.NewWorkers((*entry).work)}
+}
+
+// give has a delivery handled soon, whose entry has a slot.
+func (n *native) give(e *entry) {
+	if n.batches != nil {
+		e.batched = e.lane.slab.place()
+		e.batched.begin(e)
+		n.batches.Give(&e.batched.place, e.d, e, len(e.rec.Body))
+		return
+	}
+	n.workers.Give(e)
+}
+
+// close lets the goroutines end that have nothing to do.
+func (n *native) close() {
+	if n.batches != nil {
+		n.batches.Close()
+		return
+	}
+	n.workers.Close()
 }
 
 // work is what a worker does with an entry.
@@ -35,15 +56,21 @@ func (e *entry) Handle(a *delayqueue.Attempt) error {
 	d := e.rec.Delivery
 	d.Acknowledger, d.DeliveryTag, d.ConsumerTag = (*acker)(e), e.tag, consumerTag
 	err := e.lane.r.native.handle(a, d)
-	switch said := e.said.Load(); {
-	case err != nil || said == nothing:
-		return err
-	case said == requeued && e.lane.r.client.cfg.NackDelay > 0:
-		return redeliver.RetryAfter(redeliver.ErrNacked, e.lane.r.client.cfg.NackDelay)
-	case said == requeued:
-		return redeliver.ErrNacked
-	default:
+	if said := e.said.Load(); err == nil && said != nothing {
+		return e.nacked(said == requeued)
+	}
+	return err
+}
+
+// nacked is the answer of a handler that has nacked its delivery, or rejected it.
+func (e *entry) nacked(requeue bool) error {
+	switch delay := e.lane.r.client.cfg.NackDelay; {
+	case !requeue:
 		return redeliver.Reject("by the handler, without requeue")
+	case delay > 0:
+		return redeliver.RetryAfter(redeliver.ErrNacked, delay)
+	default:
+		return redeliver.ErrNacked
 	}
 }
 

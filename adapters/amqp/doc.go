@@ -2,7 +2,8 @@
 // nothing but queues: no plugin. For Watermill: a [Subscriber] and a [Publisher]
 // over rabbitmq/amqp091-go, and the queues on which failed messages wait. [Open]
 // connects, [Client.Plan] tells beforehand what will be used and created. Without
-// Watermill: [Consume] calls a handler of amqp091-go's deliveries.
+// Watermill: [Consume] calls a handler of amqp091-go's deliveries. Where every process
+// is to get every message there are no retries: see [Broadcast].
 //
 //	billing, err := amqp.Open(ctx, amqp.Config{URLs: []string{"amqp://guest:guest@localhost"}})
 //	router.AddMiddleware(middleware.Retry())
@@ -29,6 +30,7 @@
 //	orders.retry.10s       one delay queue for each level; orders.retry.10s.1 ... its shards
 //	orders.retry           where retries come back, read beside orders
 //	orders.retry.suspects  messages that may have killed their process
+//	orders.retry.place     where messages keep their places: what stands for such a one
 //	orders.dlq             the DLQ
 //
 // All are quorum queues, declared before the first message is read. The delay
@@ -60,7 +62,47 @@
 // at once; RabbitMQ knows no keys. With MaxInFlight 1 and one consumer they run
 // one after another; a failed one is overtaken.
 //
-// Crashes: a message that came back more than once (on a classic queue: at all)
+// # Messages that keep their places
+//
+// With Policy.Order Blocking the messages of a queue run one after another, over all
+// processes, and one that fails waits where it is, with all behind it. With PerKey
+// that is so for each key, which [Config.Key] names; every other key flows. The queue
+// must have a single active consumer (x-single-active-consumer): the broker delivers
+// to one channel, and when that ends, to another one's, in order again. redeliver
+// declares its queues so; one that exists without is refused. Other processes stand
+// by. To share the work of keys, bind several queues to a consistent-hash exchange.
+//
+// What waits is unacked, in the process that has the queue. There it holds a place in
+// Prefetch (1,000 by default where keys wait), and no slot of MaxInFlight. A key with
+// more messages than Prefetch behind a failing one holds up all keys. Waits of PerKey
+// may be half of [Config.ConsumerTimeout], what a handler asks for beyond that is
+// unschedulable; Blocking cuts its to 10 ms to 30 s, and they must be less than
+// ConsumerTimeout in all. When something has lain here unrun for half of
+// ConsumerTimeout nothing more begins, and when no handler runs the channel ends:
+// all comes back in order, to whoever is next, and what has failed goes on as it was.
+//
+// Attempts are counted in the memory of the process. They survive lost connections and
+// closed subscribers; in another process they begin anew.
+//
+// What is handled is acked some milliseconds later, so that a crash may repeat the
+// last messages, before it goes on in order. A message loses its place when it is
+// nacked without an error, when its handler does not return within a second of the end
+// of its Timeout, and in the DLQ: it waits and comes back as in other orders, and so
+// do delayed publishes.
+//
+// Every process of a queue needs the same Prefetch, over deployments too. Where one
+// with a smaller Prefetch takes over from one with a larger, and ends before it has
+// got all that came back, a quorum queue (of 3.10 to 4.0 at least) delivers what it had
+// behind the rest of that. A classic queue does not. Lower Prefetch when the queue is
+// empty. Nobody else may read the queue or hand back of it, the management UI neither.
+//
+// A suspect (see below) keeps its place and runs alone there. A marker in the queue
+// orders.retry.place stands for it and counts how often it was alone when its process
+// died. Each such run takes some round trips more.
+//
+// # Crashes
+//
+// A message that came back more than once (on a classic queue: at all)
 // is a suspect. It is moved to the queue of suspects and runs when nothing else
 // of its client does. One that was alone when its process died Policy.MaxCrashes
 // times goes to the DLQ, crashed; its neighbours are never charged: the next message
@@ -149,9 +191,7 @@
 // # Not supported
 //
 // Exclusive and auto-delete queues, and queues that the broker names: their retries
-// would outlive them. Streams. Order of a key. Transactions. Queues of a broker
+// would outlive them. Streams. Transactions. Queues of a broker
 // that does not say that it is RabbitMQ: the type and the rights are not checked
-// there. A replay out of the DLQ by a tool of ours (a message published to
-// orders.retry is delivered as new). An ack of several messages at once by a
-// handler of [Consume].
+// there. An ack of several messages at once by a handler of [Consume].
 package amqp

@@ -17,6 +17,8 @@ func (l *lane) drain() {
 		l.end(l.next, delayqueue.Abandoned)
 		l.next = nil
 	}
+	l.waiting.stop()
+	l.callOff()
 	pause := l.stopReading()
 	l.poll()
 	l.flush(true)
@@ -25,7 +27,7 @@ func (l *lane) drain() {
 	look := time.NewTicker(delayqueue.Glance)
 	defer look.Stop()
 	lying := -1
-	for waiting := true; waiting && l.flight.Len() > 0; {
+	for waiting := true; waiting && l.flight.Len() > l.waiting.count(); {
 		l.poll()
 		l.flight.Watch()
 		select {
@@ -51,6 +53,8 @@ func (l *lane) drain() {
 		l.acquit()
 	}
 	l.over(errDrained)
+	l.solos.Wait()
+	l.keepPlaces()
 	for e := range l.acks.untold {
 		if e.what == open {
 			l.r.client.turn.Known.Add(l.idOf(e))
@@ -67,6 +71,9 @@ func (l *lane) stopReading() (pause time.Duration) {
 	if l.kind == suspectQueue {
 		return 0
 	}
+	if l.ordered { // without a consumer the next one would begin beside what runs here
+		return orderedPause
+	}
 	begun := time.Now()
 	_ = l.ch.Cancel(tag(l.consumers), false) // else the channel is gone, and l.in ends too
 	pause = min(max(shortest, 4*time.Since(begun)), time.Second)
@@ -81,6 +88,10 @@ func (l *lane) stopReading() (pause time.Duration) {
 // and are lost with it: an ack is a duplicate then. On RabbitMQ 3.10 and 4.0, 500
 // acks among as many commands to hand back, and a close at once, lost 1 and 275.
 const atOnce = 16
+
+// orderedPause is what a queue that keeps its order gets: it was not asked how fast
+// it writes.
+const orderedPause = 50 * time.Millisecond
 
 // shortest is the least that a queue gets to write what it was told.
 const shortest = 10 * time.Millisecond
@@ -97,7 +108,7 @@ func (l *lane) close(pause time.Duration) {
 		}
 		return l.ch.Ack(tag, multiple)
 	})
-	if err == nil && l.acks.newest != nil {
+	if err == nil && l.acks.newest != nil && !l.ordered { // what the channel's end hands back is in order
 		err = l.ch.Nack(l.acks.newest.tag, true, true)
 	}
 	if err == nil {
@@ -109,7 +120,7 @@ func (l *lane) close(pause time.Duration) {
 // flight may take as long as it likes, and who waited here may be due meanwhile.
 // The rest goes back at the end.
 func (l *lane) giveBack() {
-	if l.kind == suspectQueue {
+	if l.kind == suspectQueue || l.ordered {
 		return
 	}
 	idle := make([]*entry, 0, atOnce)
@@ -148,6 +159,7 @@ func (l *lane) pullBack() {
 // abandon is the end of a lane whose channel is gone: all that it has in hand
 // comes back, to this process or another.
 func (l *lane) abandon() error {
+	l.keepPlaces()
 	for e := range l.acks.untold {
 		l.r.client.turn.Known.Add(l.idOf(e))
 	}
@@ -168,11 +180,30 @@ func (l *lane) abandon() error {
 	return errLost
 }
 
+// renew is the end of a lane that has kept its messages for too long.
+func (l *lane) renew() error {
+	l.keepPlaces()
+	for e := range l.acks.untold {
+		if e.what == open {
+			l.r.client.turn.Known.Add(l.idOf(e))
+		}
+	}
+	l.over(errTired)
+	l.solos.Wait()
+	l.close(orderedPause)
+	return errTired
+}
+
 // over ends what is left in flight.
 func (l *lane) over(cause error) {
 	l.cancel(cause)
+	l.callOff()
 	l.flight.Close()
 	l.unslot()
+	if l.alone != nil {
+		l.alone.quit()
+		l.alone = nil
+	}
 	for e := range l.flight.All {
 		l.leave(e)
 	}

@@ -25,8 +25,15 @@ type entry struct {
 	then    then
 	times   int // a suspect's crashes
 	acked
-	busy   atomic.Bool // it counts in the client's turn
-	unsure *pending    // how it was written, while nobody knows whether it was
+	slotted atomic.Bool // it has one of its lane's slots
+	busy    atomic.Bool // it counts in the client's turn
+	key     string      // of a queue that keeps its order
+	keyed   bool
+	behind  *entry                          // the next of the same key
+	solo    *solo                           // of a suspect there
+	sits    atomic.Bool                     // it waits in place
+	waited  atomic.Pointer[redeliver.State] // what it waited for last
+	unsure  *pending                        // how it was written, while nobody knows whether it was
 
 	state    *redeliver.State     // what it brought from a queue that we write
 	d        *delayqueue.Delivery // delivery, once it leaves for the handler
@@ -34,6 +41,7 @@ type entry struct {
 	msg      *message.Message   // nil where the handler takes deliveries
 	attempt  delayqueue.Attempt // where it does
 	said     atomic.Uint32      // by its handler, see acker
+	batched  *BatchMessage      // where deliveries are handled many at a time
 }
 
 // then is what is to be done with an entry.
@@ -82,6 +90,19 @@ func (l *lane) take(d amqp.Delivery) {
 	if l.kind == mainQueue {
 		if unread != nil { // what is called like ours stands in its raw headers
 			maps.DeleteFunc(e.rec.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
+		}
+		if l.ordered {
+			l.line(e)
+			if id := idOf(&e.rec.Delivery); e.again {
+				e.state = l.r.client.places.take(l.queue, id)
+				if n, counted := deliveryCount(d.Headers); l.r.client.suspect(n, counted, id) && e.rec.unread == nil {
+					e.solo = &solo{e: e}
+				}
+			}
+			l.enqueue(e)
+			return
+		}
+		if unread != nil {
 			l.ready.Push(e)
 			return
 		}
@@ -115,7 +136,7 @@ func (l *lane) unpack(e *entry) (ok bool) {
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
 	d := &e.delivery
-	d.Sub, d.Record, d.Waited, d.Mover, d.Alone = l.r.sub, &e.rec, e.state, e, l.kind == suspectQueue
+	d.Sub, d.Record, d.Waited, d.Mover, d.Alone, d.Displaced = l.r.sub, &e.rec, e.state, e, l.kind == suspectQueue || e.solo != nil, l.kind != mainQueue
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {

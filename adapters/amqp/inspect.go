@@ -24,7 +24,9 @@ func (s *survey) main(ctx context.Context, m *management, r ruled) error {
 	switch r.Type {
 	case amqp.QueueTypeQuorum:
 	case amqp.QueueTypeClassic:
-		s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again runs alone once, as a suspect", r.Name)
+		if !s.layout.ordered() {
+			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again runs alone once, as a suspect", r.Name)
+		}
 	default:
 		addType(&s.problems, r.Name, r.Type)
 	}
@@ -34,7 +36,11 @@ func (s *survey) main(ctx context.Context, m *management, r ruled) error {
 	if !r.Durable {
 		s.notef("%s is not durable: a restart of the broker deletes it with what is in it", r.Name)
 	}
-	if v, ok := r.first("single-active-consumer"); ok && fmt.Sprint(v.value) == "true" {
+	v, ok := r.first("single-active-consumer")
+	switch one := ok && fmt.Sprint(v.value) == "true"; {
+	case s.layout.ordered() && !one:
+		addCompeting(&s.problems, r.Name, s.layout.policy)
+	case one && !s.layout.ordered():
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
 	for _, v := range r.settings("delayed-retry-type") {
@@ -162,7 +168,7 @@ func (s *survey) own(q ownQueue, r ruled) {
 			}
 		}
 	}
-	if q.kind == retryQueue || q.kind == suspectQueue {
+	if q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue {
 		s.consumerTimeout(r)
 	}
 }
@@ -188,7 +194,7 @@ func forbids(q ownQueue, v setting) string {
 		}
 		return "must not have a lower limit than its own: deliveries count lost connections and looks, too"
 	case "overflow":
-		if q.kind == deadQueue || v.value == declineWhenItFull {
+		if q.kind == deadQueue || q.kind == placeQueue || v.value == declineWhenItFull {
 			return ""
 		}
 		return "must be " + declineWhenItFull + ", or dead-lettering is not at least once"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -37,6 +38,17 @@ type lane struct {
 	gone   chan string  // the broker cancelled the consumer
 	landed chan verdict // of suspects
 
+	ordered bool   // messages keep their places
+	lines   lines  // where that is so
+	waiting pauses // what waits in place
+	tired   bool   // it has kept its messages for too long
+
+	calling  context.Context // its end: no suspect gets a turn any more
+	callOff  context.CancelFunc
+	secluded chan *entry // suspects that have their turn
+	alone    *entry      // the one that begins next
+	solos    sync.WaitGroup
+
 	ctx    context.Context // its end: the messages are lost to this process
 	cancel context.CancelCauseFunc
 
@@ -57,6 +69,9 @@ type lane struct {
 // errLost is why the context of a message ends whose channel is gone.
 var errLost = errors.New("amqp: the channel is closed; the message comes back")
 
+// errTired is the same for one that waits in place on a channel that is to end.
+var errTired = errors.New("amqp: messages have lain here for half of the consumer timeout; they come back")
+
 // errDrained is the same for one whose handler did not finish in time.
 var errDrained = errors.New("amqp: the subscriber closed, and the drain timeout is over")
 
@@ -67,10 +82,14 @@ func newLane(r *reader, cfg laneConfig, ch *amqp.Channel, in <-chan amqp.Deliver
 		hold:   delayqueue.NewHold[*entry](2*cfg.prefetch + 1), // the broker's prefetch is the bound, see fit
 		flight: delayqueue.NewFlight[*entry](cap(cfg.slots)), timer: time.NewTimer(time.Hour), swept: time.Now(),
 	}
+	if l.ordered = l.kind == mainQueue && r.layout.ordered(); l.ordered {
+		l.lines, l.secluded = make(lines), make(chan *entry)
+	}
 	if l.kind != suspectQueue {
 		l.flight.Bound(&r.sub.Throttle)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(r.values)
+	l.calling, l.callOff = context.WithCancel(l.ctx)
 	return l
 }
 
@@ -85,6 +104,9 @@ func (l *lane) run(ctx context.Context) error {
 		}
 		busy = l.send() || busy
 		busy = l.poll() || busy
+		if l.rested() {
+			return l.renew()
+		}
 		if busy {
 			continue
 		}
@@ -126,7 +148,7 @@ func (l *lane) send() (busy bool) {
 	l.handBack(now)
 	for l.prepare() {
 		if l.r.native != nil { // workers take all there is
-			l.r.native.workers.Give(l.next)
+			l.r.native.give(l.next)
 			l.next = nil
 			busy = true
 			continue
@@ -147,7 +169,7 @@ func (l *lane) send() (busy bool) {
 // it is this lane's turn.
 func (l *lane) prepare() bool {
 	for l.next == nil {
-		if l.ready.Empty() || l.r.sub.Gate.Closed() {
+		if l.idle() || l.r.sub.Gate.Closed() || l.tired {
 			l.unslot()
 			return false
 		}
@@ -159,12 +181,16 @@ func (l *lane) prepare() bool {
 				return false
 			}
 		}
-		if !l.flight.Room() || l.kind != suspectQueue && !l.r.client.turn.Begin() {
+		if !l.flight.Room() || l.kind != suspectQueue && l.alone == nil && !l.r.client.turn.Begin() {
 			return false
 		}
-		e := l.ready.Pop()
+		e := l.alone
+		if l.alone = nil; e == nil {
+			e = l.ready.Pop()
+		}
 		l.slot = false
-		e.busy.Store(l.kind != suspectQueue)
+		e.slotted.Store(true)
+		e.busy.Store(l.kind != suspectQueue && e.solo == nil)
 		l.flight.Begin(e)
 		if e.then != toHandler {
 			l.pass(e)
@@ -173,6 +199,17 @@ func (l *lane) prepare() bool {
 		}
 	}
 	return true
+}
+
+// idle tells whether nothing is ready.
+func (l *lane) idle() bool {
+	if l.alone == nil {
+		select {
+		case l.alone = <-l.secluded:
+		default:
+		}
+	}
+	return l.alone == nil && l.ready.Empty()
 }
 
 // unslot gives back a slot for which there is nothing any more: the other lanes
@@ -192,7 +229,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 	if l.next == nil {
 		out = nil
 		l.flight.Watch()
-		if !l.ready.Empty() {
+		if (l.alone != nil || !l.ready.Empty()) && !l.tired {
 			switch {
 			case l.r.sub.Gate.Closed():
 				opened = l.r.sub.Gate.Opened()
@@ -217,6 +254,8 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.next = nil
 	case slots <- struct{}{}:
 		l.slot = true
+	case e := <-l.secluded: // there is only one
+		l.alone = e
 	case landed := <-l.flight.Landings():
 		l.end(landed.E, landed.How)
 	case <-opened:
@@ -239,7 +278,7 @@ func (l *lane) peek() *message.Message {
 // patience is how long a blocked lane may sleep.
 func (l *lane) patience(now time.Time) time.Duration {
 	d := l.r.client.cfg.ConsumerTimeout / 20
-	if l.flight.Unwatched() {
+	if l.flight.Unwatched() || l.tired {
 		d = delayqueue.Glance
 	}
 	if l.acks.pending() > 0 && !l.settled.IsZero() {

@@ -58,7 +58,7 @@ type ownQueue struct {
 
 // read tells whether a subscriber reads the queue, beside the origin.
 func (q ownQueue) read() bool {
-	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == delayQueue && q.level <= readMost
+	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= readMost
 }
 
 type kind string
@@ -68,6 +68,7 @@ const (
 	delayQueue   kind = "delay"
 	retryQueue   kind = "retry"
 	suspectQueue kind = "suspects"
+	placeQueue   kind = "place"
 	deadQueue    kind = "dlq"
 )
 
@@ -78,7 +79,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	cfg.Names.check(&ps, queue)
 	policy := cfg.policy(queue)
 	checkTimeout(&ps, cfg, queue, policy)
-	ps.Order(fmt.Sprintf("policy of queue %q", queue), policy, redeliver.KeyOrder, redeliver.Unordered)
+	checkOrder(&ps, cfg, queue, policy)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
@@ -91,6 +92,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	l.add(dead, deadQueue, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
 	l.add(back, retryQueue, deadLettering(dead))
 	l.add(l.suspects(), suspectQueue, deadLettering(dead))
+	if l.ordered() {
+		l.add(l.place(), placeQueue, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
+	}
 	for _, level := range l.ladder {
 		for shard := range l.shards {
 			args := deadLettering(back)
@@ -106,6 +110,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	}
 	return l, nil
 }
+
+// ordered tells whether the messages of the queue keep their places.
+func (l *layout) ordered() bool { return ordered(l.policy) }
 
 // hops tells whether a message with so much left leaves a level for a shorter one
 // when the level is over, and does not stay with the level's reader: jitter does,
@@ -150,10 +157,14 @@ func deadLettering(to string) amqp.Table {
 
 // origin is the queue that is read, as it is created where it does not exist.
 func (l *layout) origin(t Topology) ownQueue {
+	args := deadLettering(l.dlq())
 	if t.QueueArgs != nil {
-		return ownQueue{name: l.queue, kind: mainQueue, args: t.QueueArgs}
+		args = t.QueueArgs
 	}
-	return ownQueue{name: l.queue, kind: mainQueue, args: deadLettering(l.dlq())}
+	if l.ordered() {
+		args = single(args)
+	}
+	return ownQueue{name: l.queue, kind: mainQueue, args: args}
 }
 
 func (l *layout) add(name string, k kind, args amqp.Table) {
@@ -163,3 +174,4 @@ func (l *layout) add(name string, k kind, args amqp.Table) {
 func (l *layout) retry() string    { return l.names.retry(l.queue) }
 func (l *layout) dlq() string      { return l.names.dlq(l.queue) }
 func (l *layout) suspects() string { return l.names.suspects(l.queue) }
+func (l *layout) place() string    { return l.names.place(l.queue) }

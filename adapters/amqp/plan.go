@@ -29,7 +29,8 @@ type Plan struct {
 	Server       string // what the broker says it is: "RabbitMQ 3.10.8"
 	Queues       []PlannedQueue
 	Delays       []PlannedDelay
-	// LongestWait is the longest wait that a handler may ask for.
+	// LongestWait is the longest wait that a handler may ask for. Where the Order of
+	// the policy is Blocking, longer ones are cut to it.
 	LongestWait time.Duration
 	// Shards is the number of queues behind each level, Rate about how many
 	// messages in a second may fall due on one level that the broker hands on
@@ -47,7 +48,7 @@ type Plan struct {
 // PlannedQueue is the queue that is read, or one of ours.
 type PlannedQueue struct {
 	Name      string
-	Kind      string         // "queue", "delay", "retry", "suspects" or "dlq"
+	Kind      string         // "queue", "delay", "retry", "suspects", "place" or "dlq"
 	Level     time.Duration  // of a delay queue
 	Shard     int            // of a delay queue, from 0
 	Arguments map[string]any // what it has or, where that is not known, is declared with
@@ -135,7 +136,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 		p.Queues = append(p.Queues, planned)
 	}
 	add(l.origin(s.cfg.Topology), false)
-	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, deadQueue} {
+	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, placeQueue, deadQueue} {
 		for _, q := range l.queues {
 			if q.kind == k {
 				add(q, false)
@@ -163,9 +164,17 @@ func (s *survey) delays(p *Plan) {
 	}
 	for i, d := range delays {
 		hops := l.ladder.Path(d)
+		if l.ordered() {
+			p.Delays = append(p.Delays, PlannedDelay{Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Mechanism: "in its place, unacked"})
+			continue
+		}
 		p.Delays = append(p.Delays, PlannedDelay{
 			Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: l.mechanism(d, hops),
 		})
+	}
+	if l.ordered() {
+		s.inPlace(p)
+		return
 	}
 	if jitter <= 0 {
 		return
@@ -174,6 +183,20 @@ func (s *survey) delays(p *Plan) {
 		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the most that a message is held", most))
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
+}
+
+// inPlace says what is worth knowing where messages keep their places.
+func (s *survey) inPlace(p *Plan) {
+	l := s.layout
+	who := "a message"
+	p.LongestWait = redeliver.MaxBlock
+	if l.policy.Order == redeliver.PerKey {
+		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf(
+		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and another process begins anew. "+
+			"Every process needs the same Prefetch: where a smaller one takes over from a larger one and ends too, a quorum queue puts what it had behind the rest of what came back",
+		who, s.cfg.prefetch(l.policy)))
 }
 
 // mechanism tells in words how a wait is spent.

@@ -26,6 +26,11 @@ func TestThePlanSaysHowEachDelayIsSpent(t *testing.T) {
 		},
 		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
 		"default":  {},
+		"in-place": {
+			policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Minute)},
+			api:    fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			change: func(c *Config) { c.Key = KeyHeader("customer") },
+		},
 		"newest": {
 			api:    fakeAPI{version: "4.3.0"},
 			policy: redeliver.Policy{MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}, Timeout: 10 * time.Minute},

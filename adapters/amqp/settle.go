@@ -55,6 +55,10 @@ func (l *lane) handBack(now time.Time) {
 		return
 	}
 	l.swept = now
+	if l.ordered {
+		l.tire(now, limit)
+		return
+	}
 	l.ready.Delete(func(e *entry) bool {
 		if now.Sub(e.arrived) < limit || l.ch.Nack(e.tag, false, true) != nil {
 			return false
@@ -76,8 +80,9 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 	}
 	if how != delayqueue.Abandoned {
 		l.acks.settle(e)
+		l.free(e)
 		switch {
-		case l.kind == suspectQueue:
+		case l.kind == suspectQueue || e.solo != nil:
 			l.flush(true) // see proven
 		case e.again:
 			l.r.client.turn.Known.Settled(e.d.ID)
@@ -88,8 +93,9 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 
 // leave gives back what an entry in flight held.
 func (l *lane) leave(e *entry) {
-	<-l.slots
+	e.unslot()
 	e.rest()
+	e.quit()
 	if l.kind != suspectQueue {
 		return
 	}

@@ -10,7 +10,8 @@ import amqp "github.com/rabbitmq/amqp091-go"
 // slabBytes, and the last message.
 type slab struct {
 	entries []entry
-	bytes   int // of bodies in it
+	places  []BatchMessage // for their deliveries, where these are handled in batches
+	bytes   int            // of bodies in it
 	size    int
 }
 
@@ -23,10 +24,20 @@ const (
 func (s *slab) entry(d *amqp.Delivery) *entry {
 	if len(s.entries) == 0 || s.bytes > slabBytes {
 		s.size, s.bytes = min(max(1, 2*s.size), slabMost), 0
-		s.entries = make([]entry, s.size)
+		s.entries, s.places = make([]entry, s.size), nil
 	}
 	e := &s.entries[0]
 	s.entries = s.entries[1:]
 	s.bytes += len(d.Body)
 	return e
+}
+
+// place makes the place of a delivery in its batches.
+func (s *slab) place() *BatchMessage {
+	if len(s.places) == 0 {
+		s.places = make([]BatchMessage, s.size)
+	}
+	m := &s.places[0]
+	s.places = s.places[1:]
+	return m
 }

@@ -122,8 +122,11 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		client: c, layout: l, fwd: fwd, values: values, up: make(map[string]*amqp.Channel),
 		sub: &delayqueue.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
+			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Blocking: l.ordered(),
 		},
+	}
+	if l.policy.Order == redeliver.PerKey {
+		r.sub.LongestBlock = c.cfg.ConsumerTimeout / 2
 	}
 	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
 	return r
@@ -136,7 +139,7 @@ func (r *reader) queues() []laneConfig {
 	back := cfg.retryPrefetch(r.layout.policy)
 	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
 	all := []laneConfig{
-		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.Prefetch, slots: make(chan struct{}, cfg.MaxInFlight)},
+		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy), slots: make(chan struct{}, cfg.MaxInFlight)},
 		{kind: retryQueue, queue: r.layout.retry(), prefetch: back, slots: slots},
 		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
 	}
@@ -177,6 +180,9 @@ func (r *reader) keep(ctx context.Context, cfg laneConfig) {
 		cfg.first = nil // it is used up
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, errTired) {
+			continue
 		}
 		if time.Since(began) > 10*time.Second {
 			pause.Reset()

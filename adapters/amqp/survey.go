@@ -68,6 +68,9 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.queue, errNoRabbit))
 	default:
 		s.unchecked = append(s.unchecked, d.kindOf(s.layout.queue, &s.problems)...)
+		if s.layout.ordered() {
+			s.unchecked = append(s.unchecked, d.single(s.layout, s.cfg.Topology, &s.problems)...)
+		}
 	}
 	if d.err != nil {
 		return nil, d.err

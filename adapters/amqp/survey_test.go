@@ -113,6 +113,29 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
 			noted: "orders has a single active consumer",
 		},
+		"several consumers where there must be one": {
+			api:     fakeAPI{queues: []fields{fine}},
+			change:  func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
+		},
+		"and the same for keys": {
+			api: fakeAPI{queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", false), nil)}},
+			change: func(c *Config) {
+				c.Policy, c.Key = redeliver.Policy{Order: redeliver.PerKey}, KeyHeader("customer")
+			},
+			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
+		},
+		"one consumer where there must be one": {
+			api:    fakeAPI{queues: []fields{queue("orders", fields{"x-single-active-consumer": true}, nil)}},
+			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+		},
+		"a queue that will be created for one consumer": {
+			api: fakeAPI{},
+			change: func(c *Config) {
+				c.Policy = redeliver.Policy{Order: redeliver.Blocking}
+				c.Topology.QueueArgs = amqp.Table{}
+			},
+		},
 		"consumer timeout of the queue": {
 			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-consumer-timeout", 60_000), nil)}},
 			refused: "queue orders is consumer-timeout=60000 by argument: must not be shorter than ConsumerTimeout, which is 30m0s: set ConsumerTimeout to 1m0s",

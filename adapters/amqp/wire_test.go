@@ -101,6 +101,8 @@ func (w *wire) serve(conn net.Conn) {
 				send(0, 10, 41, 0)
 			case [2]byte{20, 10}: // Open of a channel
 				send(binary.BigEndian.Uint16(head[1:]), 20, 11, 0, 0, 0, 0)
+			case [2]byte{20, 40}: // Close of a channel
+				send(binary.BigEndian.Uint16(head[1:]), 20, 41)
 			}
 		}
 	}

@@ -1,0 +1,249 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// DeadLetterConfig says which DLQ is opened. Topic is required.
+type DeadLetterConfig struct {
+	// Topic is the topic whose queue's messages failed.
+	Topic string
+	// DLQ is a queue that somebody else fills for this queue: RabbitMQ itself, by a
+	// dead-letter exchange, or Watermill's poison queue. Default: the DLQ of
+	// redeliver.
+	DLQ string
+	// DeliveryLimit is how often the broker delivers a message of such a DLQ before
+	// it takes it away. Each look is a delivery. A look is refused from half of it
+	// on, a replay or a purge two before it. Default: what the management API says;
+	// 20, RabbitMQ 4's own, where there is none to ask. Of redeliver's DLQ it is
+	// out of reach.
+	DeliveryLimit int
+}
+
+// DeadLetters opens the DLQ of a topic's queue, which must exist. Beside it
+// "<dlq>.state" is made when something is to be written there. The queue has
+// connections of its own; the client must stay open for as long as it is used.
+func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
+	queue := c.cfg.Topology.queue(cfg.Topic)
+	var ps redeliver.Problems
+	checkQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
+	c.cfg.Names.check(&ps, queue)
+	info := deadletter.Info{
+		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, Back: c.cfg.Names.retry(queue),
+		Look: "each look is a delivery of every message that it passes (x-delivery-count), and hides them from others until it ends",
+	}
+	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
+	if foreign {
+		checkQueue(&ps, "DLQ", cfg.DLQ)
+		if cfg.DLQ == queue || cfg.DLQ == info.Back {
+			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
+		}
+		info.DLQ = cfg.DLQ
+	}
+	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+claimSuffix)
+	ps.Count("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
+	q := &deadLetters{c: c, info: info, foreign: foreign, inside: make(chan struct{}, 1), reading: make(chan struct{}, 1)}
+	q.noting = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
+	q.looking = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
+	err := q.there(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
+	if err == nil {
+		err = q.findLimit(ctx, cfg.DeliveryLimit)
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return q, nil
+}
+
+// deadLetters is the DLQ of one queue. It implements deadletter.Queue.
+//
+// A queue of RabbitMQ cannot be read without taking what is read: until it is
+// handed back nobody else sees it. So one looks at a time, by a fence; and what
+// is to be remembered lies in a queue beside it, see record.
+type deadLetters struct {
+	c       *Client
+	info    deadletter.Info
+	foreign bool
+	limit   int // deliveries that end a message; 0 where none do
+	// noting publishes, looking does not: see link.
+	noting, looking *link
+	inside          chan struct{} // held by who has the state in hand, of this process
+	young           atomic.Bool   // the state was made by us, and nothing was written there
+	reading         chan struct{} // held by who looks, of this process
+
+	mu     sync.Mutex
+	claims map[*deadClaim]bool
+	closed bool
+}
+
+// there fails when a queue does not exist; why is told the broker's name for it.
+func (q *deadLetters) there(ctx context.Context, queue, why string) error {
+	ch, err := q.looking.channel(ctx)
+	if err != nil {
+		return err
+	}
+	defer ch.Close()
+	_, _, err = stat(ch, queue)
+	if code(err) == amqp.NotFound {
+		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
+	}
+	return err
+}
+
+// stat is how many messages lie ready in a queue, and how many consumers it has.
+func stat(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
+	s, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		return 0, 0, fmt.Errorf("amqp: asking for queue %s: %w", queue, err)
+	}
+	return s.Messages, s.Consumers, nil
+}
+
+// code is what the broker answered, 0 for another error.
+func code(err error) int {
+	if refused, ok := errors.AsType[*amqp.Error](err); ok {
+		return refused.Code
+	}
+	return 0
+}
+
+// findLimit finds out how many deliveries end a message. Ours has no limit that is
+// in reach, if no policy gives it another.
+func (q *deadLetters) findLimit(ctx context.Context, given int) error {
+	defer func() {
+		if q.limit > outOfReach {
+			q.limit = 0
+		}
+		if q.limit > 0 {
+			q.info.Look += fmt.Sprintf("; after %d deliveries the broker takes a message away, so a look is refused from the %dth on", q.limit, q.limit/2)
+		}
+	}()
+	m := newManagement(&q.c.cfg)
+	switch {
+	case given > 0:
+		q.limit = given
+		return nil
+	case m == nil && q.foreign:
+		q.limit = limitOfFour
+		return nil
+	case m == nil:
+		return nil
+	}
+	defer m.close()
+	ctx, cancel := context.WithTimeout(ctx, q.c.cfg.DialTimeout)
+	defer cancel()
+	err := q.askLimit(ctx, m)
+	if err != nil && !q.foreign {
+		return nil // its arguments are known
+	}
+	return err
+}
+
+// outOfReach is of how many deliveries nobody comes near.
+const outOfReach = 1 << 24
+
+func (q *deadLetters) askLimit(ctx context.Context, m *management) error {
+	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
+	one := found[q.info.DLQ]
+	if err != nil || one.Type != amqp.QueueTypeQuorum {
+		return err // a classic queue has none
+	}
+	r := ruled{queueInfo: one}
+	for _, operator := range []bool{false, true} {
+		all, err := m.policies(ctx, operator)
+		if err != nil {
+			return err
+		}
+		if p, _ := all.of(one); p != nil {
+			r.policies = append(r.policies, p)
+		}
+	}
+	if low, ok := r.least("delivery-limit"); ok {
+		n, _ := low.number()
+		q.limit = int(min(n, noLimit))
+	} else if len(r.settings("delivery-limit")) == 0 && one.DeliveryLimit != nil && fmt.Sprint(one.DeliveryLimit) != "unlimited" {
+		q.limit = limitOfFour
+	}
+	return nil
+}
+
+// Info implements [deadletter.Queue].
+func (q *deadLetters) Info() deadletter.Info { return q.info }
+
+// Count implements [deadletter.Queue]. What somebody has in hand is not counted.
+func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
+	ch, err := q.looking.channel(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer ch.Close()
+	ready, _, err := stat(ch, q.info.DLQ)
+	return int64(ready), false, err
+}
+
+// Tasks implements [deadletter.Queue].
+func (q *deadLetters) Tasks(ctx context.Context) ([]deadletter.Task, error) {
+	r, err := q.record(ctx)
+	return r.Tasks, err
+}
+
+// Want implements [deadletter.Queue].
+func (q *deadLetters) Want(ctx context.Context, task string, w deadletter.Wanted) error {
+	return q.note(ctx, func(r *deadletter.Record) { r.Want(task, w) })
+}
+
+// Holder implements [deadletter.Queue].
+func (q *deadLetters) Holder(ctx context.Context) (h deadletter.Holder, ok bool, err error) {
+	if ok, err = q.raised(ctx, claimSuffix); err != nil || !ok {
+		return h, false, err
+	}
+	r, err := q.record(ctx)
+	return r.Claim.Holder(), err == nil, err
+}
+
+// Close implements [deadletter.Queue]. The claims that were not released are lost.
+func (q *deadLetters) Close() error {
+	q.mu.Lock()
+	claims := q.claims
+	q.claims, q.closed = nil, true
+	q.mu.Unlock()
+	for c := range claims {
+		c.link.close()
+	}
+	q.looking.close()
+	q.noting.close()
+	return nil
+}
+
+// mark remembers a claim for Close, or fails after it.
+func (q *deadLetters) mark(c *deadClaim) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return errClosed
+	}
+	if q.claims == nil {
+		q.claims = make(map[*deadClaim]bool)
+	}
+	q.claims[c] = true
+	return nil
+}
+
+func (q *deadLetters) unmark(c *deadClaim) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.claims, c)
+}

@@ -1,0 +1,148 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"reflect"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// aCorpse is a delivery out of a DLQ of redeliver's: with properties and headers of
+// every kind, and what the broker added.
+func aCorpse() (d amqp.Delivery, was amqp.Publishing) {
+	was = amqp.Publishing{
+		Headers: amqp.Table{
+			"text": "t", "bytes": []byte{0, 0xff}, "int": int32(-7), "long": int64(1) << 60, "yes": true, "real": 1.5, "at": buried, "byte": byte(200),
+			UUIDHeader: "u-1", "CC": "x",
+		},
+		ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: amqp.Transient, Priority: 3, CorrelationId: "c", ReplyTo: "r",
+		Expiration: "5000", MessageId: "m", Timestamp: buried, Type: "order", UserId: "guest", AppId: "shop", Body: []byte("{}"),
+	}
+	rec := record{Delivery: deliveryOf(was, "shop", "orders.new")}
+	st := redeliver.State{
+		ID: "u-1", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "card declined",
+		ErrorType: "*errors.errorString", FirstFailed: buried, LastFailed: buried.Add(time.Minute),
+	}
+	d = deliveryOf(rec.dead(&st, 0), "", "orders.dlq")
+	d.Headers["x-delivery-count"] = int64(2)
+	d.DeliveryTag = 9
+	return d, was
+}
+
+func aQueue() *deadLetters {
+	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", Back: "orders.retry"}}
+}
+
+func (q *deadLetters) see(d amqp.Delivery) *deadletter.Message {
+	return q.message(&grasped{Delivery: d}, &deadScan{d: &desk{q: q}})
+}
+
+// What is replayed is what was published, and so is what went through a file.
+func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
+	d, was := aCorpse()
+	q := aQueue()
+	m := q.see(d)
+	if m.State.Attempts != 4 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || !m.Time.Equal(m.State.LastFailed) {
+		t.Errorf("it says %+v", m)
+	}
+	if again := plain(&recordOfDead(m, m.Headers).Delivery); !reflect.DeepEqual(again, was) {
+		t.Errorf("the replay is %+v, want %+v", again, was)
+	}
+	var file bytes.Buffer
+	fake := &fileQueue{Queue: q, m: m}
+	if _, err := deadletter.Export(t.Context(), fake, deadletter.Filter{}, &file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deadletter.Import(t.Context(), fake, &file, "ann", "test"); err != nil {
+		t.Fatal(err)
+	}
+	if fake.added == nil {
+		t.Fatal("nothing was imported")
+	}
+	if fake.added.State != m.State {
+		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
+	}
+	if again := plain(&recordOfDead(fake.added, fake.added.Headers).Delivery); !reflect.DeepEqual(again, was) {
+		t.Errorf("out of the file it is %+v, want %+v", again, was)
+	}
+}
+
+// fileQueue is a DLQ of one message, and remembers what is added.
+type fileQueue struct {
+	deadletter.Queue
+	m, added *deadletter.Message
+	done     bool
+}
+
+func (f *fileQueue) Scan(context.Context, deadletter.From) (deadletter.Scan, error) { return f, nil }
+
+func (f *fileQueue) Next(context.Context) (*deadletter.Message, error) {
+	if f.done {
+		return nil, io.EOF
+	}
+	f.done = true
+	return f.m, nil
+}
+
+func (f *fileQueue) Close() error { return nil }
+
+func (f *fileQueue) Claim(context.Context, deadletter.Holder) (deadletter.Claim, error) {
+	return fileClaim{f: f}, nil
+}
+
+type fileClaim struct {
+	deadletter.Claim
+	f *fileQueue
+}
+
+func (c fileClaim) Save(context.Context, deadletter.Task) error { return nil }
+func (c fileClaim) Release(context.Context) error               { return nil }
+
+func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
+	for _, m := range msgs {
+		c.f.added = m
+	}
+	return make([]error, len(msgs))
+}
+
+// A position names a message through all that the broker counts of it, and no other.
+func TestAPositionOutlivesLooks(t *testing.T) {
+	d, _ := aCorpse()
+	first := aQueue().see(d).Position
+	d, _ = aCorpse()
+	d.Headers["x-delivery-count"], d.Redelivered = int64(77), true
+	if again := aQueue().see(d).Position; again != first {
+		t.Errorf("after looks it lies at %s, not %s", again, first)
+	}
+	d, _ = aCorpse()
+	d.MessageId = "another"
+	if other := aQueue().see(d).Position; other == first {
+		t.Error("another message lies at the same position")
+	}
+}
+
+// An edited header is a text; the others keep their types.
+func TestAnEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
+	d, was := aCorpse()
+	m := aQueue().see(d)
+	for i, h := range m.Headers {
+		if h.Name == "text" {
+			m.Headers[i].Value = []byte("new")
+		}
+	}
+	m.Headers = append(m.Headers, deadletter.Header{Name: "x-death", Value: []byte("[]")})
+	again := recordOfDead(m, m.Headers).Headers
+	was.Headers["text"] = "new"
+	if !reflect.DeepEqual(again, was.Headers) {
+		t.Errorf("the headers are %#v, want %#v", again, was.Headers)
+	}
+}

@@ -1,0 +1,293 @@
+package amqp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// corpse is a dead letter's own delivery, as its publisher made it, and where it is
+// in hand.
+type corpse struct {
+	scan *deadScan
+	hand *hand
+	by   *grip
+	tag  uint64
+	rec  amqp.Delivery
+	raw  []byte // its headers, where the client could not read them
+}
+
+// message makes of a delivery what a person looks at.
+func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
+	d := &g.Delivery
+	raw, unread := unreadable(d)
+	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil {
+		raw, unread = kept, errors.New("its headers could not be read when it came")
+	}
+	at := position(d)
+	deaths := deathsOf(d.Headers)
+	ours, findings := original(d)
+	own := &corpse{scan: s, hand: s.h, by: g.by, tag: d.DeliveryTag, rec: *d, raw: raw}
+	own.rec.Acknowledger = nil
+	m := &deadletter.Message{
+		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Mark: s.d.marks[at], Native: own,
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: headerBytes(d.Headers[name])})
+	}
+	if len(ours) == 0 {
+		m.Headers = append(m.Headers, deaths...) // behind: another filler's word comes first
+	}
+	deadletter.Read(m, q.info, ours, func() string { return idOf(d) })
+	m.Findings = append(m.Findings, findings...)
+	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {
+		if !brokers(h.Name) {
+			return false
+		}
+		m.Foreign = append(m.Foreign, h)
+		return true
+	})
+	if unread != nil && m.Mismatch == "" {
+		m.Mismatch = unread.Error() + ": a replay would be without them"
+		m.Foreign = append(m.Foreign, deadletter.Header{Name: HeaderRaw, Value: raw})
+	}
+	if !m.State.LastFailed.IsZero() { // RabbitMQ does not say when it was written
+		m.Time = m.State.LastFailed
+	}
+	return m
+}
+
+// position names a message by what its publisher and redeliver said, because the
+// broker has no name for it. Two equal messages share one.
+func position(d *amqp.Delivery) deadletter.Position {
+	sum := sha256.Sum256([]byte(d.MessageId + "\x00" + digest(d)))
+	return deadletter.Position(hex.EncodeToString(sum[:8]))
+}
+
+// deathsOf is what RabbitMQ says of a message that it dead-lettered itself.
+func deathsOf(headers amqp.Table) (found []deadletter.Header) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if name == "x-delivery-count" || name == "x-acquired-count" || !brokers(name) {
+			continue
+		}
+		found = append(found, deadletter.Header{Name: name, Value: headerBytes(headers[name])})
+	}
+	return found
+}
+
+// headerBytes is a header's value as bytes: texts and bytes as they are, numbers as
+// text, tables and arrays as JSON.
+func headerBytes(v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return v
+	}
+	if text, ok := textOf(v); ok {
+		return []byte(text)
+	}
+	text, err := json.Marshal(shown(v))
+	if err != nil {
+		return fmt.Append(nil, v)
+	}
+	return text
+}
+
+// shown is a header's value as JSON has it.
+func shown(v any) any {
+	switch v := v.(type) {
+	case time.Time:
+		return v.UTC()
+	case amqp.Table:
+		t := make(map[string]any, len(v))
+		for name, item := range v {
+			t[name] = shown(item)
+		}
+		return t
+	case []any:
+		items := make([]any, len(v))
+		for i, item := range v {
+			items[i] = shown(item)
+		}
+		return items
+	default:
+		return v
+	}
+}
+
+// recordOfDead makes the record of a message with these headers. A header that is
+// as it was has its type, too.
+func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
+	r := &record{}
+	if own, ok := m.Native.(*corpse); ok {
+		r.Delivery, r.raw = own.rec, own.raw
+	} else {
+		r.Delivery = fromProperties(m.Properties)
+	}
+	was, kinds := r.Headers, map[string]string(nil)
+	if m.Native == nil {
+		kinds = typesOf(m.Properties)
+	}
+	r.Headers = make(amqp.Table, len(headers))
+	for _, h := range headers {
+		if brokers(h.Name) {
+			continue
+		}
+		v, known := was[h.Name]
+		switch {
+		case known && string(headerBytes(v)) == string(h.Value) && (v == nil) == (h.Value == nil):
+			r.Headers[h.Name] = v
+		case h.Value == nil:
+			r.Headers[h.Name] = nil
+		case kinds[h.Name] != "":
+			r.Headers[h.Name] = string(h.Value)
+			if v, ok := typed(kinds[h.Name], h.Value); ok {
+				r.Headers[h.Name] = v
+			}
+		case utf8.Valid(h.Value):
+			r.Headers[h.Name] = string(h.Value)
+		default:
+			r.Headers[h.Name] = h.Value
+		}
+	}
+	r.Body = m.Body
+	return r
+}
+
+// headerType is the property that says of which type a header is that is no text:
+// for those that have lost it on the way through a file.
+const headerType = "header-type/"
+
+// propertiesOf are what AMQP keeps beside the headers.
+func propertiesOf(d *amqp.Delivery) (all []deadletter.Header) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, deadletter.Header{Name: name, Value: []byte(value)})
+		}
+	}
+	number := func(n uint8) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(int(n))
+	}
+	add("content-type", d.ContentType)
+	add("content-encoding", d.ContentEncoding)
+	add("delivery-mode", number(d.DeliveryMode))
+	add("priority", number(d.Priority))
+	add("correlation-id", d.CorrelationId)
+	add("reply-to", d.ReplyTo)
+	add("expiration", d.Expiration)
+	add("message-id", d.MessageId)
+	if !d.Timestamp.IsZero() {
+		add("timestamp", d.Timestamp.UTC().Format(time.RFC3339))
+	}
+	add("type", d.Type)
+	add("user-id", d.UserId)
+	add("app-id", d.AppId)
+	add("exchange", d.Exchange)
+	add("routing-key", d.RoutingKey)
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		switch v := d.Headers[name].(type) {
+		case string, nil, []any, amqp.Table, amqp.Decimal: // the last ones come back as text
+		case []byte:
+			add(headerType+name, "bytes")
+		default:
+			add(headerType+name, fmt.Sprintf("%T", v))
+		}
+	}
+	return all
+}
+
+// fromProperties is a delivery with what propertiesOf said, without headers.
+func fromProperties(all []deadletter.Header) (d amqp.Delivery) {
+	texts := map[string]*string{
+		"content-type": &d.ContentType, "content-encoding": &d.ContentEncoding, "correlation-id": &d.CorrelationId, "reply-to": &d.ReplyTo,
+		"expiration": &d.Expiration, "message-id": &d.MessageId, "type": &d.Type, "user-id": &d.UserId, "app-id": &d.AppId,
+		"exchange": &d.Exchange, "routing-key": &d.RoutingKey,
+	}
+	d.DeliveryMode = amqp.Persistent
+	for _, p := range all {
+		value := string(p.Value)
+		switch to := texts[p.Name]; {
+		case to != nil:
+			*to = value
+		case p.Name == "delivery-mode", p.Name == "priority":
+			n, err := strconv.ParseUint(value, 10, 8)
+			if err == nil && p.Name == "priority" {
+				d.Priority = uint8(n)
+			} else if err == nil {
+				d.DeliveryMode = uint8(n)
+			}
+		case p.Name == "timestamp":
+			if at, err := time.Parse(time.RFC3339, value); err == nil {
+				d.Timestamp = at
+			}
+		}
+	}
+	return d
+}
+
+// typed gives a header that comes out of a file its type back.
+func typed(kind string, text []byte) (v any, ok bool) {
+	whole := func(bits int) int64 {
+		n, err := strconv.ParseInt(string(text), 10, bits)
+		ok = err == nil
+		return n
+	}
+	switch kind {
+	case "bytes":
+		return text, true
+	case "bool":
+		b, err := strconv.ParseBool(string(text))
+		return b, err == nil
+	case "int8":
+		v = int8(whole(8))
+	case "int16":
+		v = int16(whole(16))
+	case "int32":
+		v = int32(whole(32))
+	case "int64":
+		v = whole(64)
+	case "uint8":
+		v = byte(whole(9))
+	case "uint16":
+		v = uint16(whole(17))
+	case "uint32":
+		v = uint32(whole(33))
+	case "float32", "float64":
+		f, err := strconv.ParseFloat(string(text), 64)
+		if kind == "float32" {
+			return float32(f), err == nil
+		}
+		return f, err == nil
+	case "time.Time":
+		at, err := time.Parse(time.RFC3339, string(text))
+		return at, err == nil
+	}
+	return v, ok
+}
+
+// typesOf are the types of headers in properties, by name.
+func typesOf(all []deadletter.Header) map[string]string {
+	kinds := make(map[string]string)
+	for _, p := range all {
+		if name, ok := strings.CutPrefix(p.Name, headerType); ok {
+			kinds[name] = string(p.Value)
+		}
+	}
+	return kinds
+}

@@ -1,0 +1,187 @@
+package amqp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// What is to be remembered of a DLQ beside its messages is one message in a queue
+// of its own, "<dlq>.state". It is read and handed back, or read, written anew and
+// acked, by one at a time. Who dies between the write and the ack leaves two, of
+// which the next one to read makes one.
+const (
+	// wornOut is after how many reads the message is written anew: the log of a quorum
+	// queue cannot be cut behind its oldest message, and each read is in it.
+	wornOut = 1000
+	// absent is how long the state may be away when its reader has died.
+	absent = 2 * time.Second
+)
+
+// record reads the state; it is empty where none was ever written.
+func (q *deadLetters) record(ctx context.Context) (r deadletter.Record, err error) {
+	err = q.state(ctx, nil, &r)
+	return r, err
+}
+
+// note changes the state.
+func (q *deadLetters) note(ctx context.Context, change func(*deadletter.Record)) error {
+	return q.state(ctx, change, &deadletter.Record{})
+}
+
+// state reads the state into r and, where there is a change, writes it.
+func (q *deadLetters) state(ctx context.Context, change func(*deadletter.Record), r *deadletter.Record) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("not within %s", q.c.cfg.SendTimeout))
+	defer cancel()
+	select {
+	case q.inside <- struct{}{}:
+		defer func() { <-q.inside }()
+	case <-ctx.Done():
+		return q.unsaid(context.Cause(ctx))
+	}
+	conn, err := q.noting.get(ctx)
+	if err != nil {
+		return err
+	}
+	there, err := q.provisionState(conn, change != nil)
+	if err != nil || !there {
+		return err
+	}
+	for {
+		err = raise(conn, q.fence(turnSuffix))
+		if !errors.Is(err, errFenced) {
+			break
+		}
+		if err := pause(ctx, glance/5); err != nil {
+			return q.unsaid(context.Cause(ctx))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lower(conn, q.fence(turnSuffix))) }()
+	ch, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("amqp: opening a channel: %w", err)
+	}
+	defer ch.Close() // what was not acked is handed back
+	found, err := q.fetch(ctx, ch, r)
+	if err != nil {
+		return err
+	}
+	n := 0
+	if len(found) > 0 {
+		n, _ = deliveryCount(found[0].Headers)
+	}
+	if change == nil && len(found) == 1 && n < wornOut {
+		return found[0].Nack(false, true)
+	}
+	if change != nil {
+		change(r)
+	}
+	return q.write(ctx, ch, found, r)
+}
+
+func (q *deadLetters) unsaid(err error) error {
+	return fmt.Errorf("amqp: the state of %s: others have it: %w", q.info.DLQ, err)
+}
+
+// fetch takes all that lies in the state's queue. Nothing lies there before the
+// first write, and, for a moment, when one who had it in hand has died.
+func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, r *deadletter.Record) (found []amqp.Delivery, err error) {
+	state := q.info.DLQ + stateSuffix
+	for began := time.Now(); ; {
+		d, ok, err := ch.Get(state, false)
+		if err != nil {
+			return nil, fmt.Errorf("amqp: reading %s: %w", state, err)
+		}
+		if ok {
+			var one deadletter.Record
+			if err := json.Unmarshal(d.Body, &one); err != nil {
+				return nil, fmt.Errorf("amqp: queue %s holds something else than the state of a DLQ: %w", state, err)
+			}
+			r.Merge(&one)
+			found = append(found, d)
+			continue
+		}
+		if len(found) > 0 || q.young.Load() || time.Since(began) > absent {
+			return found, nil
+		}
+		if err := pause(ctx, glance); err != nil {
+			return nil, q.unsaid(context.Cause(ctx))
+		}
+	}
+}
+
+// write writes the state anew and then, not before, acks what it was read from.
+func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.Delivery, r *deadletter.Record) error {
+	state := q.info.DLQ + stateSuffix
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("amqp: writing down the state of %s: %w", q.info.DLQ, err)
+	}
+	if err := ch.Confirm(false); err != nil {
+		return fmt.Errorf("amqp: asking for confirms: %w", err)
+	}
+	returns := ch.NotifyReturn(make(chan amqp.Return, 1))
+	sent, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", state, true, false, amqp.Publishing{
+		ContentType: "application/json", DeliveryMode: amqp.Persistent, Body: body,
+	})
+	if err != nil {
+		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
+	}
+	ok, err := sent.WaitContext(ctx)
+	switch {
+	case err != nil:
+	case !ok:
+		err = errRefused
+	case len(returns) > 0: // it comes before the confirm
+		err = errNoQueue
+	}
+	if err != nil {
+		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
+	}
+	q.young.Store(false)
+	for _, d := range found {
+		if err := d.Ack(false); err != nil {
+			return fmt.Errorf("amqp: acking in queue %s: %w", state, err)
+		}
+	}
+	_, _, err = stat(ch, state) // the acks were read then
+	return err
+}
+
+// provisionState makes the state's queue, where create says so.
+func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there bool, err error) {
+	state := q.info.DLQ + stateSuffix
+	ch, err := conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("amqp: opening a channel: %w", err)
+	}
+	defer func() { _ = ch.Close() }()
+	_, _, err = stat(ch, state)
+	if code(err) != amqp.NotFound {
+		return err == nil, err
+	}
+	args := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+	switch {
+	case !create:
+		return false, nil
+	case q.c.cfg.NoProvisioning:
+		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", state, argsText(args))
+	}
+	if ch, err = conn.Channel(); err != nil {
+		return false, fmt.Errorf("amqp: opening a channel: %w", err)
+	}
+	if _, err := ch.QueueDeclare(state, true, false, false, false, args); err != nil {
+		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", state, argsText(args), err)
+	}
+	q.young.Store(true)
+	return true, nil
+}

@@ -1,0 +1,72 @@
+package amqp
+
+import (
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Where a message that fails keeps its place, it waits here, unacked, and so does
+// what is behind it. RabbitMQ has one way to deliver a queue in order: to one
+// consumer at a time, on one channel, whose end hands all of it back at once. So
+// nothing of such a queue is ever handed back by itself, and no consumer of it is
+// cancelled while it has something in hand.
+
+// ordered tells whether the messages of a policy keep their places.
+func ordered(p redeliver.Policy) bool {
+	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
+}
+
+// KeyHeader is a Config.Key: the value of a header, as text.
+func KeyHeader(name string) func(amqp.Delivery) string {
+	return func(d amqp.Delivery) string {
+		text, _ := textOf(d.Headers[name])
+		return text
+	}
+}
+
+// checkOrder refuses an order that cannot be kept as the configuration is.
+func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
+	prefix := "Policy"
+	if _, ok := cfg.Queues[queue]; ok {
+		prefix = fmt.Sprintf("Queues[%q]", queue)
+	}
+	ps.Order(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+	if !ordered(p) {
+		return
+	}
+	if p.Order == redeliver.PerKey && cfg.Key == nil {
+		ps.Add("Key", "nil", fmt.Sprintf("is required where the Order is PerKey, as it is of queue %q: RabbitMQ's messages have no key of their own", queue))
+	}
+	if single, ok := cfg.Topology.QueueArgs[amqp.SingleActiveConsumerArg]; ok && single != true {
+		ps.Add("Topology.QueueArgs", fmt.Sprintf("%s=%v", amqp.SingleActiveConsumerArg, single), fmt.Sprintf("must be true where the Order is %s, as it is of queue %q", p.Order, queue))
+	}
+	checkWaits(ps, cfg, prefix+".Backoff", p)
+}
+
+// checkWaits refuses waits that are too long to be spent with the message unacked.
+func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.Policy) {
+	delays, jitter, ok := p.Delays()
+	if !ok {
+		if p.Order == redeliver.PerKey { // of the other the policy itself says so
+			ps.Add(field, fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: they are spent with the message unacked, for half of ConsumerTimeout at most")
+		}
+		return
+	}
+	var all time.Duration
+	for _, d := range delays {
+		all += d + jitter
+		if most := cfg.ConsumerTimeout / 2; p.Order == redeliver.PerKey && d+jitter > most {
+			ps.Add(field, d+jitter, fmt.Sprintf(
+				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is PerKey: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", most))
+			return
+		}
+	}
+	if p.Order == redeliver.Blocking && all >= cfg.ConsumerTimeout {
+		ps.Add(field, all, fmt.Sprintf(
+			"must plan waits of less than ConsumerTimeout, %s, in all where Order is Blocking: the message stays unacked meanwhile. Retry less often, or wait for less", cfg.ConsumerTimeout))
+	}
+}
