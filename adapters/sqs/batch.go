@@ -7,6 +7,9 @@ import (
 
 const batchMost = 10 // entries of one request
 
+// entryIDs are the ids of a request's entries.
+var entryIDs = [batchMost]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+
 // batcher gathers items into requests of up to ten. An item waits for others for
 // linger, and once more where the first request had no room for it; while all workers are busy, what comes meanwhile goes with
 // the next. It is safe for concurrent use.

@@ -11,7 +11,7 @@ type beaten struct {
 }
 
 // pace is how often a lane looks at what it has in hand.
-func (l *lane) pace() time.Duration { return l.r.client.cfg.VisibilityTimeout / 10 }
+func (l *lane) pace() time.Duration { return min(l.r.client.cfg.VisibilityTimeout, briefly) / 10 }
 
 // sweep keeps everything in hand hidden from others: what runs, what waits and
 // what lies here, before half of its time is over. What could not be kept is
@@ -22,13 +22,13 @@ func (l *lane) sweep(now time.Time) {
 	}
 	l.swept = now
 	l.part(now)
-	soon := now.Add(l.r.client.cfg.VisibilityTimeout * 6 / 10)
+	visibility := l.r.client.cfg.VisibilityTimeout
 	for _, t := range l.tickets {
-		until := t.hiddenUntil()
+		until, span := t.hiddenUntil()
 		switch {
 		case !until.After(now) && t.entry != nil:
 			l.lose(t)
-		case until.Before(soon) && until.Before(t.limit().Add(-time.Second)):
+		case until.Sub(now) < min(span, visibility)*6/10 && until.Before(t.limit().Add(-time.Second)):
 			l.beat(t)
 		}
 	}

@@ -65,6 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if cfg.Endpoint != "" {
 			o.BaseEndpoint = aws.String(cfg.Endpoint)
 		}
+		o.HTTPClient = wholeBodies{o.HTTPClient}
 	})
 	return c, nil
 }

@@ -19,7 +19,8 @@ const (
 	DefaultMaxInFlight       = 100
 	DefaultPollers           = 4
 	DefaultVisibilityTimeout = 30 * time.Second
-	DefaultWaitTime          = 10 * time.Second // so that receives are over within DefaultDrainTimeout
+	DefaultWaitTime          = 10 * time.Second
+	DefaultFIFOWaitTime      = 5 * time.Second // half of DefaultDrainTimeout: those receives are waited for
 	DefaultDrainTimeout      = 10 * time.Second
 	DefaultSendTimeout       = 30 * time.Second
 	// DefaultMaxMessageSize is MaxMessageSize where the queue does not say its own.
@@ -70,16 +71,18 @@ type Config struct {
 	// over. So long a message of a killed process takes to come back. In whole
 	// seconds, from 1 s to 12 h. Default 30 s.
 	VisibilityTimeout time.Duration
-	// WaitTime is how long a receive waits for messages (a long poll), and so how
-	// long an idle subscriber takes to close: a receive that is longer than
-	// DrainTimeout is cut short then, and messages that SQS gave it nevertheless are
-	// hidden from all for the visibility timeout. In whole seconds, at most 20 s.
-	// Default 10 s.
+	// WaitTime is how long a receive waits for messages (a long poll) at most. Where a
+	// message came just now it is 2 s, and twice as long after every receive that
+	// brought none: an idle subscription costs one request in each WaitTime. When the
+	// subscriber closes, receives of up to 2 s, and all of a FIFO queue, are waited
+	// for; longer ones are cut short, and a message that SQS gives one of those
+	// nevertheless is hidden from all for up to 10 s. In whole seconds, at most 20 s.
+	// Default 10 s, on a FIFO queue 5 s.
 	WaitTime time.Duration
 	// NackDelay is when a message runs again that was nacked without an error.
 	// It counts as an attempt. Default: what the policy says of an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers, and receives that are under way, may
+	// DrainTimeout bounds how long handlers, and receives that are waited for, may
 	// finish when the subscriber closes; then they are cancelled and their messages
 	// come back. Default 10 s.
 	DrainTimeout time.Duration
@@ -124,7 +127,6 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxRetriesInFlight, c.MaxInFlight)
 	def(&c.Pollers, DefaultPollers)
 	long(&c.VisibilityTimeout, DefaultVisibilityTimeout)
-	long(&c.WaitTime, DefaultWaitTime)
 	long(&c.DrainTimeout, DefaultDrainTimeout)
 	long(&c.SendTimeout, DefaultSendTimeout)
 	def(&c.hand.messages, max(handMost, c.MaxInFlight+c.MaxRetriesInFlight+batchMost*c.Pollers))
@@ -165,7 +167,9 @@ func (c *Config) validate() error {
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
 	ps.Count("Pollers", c.Pollers, 1, maxPollers)
 	seconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
-	seconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
+	if c.WaitTime != 0 {
+		seconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
+	}
 	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
 	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)

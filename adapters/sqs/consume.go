@@ -33,46 +33,52 @@ import (
 // A queue is its name, its URL or its ARN. config.Marshaler and config.NackDelay,
 // which are about Watermill messages, must be empty.
 //
-// Consume returns nil when ctx has ended: handlers and receives that are under way
+// Consume returns nil when ctx has ended: handlers and short receives under way
 // may finish within config.DrainTimeout, then their contexts end, and their messages
 // come back. It returns an error when it cannot begin. What fails later is told to
 // config.Sink and tried again.
 func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, types.Message) error) error {
-	if err := config.consumes(queues, handler); err != nil {
-		return err
+	return config.consume(ctx, config.consumes(queues, handler == nil), queues, func(*reader) *consumer { return newConsumer(handler) })
+}
+
+// consume reads queues until ctx ends, with what is to stand behind each reader. It
+// returns what is wrong with the call before it begins anything.
+func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, behind func(*reader) *consumer) error {
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("sqs: %w", err)
 	}
-	c, err := Open(ctx, config)
+	client, err := Open(ctx, *c)
 	if err != nil {
 		return err
 	}
 	var readers []*reader
 	var errs []error
 	for _, queue := range queues {
-		l, err := c.ready(ctx, queue)
+		l, err := client.ready(ctx, queue)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		r := newReader(context.WithoutCancel(ctx), c, l)
-		r.out, r.consumer = nil, newConsumer(handler)
+		r := newReader(context.WithoutCancel(ctx), client, l)
+		r.out, r.consumer = nil, behind(r)
 		readers = append(readers, r)
 	}
 	if len(errs) == 0 {
 		var all sync.WaitGroup
 		for _, r := range readers {
 			all.Go(func() {
-				defer r.consumer.workers.Close()
+				defer r.consumer.close()
 				r.run(ctx)
 			})
 		}
 		all.Wait()
 	}
-	return errors.Join(append(errs, c.Close(ctx))...)
+	return errors.Join(append(errs, client.Close(ctx))...)
 }
 
-// consumes is all that is wrong with a call of Consume and with no call of Open.
-func (c *Config) consumes(queues []string, handler func(context.Context, types.Message) error) error {
-	var ps redeliver.Problems
+// consumes is all that is wrong with a call of Consume or ConsumeBatch, and with no
+// call of Open.
+func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets SQS's own message")
 	}
@@ -91,13 +97,10 @@ func (c *Config) consumes(queues []string, handler func(context.Context, types.M
 		}
 		names = append(names, name)
 	}
-	if handler == nil {
+	if handlerMissing {
 		ps.Add("handler", "nil", "is required")
 	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("sqs: %w", err)
-	}
-	return nil
+	return ps
 }
 
 // consumer stands behind a reader in the place of a channel of Watermill messages:
@@ -105,10 +108,29 @@ func (c *Config) consumes(queues []string, handler func(context.Context, types.M
 type consumer struct {
 	handle  func(context.Context, types.Message) error
 	workers *delayqueue.Workers[*entry]
+	batches *delayqueue.BatchWorkers // in the place of both, where messages are handled many at a time
 }
 
 func newConsumer(handle func(context.Context, types.Message) error) *consumer {
 	return &consumer{handle: handle, workers: delayqueue.NewWorkers((*entry).work)}
+}
+
+// give has a message handled soon, whose entry has a slot.
+func (c *consumer) give(e *entry) {
+	if c.batches != nil {
+		c.batches.Give(e.Again(), e.d, e, len(aws.ToString(e.rec.Body)))
+		return
+	}
+	c.workers.Give(e)
+}
+
+// close lets the goroutines end that have nothing to do.
+func (c *consumer) close() {
+	if c.batches != nil {
+		c.batches.Close()
+		return
+	}
+	c.workers.Close()
 }
 
 // work is what a worker does with an entry.

@@ -45,7 +45,7 @@ func newDeleter(api *sqs.Client, q *queue, timeout time.Duration, told func(*del
 	return d
 }
 
-func (d *deleter) add(t *ticket) { d.batches.add(&deletion{t: t}) }
+func (d *deleter) add(t *ticket) { d.batches.add(&t.deletion) }
 
 func (d *deleter) write(batch []*deletion) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
@@ -53,7 +53,7 @@ func (d *deleter) write(batch []*deletion) {
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &d.queue.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(batch))}
 	for i, del := range batch {
 		del.receipt = del.t.handle()
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(del.receipt)}
+		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &del.receipt}
 	}
 	out, err := d.api.DeleteMessageBatch(ctx, in)
 	if err == nil {

@@ -135,11 +135,15 @@
 //   - A queue is deleted under us: it is created anew; what it held is gone.
 //   - A handler never returns: its attempt ends with the policy's Timeout.
 //   - The process closes: what was not begun is given back at once, what waits in
-//     hand for when it is due. Receives that are under way may end, and what they
-//     bring is given back too; an idle subscriber takes up to [Config.WaitTime] to
-//     close therefore. A receive that is longer than [Config.DrainTimeout] is cut
-//     short: what SQS gave it nevertheless comes back after the visibility timeout,
-//     and on a FIFO queue its group stands still meanwhile.
+//     hand for when it is due, and what the last receives bring, too. Those are
+//     waited for while messages come (2 s at most) and on FIFO queues (5 s, see
+//     [Config.WaitTime]). On a standard queue where none came for a while the long
+//     receive is cut short, so that an idle subscriber closes at once. SQS does not
+//     see that: a message that is sent within the rest of such a receive may be given
+//     to it, and then nobody sees it for 10 s. That counts as a receive and is no
+//     attempt. A receive that outlasts [Config.DrainTimeout] is cut in any case, and
+//     on a FIFO queue the group of what it was given stands still for the visibility
+//     timeout.
 //   - A message cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - Body and attributes leave no room for our state: it is shortened, then left
 //     out; in the DLQ such a message is as it came.
@@ -148,5 +152,7 @@
 //
 // Delayed publishes to FIFO queues. Order across a crash of a suspect. Large
 // payloads in S3. SNS envelopes are bodies like others. A policy per message
-// group.
+// group. Broadcast consumers, of which every process gets every message: a queue
+// gives each message to one receiver. Give each process a queue of its own,
+// subscribed to one SNS topic.
 package sqs

@@ -8,8 +8,9 @@ import (
 )
 
 // drain is the end of a lane whose subscription ends: what is in flight may
-// finish within the drain timeout. What nobody has taken is given back at once,
-// what waits here when it is due; the rest comes back when its time is over.
+// finish within the drain timeout, and so may the receives that are waited for; see
+// receive. What nobody has taken is given back at once, what waits here when it is
+// due; the rest comes back when its time is over.
 func (l *lane) drain() {
 	l.stopping = true
 	l.r.sub.Drain.Begin()
@@ -45,6 +46,9 @@ func (l *lane) finish(deadline <-chan time.Time, over <-chan struct{}) {
 	defer look.Stop()
 	lying := -1
 	for over != nil || l.flight.Len() > 0 || len(l.in) > 0 {
+		if l.flight.Len() == 0 { // otherwise there is time
+			l.hurry()
+		}
 		l.flight.Poll(l.end)
 		l.flight.Watch()
 		select {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
@@ -29,10 +30,12 @@ type entry struct {
 	stays   atomic.Pointer[redeliver.State] // how it waits in hand, once that is sure
 
 	attempt delayqueue.Attempt // of a handler of SQS's own messages
+	batched *BatchMessage      // of one that takes many at a time
 
-	state *redeliver.State     // what it brought
-	d     *delayqueue.Delivery // made when it leaves for the handler
-	msg   *message.Message     // nil with a handler of SQS's own messages
+	state    *redeliver.State     // what it brought
+	d        *delayqueue.Delivery // delivery, once it leaves for the handler
+	delivery delayqueue.Delivery
+	msg      *message.Message // nil with a handler of SQS's own messages
 }
 
 // then is what is to be done with an entry.
@@ -77,16 +80,17 @@ func (e *entry) Moved(forwarded bool) {
 }
 
 // take registers a message and sends it on its way.
-func (l *lane) take(m *types.Message, at time.Time) {
-	visibility := l.r.client.cfg.VisibilityTimeout
-	fresh := newTicket(l.ctx, m, at, visibility, l.queue)
-	if t := l.tickets[fresh.id]; t != nil {
+func (l *lane) take(m *types.Message, at time.Time, hidden time.Duration) {
+	p := l.slab.place()
+	if t := l.tickets[aws.ToString(m.MessageId)]; t != nil {
 		// It came again while we have it: with the new receipt we keep it.
-		t.renew(m, at, visibility)
+		t.renew(m, at, hidden)
 		l.r.client.turn.Known.Add(t.id)
 		return
 	}
-	e := &entry{lane: l, ticket: fresh, arrived: at}
+	fresh, e := &p.ticket, &p.entry
+	fresh.init(l.ctx, m, at, hidden, l.queue)
+	e.lane, e.ticket, e.arrived = l, fresh, at
 	fresh.entry = e
 	l.tickets[fresh.id] = fresh
 	l.groups.hold(fresh.group)
@@ -136,7 +140,8 @@ func (l *lane) unpack(e *entry) (ok bool) {
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: l.r.sub, Record: &e.rec, Waited: e.state, Mover: e, Alone: l.kind == suspectQueue}
+	d := &e.delivery
+	d.Sub, d.Record, d.Waited, d.Mover, d.Alone = l.r.sub, &e.rec, e.state, e, l.kind == suspectQueue
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {

@@ -36,10 +36,11 @@ type fake struct {
 	requests map[string]int
 	// fault is asked before each request; an answer is that of the request, which
 	// is then not done unless after says so.
-	fault func(action, queue string, in map[string]any) *failure
-	cut   int  // receives that their client did not wait for
-	mild  bool // a deletion with an old receipt is said to have been done, as on SQS
-	deaf  int  // receives that wait although there are messages, whose groups are in hand
+	fault    func(action, queue string, in map[string]any) *failure
+	cut      int            // receives that their client did not wait for
+	deserted sync.WaitGroup // those of them that go on
+	mild     bool           // a deletion with an old receipt is said to have been done, as on SQS
+	deaf     int            // receives that wait although there are messages, whose groups are in hand
 	// entry is asked for each entry of a batch; a code fails it.
 	entry func(action, queue string, entry map[string]any) string
 }
@@ -57,6 +58,7 @@ type failure struct {
 type fakeQueue struct {
 	attributes map[string]string
 	messages   []*fakeMessage
+	seen       map[string]*fakeMessage // the last of each deduplication id
 }
 
 type fakeMessage struct {
@@ -255,6 +257,12 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == ""):
 		return nil, "InvalidParameterValue"
 	}
+	if fifo { // what was seen in five minutes is taken, and is not there twice
+		dedup := fmt.Sprint(e["MessageDeduplicationId"])
+		if m := q.seen[dedup]; m != nil && now.Sub(m.sent) < 5*time.Minute {
+			return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
+		}
+	}
 	f.seq++
 	m := &fakeMessage{
 		id: fmt.Sprintf("id-%d", f.seq), body: body, attributes: attributes, sent: now, visible: now.Add(time.Duration(delay) * time.Second),
@@ -270,6 +278,12 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 		for k, v := range system {
 			m.system[k] = v.(map[string]any)["StringValue"]
 		}
+	}
+	if fifo {
+		if q.seen == nil {
+			q.seen = make(map[string]*fakeMessage)
+		}
+		q.seen[fmt.Sprint(e["MessageDeduplicationId"])] = m
 	}
 	q.messages = append(q.messages, m)
 	return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
@@ -310,7 +324,23 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.cut++
+			f.deserted.Go(func() { f.unheard(name, in, end) })
 			return map[string]any{}, ""
+		}
+	}
+}
+
+// unheard is what becomes of a receive whose client has gone: SQS does not see that, and the next message that comes
+// until its end is given to nobody.
+func (f *fake) unheard(name string, in map[string]any, end time.Time) {
+	for time.Now().Before(end) {
+		<-time.After(f.tick)
+		f.mu.Lock()
+		q := f.queues[name]
+		taken := q == nil || len(f.visible(q, in, time.Now(), map[any]bool{})) > 0
+		f.mu.Unlock()
+		if taken {
+			return
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -86,59 +85,4 @@ func TestAQueueWithAWaitOfItsOwn(t *testing.T) {
 			t.Errorf("%s: a glance takes %s, want %s", c.name, g.glance, c.want)
 		}
 	}
-}
-
-// A receive that is cut short may have taken messages. So Close lets those end that are under way, and what they bring
-// is given back at once, a group in its order.
-func TestCloseWaitsForReceives(t *testing.T) {
-	for _, queue := range []string{"orders", "orders.fifo"} {
-		t.Run(queue, func(t *testing.T) {
-			inBubble(t, func(b *bubble) {
-				b.create(queue)
-				c := b.start("one", queue, Config{}, succeed)
-				b.after(12 * time.Second) // in the middle of a receive
-				closed := make(chan time.Duration, 1)
-				go func() {
-					begun := time.Now()
-					b.close(c)
-					closed <- time.Since(begun)
-				}()
-				b.after(time.Second)
-				group := map[bool]string{true: "g"}[isFIFO(queue)]
-				for i := range 3 {
-					b.put(queue, fmt.Sprint("m", i), "v", group, nil)
-				}
-				if took := <-closed; took > DefaultDrainTimeout {
-					b.Errorf("closing took %s", took)
-				}
-				if b.cut != 0 {
-					b.Errorf("%d receives were cut short", b.cut)
-				}
-				if n := len(b.ran("")); n != 0 {
-					b.Errorf("%d messages ran after Close", n)
-				}
-				for _, m := range b.in(queue) {
-					if m.count != 1 || m.visible.After(time.Now()) {
-						b.Errorf("%s was received %d times, and is hidden for %s", m.id, m.count, time.Until(m.visible))
-					}
-				}
-			})
-		})
-	}
-}
-
-// A receive that is longer than the drain timeout is cut.
-func TestCloseCutsALongReceive(t *testing.T) {
-	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		c := b.start("one", "orders", Config{WaitTime: 20 * time.Second, DrainTimeout: 3 * time.Second}, succeed)
-		b.after(5 * time.Second)
-		begun := time.Now()
-		if err := c.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-		if took := time.Since(begun); took < 3*time.Second || took > 4*time.Second || b.cut == 0 {
-			b.Errorf("closing took %s, %d receives were cut", took, b.cut)
-		}
-	})
 }

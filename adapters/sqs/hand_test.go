@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
 )
 
 // What waits in hand is bounded, by number and by size: what is beyond that stays in the queue until something is done.
@@ -50,4 +54,25 @@ func TestTheDefaultHand(t *testing.T) {
 	if got := (bound{handMost, handBytes}).room(0, 0, maxMessageSize); got < batchMost {
 		t.Errorf("room for %d", got)
 	}
+}
+
+// A message that leaves no room for our state waits in hand, which SQS allows for twelve hours. What would be longer goes
+// to the DLQ as it is.
+func TestTwelveHoursAreTheMostForAFullMessage(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders", "MaximumMessageSize", "4096")
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		c := b.start("one", "orders", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
+			return redeliver.RetryAfter(errDeclined, 12*time.Hour)
+		})
+		b.put("orders", "a", body, "", nil)
+		b.after(time.Minute)
+		b.close(c)
+		if dead := b.in("orders-dlq"); len(dead) != 1 || dead[0].body != body || len(b.in("orders")) != 0 {
+			b.Errorf("%d are dead, %d are left", len(dead), len(b.in("orders")))
+		}
+		if letters := heard[redeliver.DeadLettered](b); len(letters) != 1 || letters[0].State.Reason != redeliver.ReasonUnschedulable {
+			b.Errorf("it says %+v", letters)
+		}
+	})
 }

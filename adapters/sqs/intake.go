@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/cenkalti/backoff/v4"
 )
@@ -14,9 +13,6 @@ const (
 	// fewPause is the pause after a receive that brought less than it could: what
 	// comes meanwhile shares the next request.
 	fewPause = 20 * time.Millisecond
-	// leastPatience is how long the answer of a receive may take beyond its wait, at
-	// least: what it brings when nobody listens any more is hidden from all.
-	leastPatience = 5 * time.Second
 	// Bounds of what a lane has in hand, those included that wait: how many messages,
 	// or how many may be in flight where that is more, and their bytes.
 	handMost  = 10_000
@@ -61,14 +57,19 @@ func (in *intake) set(room int) {
 	}
 }
 
-// take waits until there is room for a whole request, and until poller n is
-// needed. It is false when ctx has ended.
-func (in *intake) take(ctx context.Context, n int) (int, bool) {
-	defer context.AfterFunc(ctx, func() {
+// until has take see the end of ctx, which must be called before it, once. done
+// takes that back.
+func (in *intake) until(ctx context.Context) (done func() bool) {
+	return context.AfterFunc(ctx, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.more.Broadcast()
-	})()
+	})
+}
+
+// take waits until there is room for a whole request, and until poller n is
+// needed. It is false when ctx has ended; see until.
+func (in *intake) take(ctx context.Context, n int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	want := min(batchMost, in.most)
@@ -107,12 +108,14 @@ type arrival struct {
 	messages []types.Message
 	at       time.Time
 	taken    int
+	hidden   time.Duration // from at on
 }
 
 // poll receives until ctx ends. Between failures it pauses with backoff.
 func (l *lane) poll(ctx context.Context, n int) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRepeat/5),
 		backoff.WithMaxInterval(longestRepeat/2), backoff.WithMaxElapsedTime(0))
+	defer l.intake.until(ctx)()
 	patience := time.Second // the first look tells that the queue can be read
 	var p pace
 	for {
@@ -120,8 +123,9 @@ func (l *lane) poll(ctx context.Context, n int) {
 		if !ok {
 			return
 		}
-		msgs, err := l.receive(want, l.groups.wait(p, patience))
-		l.came(msgs, want)
+		wait := l.groups.wait(p, patience)
+		msgs, err := l.receive(want, wait)
+		l.came(msgs, want, l.hides(wait))
 		switch {
 		case over(ctx, err):
 			return
@@ -134,7 +138,7 @@ func (l *lane) poll(ctx context.Context, n int) {
 			}
 			sleep(ctx, pause.NextBackOff())
 		default:
-			patience = l.r.client.cfg.WaitTime
+			patience = l.longer(patience, len(msgs))
 			pause.Reset()
 			l.r.consuming()
 			l.intake.found(len(msgs), want)
@@ -148,10 +152,10 @@ func (l *lane) poll(ctx context.Context, n int) {
 
 // came hands the lane what a receive for want messages brought, also when the
 // subscription has ended: see drain.
-func (l *lane) came(msgs []types.Message, want int) {
+func (l *lane) came(msgs []types.Message, want int, hidden time.Duration) {
 	if len(msgs) > 0 {
 		l.groups.coming()
-		l.in <- arrival{msgs, time.Now(), want}
+		l.in <- arrival{msgs, time.Now(), want, hidden}
 	} else {
 		l.intake.give(want)
 	}
@@ -167,24 +171,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// receive is one request, which waits for messages. It ends by itself when the
-// subscription ends: a receive that is cut short may have taken messages, which
-// nobody sees then until their visibility timeout is over, and on a FIFO queue
-// nothing else of their group.
-func (l *lane) receive(most int, wait time.Duration) ([]types.Message, error) {
-	cfg := &l.r.client.cfg
-	ctx, cancel := context.WithTimeout(l.receiving, wait+max(cfg.SendTimeout, leastPatience))
-	defer cancel()
-	out, err := l.r.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &l.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
-		VisibilityTimeout:           int32(cfg.VisibilityTimeout / time.Second),
-		MessageAttributeNames:       []string{"All"},
-		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
-	})
-	if err != nil {
-		return nil, errorOf("receiving from", l.queue.name, err)
-	}
-	return out.Messages, nil
 }

@@ -33,12 +33,15 @@ type lane struct {
 	intake  *intake
 	groups  *groups // nil on a standard queue
 
-	receiving context.Context // its end cuts the receives short
+	receiving context.Context // its end cuts all receives short
 	cut       context.CancelFunc
+	waiting   context.Context // its end cuts those short that need not be waited for
+	hurry     context.CancelFunc
 
 	ctx    context.Context // its end: the messages are lost to this process
 	cancel context.CancelCauseFunc
 
+	slab     slab
 	tickets  map[string]*ticket // in hand, by MessageId
 	bytes    int
 	settled  int // tickets whose messages are settled and not yet deleted
@@ -92,6 +95,7 @@ func newLane(r *reader, k kind, q *queue) *lane {
 	l.intake = newIntake(cfg.MaxInFlight+cfg.MaxRetriesInFlight+batchMost*cfg.Pollers, cfg.Pollers)
 	l.ctx, l.cancel = context.WithCancelCause(r.values)
 	l.receiving, l.cut = context.WithCancel(r.values)
+	l.waiting, l.hurry = context.WithCancel(l.receiving)
 	l.hider = newHider(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
 	l.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, func(d *deletion) {
 		select {
@@ -109,6 +113,7 @@ func newLane(r *reader, k kind, q *queue) *lane {
 func (l *lane) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.cut()
+	defer l.hurry()
 	l.count()
 	if l.kind == suspectQueue {
 		l.polling.Go(func() { l.feed(ctx) })
@@ -120,6 +125,12 @@ func (l *lane) run(ctx context.Context) {
 			l.polling.Go(func() { l.watch(ctx) })
 		}
 	}
+	l.handle(ctx)
+	l.drain()
+}
+
+// handle has what comes handled until ctx ends.
+func (l *lane) handle(ctx context.Context) {
 	for ctx.Err() == nil {
 		busy := l.read()
 		busy = l.send() || busy
@@ -134,7 +145,6 @@ func (l *lane) run(ctx context.Context) {
 		}
 		l.block(ctx.Done())
 	}
-	l.drain()
 }
 
 // read takes what has come, without waiting.
@@ -156,8 +166,9 @@ func (l *lane) read() (busy bool) {
 }
 
 func (l *lane) arrive(a arrival) {
+	l.slab.begin(a.messages)
 	for i := range a.messages {
-		l.take(&a.messages[i], a.at)
+		l.take(&a.messages[i], a.at, a.hidden)
 	}
 	if l.stopping {
 		l.giveBack()
@@ -183,7 +194,7 @@ func (l *lane) send() (busy bool) {
 	l.sweep(now)
 	for l.prepare() {
 		if l.r.consumer != nil {
-			l.r.consumer.workers.Give(l.next)
+			l.r.consumer.give(l.next)
 			l.next = nil
 			busy = true
 			continue

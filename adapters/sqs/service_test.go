@@ -44,7 +44,9 @@ type bubble struct {
 func inBubble(t *testing.T, test func(b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		test(&bubble{T: t, fake: newFake(), began: time.Now()})
+		b := &bubble{T: t, fake: newFake(), began: time.Now()}
+		defer b.deserted.Wait()
+		test(b)
 	})
 }
 

@@ -70,8 +70,9 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
-// waits for messages in flight and for receives that are under way, up to
-// Config.DrainTimeout; then they are cancelled, and their messages come back.
+// waits for messages in flight and for short receives, up to Config.DrainTimeout;
+// then they are cancelled, and their messages come back. Long receives of standard
+// queues are cut short, see Config.WaitTime.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -96,7 +96,7 @@ func (l *lane) feedOne(ctx context.Context) bool {
 		default:
 		}
 	}
-	l.in <- arrival{messages: msgs, at: time.Now()} // also when ctx has ended: see drain
+	l.in <- arrival{messages: msgs, at: time.Now(), hidden: l.r.client.cfg.VisibilityTimeout} // also when ctx has ended: see drain
 	select {
 	case <-l.landed:
 	case <-l.ctx.Done():

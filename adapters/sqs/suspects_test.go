@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,36 @@ func TestASuspectThatIsCutShortIsAcquitted(t *testing.T) {
 		runs := b.ran("a")
 		if len(runs) != 6 || runs[5].attempt != 1 || runs[5].process != "last" || len(b.in("orders-dlq")) != 0 {
 			b.Errorf("ran %v, %d dead", runs, len(b.in("orders-dlq")))
+		}
+	})
+}
+
+// A FIFO queue drops what has a deduplication id that it saw within five minutes. A message that is moved to the suspects
+// and back again and again, with one id, is never taken for the move before.
+func TestDeduplicationSwallowsNoMove(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		b.put("orders.fifo", "a", "v", "g", nil)
+		suspected := func() {
+			b.fake.mu.Lock()
+			defer b.fake.mu.Unlock()
+			for _, m := range b.queues["orders.fifo"].messages {
+				m.count = 5 // five processes have had it
+			}
+		}
+		p := steps(100, 2*time.Second)
+		for n := range 4 {
+			suspected()
+			c := b.start(fmt.Sprint(n), "orders.fifo", Config{Policy: p}, decline)
+			b.after(time.Second)
+			b.close(c)
+			if runs, left := b.ran("a"), len(b.in("orders.fifo")); len(runs) != n+1 || left != 1 {
+				b.Fatalf("it ran %v, %d are in the queue, want %d runs, and the message", runs, left, n+1)
+			}
+			b.after(5 * time.Second)
+		}
+		if n := b.count("SendMessageBatch"); n != 8 {
+			b.Errorf("%d moves, want four to the suspects and four back", n)
 		}
 	})
 }

@@ -27,27 +27,25 @@ type ticket struct {
 
 	// The lane's: the latest entry, nil once the message is settled; and how many
 	// have moved on, whose handlers may still be at the end of their answers.
-	entry   *entry
-	parting int
-	suspect bool // it was moved to the suspects
-
-	// change is held while a request to hide the message is under way: of two at
-	// once the later need not be the last.
-	change chan struct{}
+	entry    *entry
+	parting  int
+	suspect  bool // it was moved to the suspects
+	deletion deletion
 
 	mu      sync.Mutex
+	change  chan struct{} // see changing
 	receipt string
-	got     time.Time // when it was received: SQS hides it 12 h from then at most
-	expires time.Time // when SQS deletes it, settled or not; zero where that is not known
-	until   time.Time // by our clock
-	due     time.Time // it stays hidden for longer than that
+	got     time.Time     // when it was received: SQS hides it 12 h from then at most
+	expires time.Time     // when SQS deletes it, settled or not; zero where that is not known
+	until   time.Time     // by our clock
+	span    time.Duration // for which it was hidden last
+	due     time.Time     // it stays hidden for longer than that
 }
 
-func newTicket(lane context.Context, m *types.Message, at time.Time, visibility time.Duration, q *queue) *ticket {
-	t := &ticket{
-		id: aws.ToString(m.MessageId), change: make(chan struct{}, 1),
-		receipt: aws.ToString(m.ReceiptHandle), got: at, until: at.Add(visibility),
-	}
+// init makes the ticket of a message that came and is hidden for so long.
+func (t *ticket) init(lane context.Context, m *types.Message, at time.Time, hidden time.Duration, q *queue) {
+	t.id, t.deletion.t = aws.ToString(m.MessageId), t
+	t.receipt, t.got, t.until, t.span = aws.ToString(m.ReceiptHandle), at, at.Add(hidden), hidden
 	if q.fifo { // on a standard queue a group is no order
 		t.group = m.Attributes[groupID]
 	}
@@ -55,14 +53,24 @@ func newTicket(lane context.Context, m *types.Message, at time.Time, visibility 
 		t.expires = begun.Add(q.retention)
 	}
 	t.Init(lane, time.Time{})
-	return t
+}
+
+// changing is held while a request to hide the message is under way: of two at once
+// the later need not be the last. Most messages need none.
+func (t *ticket) changing() chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.change == nil {
+		t.change = make(chan struct{}, 1)
+	}
+	return t.change
 }
 
 // renew takes the receipt of a message that came again while we have it.
-func (t *ticket) renew(m *types.Message, at time.Time, visibility time.Duration) {
+func (t *ticket) renew(m *types.Message, at time.Time, hidden time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.receipt, t.got, t.until = aws.ToString(m.ReceiptHandle), at, at.Add(visibility)
+	t.receipt, t.got, t.until, t.span = aws.ToString(m.ReceiptHandle), at, at.Add(hidden), hidden
 }
 
 // keep has heartbeats hide the message beyond a time.
@@ -78,11 +86,12 @@ func (t *ticket) handle() string {
 	return t.receipt
 }
 
-// hiddenUntil is when others may see the message again.
-func (t *ticket) hiddenUntil() time.Time {
+// hiddenUntil is when others may see the message again, and for how long it was
+// hidden last.
+func (t *ticket) hiddenUntil() (time.Time, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.until
+	return t.until, t.span
 }
 
 // limit is the latest until which SQS hides the message.
@@ -177,7 +186,7 @@ func (h *hider) write(batch []*hiding) {
 		case c.t.receipt != *in.Entries[i].ReceiptHandle:
 			results[i] = errRenewed
 		case results[i] == nil:
-			c.t.until = ends[i]
+			c.t.until, c.t.span = ends[i], ends[i].Sub(now)
 		}
 		c.t.mu.Unlock()
 		c.done(results[i])
@@ -204,13 +213,14 @@ func each(failed []types.BatchResultErrorEntry, successful []types.ChangeMessage
 // beat hides a message for longer, unless a change of it is under way. told is
 // called, from another goroutine, with what became of it.
 func (h *hider) beat(t *ticket, told func(error)) {
+	change := t.changing()
 	select {
-	case t.change <- struct{}{}:
+	case change <- struct{}{}:
 	default:
 		return
 	}
 	h.batches.add(&hiding{t: t, done: func(err error) {
-		<-t.change
+		<-change
 		told(err)
 	}})
 }
@@ -218,15 +228,16 @@ func (h *hider) beat(t *ticket, told func(error)) {
 // hide keeps a message hidden until due, and for the visibility timeout behind
 // that: a process that dies meanwhile does not make it early.
 func (h *hider) hide(ctx context.Context, t *ticket, due time.Time) error {
+	change := t.changing()
 	select {
-	case t.change <- struct{}{}:
+	case change <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	t.keep(due)
 	done := make(chan error, 1)
 	h.batches.add(&hiding{t: t, done: func(err error) {
-		<-t.change
+		<-change
 		done <- err
 	}})
 	select {

@@ -1,0 +1,145 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/redeliver/redeliver"
+)
+
+// consumeBatch calls handler for a queue's messages until stop is called.
+func (b *bubble) consumeBatch(queue string, cfg Config, bc BatchConfig, handler func(context.Context, *Batch) error) (stop func()) {
+	cfg.Sink = b
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ConsumeBatch(ctx, b.fake.config(cfg), []string{queue}, bc, handler) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// Each message of a batch has its own answer, and every attempt sees it as it came. Those of one group of a FIFO queue are
+// not in one batch, and stay in order.
+func TestConsumeBatch(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create(queue)
+				largest := 0
+				var order []string // of the group of two
+				stop := b.consumeBatch(queue, Config{Policy: steps(2, time.Minute)}, BatchConfig{Size: 10, Timeout: time.Second}, func(_ context.Context, batch *Batch) error {
+					largest = max(largest, len(batch.Messages))
+					groups := map[string]bool{}
+					for _, m := range batch.Messages {
+						st, id := m.State(), m.State().ID
+						if MessageFromContext(m.Context()) == nil || m.ReceiptHandle != nil || aws.ToString(m.Body) != "body of "+id || batch.Origin != queue || batch.Group != queue {
+							b.Errorf("attempt %d of %s sees %+v in a batch of %s", st.Attempt(), id, m.Message, batch.Origin)
+						}
+						if group := m.Attributes[groupID]; group != "" && groups[group] {
+							b.Errorf("two of group %s in a batch", group)
+						} else {
+							groups[group] = true
+						}
+						b.mu.Lock() // the sink has it, too, and is told when a message is answered
+						b.runs = append(b.runs, run{id, st.Attempt(), time.Since(b.began), "batch"})
+						b.mu.Unlock()
+						switch {
+						case id == "recovers" && st.Attempt() == 1:
+							m.Retry(time.Minute)
+						case id == "fails":
+							m.Answer(errDeclined)
+						case id == "rejected":
+							m.Reject("no such card")
+						case strings.HasPrefix(id, "two"):
+							order = append(order, id)
+							m.Ack()
+						}
+					}
+					return nil
+				})
+				for _, id := range []string{"two-1", "two-2", "recovers", "fails", "rejected", "fine"} {
+					group := ""
+					if isFIFO(queue) {
+						group, _, _ = strings.Cut(id, "-")
+					}
+					b.put(queue, id, "body of "+id, group, nil)
+				}
+				b.after(10 * time.Minute)
+				stop()
+				for id, n := range map[string]int{"two-1": 1, "two-2": 1, "recovers": 2, "fails": 3, "rejected": 1, "fine": 1} {
+					if runs := b.ran(id); len(runs) != n || runs[n-1].attempt != n {
+						b.Errorf("%s ran %v, want %d attempts", id, runs, n)
+					}
+				}
+				if isFIFO(queue) && !slices.IsSorted(order) || largest < 4 {
+					b.Errorf("ran in the order %q, in batches of up to %d", order, largest)
+				}
+				dead := map[string]redeliver.Reason{}
+				for _, m := range b.in(beside(queue, "-dlq")) {
+					st := m.state(t, queue)
+					dead[st.ID] = st.Reason
+				}
+				if got, want := fmt.Sprint(dead), fmt.Sprint(map[string]redeliver.Reason{"fails": redeliver.ReasonExhausted, "rejected": redeliver.ReasonRejected}); got != want {
+					b.Errorf("in the DLQ is %s, want %s", got, want)
+				}
+				if n := len(b.in(queue)); n != 0 {
+					b.Errorf("%d are left", n)
+				}
+			})
+		})
+	}
+}
+
+// What has gathered when the service ends is handled and deleted, and no longer waits for more.
+func TestConsumeBatchEnds(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		handled := 0
+		stop := b.consumeBatch("orders", Config{}, BatchConfig{Timeout: time.Hour}, func(_ context.Context, batch *Batch) error {
+			handled += len(batch.Messages)
+			return nil
+		})
+		for _, id := range []string{"a", "b", "c"} {
+			b.put("orders", id, "v", "", nil)
+		}
+		b.after(20 * time.Minute) // hidden from others, far beyond the visibility timeout
+		if handled != 0 {
+			b.Errorf("%d did not wait for more", handled)
+		}
+		stop()
+		if n := len(b.in("orders")); handled != 3 || n != 0 {
+			b.Errorf("%d were handled, %d are left", handled, n)
+		}
+	})
+}
+
+// What a call of ConsumeBatch lacks is said before anything is connected to.
+func TestConsumeBatchRefuses(t *testing.T) {
+	fine := func(context.Context, *Batch) error { return nil }
+	for want, err := range map[string]error{
+		"Marshaler NackDelay queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}, NackDelay: 1}, nil, BatchConfig{Size: 6, Timeout: -5}, nil),
+		"BatchConfig.Size": ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
+	} {
+		refused, ok := errors.AsType[*redeliver.ConfigError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		var fields []string
+		for _, p := range refused.Problems {
+			fields = append(fields, p.Field)
+		}
+		if got := strings.Join(fields, " "); got != want {
+			t.Errorf("refused for %q, want %q: %v", got, want, err)
+		}
+	}
+}

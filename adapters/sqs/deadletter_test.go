@@ -1,0 +1,181 @@
+package sqs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// bury makes a DLQ with messages of nobody's, and opens it.
+func bury(t *testing.T, f *fake, origin string, n int, group string) *deadLetters {
+	t.Helper()
+	fifo := isFIFO(origin)
+	for _, name := range []string{origin, beside(origin, "-dlq")} {
+		f.queues[name] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
+		if fifo {
+			f.queues[name].attributes["FifoQueue"] = "true"
+		}
+	}
+	for i := range n {
+		f.put(beside(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
+	}
+	q, err := f.client(t, Config{}).DeadLetters(t.Context(), DeadLetterConfig{Topic: origin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.(*deadLetters)
+}
+
+// A look at more than one lease's worth: what it has in hand stays hidden, is seen
+// once, and is there again at once when it ends.
+func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders", 45, "")
+		defer q.Close()
+		s, err := q.Scan(t.Context(), deadletter.Start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]int)
+		for range 30 {
+			m, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[m.ID]++
+			time.Sleep(20 * time.Second) //nolint:forbidigo // virtual: somebody reads what he sees
+		}
+		for {
+			m, err := s.Next(t.Context())
+			if err != nil {
+				break
+			}
+			seen[m.ID]++
+		}
+		for id, n := range seen {
+			if n != 1 {
+				t.Errorf("%s was seen %d times", id, n)
+			}
+		}
+		if len(seen) != 45 {
+			t.Errorf("%d messages were seen, want 45", len(seen))
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range f.in("orders-dlq") {
+			if m.visible.After(time.Now()) || m.count != 1 {
+				t.Errorf("%s was received %d times and is hidden for another %s", m.id, m.count, time.Until(m.visible))
+			}
+		}
+	})
+}
+
+// A whole FIFO group is replayed, in its order, though SQS shows ten of it at once.
+func TestAReplayGoesThroughAGroupInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders.fifo", 37, "one")
+		defer q.Close()
+		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 7})
+		if err != nil || task.Counts.Replayed != 37 {
+			t.Fatalf("the replay says %+v: %v", task, err)
+		}
+		sent := f.in("orders.fifo")
+		if !slices.IsSortedFunc(sent, func(x, y fakeMessage) int { return cmp.Compare(uuidIn(&x), uuidIn(&y)) }) || len(sent) != 37 {
+			t.Errorf("%d messages, or another order", len(sent))
+		}
+		if left := f.in("orders-dlq.fifo"); len(left) > 0 {
+			t.Errorf("%d messages are left", len(left))
+		}
+	})
+}
+
+func uuidIn(m *fakeMessage) string {
+	return m.attributes[UUIDAttribute].(map[string]any)["StringValue"].(string)
+}
+
+// Of a group whose first ten are not meant the later ones cannot be seen: the task
+// ends and does not wait for ever.
+func TestAReplayEndsBehindAGroupThatItsFilterPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders.fifo", 20, "one")
+		defer q.Close()
+		task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: []string{"m-015"}}})
+		if err != nil || task.Counts.Scanned != 10 || task.Counts.Replayed != 0 || task.Note == "" {
+			t.Errorf("the replay says %+v: %v", task, err)
+		}
+	})
+}
+
+// A DLQ whose own RedrivePolicy would end a message that is looked at is refused.
+func TestADLQWithARedrivePolicyIsRefused(t *testing.T) {
+	f := newFake()
+	q := bury(t, f, "orders", 0, "")
+	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
+	_, err := q.c.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
+		t.Errorf("it is opened: %v", err)
+	}
+}
+
+// Attributes of every type, the message group and the first MessageId are as they
+// were, also out of a file.
+func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
+	was := types.Message{
+		Body: aws.String(" "), MessageId: aws.String("first"),
+		Attributes: map[string]string{groupID: "g", dedupID: "d", traceHeader: "Root=1", sentTimestamp: "1700000000000"},
+		MessageAttributes: map[string]types.MessageAttributeValue{
+			"text": text("t"), "n": {DataType: aws.String("Number.int"), StringValue: aws.String("7")},
+			"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 0xff}}, UUIDAttribute: text("u-1"),
+			EncodedAttribute: text(`{"body":"empty","metadata":{"nothing":""}}`),
+		},
+	}
+	rec := record{native: was, current: "first", messageID: "first"}
+	st := redeliver.State{ID: "u-1", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 2, Reason: redeliver.ReasonExhausted, LastFailed: time.Unix(1_700_000_001, 0).UTC()}
+	o := rec.dead(&st, 256<<10)
+	dead := types.Message{Body: &o.body, MessageId: aws.String("copy"), MessageAttributes: o.attributes, Attributes: map[string]string{
+		groupID: o.group, dedupID: "dead-1", traceHeader: o.trace, sentTimestamp: "1700000002000",
+	}}
+	q := &deadLetters{
+		main: &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
+		info: deadletter.Info{DLQ: "orders-dlq.fifo", Origin: "orders.fifo", Group: "orders.fifo"},
+	}
+	m := q.message(&dead, &deadScan{d: &desk{q: q}})
+	if m.ID != "u-1" || m.Position != "copy" || len(m.Body) != 0 || m.Body == nil || string(m.Key) != "g" || m.State.Attempts != 2 || m.Mismatch != "" || len(m.Headers) != 5 {
+		t.Errorf("it says %+v", m)
+	}
+	check := func(what string, m *deadletter.Message) {
+		again := recordOfDead(m, m.Headers)
+		got, want := again.plain(), rec.plain()
+		if got.body != want.body || got.group != want.group || got.trace != want.trace || again.messageID != "first" {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+		for name, v := range want.attributes {
+			w := got.attributes[name]
+			if aws.ToString(w.DataType) != aws.ToString(v.DataType) || aws.ToString(w.StringValue) != aws.ToString(v.StringValue) || string(w.BinaryValue) != string(v.BinaryValue) {
+				t.Errorf("%s: attribute %s is %+v, want %+v", what, name, w, v)
+			}
+		}
+		if len(got.attributes) != len(want.attributes) {
+			t.Errorf("%s: %d attributes, want %d", what, len(got.attributes), len(want.attributes))
+		}
+	}
+	check("the replay", m)
+	fromFile := *m
+	fromFile.Native = nil
+	check("out of a file", &fromFile)
+}

@@ -1,0 +1,106 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// mortal is the way of a process that is killed with its nth request: the request is
+// done, or it is not, and nobody hears of it.
+type mortal struct {
+	*fake
+	left int
+	done bool
+	end  context.CancelFunc
+}
+
+func (m *mortal) Do(req *http.Request) (*http.Response, error) {
+	m.mu.Lock()
+	m.left--
+	left := m.left
+	m.mu.Unlock()
+	switch {
+	case left > 0:
+		return m.fake.Do(req)
+	case left == 0 && m.done:
+		_, _ = m.fake.Do(req) // nobody hears of it
+	}
+	m.end()
+	return nil, errReset
+}
+
+// A replay that is killed at each of its requests, before or after SQS has done it:
+// another process goes on, every message ends in the queue, none is left in the DLQ,
+// and the kill has left no more duplicates than a window.
+func TestAReplayThatIsKilledAtAnyRequestLosesNothing(t *testing.T) {
+	const n, window = 23, 5
+	for _, done := range []bool{false, true} {
+		for at, over := 3, false; !over; at++ { // two requests open the DLQ
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				opened := bury(t, f, "orders", n, "")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				cfg := f.config(Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+				cfg.AWS.HTTPClient = &mortal{fake: f, left: at + 2, done: done, end: cancel}
+				c, err := Open(ctx, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q, err := c.DeadLetters(ctx, DeadLetterConfig{Topic: "orders"})
+				if err == nil {
+					task, err := deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test", Window: window})
+					over = err == nil && task.Status == deadletter.StatusDone
+					_ = q.Close()
+				}
+				goesOn(t, opened)
+				_ = opened.Close()
+				seen := make(map[string]int)
+				for _, m := range f.in("orders") {
+					seen[uuidIn(&m)]++
+				}
+				if twice := len(f.in("orders")) - n; len(seen) != n || twice < 0 || twice > window {
+					t.Errorf("killed at request %d (done: %v): %d of %d messages are in the queue, %d of them twice", at, done, len(seen), n, twice)
+				}
+				if left := f.in("orders-dlq"); len(left) > 0 {
+					t.Errorf("killed at request %d (done: %v): %d messages are left in the DLQ", at, done, len(left))
+				}
+			})
+		}
+	}
+}
+
+// goesOn has another process do what is left, as soon as the lease of the first has
+// run out.
+func goesOn(t *testing.T, q deadletter.Queue) {
+	t.Helper()
+	for {
+		history, err := deadletter.History(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(history) == 1 && !history[0].Open() {
+			return
+		}
+		var task deadletter.Task
+		if len(history) == 0 {
+			task, err = deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ben", Why: "test"})
+		} else {
+			task, err = deadletter.Resume(t.Context(), q, history[0].ID, "ben", deadletter.Report{})
+		}
+		if errors.Is(err, deadletter.ErrHeld) {
+			sleep(t.Context(), DefaultLease)
+			continue
+		}
+		if err != nil || task.Status != deadletter.StatusDone {
+			t.Fatalf("the second runner ended as %s: %v", task.Status, err)
+		}
+		return
+	}
+}

@@ -1,0 +1,179 @@
+package sqs
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// The contract of a deadletter.Queue in virtual time, where leases run out at once.
+func TestDeadLetterQueue(t *testing.T) {
+	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
+		t.Run(name, func(t *testing.T) {
+			m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
+			adaptertest.RunDeadLetters(t, adaptertest.Harness{
+				Name: "SQS", Features: adaptertest.Features{KeyOrder: fifo}, Wrap: synctest.Test,
+				Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
+			}, m.deadLetters)
+		})
+	}
+}
+
+// mill is a harness of the kit over fakes: each bubble has one of its own.
+type mill struct {
+	fifo  bool
+	mu    sync.Mutex
+	fakes map[string]*fake
+}
+
+func (m *mill) fake(origin string) *fake {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fakes[origin]
+}
+
+func (m *mill) origin(testing.TB, int) (string, []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	origin := fmt.Sprintf("orders-%d", len(m.fakes))
+	attributes := map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + origin}
+	if m.fifo {
+		origin += fifoEnd
+		attributes["FifoQueue"] = "true"
+	}
+	f := newFake()
+	f.queues[origin] = &fakeQueue{attributes: attributes}
+	m.fakes[origin] = f
+	return origin, []string{origin}
+}
+
+// wire is the way of one process to the fake, which can be cut.
+type wire struct {
+	*fake
+	dead atomic.Bool
+}
+
+func (l *wire) Do(req *http.Request) (*http.Response, error) {
+	if l.dead.Load() {
+		return nil, errReset
+	}
+	resp, err := l.fake.Do(req)
+	if l.dead.Load() {
+		return nil, errReset
+	}
+	return resp, err
+}
+
+func (l *wire) open(cfg Config) (*Client, error) {
+	cfg = l.config(cfg)
+	cfg.AWS.HTTPClient = l
+	return Open(context.Background(), cfg)
+}
+
+type process struct {
+	*Client
+	line *wire
+}
+
+func (p process) Subscriber() message.Subscriber { return p.Client.Subscriber() }
+func (p process) Publisher() message.Publisher   { return p.Client.Publisher() }
+func (p process) Kill()                          { p.line.dead.Store(true) }
+
+func (m *mill) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	l := &wire{fake: m.fake(cfg.Origin)}
+	c, err := l.open(Config{Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second})
+	return process{c, l}, err
+}
+
+func (m *mill) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
+	t.Helper()
+	for _, one := range msgs {
+		msg := message.NewMessage(one.ID, one.Body)
+		for _, h := range one.Headers {
+			msg.Metadata[h.Name] = string(h.Value)
+		}
+		body, attributes, err := DefaultMarshaler{}.Marshal(origin, msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[string]any)
+		for name, v := range attributes {
+			all[name] = map[string]any{"DataType": *v.DataType, "StringValue": *v.StringValue}
+		}
+		group := ""
+		if m.fifo {
+			group = "id-" + one.ID
+			if one.Key != nil {
+				group = "key-" + hex.EncodeToString(one.Key)
+			}
+		}
+		m.fake(origin).put(origin, one.ID, body, group, all)
+	}
+}
+
+func seenBy(msg *message.Message) adaptertest.Message {
+	native := MessageFromContext(msg.Context())
+	again, err := DefaultMarshaler{}.Unmarshal(native)
+	if err != nil {
+		panic(err)
+	}
+	out := adaptertest.Message{ID: again.UUID, Body: again.Payload, Key: keyOf(native.Attributes[groupID])}
+	for _, name := range slices.Sorted(maps.Keys(again.Metadata)) {
+		out.Headers = append(out.Headers, adaptertest.Header{Name: name, Value: []byte(again.Metadata[name])})
+	}
+	return out
+}
+
+func keyOf(group string) (key []byte) {
+	if text, ok := strings.CutPrefix(group, "key-"); ok {
+		key, _ = hex.DecodeString(text)
+	}
+	return key
+}
+
+func (m *mill) deadLetters(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
+	t.Helper()
+	l := &wire{fake: m.fake(origin)}
+	c, err := l.open(Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := c.DeadLetters(context.Background(), DeadLetterConfig{Topic: origin, Lease: 6 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keyed{q}, func() { l.dead.Store(true) }
+}
+
+// keyed shows the keys that the kit knows.
+type keyed struct{ deadletter.Queue }
+
+func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	s, err := k.Queue.Scan(ctx, from)
+	return keyedScan{s}, err
+}
+
+type keyedScan struct{ deadletter.Scan }
+
+func (s keyedScan) Next(ctx context.Context) (*deadletter.Message, error) {
+	m, err := s.Scan.Next(ctx)
+	if m != nil {
+		m.Key = keyOf(string(m.Key))
+	}
+	return m, err
+}

@@ -1,0 +1,189 @@
+package sqs
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// corpse is a dead letter's own message, as its publisher made it.
+type corpse struct {
+	rec  record
+	body []byte // as it is shown
+}
+
+const sourceARN = "DeadLetterQueueSourceArn"
+
+// message makes of a received message what a person looks at: the body is what its
+// publisher had, where EncodedAttribute says that it is written otherwise.
+func (q *deadLetters) message(m *types.Message, s *deadScan) *deadletter.Message {
+	source := m.Attributes[sourceARN]
+	rec, ours := newRecord(m, q.info.Origin, nil)
+	at := deadletter.Position(rec.current)
+	dead := &deadletter.Message{Position: at, Time: sent(m), Mark: s.d.marks[at]}
+	var headers []redeliver.Header
+	own := rec.MessageAttributes
+	if ours != nil {
+		headers = ours.headers
+	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil {
+		// Of another queue, or none of ours at all.
+		if c, ok := unpack(*a.StringValue); ok && slices.ContainsFunc(c.headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderGroup }) {
+			headers = c.headers
+		}
+	}
+	dead.Body = []byte(aws.ToString(rec.Body))
+	e, encoded := encodedOf(&rec.native)
+	switch e.Body {
+	case "empty":
+		dead.Body = []byte{}
+	case "base64":
+		if decoded, err := base64.StdEncoding.DecodeString(string(dead.Body)); err == nil {
+			dead.Body = decoded
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil {
+			continue
+		}
+		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: attributeBytes(own[name])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Metadata)) {
+		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: []byte(e.Metadata[name])})
+	}
+	if group := rec.Attributes[groupID]; group != "" && q.dlq.fifo {
+		dead.Key = []byte(group)
+	}
+	if source != "" && headers == nil {
+		dead.Headers = append(dead.Headers, deadletter.Header{Name: sourceARN, Value: []byte(source)})
+	}
+	deadletter.Read(dead, q.info, headers, func() string { return idOf(m) })
+	if ours != nil {
+		rec.first(ours, &dead.State)
+	}
+	dead.Properties = propertiesOf(&rec)
+	dead.Native = &corpse{rec: rec, body: dead.Body}
+	return dead
+}
+
+func attributeBytes(v types.MessageAttributeValue) []byte {
+	if v.StringValue != nil {
+		return []byte(*v.StringValue)
+	}
+	return v.BinaryValue
+}
+
+// recordOfDead makes the record of a message with these headers. What is as it was
+// is written as it was.
+func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
+	var was record
+	var body []byte
+	kinds := make(map[string]string)
+	if own, ok := m.Native.(*corpse); ok {
+		was, body = own.rec, own.body
+	} else {
+		was = fromProperties(m, kinds)
+	}
+	rec := was
+	rec.Attributes = maps.Clone(was.Attributes)
+	old, _ := encodedOf(&was.native)
+	e := encoded{Metadata: map[string]string{}}
+	if m.Native != nil && bytes.Equal(body, m.Body) {
+		e.Body = old.Body
+	} else {
+		text := string(m.Body)
+		switch {
+		case text == "":
+			text, e.Body = " ", "empty"
+		case !legal(text):
+			text, e.Body = base64.StdEncoding.EncodeToString(m.Body), "base64"
+		}
+		rec.Body = aws.String(text)
+	}
+	rec.MessageAttributes = make(map[string]types.MessageAttributeValue, len(headers)+1)
+	for _, h := range headers {
+		v, known := was.MessageAttributes[h.Name]
+		value, meta := old.Metadata[h.Name]
+		text := utf8.Valid(h.Value) && legal(string(h.Value))
+		switch {
+		case known && bytes.Equal(attributeBytes(v), h.Value):
+			rec.MessageAttributes[h.Name] = v
+		case meta && value == string(h.Value), len(h.Value) == 0, h.Name != UUIDAttribute && !attributeName(h.Name), len(rec.MessageAttributes) >= mostAttributes-1:
+			e.Metadata[h.Name] = string(h.Value)
+		case kinds[h.Name] != "":
+			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: kinds[h.Name], Value: h.Value}.attribute()
+		case text:
+			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: stringType, Value: h.Value}.attribute()
+		default:
+			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: binaryType, Value: h.Value}.attribute()
+		}
+	}
+	if e.Body != "" || len(e.Metadata) > 0 {
+		if raw, err := json.Marshal(e); err == nil { // strings always are
+			rec.MessageAttributes[EncodedAttribute] = displaced{Type: stringType, Value: []byte(ascii(string(raw)))}.attribute()
+		}
+	}
+	return &rec
+}
+
+// attributeType is the property that says of which type an attribute is that is no
+// plain text: for those that have lost it on the way through a file.
+const attributeType = "attribute-type/"
+
+// propertiesOf are what SQS keeps beside the attributes.
+func propertiesOf(r *record) (all []deadletter.Header) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, deadletter.Header{Name: name, Value: []byte(value)})
+		}
+	}
+	add("message-id", r.messageID)
+	add("group-id", r.Attributes[groupID])
+	add("deduplication-id", r.Attributes[dedupID])
+	add("trace-header", r.Attributes[traceHeader])
+	add("sent", r.Attributes[sentTimestamp])
+	for _, name := range slices.Sorted(maps.Keys(r.MessageAttributes)) {
+		if kind := aws.ToString(r.MessageAttributes[name].DataType); kind != stringType {
+			add(attributeType+name, kind)
+		}
+	}
+	return all
+}
+
+// fromProperties is a record with what propertiesOf said, without body and
+// attributes, of which it notes the types.
+func fromProperties(m *deadletter.Message, kinds map[string]string) record {
+	r := record{current: m.ID, messageID: m.ID}
+	r.Attributes = make(map[string]string)
+	names := map[string]string{"group-id": groupID, "deduplication-id": dedupID, "trace-header": traceHeader, "sent": sentTimestamp}
+	for _, p := range m.Properties {
+		value := string(p.Value)
+		if kind, ok := strings.CutPrefix(p.Name, attributeType); ok {
+			kinds[kind] = value
+		}
+		if to := names[p.Name]; to != "" {
+			r.Attributes[to] = value
+		}
+		if p.Name == "message-id" {
+			r.messageID = value
+			r.MessageId = aws.String(value)
+		}
+	}
+	if r.Attributes[groupID] == "" && m.Key != nil {
+		r.Attributes[groupID] = string(m.Key)
+	}
+	if _, err := strconv.ParseInt(r.Attributes[sentTimestamp], 10, 64); err != nil {
+		delete(r.Attributes, sentTimestamp)
+	}
+	return r
+}

@@ -1,0 +1,238 @@
+package sqs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// What is to be remembered of a DLQ beside its messages is one message in a FIFO
+// queue of its own, in one group. While somebody has received it SQS gives nobody
+// anything of that group, not even what is written behind it: that is the lock under
+// which it is changed. Who dies between the write of the new one and the deletion of
+// the old one leaves two, of which the next one to read makes one.
+const (
+	stateSuffix = "-state"
+	stateGroup  = "state"
+	stateHidden = 10 * time.Second // for which whoever dies with it holds up the others
+	stateMost   = 240 << 10        // bytes
+)
+
+// record reads the state; it is empty where none was ever written.
+func (q *deadLetters) record(ctx context.Context) (r deadletter.Record, err error) {
+	_, err = q.state(ctx, false, &r, nil)
+	return r, err
+}
+
+// note changes the state, where change says that it has.
+func (q *deadLetters) note(ctx context.Context, change func(*deadletter.Record) bool) error {
+	_, err := q.state(ctx, true, &deadletter.Record{}, change)
+	return err
+}
+
+// state does that, and says when what it has read was written, by SQS's clock.
+func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Record, change func(*deadletter.Record) bool) (at time.Time, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("not within %s", q.c.cfg.SendTimeout))
+	defer cancel()
+	select {
+	case q.inside <- struct{}{}:
+		defer func() { <-q.inside }()
+	case <-ctx.Done():
+		return at, q.unsaid(context.Cause(ctx))
+	}
+	url, young, err := q.provisionState(ctx, create)
+	if err != nil || url == "" {
+		return at, err
+	}
+	found, err := q.fetch(ctx, url, young, r)
+	if err != nil {
+		return at, err
+	}
+	for _, m := range found {
+		if t := sent(&m); t.After(at) {
+			at = t
+		}
+	}
+	if (change == nil || !change(r)) && len(found) <= 1 {
+		return at, q.putBack(ctx, url, found)
+	}
+	return at, q.write(ctx, url, found, r)
+}
+
+func (q *deadLetters) unsaid(err error) error {
+	return fmt.Errorf("sqs: the state of %s: others have it: %w", q.info.DLQ, err)
+}
+
+// fetch receives the state, and waits while others have it.
+func (q *deadLetters) fetch(ctx context.Context, url string, young bool, r *deadletter.Record) (found []types.Message, err error) {
+	for tries := 0; ; tries++ {
+		out, err := q.c.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+			QueueUrl: &url, MaxNumberOfMessages: batchMost, VisibilityTimeout: int32(stateHidden / time.Second),
+			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameSentTimestamp},
+		})
+		if err != nil {
+			return nil, errorOf("reading", q.stateName, err)
+		}
+		if len(out.Messages) > 0 {
+			found = out.Messages
+			break
+		}
+		if young {
+			return nil, nil
+		}
+		if tries%5 == 1 { // not for each try: others may have it only for a moment
+			visible, hidden, err := q.counts(ctx, url, q.stateName)
+			if err != nil || visible+hidden == 0 {
+				return nil, err
+			}
+		}
+		if !sleep(ctx, min(time.Duration(tries+1)*20*time.Millisecond, 200*time.Millisecond)) {
+			return nil, q.unsaid(context.Cause(ctx))
+		}
+	}
+	for _, m := range found {
+		var one deadletter.Record
+		if err := json.Unmarshal([]byte(aws.ToString(m.Body)), &one); err != nil {
+			return nil, fmt.Errorf("sqs: queue %s holds something else than the state of a DLQ: %w", q.stateName, err)
+		}
+		r.Merge(&one)
+	}
+	return found, nil
+}
+
+// putBack lets others have what was only read.
+func (q *deadLetters) putBack(ctx context.Context, url string, found []types.Message) error {
+	if len(found) == 0 {
+		return nil
+	}
+	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &url}
+	for i, m := range found {
+		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
+	}
+	out, err := q.c.api.ChangeMessageVisibilityBatch(ctx, in)
+	if err == nil {
+		err = entries(out.Failed)
+	}
+	if err != nil {
+		return errorOf("handing back", q.stateName, err)
+	}
+	return nil
+}
+
+// entries is what is wrong with entries of a batch. A receipt that is of no use any
+// more is not: others have the message, or nobody.
+func entries(failed []types.BatchResultErrorEntry) error {
+	var errs []error
+	for _, f := range failed {
+		if err := failedEntry(f); !stale(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// write writes the state anew and then, not before, deletes what it was read from.
+func (q *deadLetters) write(ctx context.Context, url string, found []types.Message, r *deadletter.Record) error {
+	body, err := q.encode(r)
+	if err != nil {
+		return err
+	}
+	sent, err := q.c.api.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: []types.SendMessageBatchRequestEntry{{
+		Id: aws.String("0"), MessageBody: &body, MessageGroupId: aws.String(stateGroup), MessageDeduplicationId: aws.String(rand.Text()),
+	}}})
+	if err == nil {
+		err = entries(sent.Failed)
+	}
+	if err != nil {
+		return errorOf("writing", q.stateName, err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	in := &sqs.DeleteMessageBatchInput{QueueUrl: &url}
+	for i, m := range found {
+		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
+	}
+	out, err := q.c.api.DeleteMessageBatch(ctx, in)
+	if err == nil {
+		err = entries(out.Failed)
+	}
+	if err != nil {
+		return errorOf("deleting from", q.stateName, err)
+	}
+	return nil
+}
+
+// encode writes the state down. Where it is more than a message holds, the oldest
+// tasks that have ended are forgotten, then marks.
+func (q *deadLetters) encode(r *deadletter.Record) (string, error) {
+	for {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return "", fmt.Errorf("sqs: writing down the state of %s: %w", q.info.DLQ, err)
+		}
+		text := ascii(string(raw))
+		if len(text) <= stateMost {
+			return text, nil
+		}
+		i := slices.IndexFunc(r.Tasks, func(t deadletter.Task) bool { return !t.Open() })
+		switch {
+		case i >= 0:
+			r.Tasks = slices.Delete(r.Tasks, i, i+1)
+		case len(r.Marks) > 0:
+			r.Marks = nil
+		default:
+			return "", fmt.Errorf("sqs: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", q.info.DLQ, len(text))
+		}
+	}
+}
+
+// provisionState finds the state's queue, or makes it, where create says so.
+func (q *deadLetters) provisionState(ctx context.Context, create bool) (url string, young bool, err error) {
+	q.mu.Lock()
+	url = q.stateURL
+	q.mu.Unlock()
+	if url != "" {
+		return url, false, nil
+	}
+	url, there, err := q.url(ctx, q.stateName)
+	if err != nil || !there && !create {
+		return "", false, err
+	}
+	if !there {
+		attributes := map[string]string{
+			"FifoQueue": "true", "MessageRetentionPeriod": strconv.Itoa(int(longestRetention / time.Second)),
+		}
+		for _, name := range []string{"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} {
+			if v := q.dlq.attributes[name]; v != "" {
+				attributes[name] = v
+			}
+		}
+		if q.c.cfg.NoProvisioning {
+			var ps redeliver.Problems
+			ps.Add("queue "+q.stateName, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(attributes))
+			return "", false, fmt.Errorf("sqs: %w", ps.Err())
+		}
+		out, err := q.c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &q.stateName, Attributes: attributes})
+		if err != nil {
+			return "", false, errorOf("creating queue", q.stateName, err)
+		}
+		url = aws.ToString(out.QueueUrl)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stateURL = url
+	return url, !there, nil
+}

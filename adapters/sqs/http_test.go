@@ -1,0 +1,113 @@
+package sqs
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/redeliver/redeliver"
+)
+
+// quickAnswers is an HTTP client in which every answer begins before the last write of its request has returned.
+type quickAnswers struct {
+	next http.RoundTripper
+
+	mu      sync.Mutex
+	written []error
+}
+
+// hastyBody is the body of an answer: whoever reads it has closed the request's, and only then does the write go on.
+type hastyBody struct {
+	io.ReadCloser
+	once sync.Once
+	goOn func()
+}
+
+func (b *hastyBody) Read(p []byte) (int, error) {
+	b.once.Do(b.goOn)
+	return b.ReadCloser.Read(p)
+}
+
+// slowBody is the body of a request: when all of it is sent, the look for more waits for the answer.
+type slowBody struct {
+	io.ReadCloser
+	answer <-chan struct{}
+}
+
+// WriteTo is how net/http looks for more.
+func (b *slowBody) WriteTo(w io.Writer) (int64, error) {
+	<-b.answer
+	return b.ReadCloser.(io.WriterTo).WriteTo(w)
+}
+
+func (c *quickAnswers) Do(req *http.Request) (*http.Response, error) {
+	answer, written := make(chan struct{}), make(chan error, 1)
+	trace := &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written <- i.Err }}
+	own := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+	own.Body = &slowBody{req.Body, answer}
+	resp, err := c.next.RoundTrip(own)
+	if err != nil {
+		close(answer)
+		return nil, err
+	}
+	resp.Body = &hastyBody{ReadCloser: resp.Body, goOn: func() {
+		close(answer)
+		err := <-written
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.written = append(c.written, err)
+	}}
+	return resp, nil
+}
+
+// An answer that came while net/http was still behind the last byte of the request was cut off in the middle, and asked
+// for again: ten messages were hidden from all until their visibility timeout was over.
+func TestAnAnswerThatIsQuickIsReadToItsEnd(t *testing.T) {
+	var receives atomic.Int64
+	body := strings.Repeat("x", 20_000) // more than one read
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		out := `{"QueueUrl":"http://sqs.test/1/orders"}`
+		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".ReceiveMessage") {
+			receives.Add(1)
+			out = `{"Messages":[{"MessageId":"a","ReceiptHandle":"r","Body":"` + body + `"}]}`
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		_, _ = io.WriteString(w, out)
+	}))
+	defer server.Close()
+	quick := &quickAnswers{next: server.Client().Transport}
+	c, err := Open(t.Context(), Config{
+		Endpoint: server.URL, Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
+		AWS: &aws.Config{Region: "eu-west-1", HTTPClient: quick, Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	queue := &queue{name: "orders", url: "http://sqs.test/1/orders"}
+	l := newLane(newReader(ctx, c, &layout{main: queue, suspects: queue, dlq: queue}), mainQueue, queue)
+	got, err := l.receive(10, time.Second)
+	if err != nil || len(got) != 1 || aws.ToString(got[0].Body) != body {
+		t.Errorf("received %d messages: %v", len(got), err)
+	}
+	if n := receives.Load(); n != 1 {
+		t.Errorf("%d receives were sent, want 1", n)
+	}
+	quick.mu.Lock()
+	defer quick.mu.Unlock()
+	if len(quick.written) != 1 || quick.written[0] != nil {
+		t.Errorf("net/http says of its writes: %v; after an error it closes the connection", quick.written)
+	}
+}

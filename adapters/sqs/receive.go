@@ -1,0 +1,91 @@
+package sqs
+
+import (
+	"context"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// SQS does not see that the client of a receive has gone: the next message that
+// comes within the receive's wait may be given to nobody, and is hidden for as long
+// as the receive has asked for (aws/aws-sdk-js, issue 2350). So a subscriber that
+// closes would have to wait for its receives, half of WaitTime on average and for
+// nothing as a rule; to wait for shorter ones costs requests all day, of every idle
+// process:
+//
+//	wait    receives an hour   close, at most
+//	 2 s         1,800              2 s
+//	 5 s           720              5 s
+//	10 s           360             10 s
+//
+// Therefore receives are short while messages come, when somebody is likely to lose
+// one, and are waited for. After a while without any they are long, are cut when the
+// subscriber closes, and hide what they bring only briefly, until it is here. On a
+// FIFO queue none is cut: a group would stand still, and the receive would count as
+// an attempt.
+const (
+	// quickWait is the longest wait of a receive that is waited for.
+	quickWait = 2 * time.Second
+	// briefly is for how long at most a longer receive hides what it brings; a
+	// heartbeat does the rest, before half of that is over.
+	briefly = 10 * time.Second
+	// leastPatience is how long the answer of a receive may take beyond its wait, at
+	// least: what it brings when nobody listens any more is hidden from all.
+	leastPatience = 5 * time.Second
+)
+
+// waitTime is the longest wait of a receive.
+func (l *lane) waitTime() time.Duration {
+	switch own := l.r.client.cfg.WaitTime; {
+	case own > 0:
+		return own
+	case l.queue.fifo:
+		return DefaultFIFOWaitTime
+	default:
+		return DefaultWaitTime
+	}
+}
+
+// longer is how long a receive may wait that follows one which waited that long and
+// brought so many messages.
+func (l *lane) longer(wait time.Duration, found int) time.Duration {
+	if found > 0 {
+		wait = quickWait / 2
+	}
+	return min(2*wait, l.waitTime())
+}
+
+// mayBeCut tells whether a receive that waits so long is cut short when the
+// subscriber closes.
+func (l *lane) mayBeCut(wait time.Duration) bool { return wait > quickWait && !l.queue.fifo }
+
+// hides is for how long a receive hides what it brings.
+func (l *lane) hides(wait time.Duration) time.Duration {
+	visibility := l.r.client.cfg.VisibilityTimeout
+	if l.mayBeCut(wait) {
+		return min(visibility, briefly)
+	}
+	return visibility
+}
+
+// receive is one request, which waits for messages.
+func (l *lane) receive(most int, wait time.Duration) ([]types.Message, error) {
+	cfg, until := &l.r.client.cfg, l.receiving
+	if l.mayBeCut(wait) {
+		until = l.waiting
+	}
+	ctx, cancel := context.WithTimeout(until, wait+max(cfg.SendTimeout, leastPatience))
+	defer cancel()
+	out, err := l.r.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		QueueUrl: &l.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
+		VisibilityTimeout:           int32(l.hides(wait) / time.Second),
+		MessageAttributeNames:       []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+	})
+	if err != nil {
+		return nil, errorOf("receiving from", l.queue.name, err)
+	}
+	return out.Messages, nil
+}
