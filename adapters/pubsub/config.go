@@ -1,7 +1,6 @@
 package pubsub
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -65,6 +64,14 @@ type Config struct {
 	// and how many retries beside them. Each is a Subscribe of Subscriber, which
 	// delivers one message at a time. Default 16, at most 1000.
 	MaxInFlight int
+	// MinInFlight lets what is in flight shrink while messages fail: twice MaxInFlight
+	// is halved for every second in which half of them do, down to this, first
+	// deliveries and retries together, and grows back when they succeed. Failures that
+	// the message itself is to blame for (permanent, rejected, undecodable) do not
+	// count, those that are postponed do. What waits for its turn is unacked meanwhile,
+	// so MaxUnacked must leave time for 2 x MaxInFlight / MinInFlight attempts one
+	// after another. Default 0: nothing shrinks. At most MaxInFlight.
+	MinInFlight int
 	// NackDelay is when a message runs again that was nacked without an error.
 	// It counts as an attempt. Default: what the policy says of an error.
 	NackDelay time.Duration
@@ -137,24 +144,18 @@ func (c *Config) validate() error {
 	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
 		ps.Add("MaxUnacked", c.MaxUnacked, "is required: how long the subscriber leaves an unacked message with who has it, or NoLimit")
 	}
-	if c.MaxInFlight < 1 || c.MaxInFlight > maxInFlight {
-		ps.Add("MaxInFlight", c.MaxInFlight, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxInFlight))
-	}
-	for _, f := range []struct {
-		field string
-		value time.Duration
-	}{{"NackDelay", c.NackDelay}, {"DrainTimeout", c.DrainTimeout}, {"SendTimeout", c.SendTimeout}} {
-		if f.value < 0 || f.value > redeliver.MaxWait {
-			ps.Add(f.field, f.value, fmt.Sprintf("must be from 0 for the default to %s", redeliver.MaxWait))
-		}
-	}
+	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
+	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
 	return ps.Err()
 }
 
 // checkPolicy adds what is wrong with a policy, for this subscriber.
 func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
-	if bad, ok := errors.AsType[*redeliver.ConfigError](p.Validate(field)); ok {
-		*ps = append(*ps, bad.Problems...)
+	before := len(*ps)
+	if ps.Policy(field, p); len(*ps) > before {
 		return
 	}
 	ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
@@ -172,5 +173,10 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 		ps.Add(field+".Timeout", "NoTimeout", fmt.Sprintf("must be below MaxUnacked, %s: %s", c.MaxUnacked, rule))
 	} else if busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout; busy > c.MaxUnacked {
 		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
+	} else if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {
+		// The last of those that wait for their turn.
+		if turns := (2*c.MaxInFlight + c.MinInFlight - 1) / c.MinInFlight; busy > c.MaxUnacked/time.Duration(turns) {
+			ps.Add("MinInFlight", c.MinInFlight, fmt.Sprintf("lets up to %d attempts of %s run one after another while the last message of them waits unacked: that must not be above MaxUnacked, %s", turns, busy, c.MaxUnacked))
+		}
 	}
 }

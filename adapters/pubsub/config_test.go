@@ -31,6 +31,11 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 		"negative times":      {func(c *Config) { c.NackDelay, c.DrainTimeout, c.SendTimeout = -1, -1, -1 }, []string{"NackDelay", "DrainTimeout", "SendTimeout"}},
 		"too many in flight":  {func(c *Config) { c.MaxInFlight = 1001 }, []string{"MaxInFlight"}},
 		"nobody in flight":    {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
+		"shrinks to less":     {func(c *Config) { c.MinInFlight = -1 }, []string{"MinInFlight"}},
+		"shrinks to more":     {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 5 }, []string{"MinInFlight"}},
+		"long turns":          {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes
+		"turns that are over": {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.Policy.Timeout = 4, 4, 4*time.Minute+30*time.Second }, nil},
+		"turns, no limit":     {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.MaxUnacked = 4, 1, NoLimit }, nil},
 		"all that it may be":  {func(*Config) {}, nil},
 		"the longest attempt": {func(c *Config) { c.MaxUnacked = 5*time.Minute + 30*time.Second }, nil},
 	} {

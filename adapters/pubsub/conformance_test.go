@@ -36,7 +36,7 @@ func newHarness() adaptertest.Harness {
 		Name: "Watermill in memory",
 		Features: adaptertest.Features{
 			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
-			// Not SlowHoldsUpNone, although this broker reads nothing ahead: with it comes MinInFlight, which is not there.
+			SlowHoldsUpNone: true, // this broker reads nothing ahead
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
@@ -77,7 +77,7 @@ func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Servi
 	m := h.broker(cfg.Origin).member(tb, cfg.Group)
 	c, err := Open(Config{
 		Publisher: m, Subscriber: m, Group: cfg.Group, Confirms: true, MaxUnacked: NoLimit, Policy: cfg.Policy, Sink: cfg.Sink,
-		MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
+		MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
 		Decode: func(msg *message.Message) error {
 			if string(msg.Payload) == adaptertest.Undecodable {
 				return errors.New("no such schema")

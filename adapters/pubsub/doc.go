@@ -15,7 +15,8 @@
 // For Kafka, RabbitMQ and SQS there are adapters that know their broker, hold what
 // Watermill's message cannot, wait by the broker's own means and are faster. What
 // Watermill's own Pub/Subs can hold under this one, and how to set them up, is in
-// docs/watermill-pubsubs.md. [Check] tries a configuration.
+// docs/watermill-pubsubs.md. [Check] tries a configuration. Where every process is to
+// get every message there are no retries: see [Broadcast].
 //
 // # Vocabulary
 //
@@ -110,6 +111,6 @@
 //
 // Crashes are not counted: a Watermill subscriber does not say how often it has
 // delivered a message, so one that kills its process comes back until it is mended.
-// Keys and order. Plan. MinInFlight. What the Pub/Sub keeps for ever (acked entries of a Redis
+// Keys and order. Plan. What the Pub/Sub keeps for ever (acked entries of a Redis
 // stream, say) is its user's to delete.
 package pubsub

@@ -79,6 +79,17 @@ func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	if !e.begin(ctx) {
 		return false
 	}
+	how := delayqueue.Abandoned
+	defer func() { l.r.sub.Throttle.Leave(e.d, how) }()
+	if how = e.run(ctx, l); how == delayqueue.Acked && !e.d.Forwarded() {
+		l.r.sub.Tell(redeliver.Committed{State: e.d.State()})
+	}
+	return how == delayqueue.Acked || how == delayqueue.Forwarded
+}
+
+// run hands a message out, and tells what became of it: Acked where its handler, or
+// Retry, has acked it.
+func (e *entry) run(ctx context.Context, l *lane) delayqueue.Ending {
 	msg, err := e.rec.Message()
 	if err != nil {
 		err = &redeliver.UndecodableError{Err: err}
@@ -88,9 +99,9 @@ func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	select {
 	case l.r.out <- msg:
 	case <-ctx.Done():
-		return false
+		return delayqueue.Abandoned
 	case <-e.lost.Done():
-		return false
+		return delayqueue.Abandoned
 	}
 	select {
 	case <-msg.Acked():
@@ -99,14 +110,11 @@ func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	}
 	select {
 	case <-msg.Acked():
-		if !e.d.Forwarded() {
-			l.r.sub.Tell(redeliver.Committed{State: e.d.State()})
-		}
-		return true
+		return delayqueue.Acked
 	default:
 	}
 	if e.d.Lost() {
-		return false
+		return delayqueue.Abandoned
 	}
 	// A message that failed without an error: a publisher of the Router, another
 	// middleware. It is an attempt like an error.
@@ -124,18 +132,15 @@ func (r *reader) read(l *lane, raw *message.Message) *entry {
 		}
 		return e
 	}
-	var st redeliver.State
-	var found []redeliver.Finding
+	now := time.Now()
+	a := delayqueue.Arrival{Group: r.layout.group, Origin: r.layout.topic, Policy: r.layout.print, Written: now, Now: now, Above: skew}
+	var headers []redeliver.Header
 	if c != nil {
-		st, found = redeliver.ParseHeaders(r.layout.group, c.headers)
-	} else {
-		found = append(found, redeliver.Finding{Header: StateKey, Problem: "is missing, or no state, where redeliver writes; the message counts as new"})
+		headers = c.headers
 	}
-	if st.ID == "" {
-		st.ID = rec.id()
-	}
-	st.Group, st.Origin = r.layout.group, r.layout.topic
-	if now := time.Now(); st.Due.After(now.Add(skew)) {
+	stay := delayqueue.Arrive(&a, headers, rec.id)
+	st, found := stay.State, stay.Findings
+	if st.Due.After(now.Add(skew)) { // of another policy; what comes back is due, whatever its policy
 		found = append(found, redeliver.Finding{
 			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
 			Problem: "is later than anything that comes back; the message runs now",
@@ -145,23 +150,23 @@ func (r *reader) read(l *lane, raw *message.Message) *entry {
 	if len(found) > 0 {
 		r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: st.ID, Findings: found})
 	}
-	return r.newEntry(raw, rec, &st)
+	return r.newEntry(raw, rec, st)
 }
 
-// begin waits until a handler may run. It is false when the message is to be given
-// back instead.
+// begin waits until a handler may run, and takes room for it in the throttle. It is
+// false when the message is to be given back instead.
 func (e *entry) begin(ctx context.Context) bool {
 	if e.state != nil && !e.sleep(ctx, e.state.Due) {
 		return false
 	}
-	if !e.r.sub.Gate.Closed() {
+	if !e.r.sub.Gate.Closed() && e.r.client.cfg.MinInFlight == 0 {
 		return ctx.Err() == nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(e.lost, cancel)
 	defer stop()
-	return e.r.open(ctx)
+	return e.r.open(ctx) && e.r.sub.Throttle.Enter(ctx)
 }
 
 // sleep waits until a time has come. It is false when ctx, or the message, has
@@ -186,8 +191,11 @@ func (e *entry) sleep(ctx context.Context, until time.Time) bool {
 }
 
 // forward does what a decision says, for as long as the message is ours.
-func (e *entry) forward(dec *redeliver.Decision, cause error) bool {
-	return e.until(func() error { return e.r.sub.Forward(e.d, dec, cause) })
+func (e *entry) forward(dec *redeliver.Decision, cause error) delayqueue.Ending {
+	if e.until(func() error { return e.r.sub.Forward(e.d, dec, cause) }) {
+		return delayqueue.Forwarded
+	}
+	return delayqueue.Abandoned
 }
 
 // until waits for do, but no longer than the message is ours. It tells whether do

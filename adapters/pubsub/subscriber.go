@@ -115,6 +115,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
 		},
 	}
+	r.sub.Shrink(c.cfg.MinInFlight, 2*c.cfg.MaxInFlight)
 	r.ctx, r.cancel = context.WithCancelCause(values)
 	for i := range l.delays {
 		r.lanes = append(r.lanes, &lane{r: r, kind: delayLane, topic: l.delays[i], nth: i})
