@@ -18,11 +18,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## compile everything, tests too, and run nothing
-	$(GO) build ./... ./integration/...
-	$(GO) vet ./... ./integration/...
+	$(GO) build ./... ./cmd/redeliver/... ./integration/...
+	$(GO) vet ./... ./cmd/redeliver/... ./integration/...
 
 unit: ## the unit tests alone, with the race detector: no broker, seconds
-	$(GO) test -race -shuffle=on ./...
+	$(GO) test -race -shuffle=on ./... ./cmd/redeliver/...
 
 test: tools ## the whole test run: unit, then adapters, integration and loss beside real brokers that it starts and stops
 	$(SUITES) unit adapters integration loss
@@ -30,16 +30,17 @@ test: tools ## the whole test run: unit, then adapters, integration and loss bes
 race: tools ## the whole test run with the race detector everywhere
 	$(SUITES) -race -timeout 30m unit adapters integration loss
 
-lint: ## gofmt and golangci-lint over both modules
+lint: ## gofmt and golangci-lint over all modules
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	$(GOLANGCI) run ./... ./integration/...
+	$(GOLANGCI) run ./... ./cmd/redeliver/... ./integration/...
 
 fmt: ## format every Go file
 	gofmt -w $$(find . -name '*.go' -not -path './bin/*')
 
 tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 	GOWORK=off $(GO) mod tidy -diff
+	cd cmd/redeliver && GOWORK=off $(GO) mod tidy -diff
 	cd integration && GOWORK=off $(GO) mod tidy -diff
 
 bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program

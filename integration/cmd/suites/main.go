@@ -3,7 +3,7 @@
 //
 //	suites [-race] [-run REGEXP] [-timeout D] unit|adapters|integration|loss...
 //
-// unit is the root module, which needs no broker; adapters is those of its tests that take a real broker in the place
+// unit is the root module and the command, which need no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
 // but the loss suites, which are the suite loss. All three run beside the brokers that withbrokers starts. It is run from
 // the repository's root. It fails when a test fails, when a suite has no tests at all, and when a test is skipped that is
@@ -102,7 +102,7 @@ func (o options) command(name string) ([]string, error) {
 	}
 	switch name {
 	case "unit":
-		return append(argv, "./..."), nil
+		return append(argv, "./...", "./cmd/redeliver/..."), nil
 	case "adapters":
 		return beside([]string{"--kafka"}, append(argv, "./adapters/kafka"))
 	case "integration":
@@ -124,7 +124,7 @@ const lossPackage = "./integration/loss"
 
 // integration lists the packages of integration/ but that one.
 func integration() ([]string, error) {
-	out, err := exec.Command("go", "list", "./integration/...").Output()
+	out, err := exec.CommandContext(context.Background(), "go", "list", "./integration/...").Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the packages of integration/: %w", err)
 	}

@@ -90,6 +90,17 @@ func TestAdaptersRunBesideTheirBroker(t *testing.T) {
 	}
 }
 
+// A module that unit does not name is tested by nobody.
+func TestUnitHasTheCommand(t *testing.T) {
+	argv, err := options{}.command("unit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(argv, " "); !strings.HasSuffix(got, " ./... ./cmd/redeliver/...") {
+		t.Errorf("%q", got)
+	}
+}
+
 // A test runs on one Kafka or on the other, and never on none.
 func TestUnitLeavesToAdaptersWhatRunsThere(t *testing.T) {
 	for _, c := range []struct {

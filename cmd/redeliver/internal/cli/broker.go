@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// broker is all that the verbs need of one. A nil function is what this command
+// cannot do there yet.
+type broker struct {
+	kind brokerurl.Broker
+	// queues lists the DLQs, whatever their group.
+	queues func(ctx context.Context) ([]deadletter.Info, error)
+	// whose reads from a DLQ's name whose it is.
+	whose func(ctx context.Context, dlq string) (topic, group string, err error)
+	// dlq opens one.
+	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
+	// plan says how a subscription of the topic would wait.
+	plan func(ctx context.Context, topic string) (*planned, error)
+	// close lets go of the connections.
+	close func(ctx context.Context) error
+}
+
+// subject is which DLQ is meant.
+type subject struct {
+	dlq          string // its name, where that was given
+	topic, group string // of RabbitMQ and SQS, topic is the queue and there is no group
+	lease        time.Duration
+}
+
+// setup is what a broker is opened for.
+type setup struct {
+	group  string           // empty where it does not matter
+	policy redeliver.Policy // of plan
+}
+
+// open connects to the broker that the flags name. A broker that the command learns
+// to work with is one case more.
+func (a *app) open(ctx context.Context, s setup) (*broker, error) {
+	u, err := a.conn.url(a.Env)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Broker {
+	case brokerurl.RabbitMQ:
+		return openRabbitMQ(ctx, u, s)
+	case brokerurl.SQS:
+		return openSQS(ctx, u, s)
+	default:
+		return openKafka(ctx, u, s)
+	}
+}
+
+// with runs a verb on the broker, and closes it.
+func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err error) {
+	b, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		if bad := b.close(closing); err == nil && bad != nil {
+			err = bad
+		}
+	}()
+	return do(b)
+}
+
+// patience bounds the end of a command.
+const patience = 5 * time.Second
+
+// notThere is what a verb says of a broker that it cannot work with yet.
+func (b *broker) notThere(verb string) error {
+	names := map[brokerurl.Broker]string{brokerurl.Kafka: "Kafka", brokerurl.RabbitMQ: "RabbitMQ", brokerurl.SQS: "SQS"}
+	return failed(codeFailed, "%s is not there yet on %s", verb, names[b.kind])
+}
+
+// silence is for what an adapter tells of subscriptions: there are none.
+var silence = redeliver.SinkFunc(func(redeliver.Event) {})

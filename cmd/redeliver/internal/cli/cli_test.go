@@ -1,0 +1,203 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// call is one run of the command in this process.
+type call struct {
+	env      map[string]string
+	in       io.Reader
+	terminal bool // somebody sits before it
+	ctx      context.Context
+}
+
+// ending is how it ended.
+type ending struct {
+	code     int
+	out, err string
+}
+
+func (c call) run(t *testing.T, args ...string) ending {
+	t.Helper()
+	var out, errs buffer
+	if c.in == nil {
+		c.in = strings.NewReader("")
+	}
+	if c.ctx == nil {
+		c.ctx = t.Context()
+	}
+	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "REDELIVER_WHO": "ann@ops-1"}
+	maps.Copy(env, c.env)
+	code := cli.Run(c.ctx, args, cli.Streams{
+		In: c.in, Out: &out, Err: &errs, Env: func(name string) string { return env[name] },
+		InTerminal: c.terminal, OutTerminal: c.terminal, ErrTerminal: c.terminal,
+	})
+	return ending{code, out.String(), errs.String()}
+}
+
+// buffer may be written to by a progress bar's goroutine.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// want fails the test when the command did not end so, or did not say that.
+func (e ending) want(t *testing.T, code int, says ...string) ending {
+	t.Helper()
+	if e.code != code {
+		t.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", e.code, code, e.out, e.err)
+	}
+	for _, s := range says {
+		if !strings.Contains(e.err, s) {
+			t.Errorf("stderr does not say %q: %s", s, e.err)
+		}
+	}
+	return e
+}
+
+// golden compares stdout with a file of testdata.
+func (e ending) golden(t *testing.T, name string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(e.out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.out != string(want) {
+		t.Errorf("stdout is not as in %s:\n%s\nwant:\n%s", path, e.out, want)
+	}
+}
+
+// object reads stdout as one JSON object.
+func (e ending) object(t *testing.T) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal([]byte(e.out), &v); err != nil {
+		t.Fatalf("%v in %q; stderr: %s", err, e.out, e.err)
+	}
+	return v
+}
+
+// objects reads stdout as an array of them.
+func (e ending) objects(t *testing.T) []map[string]any {
+	t.Helper()
+	var v []map[string]any
+	if err := json.Unmarshal([]byte(e.out), &v); err != nil {
+		t.Fatalf("%v in %q; stderr: %s", err, e.out, e.err)
+	}
+	return v
+}
+
+func TestWrongCallsEndWith2(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{
+		"", "nosuch", "dlq", "dlq nosuch", "dlq list extra", "dlq list --nosuch", "dlq list --output xml", "dlq list",
+		"dlq list --broker localhost:9092", "dlq list --broker http://h:1", "dlq list --profile nosuch --broker kafka://localhost:1",
+		"dlq groups", "dlq groups a.b.dlq c.d.dlq", "dlq show a.b.dlq --limit -1", "dlq show a.b.dlq --after soon", "dlq show a.b.dlq --header tenant",
+		"dlq show a.b.dlq --header a=1 --header a=2", "dlq show a.b.dlq --dead-reason bored",
+		"dlq replay a.b.dlq", "dlq replay a.b.dlq --reason test", "dlq replay a.b.dlq --reason test --yes --rate fast",
+		"dlq purge a.b.dlq --reason test --yes", "dlq purge a.b.dlq --all --reason test", "dlq purge a.b.dlq --id 7 --yes",
+		"dlq edit a.b.dlq --reason test --yes", "dlq edit a.b.dlq --position 0/1 --reason test", "dlq edit a.b.dlq --position 0/1 --set x --reason test --yes",
+		"dlq edit a.b.dlq --position 0/1 --body-file nosuch --reason test --yes",
+		"dlq import a.b.dlq --reason test", "dlq import a.b.dlq --file nosuch --reason test --yes", "dlq check a.b.dlq --max -1",
+		"dlq resume a.b.dlq", "dlq resume a.b.dlq 7", "dlq pause", "dlq cancel a b c", "dlq list --password-file nosuch --broker kafka://ann@localhost:1",
+		"plan", "plan --topic orders", "plan --topic orders --retries -1", "plan --topic orders --backoff soon", "plan --topic orders --order sideways",
+		"plan --topic orders --timeout 0s", "plan --topic orders --format text --output json --broker kafka://h:1", "plan --topic orders --format kafka-acls",
+		"version now",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			got := call{}.run(t, strings.Fields(args)...).want(t, 2, "redeliver: ", "--help")
+			if got.out != "" {
+				t.Errorf("stdout has %q", got.out)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if got := (call{}).run(t, "version", "--output", "json").want(t, 0).object(t); got["go"] == "" || got["platform"] == "" || got["version"] == "" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestHelpIsData(t *testing.T) {
+	t.Parallel()
+	got := call{}.run(t, "dlq", "replay", "--help").want(t, 0)
+	for _, flag := range []string{"--dry-run", "--yes", "--reason", "--rate", "--canary"} {
+		if !strings.Contains(got.out, flag) {
+			t.Errorf("the help lacks %s", flag)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if got := (call{}).run(t, "completion", shell).want(t, 0); len(got.out) < 1000 {
+			t.Errorf("%s: %q", shell, got.out)
+		}
+	}
+	if got := (call{}).run(t, "__complete", "dlq", "list", "--output", "").want(t, 0); !strings.HasPrefix(got.out, "table\njson\njsonl\nyaml\n") {
+		t.Errorf("--output completes to %q", got.out)
+	}
+}
+
+// A broker that does not answer is a failure, not a wrong call; nothing is on stdout.
+func TestNoBrokerEndsWith1(t *testing.T) {
+	t.Parallel()
+	got := call{}.run(t, "dlq", "list", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
+	if got.out != "" {
+		t.Errorf("stdout has %q", got.out)
+	}
+}
+
+// What the command cannot do yet it says, for each broker; and what it can do is
+// reached.
+func TestOtherBrokers(t *testing.T) {
+	t.Parallel()
+	const sqs = "sqs+http://127.0.0.1:1"
+	call{}.run(t, "dlq", "list", "--broker", sqs).want(t, 1, "not there yet on SQS")
+	call{}.run(t, "dlq", "check", "--broker", sqs).want(t, 1, "not there yet on SQS")
+	call{}.run(t, "dlq", "groups", "orders", "--broker", sqs).want(t, 2, "give --topic")
+	for _, args := range []string{"dlq groups orders-dlq", "dlq groups orders-dlq.fifo", "dlq show --topic orders"} {
+		if got := (call{}).run(t, append(strings.Fields(args), "--broker", sqs)...).want(t, 1); strings.Contains(got.err, "not there yet") {
+			t.Errorf("%s: %s", args, got.err)
+		}
+	}
+	call{}.run(t, "dlq", "groups", "orders.dlq", "--broker", "amqp://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
+}

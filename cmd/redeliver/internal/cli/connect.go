@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// The environment variables. A flag goes before them, and they before a profile.
+const (
+	envProfile  = "REDELIVER_PROFILE"
+	envConfig   = "REDELIVER_CONFIG"
+	envPassword = "REDELIVER_PASSWORD"
+	envWho      = "REDELIVER_WHO"
+)
+
+var brokers = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS}
+
+// connection is how the broker is reached.
+type connection struct {
+	broker       string
+	profile      string
+	config       string
+	passwordFile string
+
+	read profile // the profile that url chose
+}
+
+func (c *connection) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.broker, "broker", "", "`URL` of the broker (default $"+brokerurl.Env+", or the profile's)")
+	flags.StringVar(&c.profile, "profile", "", "`name` of a profile: a broker, a group (default $"+envProfile+")")
+	flags.StringVar(&c.config, "config", "", "`file` of the profiles, YAML (default $"+envConfig+", or redeliver/config.yaml where configurations are)")
+	flags.StringVar(&c.passwordFile, "password-file", "", "`file` with the password of the URL's user (default $"+envPassword+" has the password itself)")
+}
+
+// url reads where the broker is. What it returns in errors has no password in it.
+func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
+	name := first(c.profile, env(envProfile))
+	if name != "" {
+		p, err := c.find(env, name)
+		if err != nil {
+			return brokerurl.URL{}, err
+		}
+		c.read = p
+	}
+	raw, file := first(c.broker, env(brokerurl.Env)), c.passwordFile
+	// A profile that was named on the command line means more than a variable of
+	// the environment, and less than another flag beside it.
+	if c.read.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
+		raw, file = c.read.Broker, first(file, c.read.PasswordFile)
+	}
+	if raw == "" {
+		return brokerurl.URL{}, usagef("which broker? give --broker URL, %s, or a profile", brokerurl.Env)
+	}
+	password, err := secret(env, file)
+	if err != nil {
+		return brokerurl.URL{}, err
+	}
+	u, err := brokerurl.ParseWith(raw, password, brokers...)
+	if err != nil {
+		return brokerurl.URL{}, usagef("the broker's URL: %w", err)
+	}
+	return u, nil
+}
+
+// secret is the password that does not stand in the URL. The file is asked first.
+func secret(env func(string) string, file string) (string, error) {
+	if file == "" {
+		return env(envPassword), nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", usagef("reading the password: %w", err)
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	switch {
+	case password == "":
+		return "", usagef("the password file %s is empty", file)
+	case strings.ContainsAny(password, "\r\n"):
+		return "", usagef("the password file %s has more than one line", file)
+	default:
+		return password, nil
+	}
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+var errNoProfiles = errors.New("there is no file of profiles")
+
+// find returns a profile.
+func (c *connection) find(env func(string) string, name string) (profile, error) {
+	all, path, err := c.profiles(env)
+	if err != nil {
+		return profile{}, usagef("profile %s: %w", name, err)
+	}
+	p, ok := all[name]
+	if !ok {
+		return profile{}, usagef("there is no profile %s in %s", name, path)
+	}
+	if p.Broker == "" {
+		return profile{}, usagef("profile %s in %s names no broker", name, path)
+	}
+	if p.PasswordFile != "" && !filepath.IsAbs(p.PasswordFile) { // it stands beside its profile
+		p.PasswordFile = filepath.Join(filepath.Dir(path), p.PasswordFile)
+	}
+	return p, nil
+}
+
+// names lists the profiles, for the shell.
+func (c *connection) names(env func(string) string) (names []string) {
+	all, _, err := c.profiles(env)
+	if err != nil {
+		return nil
+	}
+	for name, p := range all {
+		names = append(names, name+"\t"+p.Group)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// visible is a text as it may stand in a table: what a terminal would obey, or
+// would not show, is written as an escape. All that comes from a broker is hostile:
+// a header may clear the screen, or write over the line that tells what it is.
+func visible(text string) string {
+	if strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default: // marks of direction, zero-width characters, controls beyond ASCII
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// hidden tells what does not show as itself; of bytes that are no UTF-8, too.
+func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// visibleLines is visible for a text of several lines, tabs included.
+func visibleLines(text string) string {
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for j, part := range strings.Split(line, "\t") {
+			if j > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(visible(part))
+		}
+	}
+	return b.String()
+}
+
+// short is a text cut for a column.
+func short(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	runes := []rune(text)
+	return string(runes[:most-1]) + "…"
+}

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+)
+
+// How the command ends. They are documented in docs/command.md and stay.
+const (
+	codeDone        = 0
+	codeFailed      = 1   // nothing was done, or nobody knows
+	codeUsage       = 2   // a wrong call, or a refusal to go on without --yes
+	codeFound       = 3   // dlq check found something
+	codePartly      = 5   // some of it was done, and stays done
+	codeInterrupted = 130 // by Ctrl-C
+)
+
+// failure is an error that says how the command ends.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func failed(code int, format string, args ...any) error {
+	return &failure{code, fmt.Errorf(format, args...)}
+}
+
+func usagef(format string, args ...any) error { return failed(codeUsage, format, args...) }
+
+// asFailure finds out whether an error says how the command ends.
+func asFailure(err error) (*failure, bool) { return errors.AsType[*failure](err) }

@@ -1,0 +1,93 @@
+package cli_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
+)
+
+// asCommand makes this test's binary the command itself, to be killed for good.
+const asCommand = "REDELIVER_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}))
+	}
+	os.Exit(m.Run())
+}
+
+// A replay of 1,000 dead letters, killed three times (kill -9) in the middle of a
+// write, and resumed each time: every message is on the way back, none is left in the
+// DLQ, and a kill has left no more duplicates than a window.
+func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	const n, window, kills = 1000, 20, 3
+	seed := rand.Uint64()
+	t.Logf("report: seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := newStand(t)
+	recs := make([]*kgo.Record, n)
+	for i := range recs {
+		recs[i] = dead(i, int32(i%2), declined)
+	}
+	s.put(recs...)
+	var left atomic.Int32 // writes until the kill, to the way back or of the record
+	var victim atomic.Pointer[os.Process]
+	s.onWrite(func(string) {
+		if left.Add(-1) == 0 {
+			_ = victim.Load().Kill() // it is not there any more, or it is killed
+		}
+	})
+	args := []string{"dlq", "replay", dlq, "--reason", "test", "--window", strconv.Itoa(window)}
+	killed := 0
+	for range kills {
+		cmd := exec.Command(os.Args[0], append(args, "--lease", "2s", "--yes", "--broker", s.url)...)
+		cmd.Env = append(os.Environ(), asCommand+"=1", "REDELIVER_WHO=ann@ops-1")
+		var said strings.Builder
+		cmd.Stderr = &said
+		left.Store(math.MaxInt32)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		victim.Store(cmd.Process)
+		left.Store(int32(8 + random.IntN(30))) // behind the claim and the record of the task
+		switch err := cmd.Wait(); {
+		case err == nil:
+			t.Fatal("it was done before it was killed")
+		case cmd.ProcessState.Exited(): // on a machine that stood still for longer than the claim lasts
+			t.Logf("report: it ended before it was killed: %v: %s", err, said.String())
+		default:
+			killed++
+		}
+		task := s.run("dlq", "tasks", dlq, "-o", "json").want(t, 0).objects(t)[0]
+		args = []string{"dlq", "resume", dlq, task["id"].(string)}
+		s.await("the claim of the one before has run out", func() bool {
+			return s.run("dlq", "list", "-o", "json").want(t, 0).objects(t)[0]["running"] == nil
+		})
+	}
+	left.Store(math.MaxInt32)
+	before := s.written(back)
+	s.run(append(args, "--yes")...).want(t, 0)
+	s.run("dlq", "check", dlq).want(t, 0)
+	sent := int(s.written(back))
+	if seen := s.ids(back, sent); len(seen) != n {
+		t.Errorf("%d of %d messages are on the way back", len(seen), n)
+	}
+	t.Logf("report: %d kills; %d were sent before the last, %d are there twice", killed, before, sent-n)
+	if killed == 0 {
+		t.Error("none was killed")
+	}
+	if sent-n > kills*window {
+		t.Errorf("%d duplicates by %d kills, at most %d are allowed", sent-n, kills, kills*window)
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// The formats of --output. In all but the table a list is an array (in jsonl one
+// object in a line), and everything else one object; docs/command.md has the fields.
+const (
+	formatTable = "table"
+	formatJSON  = "json"
+	formatJSONL = "jsonl"
+	formatYAML  = "yaml"
+)
+
+func checkFormat(format string) error {
+	switch format {
+	case formatTable, formatJSON, formatJSONL, formatYAML:
+		return nil
+	default:
+		return fmt.Errorf("--output is %q: it must be table, json, jsonl or yaml", format)
+	}
+}
+
+// one prints a single object; draw is its table.
+func (a *app) one(v any, draw func(*card)) error {
+	if a.output == formatTable {
+		c := &card{}
+		draw(c)
+		return c.print(a)
+	}
+	text, err := a.encode(v)
+	if err != nil {
+		return err
+	}
+	return a.write(text)
+}
+
+// rows prints a list, row by row: a DLQ may have a million.
+type rows struct {
+	a     *app
+	table *grid // nil in other formats
+	n     int
+}
+
+// list begins one with these columns.
+func (a *app) list(columns ...string) *rows {
+	r := &rows{a: a}
+	if a.output == formatTable {
+		r.table = newGrid(a.colour(), columns)
+	}
+	return r
+}
+
+// add prints a row: v in the other formats, the cells in a table.
+func (r *rows) add(v any, cells ...any) error {
+	r.n++
+	if r.table != nil {
+		r.table.add(cells)
+		return nil
+	}
+	item := v
+	if r.a.output == formatYAML {
+		item = []any{v} // an array is its items one behind another
+	}
+	text, err := r.a.encode(item)
+	if err != nil {
+		return err
+	}
+	if r.a.output == formatJSON {
+		before := ",\n"
+		if r.n == 1 {
+			before = "[\n"
+		}
+		text = before + indent(strings.TrimSuffix(text, "\n"))
+	}
+	return r.a.write(text)
+}
+
+// end prints what is behind the last row.
+func (r *rows) end() error {
+	switch {
+	case r.table != nil:
+		return r.a.write(r.table.text())
+	case r.a.output == formatJSON && r.n > 0:
+		return r.a.write("\n]\n")
+	case r.a.output != formatJSONL && r.n == 0:
+		return r.a.write("[]\n")
+	default:
+		return nil
+	}
+}
+
+func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
+
+// encode is a value in the format that was asked for, with a line's end.
+func (a *app) encode(v any) (string, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if a.output == formatJSON {
+		enc.SetIndent("", "  ")
+	}
+	if err := enc.Encode(v); err != nil {
+		return "", fmt.Errorf("writing %T as JSON: %w", v, err)
+	}
+	if a.output == formatYAML {
+		return toYAML(b.Bytes())
+	}
+	return harmless(b.String()), nil
+}
+
+// harmless escapes what JSON lets stand and some terminals obey: DEL and the
+// controls beyond ASCII. In JSON they stand in strings alone, so it is the same.
+func harmless(text string) string {
+	bad := func(r rune) bool { return r >= 0x7f && r <= 0x9f }
+	if strings.IndexFunc(text, bad) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if bad(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// harmlessLines is harmless for JSON Lines that somebody else writes.
+type harmlessLines struct {
+	w    io.Writer
+	rest []byte // of a line without its end
+}
+
+// Write implements [io.Writer].
+func (h *harmlessLines) Write(p []byte) (int, error) {
+	h.rest = append(h.rest, p...)
+	end := bytes.LastIndexByte(h.rest, '\n') + 1
+	if end > 0 {
+		if _, err := io.WriteString(h.w, harmless(string(h.rest[:end]))); err != nil {
+			return 0, err
+		}
+		h.rest = append(h.rest[:0], h.rest[end:]...)
+	}
+	return len(p), nil
+}
+
+// write prints data.
+func (a *app) write(text string) error {
+	if _, err := io.WriteString(a.Out, text); err != nil {
+		return fmt.Errorf("writing to stdout: %w", err)
+	}
+	return nil
+}
+
+// colour tells whether what is printed may have colours.
+func (a *app) colour() bool {
+	return a.OutTerminal && a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb"
+}

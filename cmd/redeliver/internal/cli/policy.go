@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redeliver/redeliver"
+)
+
+// policyFlags are a policy on the command line, as examples/worker has it.
+type policyFlags struct {
+	retries, immediate, maxLevels int
+	backoff                       string
+	levels                        []time.Duration
+	timeout, maxAge               time.Duration
+	order                         string
+}
+
+func (p *policyFlags) flags(flags *pflag.FlagSet) {
+	flags.IntVar(&p.retries, "retries", redeliver.DefaultMaxRetries, "retries after the first attempt, 0 for none; with --backoff rocketmq the default is its own 16")
+	flags.IntVar(&p.immediate, "immediate", 0, "how many of them are made at once")
+	flags.StringVar(&p.backoff, "backoff", "", "the `waits` before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,..., rocketmq (default exponential:1s,60s)")
+	flags.DurationSliceVar(&p.levels, "levels", nil, "the rungs of the ladder, ascending (default made of the waits)")
+	flags.IntVar(&p.maxLevels, "max-levels", redeliver.DefaultMaxLevels, "the most rungs that are made, where --levels is not given")
+	flags.DurationVar(&p.timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
+	flags.DurationVar(&p.maxAge, "max-age", 0, "the longest life of a message, 0 for no bound")
+	flags.StringVar(&p.order, "order", "", "which messages wait for which: KeyOrder (default), Unordered, Blocking, PerKey")
+}
+
+// policy reads them.
+func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
+	policy := redeliver.Policy{
+		Immediate: p.immediate, Timeout: p.timeout, MaxAge: p.maxAge, Levels: p.levels, MaxLevels: p.maxLevels,
+	}
+	switch {
+	case p.retries < 0:
+		return policy, usagef("--retries is %d: must be 0 or more", p.retries)
+	case p.retries == 0:
+		policy.MaxRetries = redeliver.NoRetries
+	case given.Changed("retries"):
+		policy.MaxRetries = p.retries // else what the backoff was drawn up for
+	}
+	if p.timeout <= 0 {
+		return policy, usagef("--timeout is %s: must be longer than nothing", p.timeout)
+	}
+	var err error
+	if policy.Backoff, err = parseBackoff(p.backoff); err != nil {
+		return policy, usagef("--backoff %w", err)
+	}
+	if policy.Order, err = parseOrder(p.order); err != nil {
+		return policy, usagef("--order %w", err)
+	}
+	return policy, nil
+}
+
+// parseBackoff reads "exponential:1s,60s", "fixed:1s", "steps:1s,5s,30s", "rocketmq".
+// None is the policy's default.
+func parseBackoff(text string) (redeliver.Backoff, error) {
+	if text == "" {
+		return nil, nil
+	}
+	name, list, _ := strings.Cut(text, ":")
+	var delays []time.Duration
+	if list != "" {
+		for s := range strings.SplitSeq(list, ",") {
+			d, err := time.ParseDuration(s)
+			if err != nil || d <= 0 {
+				return nil, fmt.Errorf("has %q, which is no wait: write 1s, 1m30s or the like", s)
+			}
+			delays = append(delays, d)
+		}
+	}
+	switch {
+	case name == "exponential" && len(delays) == 0:
+		return redeliver.Exponential(), nil
+	case name == "exponential" && len(delays) == 2:
+		return redeliver.ExponentialBackoff{Base: delays[0], Max: delays[1]}, nil
+	case name == "fixed" && len(delays) == 1:
+		return redeliver.Fixed(delays[0]), nil
+	case name == "steps" && len(delays) > 0:
+		return redeliver.Steps(delays...), nil
+	case name == "rocketmq" && len(delays) == 0:
+		return redeliver.RocketMQ(), nil
+	default:
+		return nil, fmt.Errorf("is %q: must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq", text)
+	}
+}
+
+func parseOrder(text string) (redeliver.Order, error) {
+	orders := []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey}
+	for _, o := range orders {
+		if text == "" || strings.EqualFold(text, o.String()) {
+			return o, nil
+		}
+	}
+	return 0, fmt.Errorf("is %q: must be one of %v", text, orders)
+}

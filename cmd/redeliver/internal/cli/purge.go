@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+func (a *app) purge() *cobra.Command {
+	var s subjectFlags
+	var f filterFlags
+	var sign signFlags
+	var p deadletter.Removal
+	var results string
+	var dry, yes bool
+	cmd := &cobra.Command{
+		Use: "purge [DLQ] --reason WHY", Short: "Remove messages from a DLQ for good", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `purge removes what the flags take, and what lies in the DLQ now. A filter that takes
+everything must be meant: give --all. Before a terminal it shows how many, and wants the
+name of the DLQ typed; when more would be removed than were shown, nothing is.`,
+		Example: `  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --dry-run
+  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --reason 'older than we may keep'`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if p.Filter, err = f.filter(time.Now()); err != nil {
+				return err
+			}
+			if err := a.sign(&sign, dry); err != nil {
+				return err
+			}
+			p.Who, p.Why = sign.who, sign.reason
+			if p.Filter.All() && !p.Everything {
+				return usagef("that would remove everything: say what is meant, or give --all")
+			}
+			if p.Expect < 0 {
+				return usagef("--expect is %d: it must be the number of messages that were shown", p.Expect)
+			}
+			if !dry {
+				if err := a.unasked(cmd, yes); err != nil {
+					return err
+				}
+			}
+			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
+				if dry || !yes {
+					row, err := a.forecastPurge(ctx, q, p.Filter)
+					switch {
+					case err != nil:
+						return err
+					case dry:
+						return a.one(row, row.draw)
+					case row.Purge == 0:
+						a.sayf("no message in %s is taken by that", row.DLQ)
+						return nil
+					}
+					if err := a.confirm(ctx, row.DLQ, "remove %d of %d messages in %s for good? Type the name of the DLQ:", row.Purge, row.Scanned, row.DLQ); err != nil {
+						return err
+					}
+					p.Expect = row.Purge
+				}
+				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+					p.Report = report
+					t, err := deadletter.Purge(ctx, q, p)
+					if errors.Is(err, deadletter.ErrMore) {
+						err = failed(codeFailed, "%w; look again", err)
+					}
+					return t, err
+				})
+			})
+		},
+	}
+	s.flags(cmd)
+	f.flags(cmd.Flags())
+	sign.flags(cmd)
+	flags := cmd.Flags()
+	s.runner(flags)
+	flags.BoolVar(&p.Everything, "all", false, "remove everything, where no other flag says what is meant")
+	flags.Int64Var(&p.Expect, "expect", 0, "remove nothing when it would be more messages than this")
+	resultsFlag(cmd, &results)
+	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing")
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (a *app) forecastPurge(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error) {
+	a.looking(q)
+	row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ}
+	err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		row.Scanned++
+		if f.Match(m) {
+			row.Matched++
+		}
+		return true
+	})
+	row.Purge = row.Matched
+	return row, err
+}

@@ -1,0 +1,259 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+)
+
+func TestReplayGoesBackToItsGroup(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	results := filepath.Join(t.TempDir(), "results.jsonl")
+	got := s.run("dlq", "replay", dlq, "--dead-reason", "permanent", "--reason", "the card exists now", "--results", results, "--yes", "-o", "json").want(t, 0).object(t)
+	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["reason"] != "the card exists now" || got["back"] != back {
+		t.Errorf("%v", got)
+	}
+	if n := got["counts"].(map[string]any)["replayed"]; n != 2.0 {
+		t.Errorf("%v replayed, want 2", n)
+	}
+	if ids := s.ids(back, 2); !maps.Equal(ids, map[string]int{"order-0004": 1, "order-0005": 1}) {
+		t.Errorf("on the way back are %v", ids)
+	}
+	text, err := os.ReadFile(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], `"outcome":"replayed"`) || !strings.Contains(lines[0], `"task":"`+got["id"].(string)) {
+		t.Errorf("results are %q", lines)
+	}
+	left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t)
+	if len(left) != 3 {
+		t.Errorf("%d are left, want 3", len(left))
+	}
+	history := s.run("dlq", "tasks", dlq, "-o", "json").want(t, 0).objects(t)
+	if len(history) != 1 || history[0]["id"] != got["id"] {
+		t.Errorf("the history is %v", history)
+	}
+}
+
+// What only looks writes nothing at all, no topic either.
+func TestDryRunChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	exported := s.run("dlq", "export", dlq).want(t, 0).out
+	if n := strings.Count(exported, "\n"); n != 5 {
+		t.Fatalf("%d lines are exported", n)
+	}
+	before := s.everything()
+	for _, args := range []string{
+		"replay orders.billing.dlq --dry-run", "replay orders.billing.dlq --dry-run --yes --reason test", "purge orders.billing.dlq --all --dry-run",
+		"purge orders.billing.dlq --all --dry-run --yes --reason test", "edit orders.billing.dlq --position 0/0 --set a=b --dry-run --yes --reason test",
+		"import orders.billing.dlq --dry-run --yes --reason test", "list", "groups orders.billing.dlq", "show orders.billing.dlq", "check --max 5", "tasks orders.billing.dlq",
+	} {
+		s.with(call{in: strings.NewReader(exported)}, append([]string{"dlq"}, strings.Fields(args)...)...).want(t, 0)
+	}
+	// Without --yes and without a terminal nothing begins; and a no is a no.
+	s.run("dlq", "replay", dlq, "--reason", "test").want(t, 2, "--yes")
+	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--reason", "test").want(t, 1, "replay 5 of 5", "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--reason", "test").want(t, 1, "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--reason", "test").want(t, 1, "remove 5 of 5", "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "edit", dlq, "--position", "0/0", "--set", "a=b", "--reason", "test").want(t, 1, "nothing was done")
+	if after := s.everything(); !maps.Equal(before, after) {
+		t.Errorf("topics had %v records and now have %v", before, after)
+	}
+}
+
+// everything is how many records each topic ever had.
+func (s *stand) everything() map[string]int64 {
+	s.t.Helper()
+	topics, err := s.adm.ListTopics(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	all := make(map[string]int64)
+	for _, name := range topics.Names() {
+		all[name] = s.written(name)
+	}
+	return all
+}
+
+func TestYesOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--reason", "test").want(t, 0, "replay 1 of 1")
+	s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--id", "order-0002", "--reason", "test").want(t, 0)
+	if n := s.written(back); n != 1 {
+		t.Errorf("%d on the way back, want 1", n)
+	}
+	if left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t); len(left) != 3 {
+		t.Errorf("%d are left, want 3", len(left))
+	}
+}
+
+// A bar is for people: without a terminal none is drawn, and NO_COLOR takes the
+// colours from everything.
+func TestProgressAndColourAreForTerminals(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	if got := s.run("dlq", "replay", dlq, "--id", "order-0001", "--reason", "test", "--yes").want(t, 0); got.err != "" {
+		t.Errorf("stderr has %q", got.err)
+	}
+	if got := s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "order-0002", "--reason", "test", "--yes").want(t, 0); !strings.Contains(got.err, "replay: ") {
+		t.Errorf("no bar in %q", got.err)
+	}
+	if got := s.with(call{terminal: true}, "dlq", "list").want(t, 0); !strings.Contains(got.out, "\x1b[1m") {
+		t.Errorf("no bold header in %q", got.out)
+	}
+	for _, env := range []map[string]string{{"NO_COLOR": "1"}, {"TERM": "dumb"}} {
+		if got := s.with(call{terminal: true, env: env}, "dlq", "list").want(t, 0); strings.Contains(got.out, "\x1b") {
+			t.Errorf("%v: colours in %q", env, got.out)
+		}
+	}
+}
+
+// What stays because it was refused or quarantined makes it partly done.
+func TestPartlyDone(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	worn := declined
+	worn.Replays = 3
+	other := dead(2, 0, declined)
+	for i, h := range other.Headers {
+		if h.Key == redeliver.HeaderGroup {
+			other.Headers[i].Value = []byte("mail")
+		}
+	}
+	s.put(dead(1, 0, worn), other, dead(3, 0, declined))
+	got := s.run("dlq", "replay", dlq, "--reason", "test", "--yes", "-o", "json").want(t, 5, "2 messages stay").object(t)
+	counts := got["counts"].(map[string]any)
+	if counts["replayed"] != 1.0 || counts["quarantined"] != 1.0 || counts["refused"] != 1.0 {
+		t.Errorf("%v", counts)
+	}
+	if left := s.run("dlq", "show", dlq).want(t, 0).out; !strings.Contains(left, "quarantined") || !strings.Contains(left, "refused") {
+		t.Errorf("not marked:\n%s", left)
+	}
+	s.run("dlq", "replay", dlq, "--id", "order-0001", "--quarantined", "--reason", "it is mended", "--yes").want(t, 0)
+}
+
+// A canary whose message comes back ends partly done, and can be resumed.
+func TestCanaryStops(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	stop := make(chan struct{})
+	returned := make(chan error, 1)
+	go func() { // the group, which fails the first that it gets, again
+		returned <- s.returns(stop)
+	}()
+	s.run("dlq", "replay", dlq, "--canary", "1,2", "--watch", "1m", "--reason", "test", "--yes").want(t, 5, "stopped", "came back", "redeliver dlq resume "+dlq)
+	close(stop)
+	if err := <-returned; err != nil {
+		t.Error(err)
+	}
+	s.run("dlq", "check", dlq, "--max", "9").want(t, 3)
+	task := s.run("dlq", "tasks", dlq, "-o", "json").want(t, 0).objects(t)[0]["id"].(string)
+	s.run("dlq", "cancel", dlq, task).want(t, 0)
+	s.run("dlq", "check", dlq, "--max", "9").want(t, 0)
+	s.run("dlq", "resume", dlq, task, "--yes").want(t, 1, "cancelled")
+}
+
+// returns fails the first message of the way back.
+func (s *stand) returns(stop <-chan struct{}) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(s.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.ConsumeTopics(back),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	defer cancel()
+	go func() { <-stop; cancel() }()
+	for {
+		for _, r := range cl.PollFetches(ctx).Records() {
+			st := declined
+			st.Replays = 1
+			again := dead(0, 0, st)
+			for i, h := range again.Headers {
+				for _, was := range r.Headers {
+					if h.Key == redeliver.HeaderID && was.Key == h.Key {
+						again.Headers[i].Value = bytes.Clone(was.Value)
+					}
+				}
+			}
+			again.Timestamp = time.Now()
+			if err := s.cl.ProduceSync(ctx, again).FirstErr(); err != nil {
+				return err
+			}
+			<-stop
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+func TestPurgeEditImport(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	file := filepath.Join(t.TempDir(), "all.jsonl")
+	s.run("dlq", "export", dlq, "--file", file).want(t, 0, "5 messages exported")
+	s.run("dlq", "export", dlq, "--file", file).want(t, 2, "exists")
+	s.run("dlq", "purge", dlq, "--dead-reason", "exhausted", "--expect", "2", "--reason", "test", "--yes").want(t, 1, "more than was expected")
+	got := s.run("dlq", "purge", dlq, "--dead-reason", "exhausted", "--expect", "3", "--reason", "test", "--yes", "-o", "json").want(t, 0).object(t)
+	if got["counts"].(map[string]any)["purged"] != 3.0 {
+		t.Errorf("%v", got)
+	}
+	body := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(body, []byte("mended"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	edit := []string{"dlq", "edit", dlq, "--position", "0/2", "--body-file", body, "--set", "currency=EUR", "--reason", "test", "--yes"}
+	s.run(append(edit, "--id", "order-0001")...).want(t, 1, "order-0005")
+	s.run(append(edit, "--set", "redeliver-attempt=1")...).want(t, 2, "locked")
+	got = s.run(append(edit, "-o", "json")...).want(t, 0).object(t)
+	if diff := got["diff"].(map[string]any); diff["id"] != "order-0005" || len(diff["headers"].([]any)) != 1 {
+		t.Errorf("%v", got)
+	}
+	rec := s.records(back, 1)[0]
+	if string(rec.Value) != "mended" || !slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == "currency" && string(h.Value) == "EUR" }) {
+		t.Errorf("sent was %q with %v", rec.Value, rec.Headers)
+	}
+	if dry := s.run("dlq", "import", dlq, "--file", file, "--dry-run", "-o", "json").want(t, 0).object(t); dry["import"] != 5.0 {
+		t.Errorf("%v", dry)
+	}
+	got = s.run("dlq", "import", dlq, "--file", file, "--reason", "test", "--yes", "-o", "json").want(t, 0).object(t)
+	if got["counts"].(map[string]any)["imported"] != 5.0 {
+		t.Errorf("%v", got)
+	}
+	s.with(call{in: strings.NewReader("{}\n")}, "dlq", "import", dlq, "--reason", "test", "--yes").want(t, 1)
+	part, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.with(call{in: bytes.NewReader(append(part, "nonsense"...))}, "dlq", "import", dlq, "--reason", "test", "--yes").want(t, 5)
+	var kinds []string
+	for _, task := range s.run("dlq", "tasks", dlq, "-o", "json").want(t, 0).objects(t) {
+		kinds = append(kinds, task["kind"].(string)+" "+task["status"].(string))
+	}
+	want := []string{"purge done", "edit failed", "edit done", "import done", "import failed", "import failed"}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("the history is %q, want %q", kinds, want)
+	}
+}

@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// messageRow is a dead letter. Bytes are in base64, so that they are exactly what
+// they were; beside them stands the text, where they are one.
+type messageRow struct {
+	DLQ         string      `json:"dlq"`
+	Position    string      `json:"position"`
+	ID          string      `json:"id"`
+	Time        time.Time   `json:"time"` // when it came into the DLQ
+	Origin      string      `json:"origin"`
+	Group       string      `json:"group"`
+	Reason      string      `json:"reason,omitempty"`
+	ErrorType   string      `json:"error_type,omitempty"`
+	Error       string      `json:"error,omitempty"`
+	Fingerprint string      `json:"fingerprint"`
+	Attempts    int         `json:"attempts"`
+	Replays     int         `json:"replays"`
+	FirstFailed time.Time   `json:"first_failed,omitzero"`
+	LastFailed  time.Time   `json:"last_failed,omitzero"`
+	Source      *sourceRow  `json:"source,omitempty"` // its place in the origin
+	Handler     string      `json:"handler,omitempty"`
+	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect
+	Mark        string      `json:"mark,omitempty"`     // quarantined, refused
+	Mismatch    string      `json:"mismatch,omitempty"` // why it is of another group or origin
+	Findings    []string    `json:"findings,omitempty"` // what is wrong with its headers
+	Key         []byte      `json:"key"`                // base64; null for none
+	KeyText     *string     `json:"key_text,omitempty"`
+	Headers     []headerRow `json:"headers"`
+	Foreign     []headerRow `json:"foreign,omitempty"` // of the filler, where that is not redeliver
+	Body        []byte      `json:"body"`              // base64; null for none
+	BodyText    *string     `json:"body_text,omitempty"`
+}
+
+// sourceRow is a message's place in its origin.
+type sourceRow struct {
+	Partition int32     `json:"partition"`
+	Offset    int64     `json:"offset"`
+	Timestamp time.Time `json:"timestamp,omitzero"`
+}
+
+// headerRow is a header.
+type headerRow struct {
+	Name  string  `json:"name"`
+	Value []byte  `json:"value"` // base64; null where the broker has one
+	Text  *string `json:"text,omitempty"`
+}
+
+const defaultLimit = 50
+
+func (a *app) show() *cobra.Command {
+	var s subjectFlags
+	var f filterFlags
+	var limit int
+	var full, raw bool
+	cmd := &cobra.Command{
+		Use: "show [DLQ]", Short: "Show messages of a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `show lists the messages that the flags take, one in a line; --full prints all of
+each. Other formats than the table always have everything, bytes in base64.`,
+		Example: `  redeliver dlq show orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713
+  redeliver dlq show orders.billing.dlq --position 0/17 --full
+  redeliver dlq show orders.billing.dlq --position 0/17 --raw > body`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := f.filter(time.Now())
+			switch {
+			case err != nil:
+				return err
+			case limit < 0:
+				return usagef("--limit is %d: it must be 0, for all, or more", limit)
+			case raw && a.OutTerminal:
+				return usagef("--raw writes the body as it is, and a terminal would obey it: redirect stdout")
+			}
+			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
+				switch {
+				case raw:
+					return a.showRaw(ctx, q, filter)
+				case full && a.output == formatTable:
+					return a.showFull(ctx, q, filter, limit)
+				default:
+					return a.showList(ctx, q, filter, limit)
+				}
+			})
+		},
+	}
+	s.flags(cmd)
+	f.flags(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", defaultLimit, "the most messages that are shown, 0 for all")
+	cmd.Flags().BoolVar(&full, "full", false, "in a table, print all of each message")
+	cmd.Flags().BoolVar(&raw, "raw", false, "write the body of the one message that the flags take, as it is")
+	return cmd
+}
+
+// browse calls do for at most limit messages, and says what was left out.
+func (a *app) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
+	a.looking(q)
+	n, more := 0, false
+	var failed error
+	most := 0
+	if limit > 0 {
+		most = limit + 1 // one more, to know whether there is
+	}
+	err := deadletter.Browse(ctx, q, f, most, func(m *deadletter.Message) bool {
+		if n++; limit > 0 && n > limit {
+			more = true
+			return false
+		}
+		failed = do(m)
+		return failed == nil
+	})
+	switch {
+	case more:
+		a.sayf("the first %d messages; there are more, see --limit", limit)
+	case n == 0 && err == nil:
+		a.sayf("no message in %s is taken by that", q.Info().DLQ)
+	}
+	return errors.Join(err, failed)
+}
+
+// looking says what it costs to look, where it costs something.
+func (a *app) looking(q deadletter.Queue) {
+	if look := q.Info().Look; look != "nothing" {
+		a.sayf("%s: %s", q.Info().DLQ, look)
+	}
+}
+
+func (a *app) showList(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
+	out := a.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "MARK", "ERROR")
+	err := a.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
+		row := messageRowOf(q.Info(), m)
+		failed := m.State.LastFailed
+		if failed.IsZero() {
+			failed = m.Time
+		}
+		mark := row.Mark
+		if mark == "" && row.Mismatch != "" {
+			mark = "mismatch"
+		}
+		return out.add(row, row.Position, short(row.ID, 60), failed, row.Reason, row.Attempts, row.Replays,
+			short(string(m.Key), 40), mark, short(errorOf(row.ErrorType, row.Error), 80))
+	})
+	return errors.Join(err, out.end())
+}
+
+func (a *app) showFull(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
+	n := 0
+	return a.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
+		if n++; n > 1 {
+			if err := a.write(strings.Repeat("─", 60) + "\n"); err != nil {
+				return err
+			}
+		}
+		c := &card{}
+		row := messageRowOf(q.Info(), m)
+		row.draw(c, m)
+		return c.print(a)
+	})
+}
+
+// showRaw writes one body.
+func (a *app) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filter) error {
+	a.looking(q)
+	var found []*deadletter.Message
+	if err := deadletter.Browse(ctx, q, f, 2, func(m *deadletter.Message) bool {
+		found = append(found, m)
+		return true
+	}); err != nil {
+		return err
+	}
+	switch len(found) {
+	case 0:
+		return failed(codeFailed, "no message in %s is taken by that", q.Info().DLQ)
+	case 1:
+		return a.write(string(found[0].Body))
+	default:
+		return usagef("more than one message in %s is taken by that: name one by --position", q.Info().DLQ)
+	}
+}
+
+func messageRowOf(info deadletter.Info, m *deadletter.Message) *messageRow {
+	st := &m.State
+	row := &messageRow{
+		DLQ: info.DLQ, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Origin: st.Origin, Group: st.Group,
+		Reason: string(st.Reason), ErrorType: st.ErrorType, Error: st.Error, Fingerprint: deadletter.Fingerprint(m),
+		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(),
+		Handler: m.Handler, Filler: string(m.Filler), Mark: string(m.Mark), Mismatch: m.Mismatch,
+		Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
+	}
+	if len(m.Foreign) > 0 {
+		row.Foreign = headerRows(m.Foreign)
+	}
+	if st.Source.Known {
+		row.Source = &sourceRow{st.Source.Partition, st.Source.Offset, st.Source.Timestamp.UTC()}
+	}
+	for _, f := range m.Findings {
+		row.Findings = append(row.Findings, f.String())
+	}
+	return row
+}
+
+func headerRows(headers []deadletter.Header) []headerRow {
+	all := make([]headerRow, len(headers))
+	for i, h := range headers {
+		all[i] = headerRow{h.Name, h.Value, textOf(h.Value)}
+	}
+	return all
+}
+
+// textOf is the text of bytes that are one.
+func textOf(b []byte) *string {
+	if b == nil || !utf8.Valid(b) {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// draw prints all of a message for people.
+func (r *messageRow) draw(c *card, m *deadletter.Message) {
+	c.line("position", r.Position)
+	c.line("id", r.ID)
+	c.line("dlq", r.DLQ)
+	c.line("since", r.Time)
+	c.line("origin", r.Origin)
+	c.line("group", r.Group)
+	if r.Source != nil {
+		c.line("stood at", fmt.Sprintf("%d/%d, %s", r.Source.Partition, r.Source.Offset, at(r.Source.Timestamp)))
+	}
+	c.line("reason", r.Reason)
+	c.line("error type", r.ErrorType)
+	c.line("error", r.Error)
+	c.line("fingerprint", r.Fingerprint)
+	c.line("attempts", strconv.Itoa(r.Attempts))
+	c.line("replays", strconv.Itoa(r.Replays))
+	c.line("first failed", r.FirstFailed)
+	c.line("last failed", r.LastFailed)
+	c.line("handler", r.Handler)
+	c.line("filled by", first(r.Filler, "somebody unknown"))
+	c.line("mark", r.Mark)
+	c.line("mismatch", r.Mismatch)
+	c.line("key", plain(m.Key))
+	for _, f := range r.Findings {
+		c.line("finding", f)
+	}
+	c.table("headers", headerGrid(m.Headers))
+	c.table("headers of "+string(m.Filler), headerGrid(m.Foreign))
+	c.text(fmt.Sprintf("body, %d bytes", len(m.Body)), bodyText(m.Body))
+}
+
+func headerGrid(headers []deadletter.Header) *grid {
+	g := newGrid(false, nil)
+	for _, h := range headers {
+		g.add([]any{h.Name, plain(h.Value)})
+	}
+	return g
+}
+
+// plain is bytes as a value of a table.
+func plain(b []byte) string {
+	if b == nil {
+		return "(null)"
+	}
+	return string(b)
+}
+
+// bodyText is a body for people: text as far as it is one, else its bytes.
+func bodyText(body []byte) string {
+	switch {
+	case body == nil:
+		return "(null)"
+	case len(body) == 0:
+		return "(empty)"
+	case utf8.Valid(body):
+		return visibleLines(string(body))
+	default:
+		return hex.Dump(body)
+	}
+}

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
+	cfg, err := u.AWS(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := sqs.Open(ctx, sqs.Config{AWS: cfg, Endpoint: u.Endpoint(), Policy: s.policy, Sink: silence})
+	if err != nil {
+		return nil, err
+	}
+	return &broker{
+		kind: u.Broker,
+		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
+			name, fifo := strings.CutSuffix(dlq, ".fifo")
+			queue, ok := strings.CutSuffix(name, "-dlq")
+			if !ok || queue == "" {
+				return "", "", usagef("the name %s does not say whose DLQ it is: give --topic", dlq)
+			}
+			if fifo {
+				queue += ".fifo"
+			}
+			return queue, "", nil
+		},
+		dlq: func(ctx context.Context, s subject) (deadletter.Queue, error) {
+			return c.DeadLetters(ctx, sqs.DeadLetterConfig{Topic: s.topic, DLQ: s.dlq, Lease: s.lease})
+		},
+		plan: func(ctx context.Context, topic string) (*planned, error) {
+			p, err := c.Plan(ctx, topic)
+			if err != nil {
+				return nil, err
+			}
+			return planOnSQS(p), nil
+		},
+		close: c.Close,
+	}, nil
+}
+
+func planOnSQS(p *sqs.Plan) *planned {
+	row := planRow{
+		Broker: string(brokerurl.SQS), Origin: p.Queue, LongestWait: p.LongestWait.String(), Notes: p.Notes, NotChecked: p.NotChecked,
+	}
+	for _, q := range p.Queues {
+		row.Places = append(row.Places, placeRow{
+			Name: q.Name, Kind: q.Kind, Settings: settings(q.Attributes), Exists: q.Exists, Messages: known(q.Messages),
+		})
+	}
+	for _, d := range p.Delays {
+		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
+	}
+	return &planned{row, p.String()}
+}

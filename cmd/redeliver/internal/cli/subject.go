@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// subjectFlags say which DLQ is meant: by its name, as dlq list has it, or by the
+// topic and the group whose it is; by all three where somebody else fills it.
+type subjectFlags struct {
+	topic, group string
+	lease        time.Duration
+}
+
+func (s *subjectFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.topic, "topic", "", "the `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
+	flags.StringVar(&s.group, "group", "", "the consumer `group` that failed them (default read from the DLQ's name, or the profile's)")
+}
+
+// runner adds what a verb that writes needs.
+func (s *subjectFlags) runner(flags *pflag.FlagSet) {
+	flags.DurationVar(&s.lease, "lease", 0, "how long a runner that died keeps the next one out (default 30s)")
+}
+
+// atMostDLQ takes the name of a DLQ, or nothing.
+func atMostDLQ(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("there are %d arguments: it takes the name of one DLQ, and flags", len(args))
+	}
+	return nil
+}
+
+// subject reads the flags, and asks the broker where only the DLQ's name is given.
+func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args []string) (subject, error) {
+	s := subject{topic: flags.topic, group: flags.group, lease: flags.lease}
+	if len(args) > 0 {
+		s.dlq = args[0]
+	}
+	if s.topic != "" {
+		s.group = first(s.group, a.conn.read.Group)
+		return s, nil
+	}
+	if s.dlq == "" {
+		return s, usagef("which DLQ? give its name, as redeliver dlq list has it, or --topic and --group")
+	}
+	if s.group != "" {
+		return s, usagef("--group without --topic: give both, or neither and the DLQ's name alone")
+	}
+	var err error
+	s.topic, s.group, err = b.whose(ctx, s.dlq)
+	return s, err
+}
+
+// onDLQ runs a verb on the DLQ that is meant.
+func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do func(context.Context, deadletter.Queue) error) error {
+	ctx := cmd.Context()
+	return a.with(ctx, setup{}, func(b *broker) error {
+		if b.dlq == nil {
+			return b.notThere(cmd.CommandPath())
+		}
+		s, err := a.subject(ctx, b, flags, args)
+		if err != nil {
+			return err
+		}
+		q, err := b.dlq(ctx, s)
+		if err != nil {
+			return err
+		}
+		err = do(ctx, q)
+		if bad := q.Close(); err == nil {
+			err = bad
+		}
+		return err
+	})
+}
+
+// dlqNames gives the shell the names of the DLQs.
+func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+	defer cancel()
+	var names []string
+	if len(args) == 0 {
+		_ = a.with(ctx, setup{}, func(b *broker) error { // a shell has nowhere to put an error
+			if b.queues == nil {
+				return errors.New("not there yet")
+			}
+			all, err := b.queues(ctx)
+			for _, info := range all {
+				names = append(names, info.DLQ)
+			}
+			return err
+		})
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// grid is a table for people: columns, two blanks between them, no lines.
+type grid struct{ w table.Writer }
+
+func newGrid(colour bool, columns []string) *grid {
+	w := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatDefault
+	if colour {
+		style.Color.Header = text.Colors{text.Bold}
+	}
+	w.SetStyle(style)
+	w.SuppressTrailingSpaces()
+	if len(columns) > 0 {
+		header := make(table.Row, len(columns))
+		for i, c := range columns {
+			header[i] = c
+		}
+		w.AppendHeader(header)
+	}
+	return &grid{w}
+}
+
+// add adds a row. Everything in it becomes visible text; numbers stand right.
+func (g *grid) add(cells []any) {
+	row := make(table.Row, len(cells))
+	for i, c := range cells {
+		switch v := c.(type) {
+		case int, int64, float64:
+			row[i] = v
+		case time.Time:
+			row[i] = at(v)
+		default:
+			row[i] = visible(fmt.Sprint(v))
+		}
+	}
+	g.w.AppendRow(row)
+}
+
+func (g *grid) text() string {
+	if g.w.Length() == 0 {
+		return ""
+	}
+	return g.w.Render() + "\n"
+}
+
+// at is a time for people. UTC, because it is compared with the logs of many hosts.
+func at(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// card is one object for people: labels with values, then texts under headings.
+type card struct {
+	lines []any // pairs
+	texts []string
+}
+
+// line adds a value; an empty one is left out.
+func (c *card) line(label string, value any) {
+	if t, ok := value.(time.Time); ok && t.IsZero() || value == "" || value == nil {
+		return
+	}
+	c.lines = append(c.lines, label, value)
+}
+
+// text adds lines under a heading. They are visible already.
+func (c *card) text(heading, text string) {
+	c.texts = append(c.texts, heading+"\n"+indent(strings.TrimSuffix(text, "\n"))+"\n")
+}
+
+// table adds a table under a heading.
+func (c *card) table(heading string, g *grid) {
+	if text := g.text(); text != "" {
+		c.text(heading, text)
+	}
+}
+
+func (c *card) print(a *app) error {
+	g := newGrid(false, nil)
+	for i := 0; i < len(c.lines); i += 2 {
+		value := c.lines[i+1]
+		if t, ok := value.(time.Time); ok {
+			value = at(t)
+		}
+		g.add([]any{c.lines[i], fmt.Sprint(value)})
+	}
+	parts := c.texts
+	if len(c.lines) > 0 {
+		parts = append([]string{g.text()}, parts...)
+	}
+	return a.write(strings.Join(parts, "\n"))
+}

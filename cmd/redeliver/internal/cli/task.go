@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// taskRow is a task, as it is recorded. Durations are text: 30s.
+type taskRow struct {
+	ID         string             `json:"id"`
+	Kind       string             `json:"kind"`   // replay, edit, purge, import
+	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
+	DLQ        string             `json:"dlq"`
+	Back       string             `json:"back,omitempty"` // where a replay is sent
+	Who        string             `json:"who"`
+	Reason     string             `json:"reason"`
+	Note       string             `json:"note,omitempty"` // why it stopped or failed
+	Created    time.Time          `json:"created"`
+	Updated    time.Time          `json:"updated"`
+	Ended      time.Time          `json:"ended,omitzero"`
+	Filter     *deadletter.Filter `json:"filter,omitempty"`
+	Rate       float64            `json:"rate,omitempty"` // messages a second; absent for no bound
+	Canary     []int              `json:"canary,omitempty"`
+	Watch      string             `json:"watch,omitempty"`
+	Window     int                `json:"window,omitempty"`
+	MaxReplays int                `json:"max_replays,omitempty"`
+	Diff       *deadletter.Diff   `json:"diff,omitempty"` // of an edit
+	Counts     deadletter.Counts  `json:"counts"`
+}
+
+func taskRowOf(t *deadletter.Task, back string) taskRow {
+	row := taskRow{
+		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Reason: t.Why, Note: t.Note,
+		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window,
+		MaxReplays: t.MaxReplays, Diff: t.Diff, Counts: t.Counts,
+	}
+	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
+		row.Back = back
+	}
+	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge {
+		row.Filter = &t.Filter
+	}
+	if len(t.Canary) > 0 {
+		row.Watch = t.Watch.String()
+	}
+	return row
+}
+
+// counts says what a task has done.
+func counts(c *deadletter.Counts) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int64
+		what string
+	}{
+		{c.Replayed, "replayed"}, {c.Edited, "edited"}, {c.Purged, "purged"}, {c.Imported, "imported"},
+		{c.Quarantined, "quarantined"}, {c.Refused, "refused"}, {c.CameBack, "came back"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing")
+}
+
+// signFlags are who does something, and why.
+type signFlags struct{ who, reason string }
+
+func (s *signFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.reason, "reason", "", "why, for those who read the history (required)")
+	s.whoFlag(cmd)
+}
+
+func (s *signFlags) whoFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.who, "who", "", "who does it (default $"+envWho+", or user@host)")
+}
+
+// sign fills in who it is, and wants a reason where dry is not set.
+func (a *app) sign(s *signFlags, dry bool) error {
+	if s.reason == "" && !dry {
+		return usagef("why? give --reason, which stands in the history")
+	}
+	s.who = first(s.who, a.Env(envWho))
+	if s.who == "" {
+		name, host := "somebody", "somewhere"
+		if u, err := user.Current(); err == nil {
+			name = u.Username
+		}
+		if h, err := os.Hostname(); err == nil {
+			host = h
+		}
+		s.who = name + "@" + host
+	}
+	return nil
+}
+
+// ended prints a task that this process has run, and says how it ended.
+func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
+	row := taskRowOf(t, q.Info().Back)
+	printed := a.one(row, func(c *card) {
+		c.line("task", row.ID)
+		c.line("kind", row.Kind)
+		c.line("dlq", row.DLQ)
+		c.line("back", row.Back)
+		c.line("status", row.Status)
+		c.line("note", row.Note)
+		c.line("done", counts(&row.Counts))
+		if d := row.Diff; d != nil {
+			drawDiff(c, d)
+		}
+	})
+	if printed != nil {
+		return errors.Join(err, printed)
+	}
+	again := fmt.Sprintf("redeliver dlq resume %s %s", t.DLQ, t.ID)
+	done := t.Counts.Replayed + t.Counts.Edited + t.Counts.Purged + t.Counts.Imported
+	resumable := t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge
+	switch {
+	case t.Status == deadletter.StatusDone && err != nil: // all is done, and something behind it is not
+		return failed(codePartly, "task %s is done: %w", t.ID, err)
+	case t.Status == deadletter.StatusDone && t.Counts.Quarantined+t.Counts.Refused > 0:
+		return failed(codePartly, "%d messages stay in %s: they are quarantined or refused, see dlq show", t.Counts.Quarantined+t.Counts.Refused, t.DLQ)
+	case t.Status == deadletter.StatusDone:
+		return nil
+	case ctx.Err() != nil && resumable:
+		return failed(codeInterrupted, "task %s is paused; go on with: %s", t.ID, again)
+	case ctx.Err() != nil:
+		return failed(codeInterrupted, "task %s has ended: %w", t.ID, err)
+	case err == nil && t.Status == deadletter.StatusCancelled:
+		return failed(codePartly, "task %s was cancelled: %s", t.ID, t.Note)
+	case err == nil: // paused by another, or stopped by its canary
+		return failed(codePartly, "task %s is %s: %s; go on with: %s", t.ID, t.Status, t.Note, again)
+	case done > 0 && resumable:
+		return failed(codePartly, "task %s is %s: %w; go on with: %s", t.ID, t.Status, err, again)
+	case done > 0:
+		return failed(codePartly, "task %s is %s: %w", t.ID, t.Status, err)
+	default:
+		return failed(codeFailed, "task %s is %s: %w", t.ID, t.Status, err)
+	}
+}
+
+func drawDiff(c *card, d *deadletter.Diff) {
+	c.line("position", string(d.Position))
+	c.line("id", d.ID)
+	if d.BodyBefore != d.BodyAfter {
+		c.line("body before", d.BodyBefore)
+		c.line("body after", d.BodyAfter)
+	}
+	g := newGrid(false, []string{"HEADER", "BEFORE", "AFTER"})
+	for _, h := range d.Headers {
+		g.add([]any{h.Name, valuesOf(h.Before), valuesOf(h.After)})
+	}
+	c.table("headers", g)
+}
+
+func valuesOf(values [][]byte) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = plain(v)
+	}
+	return strings.Join(texts, ", ")
+}

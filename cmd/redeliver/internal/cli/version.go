@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// versionRow is what version prints.
+type versionRow struct {
+	Version  string `json:"version"`            // of the command, "(devel)" when it was built in its repository
+	Library  string `json:"library,omitempty"`  // of github.com/redeliver/redeliver, where that is another
+	Go       string `json:"go"`                 // that built it
+	Platform string `json:"platform"`           // operating system and processor
+	Commit   string `json:"commit,omitempty"`   // where the build knew it
+	Modified bool   `json:"modified,omitempty"` // the tree was not as committed
+}
+
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			v := built()
+			return a.one(v, func(t *card) {
+				t.line("version", v.Version)
+				t.line("library", v.Library)
+				t.line("go", v.Go)
+				t.line("platform", v.Platform)
+				t.line("commit", v.Commit)
+			})
+		},
+	}
+}
+
+func built() versionRow {
+	v := versionRow{Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version = info.Main.Version
+	for _, m := range info.Deps {
+		if m.Path == "github.com/redeliver/redeliver" && m.Replace == nil && m.Version != v.Version {
+			v.Library = m.Version
+		}
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}

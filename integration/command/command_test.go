@@ -1,0 +1,363 @@
+// Package command_test runs the command redeliver as an operator would: the program
+// itself, on real brokers, over a DLQ that a service has filled.
+package command_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// patience is for what must happen at last; nothing depends on how soon.
+const patience = 90 * time.Second
+
+// mostBinary is how large the command may be.
+const mostBinary = 40 << 20
+
+var programs string // the directory of the built programs
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "redeliver-command-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	build := exec.Command("go", "build", "-o", dir, "./cmd/redeliver", "./examples/worker")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+func TestTheBinaryIsSmallEnough(t *testing.T) {
+	info, err := os.Stat(filepath.Join(programs, "redeliver"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("report: the command has %.1f MiB", float64(info.Size())/(1<<20))
+	if info.Size() > mostBinary {
+		t.Errorf("the command has %d bytes, more than %d", info.Size(), mostBinary)
+	}
+}
+
+// shop is a service with a topic or queue and a DLQ on some broker.
+type shop struct {
+	t                 *testing.T
+	url, topic, group string
+	dlq               string
+	send              func(body string)
+	whose             []string // flags that name the DLQ by its topic
+}
+
+func name() string { return "cmd-" + strings.ToLower(rand.Text()[:10]) }
+
+// command runs redeliver, wants this exit code and returns its stdout.
+func (s *shop) command(code int, args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
+	cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		s.t.Fatalf("redeliver %s: exit code %d, want %d\nstdout: %s\nstderr: %s", strings.Join(args, " "), got, code, out.String(), errs.String())
+	}
+	return out.String()
+}
+
+// rows reads what the command prints as JSON.
+func (s *shop) rows(code int, args ...string) (all []map[string]any) {
+	s.t.Helper()
+	out := s.command(code, append(args, "--output", "json")...)
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	return all
+}
+
+// work runs the worker until it has written n lines of this event, and ends it.
+func (s *shop) work(fail, event string, n int, then func()) (ids map[string]bool) {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(programs, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--fail", fail)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	// Before a test waits for ever, the worker ends and its lines with it.
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	if then != nil {
+		then()
+	}
+	ids = make(map[string]bool)
+	lines := bufio.NewScanner(out)
+	for len(ids) < n && lines.Scan() {
+		var e struct {
+			Event string `json:"event"`
+			ID    string `json:"id"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			s.t.Fatal(err)
+		}
+		if e.Event == event {
+			ids[e.ID] = true
+		}
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil || len(ids) < n {
+		s.t.Fatalf("%d of %d %s: %v: %s", len(ids), n, event, err, errs.String())
+	}
+	return ids
+}
+
+// day is an operator's: messages have died, the cause is found, the service mended,
+// one is replayed to try it, and then the rest.
+func (s *shop) day() {
+	t := s.t
+	t.Helper()
+	const n = 5
+	dead := s.work("permanent", "dead_letter", n, func() {
+		for i := range n {
+			s.send(fmt.Sprintf("order %d", i))
+		}
+	})
+	causes := s.rows(0, "dlq", "groups", s.dlq)
+	if len(causes) != 1 || causes[0]["count"] != float64(n) || causes[0]["reason"] != "permanent" {
+		t.Fatalf("causes: %v", causes)
+	}
+	shown := s.rows(0, append([]string{"dlq", "show"}, s.whose...)...)
+	if len(shown) != n || !dead[shown[0]["id"].(string)] || !strings.HasPrefix(shown[0]["body_text"].(string), "order ") {
+		t.Fatalf("shown: %v", shown)
+	}
+	s.command(3, "dlq", "check", s.dlq)
+	s.command(0, "dlq", "replay", s.dlq, "--dry-run")
+	s.command(2, "dlq", "replay", s.dlq, "--reason", "test")
+	exported := filepath.Join(t.TempDir(), "dead.jsonl")
+	s.command(0, "dlq", "export", s.dlq, "--file", exported)
+	s.command(0, "dlq", "replay", s.dlq, "--id", shown[0]["id"].(string), "--reason", "to try it", "--yes")
+	s.command(0, "dlq", "replay", s.dlq, "--fingerprint", causes[0]["fingerprint"].(string), "--canary", "1,2", "--watch", "500ms", "--rate", "100", "--reason", "it is mended", "--yes")
+	done := s.work("never", "commit", n, nil)
+	for id := range dead {
+		if !done[id] {
+			t.Errorf("%s was not handled", id)
+		}
+	}
+	s.command(0, "dlq", "check", s.dlq)
+	s.command(0, "dlq", "import", s.dlq, "--file", exported, "--reason", "to purge them", "--yes")
+	s.command(0, "dlq", "purge", s.dlq, "--all", "--expect", "5", "--reason", "test", "--yes")
+	s.command(0, "dlq", "check", s.dlq)
+	if tasks := s.rows(0, "dlq", "tasks", s.dlq); len(tasks) != 4 || tasks[1]["reason"] != "it is mended" {
+		t.Errorf("tasks: %v", tasks)
+	}
+}
+
+// interrupt is Ctrl-C while a replay watches its canary: it is paused, and cancelled
+// then. What it had not sent stays.
+func (s *shop) interrupt() {
+	t := s.t
+	t.Helper()
+	dead := s.work("permanent", "dead_letter", 2, func() {
+		s.send("one")
+		s.send("two")
+	})
+	cmd := exec.Command(filepath.Join(programs, "redeliver"), "dlq", "replay", s.dlq, "--canary", "1", "--watch", "1h", "--lease", "5s", "--reason", "test", "--yes", "--output", "json")
+	cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for sent := false; !sent; {
+		for _, task := range s.rows(0, "dlq", "tasks", s.dlq) {
+			counts := task["counts"].(map[string]any)
+			sent = sent || task["status"] == "running" && counts["replayed"] == 1.0
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("the canary was not sent within %s: %s", patience, errs.String())
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code says more
+	var task struct {
+		ID     string `json:"id"`
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &task); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 130 || task.Status != "paused" || !strings.Contains(errs.String(), "redeliver dlq resume "+s.dlq+" "+task.ID) {
+		t.Fatalf("exit code %d, want 130; %s%s", code, out.String(), errs.String())
+	}
+	s.command(0, "dlq", "cancel", s.dlq, task.ID)
+	done := s.work("never", "commit", 1, nil)
+	// On SQS what a receive had in hand that was broken off is hidden for the lease.
+	var left []map[string]any
+	for began := time.Now(); len(left) == 0 && time.Since(began) < patience; {
+		left = s.rows(0, "dlq", "show", s.dlq)
+	}
+	if len(left) != 1 || len(done) != 1 || done[left[0]["id"].(string)] || !dead[left[0]["id"].(string)] {
+		t.Errorf("%v were handled and %v are left", done, left)
+	}
+}
+
+// plan says the same of every broker, in the same fields.
+func (s *shop) plan() {
+	s.t.Helper()
+	var p struct {
+		Broker string `json:"broker"`
+		Origin string `json:"origin"`
+		Places []struct {
+			Kind string `json:"kind"`
+		} `json:"places"`
+		Delays []struct {
+			After     string `json:"after"`
+			Mechanism string `json:"mechanism"`
+		} `json:"delays"`
+		LongestWait string `json:"longest_wait"`
+	}
+	out := s.command(0, "plan", "--topic", s.topic, "--group", s.group, "--retries", "3", "--backoff", "steps:10s,1m,20m", "--format", "json")
+	if err := json.Unmarshal([]byte(out), &p); err != nil {
+		s.t.Fatal(err)
+	}
+	scheme, _, _ := strings.Cut(s.url, ":")
+	want := map[string]string{"kafka": "kafka", "amqp": "rabbitmq", "sqs+http": "sqs"}[scheme]
+	dlqs := 0
+	for _, place := range p.Places {
+		if place.Kind == "dlq" {
+			dlqs++
+		}
+	}
+	if p.Broker != want || p.Origin != s.topic || dlqs != 1 || len(p.Delays) != 3 || p.Delays[2].After != "20m0s" || p.Delays[2].Mechanism == "" || p.LongestWait == "" {
+		s.t.Errorf("%s", out)
+	}
+	if text := s.command(0, "plan", "--topic", s.topic, "--group", s.group); !strings.Contains(text, "retry  after") {
+		s.t.Errorf("%s", text)
+	}
+}
+
+func TestOnKafka(t *testing.T) {
+	t.Parallel()
+	addrs := brokers.RequireKafka(t)
+	s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: "billing"}
+	s.dlq, s.whose = s.topic+".billing.dlq", []string{"--topic", s.topic, "--group", s.group}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
+		t.Fatal(err)
+	}
+	s.send = func(body string) {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: s.topic, Value: []byte(body)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.plan()
+	s.day()
+	s.interrupt()
+	for _, row := range s.rows(0, "dlq", "list") {
+		if row["dlq"] == s.dlq && row["origin"] == s.topic && row["group"] == "billing" && row["messages"] == 1.0 {
+			return
+		}
+	}
+	t.Errorf("%s is not listed", s.dlq)
+}
+
+func TestOnRabbitMQ(t *testing.T) {
+	t.Parallel()
+	for version, require := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			url := require(t).URL()
+			s := &shop{t: t, url: url, topic: name()}
+			s.dlq, s.whose = s.topic+".dlq", []string{"--topic", s.topic}
+			conn, err := amqp.Dial(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ch, err := conn.Channel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ch.QueueDeclare(s.topic, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}); err != nil {
+				t.Fatal(err)
+			}
+			s.send = func(body string) {
+				if err := ch.PublishWithContext(t.Context(), "", s.topic, true, false, amqp.Publishing{MessageId: name(), DeliveryMode: amqp.Persistent, Body: []byte(body)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.plan()
+			s.day()
+			s.interrupt()
+		})
+	}
+}
+
+func TestOnSQS(t *testing.T) {
+	t.Parallel()
+	endpoint := brokers.RequireSQS(t)
+	s := &shop{t: t, url: "sqs+" + endpoint, topic: name()}
+	s.dlq, s.whose = s.topic+"-dlq", []string{"--topic", s.topic}
+	api := sqs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
+		func(o *sqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
+	queue, err := api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(s.topic)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.send = func(body string) {
+		if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue.QueueUrl, MessageBody: aws.String(body)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.plan()
+	s.day()
+	s.interrupt()
+}
