@@ -1,0 +1,71 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Record is one line of the audit record, as JSON.
+type Record struct {
+	Time   time.Time `json:"time"`
+	Who    string    `json:"who"`
+	Role   string    `json:"role"`
+	From   string    `json:"from,omitempty"` // the address that asked
+	Action Action    `json:"action"`
+	DLQ    string    `json:"dlq,omitempty"`
+	// Result is "allowed" before anything is done, "denied", and, when it is over,
+	// "done" or "failed".
+	Result string `json:"result"`
+	// What was meant, and why.
+	Position deadletter.Position `json:"position,omitempty"`
+	Task     string              `json:"task,omitempty"`
+	Filter   *deadletter.Filter  `json:"filter,omitempty"`
+	Why      string              `json:"why,omitempty"`
+	// How it ended.
+	Status deadletter.Status  `json:"status,omitempty"`
+	Counts *deadletter.Counts `json:"counts,omitempty"`
+	Error  string             `json:"error,omitempty"`
+}
+
+// The results.
+const (
+	allowed = "allowed"
+	denied  = "denied"
+	done    = "done"
+	failed  = "failed"
+)
+
+// audit writes the record, a line at a time.
+type audit struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (a *audit) write(r Record) error {
+	r.Time = time.Now().UTC()
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing the audit record: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := a.w.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("writing the audit record: %w; nothing is done without it", err)
+	}
+	return nil
+}
+
+// toLogger is where the record goes when no place was named.
+type toLogger struct{}
+
+func (toLogger) Write(line []byte) (int, error) {
+	slog.Info("redeliver console", "audit", string(bytes.TrimSpace(line)))
+	return len(line), nil
+}

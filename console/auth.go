@@ -1,0 +1,208 @@
+package console
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Auth says who a request is from. Make one with [Basic], [BehindProxy] or
+// [Custom]. The zero Auth serves this machine alone, and everybody on it is an
+// operator: the address must be a loopback one, and the name by which the console
+// is asked for, too, so that no page of the web reaches it by a name of its own.
+type Auth struct {
+	kind     authKind
+	ask      func(*http.Request) (Actor, error)
+	problems []redeliver.Problem
+}
+
+type authKind uint8
+
+const (
+	authLocal authKind = iota
+	authBasic
+	authProxy
+	authCustom
+)
+
+// Errors of an [Auth]. One of [Custom] may return them, too.
+var (
+	// ErrLogin asks for a name and a password.
+	ErrLogin = errors.New("a name and a password are required")
+	// ErrStranger refuses whoever asks.
+	ErrStranger = errors.New("who asks is not known here")
+)
+
+func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) }
+
+// who is who asks.
+func (a *Auth) who(r *http.Request) (Actor, error) {
+	ask := a.ask
+	if ask == nil {
+		ask = local
+	}
+	actor, err := ask(r)
+	if err != nil {
+		return Actor{}, err
+	}
+	if !actor.known() {
+		return Actor{}, ErrStranger
+	}
+	actor.from = r.RemoteAddr
+	return actor, nil
+}
+
+// local knows who comes from this machine.
+func local(r *http.Request) (Actor, error) {
+	at, ok := remote(r)
+	if !ok || !at.IsLoopback() {
+		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrStranger)
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrStranger)
+	}
+	return Actor{Name: "local", Role: Operator}, nil
+}
+
+// remote is the address of the other side of the connection.
+func remote(r *http.Request) (netip.Addr, bool) {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return at.Addr().Unmap(), true
+}
+
+// User is somebody with a password.
+type User struct {
+	Name, Password string
+	Role           Role
+}
+
+// Basic asks for a name and a password as browsers do. Passwords must have at
+// least 8 bytes. It says nothing of how often somebody may try: put a proxy before
+// what is open to the world.
+func Basic(users ...User) Auth {
+	a := Auth{kind: authBasic}
+	type entry struct {
+		actor Actor
+		sum   [sha256.Size]byte
+	}
+	var ps redeliver.Problems
+	known := make(map[string]entry)
+	for i, u := range users {
+		field := fmt.Sprintf("Auth: user %d", i+1)
+		actor := Actor{Name: u.Name, Role: u.Role}
+		switch _, twice := known[u.Name]; {
+		case !actor.known() || strings.Contains(u.Name, ":"):
+			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role")
+		case twice:
+			ps.Add(field, u.Name, "is there twice")
+		case len(u.Password) < 8:
+			ps.Add(field, u.Name, "must have a password of at least 8 bytes")
+		}
+		known[u.Name] = entry{actor, sha256.Sum256([]byte(u.Password))}
+	}
+	if len(users) == 0 {
+		ps.Add("Auth", "no users", "must have at least one")
+	}
+	a.problems = ps
+	a.ask = func(r *http.Request) (Actor, error) {
+		name, password, ok := r.BasicAuth()
+		if !ok {
+			return Actor{}, ErrLogin
+		}
+		e := known[name] // the zero one for a stranger: as much work, and never right
+		sum := sha256.Sum256([]byte(password))
+		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || e.actor.Role == 0 {
+			return Actor{}, ErrLogin
+		}
+		return e.actor, nil
+	}
+	return a
+}
+
+// ProxyConfig says which proxy is believed. From and Role are required.
+type ProxyConfig struct {
+	// From are the addresses of the proxy. A request from anywhere else is refused.
+	// Required.
+	From []netip.Prefix
+	// User is the header with the name. Default X-Forwarded-User.
+	User string
+	// Groups is the header with the groups, with commas between them. Default
+	// X-Forwarded-Groups.
+	Groups string
+	// Role is the role of somebody; 0 refuses. It must be safe for concurrent use.
+	// Required.
+	Role func(user string, groups []string) Role
+}
+
+// BehindProxy believes what a proxy says, which has authenticated whoever asks. The
+// proxy must remove these headers from what it is sent.
+func BehindProxy(cfg ProxyConfig) Auth {
+	if cfg.User == "" {
+		cfg.User = "X-Forwarded-User"
+	}
+	if cfg.Groups == "" {
+		cfg.Groups = "X-Forwarded-Groups"
+	}
+	a := Auth{kind: authProxy}
+	var ps redeliver.Problems
+	if len(cfg.From) == 0 {
+		ps.Add("Auth: From", "empty", "must have the addresses of the proxy")
+	}
+	if cfg.Role == nil {
+		ps.Add("Auth: Role", nil, "is required: it says who may do what")
+	}
+	a.problems = ps
+	a.ask = func(r *http.Request) (Actor, error) {
+		at, ok := remote(r)
+		if !ok || !among(cfg.From, at) {
+			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrStranger)
+		}
+		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
+		if len(users) != 1 || len(groups) > 1 { // one that stands twice has passed a proxy that only adds
+			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrStranger)
+		}
+		var in []string
+		for _, list := range groups {
+			for group := range strings.SplitSeq(list, ",") {
+				in = append(in, strings.TrimSpace(group))
+			}
+		}
+		return Actor{Name: users[0], Role: cfg.Role(users[0], in)}, nil
+	}
+	return a
+}
+
+func among(prefixes []netip.Prefix, at netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// Custom asks a function of the service's own, which has a login already. An error
+// refuses; [ErrLogin] asks for a name and a password. It must be safe for concurrent
+// use.
+func Custom(ask func(*http.Request) (Actor, error)) Auth {
+	a := Auth{kind: authCustom, ask: ask}
+	if ask == nil {
+		a.problems = []redeliver.Problem{{Field: "Auth", Value: nil, Rule: "must have a function"}}
+	}
+	return a
+}

@@ -1,0 +1,114 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// DefaultRefresh is how often the DLQs are looked at in the background.
+const DefaultRefresh = 10 * time.Second
+
+// Config says what the console shows, and to whom. Queues is required.
+type Config struct {
+	// Queues are the DLQs that are shown, in this order. Required. Close them
+	// after the Console.
+	Queues []Queue
+	// Auth says who may do what. Default: who comes from this machine and asks for
+	// it by a name of this machine is an operator, and all others are refused.
+	Auth Auth
+	// ReadOnly forbids every change, whoever asks. Default: what the role allows.
+	ReadOnly bool
+	// Redact is asked about each key, body, header and error before it is shown.
+	// Default: they are shown as they are.
+	Redact Redactor
+	// Audit gets the record of who did what, and whose payloads were shown to whom:
+	// one JSON object in a line, each in one Write, never two at once. When a
+	// Write fails, nothing is done and no payload is shown. Default: the default
+	// logger of log/slog.
+	Audit io.Writer
+	// Refresh is how often the DLQs are looked at in the background. A DLQ whose
+	// reading takes long is read less often, so that reading takes at most a
+	// tenth of the time. Default 10 s.
+	Refresh time.Duration
+	// Title stands on each page. Default "Dead letters".
+	Title string
+}
+
+// Queue is a DLQ that the console shows.
+type Queue struct {
+	// Queue is the DLQ as an adapter opens it. When it is a [Waiter] or a
+	// [Keeper], too, the console shows what that says. Required.
+	deadletter.Queue
+	// Cluster names the broker where there are several of a kind. Default: the
+	// kind, "kafka".
+	Cluster string
+}
+
+// Waiter is a DLQ that can tell what still waits for its next attempt in the group.
+type Waiter interface {
+	// Waiting returns the levels, the shortest first. It may be called at any
+	// time, and looks at no message.
+	Waiting(ctx context.Context) ([]Level, error)
+}
+
+// Level is what waits at one rung of a group's ladder.
+type Level struct {
+	Name  string // "10s"
+	Count int64  // messages that wait there
+	Late  int64  // of those, how many are due already; -1 where that is not known
+}
+
+// Keeper is a DLQ that can tell how long its broker keeps a message.
+type Keeper interface {
+	// Keeps returns the retention; 0 where nothing ends by itself.
+	Keeps(ctx context.Context) (time.Duration, error)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Refresh == 0 {
+		c.Refresh = DefaultRefresh
+	}
+	if c.Title == "" {
+		c.Title = "Dead letters"
+	}
+	if c.Audit == nil {
+		c.Audit = toLogger{}
+	}
+	return c
+}
+
+// validate returns all problems at once.
+func (c *Config) validate() error {
+	var ps redeliver.Problems
+	if len(c.Queues) == 0 {
+		ps.Add("Queues", "empty", "at least one DLQ is required")
+	}
+	seen := make(map[string]bool)
+	for i, q := range c.Queues {
+		field := fmt.Sprintf("Queues[%d]", i)
+		if q.Queue == nil {
+			ps.Add(field, nil, "must have a Queue, as an adapter opens it")
+			continue
+		}
+		if name := q.cluster() + "/" + q.Info().DLQ; seen[name] {
+			ps.Add(field, name, "is there twice; name the brokers by Cluster")
+		} else {
+			seen[name] = true
+		}
+	}
+	ps.Duration("Refresh", c.Refresh, time.Second, 0)
+	c.Auth.check(&ps)
+	return ps.Err()
+}
+
+func (q *Queue) cluster() string {
+	if q.Cluster != "" {
+		return q.Cluster
+	}
+	return q.Info().Broker
+}

@@ -1,0 +1,107 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// Console is the web console: an [http.Handler]. It is safe for concurrent use.
+type Console struct {
+	cfg     Config
+	desk    *desk
+	handler http.Handler
+	cancel  context.CancelFunc
+}
+
+// New makes a console and begins to look at its DLQs in the background. It returns
+// all problems of the configuration at once. Close it before its queues.
+func New(cfg Config) (*Console, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Console{cfg: cfg, desk: newDesk(ctx, cfg), cancel: cancel}
+	c.handler = c.guard(c.routes())
+	turn := make(chan struct{}, 1)
+	for _, q := range c.desk.queues {
+		c.desk.wg.Go(func() { c.desk.poll(q, turn) })
+	}
+	return c, nil
+}
+
+// Close ends what runs in the background and returns when it has ended. A task that
+// runs here is paused; it can be resumed from anywhere.
+func (c *Console) Close() {
+	c.cancel()
+	c.desk.wg.Wait()
+}
+
+// ServeHTTP implements [http.Handler]. All addresses are relative to each other, so
+// it works under any prefix that was taken off before, by [http.StripPrefix] or by a
+// proxy.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "" { // "/prefix" without its slash, from which relative addresses lead astray
+		if asked, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(asked, "/") {
+			redirect(w, "./"+path.Base(asked)+"/")
+			return
+		}
+	}
+	if !strings.HasPrefix(r.URL.Path, "/") {
+		slashed := *r.URL
+		slashed.Path, slashed.RawPath = "/"+r.URL.Path, ""
+		r = r.Clone(r.Context())
+		r.URL = &slashed
+	}
+	if clean := path.Clean(r.URL.Path); clean != r.URL.Path { // ServeMux would lead there from the root
+		r = r.Clone(r.Context())
+		r.URL.Path, r.URL.RawPath = strings.Repeat("/-", strings.Count(r.URL.Path, "/")), ""
+	}
+	c.handler.ServeHTTP(w, r)
+}
+
+// routes says which page is where. All are side by side, so that every address in
+// them is relative; names of queues and places of messages are parameters, because
+// no path holds what they may be made of.
+func (c *Console) routes() http.Handler {
+	mux := http.NewServeMux()
+	pages := map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /{$}":      c.home,
+		"GET /dlq":      c.dlq,
+		"GET /messages": c.messages,
+		"GET /message":  c.message,
+		"GET /payload":  c.payload,
+		"GET /tasks":    c.tasks,
+		"GET /task":     c.task,
+		"POST /task":    c.askTask,
+		"GET /replay":   c.replayForm,
+		"POST /replay":  c.replay,
+		"GET /purge":    c.purgeForm,
+		"POST /purge":   c.purge,
+		"GET /edit":     c.editForm,
+		"POST /edit":    c.edit,
+	}
+	for pattern, page := range pages {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := page(w, r); err != nil {
+				c.trouble(w, r, err)
+			}
+		})
+	}
+	mux.HandleFunc("GET /events", c.events)
+	mux.HandleFunc("GET /assets/{file}", c.asset)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c.problem(w, r, http.StatusNotFound, "There is no such page", "The address is not one of this console's, or may not be asked for in this way.")
+	})
+	return mux
+}
+
+// redirect leads on after a form: relative, because the console does not know
+// under which prefix it is.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}

@@ -1,0 +1,158 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// desk is the one place that has the DLQs. Whoever wants to see or do something
+// says who asks, and is served here or refused; no page has a queue of its own.
+type desk struct {
+	cfg    Config
+	audit  audit
+	queues []*queue
+	live   *hub
+	looks  chan struct{} // as many as look into DLQs at once
+
+	ctx  context.Context // of what runs in the background
+	jobs jobs
+	wg   sync.WaitGroup
+}
+
+// queue is one DLQ with what was seen of it in the background.
+type queue struct {
+	q       deadletter.Queue
+	info    deadletter.Info
+	cluster string
+	key     string // names it in addresses
+	costly  bool   // looking changes something
+	kick    chan struct{}
+
+	mu   sync.Mutex
+	seen Snapshot
+}
+
+func newDesk(ctx context.Context, cfg Config) *desk {
+	d := &desk{cfg: cfg, audit: audit{w: cfg.Audit}, ctx: ctx, live: newHub(), looks: make(chan struct{}, maxLooks)}
+	names := make(map[string]int)
+	for _, q := range cfg.Queues {
+		names[q.Info().DLQ]++
+	}
+	for _, q := range cfg.Queues {
+		info := q.Info()
+		one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != "nothing", kick: make(chan struct{}, 1)}
+		if names[info.DLQ] > 1 {
+			one.key = one.cluster + "/" + info.DLQ
+		}
+		d.queues = append(d.queues, one)
+	}
+	return d
+}
+
+// errNoQueue is a DLQ that the console does not have.
+var errNoQueue = errors.New("there is no such dead-letter queue here")
+
+func (d *desk) queue(key string) (*queue, error) {
+	for _, q := range d.queues {
+		if q.key == key {
+			return q, nil
+		}
+	}
+	return nil, errNoQueue
+}
+
+// may tells whether somebody may do something. It is the only place that decides.
+func (d *desk) may(who Actor, a Action) error {
+	readOnly := d.cfg.ReadOnly && a.changes()
+	if who.Role < a.needs() || readOnly {
+		return &DeniedError{Action: a, Actor: who, ReadOnly: readOnly && who.Role >= a.needs()}
+	}
+	return nil
+}
+
+// permit is may for what is asked for and not only offered: a denial is recorded.
+func (d *desk) permit(who Actor, key string, a Action) error {
+	if d.may(who, a) == nil {
+		return nil
+	}
+	_, err := d.enter(who, key, Record{Action: a})
+	return err
+}
+
+// enter opens a DLQ for an action. What changes or shows something is recorded
+// first, and what was denied, too.
+func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
+	r.Who, r.Role, r.From = who.Name, who.Role.String(), who.from
+	q, err := d.queue(key)
+	if err != nil {
+		return nil, err
+	}
+	r.DLQ = q.key
+	if err := d.may(who, r.Action); err != nil {
+		r.Result = denied
+		return nil, errors.Join(err, d.audit.write(r))
+	}
+	if r.Action == Look || r.Action == List {
+		return q, nil
+	}
+	r.Result = allowed
+	return q, d.audit.write(r)
+}
+
+// left records how something ended.
+func (d *desk) left(who Actor, r Record, t *deadletter.Task, err error) error {
+	r.Who, r.Role, r.From, r.Result = who.Name, who.Role.String(), who.from, done
+	if t != nil && t.ID != "" {
+		r.Task, r.Status, r.Counts = t.ID, t.Status, &t.Counts
+	}
+	if err != nil {
+		r.Result, r.Error = failed, redeliver.Redact(err.Error())
+	}
+	return d.audit.write(r)
+}
+
+// Overview is a DLQ with what was seen of it.
+type Overview struct {
+	Key, Cluster string
+	Info         deadletter.Info
+	Costly       bool
+	Snapshot
+}
+
+func (d *desk) overview(who Actor, q *queue) Overview {
+	q.mu.Lock()
+	s := q.seen
+	q.mu.Unlock()
+	s.Summary.Groups = slices.Clone(s.Summary.Groups)
+	for i := range s.Summary.Groups {
+		g := &s.Summary.Groups[i]
+		g.Error = d.errorText(who, q.info, nil, g.Error)
+	}
+	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Snapshot: s}
+}
+
+// all is every DLQ as it was seen last. It asks no broker.
+func (d *desk) all(who Actor) ([]Overview, error) {
+	if err := d.may(who, Look); err != nil {
+		return nil, err
+	}
+	list := make([]Overview, len(d.queues))
+	for i, q := range d.queues {
+		list[i] = d.overview(who, q)
+	}
+	return list, nil
+}
+
+// one is a DLQ as it was seen last.
+func (d *desk) one(who Actor, key string) (Overview, error) {
+	q, err := d.enter(who, key, Record{Action: Look})
+	if err != nil {
+		return Overview{}, err
+	}
+	return d.overview(who, q), nil
+}

@@ -1,0 +1,217 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Bounds of what one page may cost.
+const (
+	lookTime = 15 * time.Second // a page looks through a DLQ no longer than this
+	maxLooks = 4                // pages look into DLQs at once, each with what a fetch takes of memory
+	maxRows  = 200
+	maxSkip  = 1_000_000
+	maxNewer = 2_000 // to be passed over when the newest come first
+)
+
+// wants is a list that is asked for.
+type wants struct {
+	Filter deadletter.Filter
+	Size   int
+	Skip   int
+	Newest bool // first
+}
+
+// Rows is a part of what a filter takes.
+type Rows struct {
+	Rows []Row
+	// Scanned were looked at. More says that there are more, Cut that the time was
+	// over before the end was reached.
+	Scanned   int64
+	More, Cut bool
+}
+
+// Row is what a list tells of a message.
+type Row struct {
+	Position       deadletter.Position
+	ID             string
+	Key            []byte // nil for who may not see it
+	Failed         time.Time
+	Attempts       int
+	Replays        int
+	Reason         redeliver.Reason
+	Type, Error    string
+	Mark           deadletter.Outcome
+	Mismatch       string
+	Size           int
+	HasKey, Hidden bool // Hidden: there is a key, and who asks may not see it
+}
+
+// look waits for its turn to look into a DLQ, and bounds how long that may take.
+func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(), err error) {
+	bounded, cancel := context.WithTimeout(ctx, lookTime)
+	select {
+	case d.looks <- struct{}{}:
+		return bounded, func() { cancel(); <-d.looks }, nil
+	case <-bounded.Done():
+		cancel()
+		return nil, nil, fmt.Errorf("too many look into DLQs at once: %w", bounded.Err())
+	}
+}
+
+// list is some messages that a filter takes.
+func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, error) {
+	r := Record{Action: List}
+	if within(&w.Filter) {
+		r.Action, r.Filter = Search, &w.Filter
+	}
+	q, err := d.enter(who, key, r)
+	if err != nil {
+		return Rows{}, err
+	}
+	w.Size, w.Skip = min(max(w.Size, 1), maxRows), min(max(w.Skip, 0), maxSkip)
+	if w.Newest {
+		w.Skip = min(w.Skip, maxNewer)
+	}
+	ctx, leave, err := d.look(ctx)
+	if err != nil {
+		return Rows{}, err
+	}
+	defer leave()
+	var out Rows
+	var last []Row // the newest so far, of which Size+Skip+1 are kept
+	n := 0
+	err = deadletter.Browse(ctx, watching{q.q, func(*deadletter.Message) { out.Scanned++ }}, w.Filter, 0, func(m *deadletter.Message) bool {
+		n++
+		if w.Newest {
+			last = append(last, d.row(who, q, m))
+			if keep := w.Size + w.Skip + 1; len(last) >= 2*keep {
+				last = append(last[:0], last[len(last)-keep:]...)
+			}
+			return true
+		}
+		if n > w.Skip {
+			if len(out.Rows) == w.Size {
+				out.More = true
+				return false
+			}
+			out.Rows = append(out.Rows, d.row(who, q, m))
+		}
+		return true
+	})
+	if w.Newest {
+		slices.Reverse(last)
+		last = last[min(w.Skip, len(last)):]
+		out.Rows, out.More = last[:min(w.Size, len(last))], len(last) > w.Size
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		out.Cut, err = true, nil
+	}
+	return out, err
+}
+
+// within tells whether a filter asks for what stands in messages: whoever may not
+// see that must not find it out by searching, either.
+func within(f *deadletter.Filter) bool {
+	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != ""
+}
+
+func (d *desk) row(who Actor, q *queue, m *deadletter.Message) Row {
+	r := Row{
+		Position: m.Position, ID: m.ID, Failed: m.State.LastFailed, Attempts: m.State.Attempts, Replays: m.State.Replays,
+		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: m.Mismatch, Size: len(m.Body), HasKey: m.Key != nil,
+		Error: d.errorText(who, q.info, m.Headers, m.State.Error),
+	}
+	if r.Failed.IsZero() {
+		r.Failed = m.Time
+	}
+	if who.Role >= Reader {
+		r.Key, _ = d.redact(Part{Kind: PartKey, Value: m.Key, DLQ: q.info, Headers: m.Headers})
+	} else {
+		r.Hidden = r.HasKey
+	}
+	return r
+}
+
+// Letter is one message as somebody may see it.
+type Letter struct {
+	Row
+	Overview    Overview
+	Time        time.Time
+	State       redeliver.State
+	Handler     string
+	Filler      deadletter.Filler
+	Findings    []redeliver.Finding
+	Fingerprint string
+	// Body is nil for null, too; Shown says that somebody may see it at all, Whole
+	// that nothing of it was hidden.
+	Body          []byte
+	Shown, Whole  bool
+	Headers       []HeaderView
+	Foreign       []HeaderView
+	HeadersHidden int // for who may not see any
+}
+
+// HeaderView is a header as somebody may see it.
+type HeaderView struct {
+	Name  string
+	Value []byte
+	Whole bool
+}
+
+// Null tells a header without a value, which is not an empty one.
+func (h HeaderView) Null() bool { return h.Value == nil }
+
+// letter is one message. To see it whole is recorded.
+func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
+	r := Record{Action: List, Position: at}
+	if d.may(who, Reveal) == nil {
+		r.Action = Reveal
+	}
+	q, err := d.enter(who, key, r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, leave, err := d.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	m, err := deadletter.Find(ctx, q.q, at)
+	if err != nil {
+		return nil, err
+	}
+	l := &Letter{
+		Row: d.row(who, q, m), Overview: d.overview(who, q), Time: m.Time, State: m.State, Handler: m.Handler, Filler: m.Filler,
+		Findings: m.Findings, Fingerprint: deadletter.Fingerprint(m),
+	}
+	l.State.Error = l.Row.Error
+	if r.Action != Reveal {
+		l.HeadersHidden = len(m.Headers) + len(m.Foreign)
+		l.Findings = nil // they quote what headers say
+		return l, nil
+	}
+	l.Shown = true
+	l.Body, l.Whole = d.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers})
+	l.Headers, l.Foreign = d.headers(q, m, m.Headers), d.headers(q, m, m.Foreign)
+	if d.cfg.Redact != nil {
+		l.Findings = nil
+	}
+	return l, nil
+}
+
+func (d *desk) headers(q *queue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
+	views := make([]HeaderView, len(headers))
+	for i, h := range headers {
+		v := &views[i]
+		v.Name = h.Name
+		v.Value, v.Whole = d.redact(Part{Kind: PartHeader, Name: h.Name, Value: h.Value, DLQ: q.info, Headers: m.Headers})
+	}
+	return views
+}

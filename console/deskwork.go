@@ -1,0 +1,289 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+const (
+	// firstWords bounds how long whoever starts a task waits for its id.
+	firstWords = 20 * time.Second
+	// keptJobs is how many tasks of this process are remembered, keptResults how
+	// many of their messages.
+	keptJobs    = 50
+	keptResults = 100
+)
+
+// Job is a task that this process runs or ran.
+type Job struct {
+	Task    deadletter.Task
+	Expect  int64 // how many messages were announced
+	Running bool
+	Err     string
+	Began   time.Time
+	Results []deadletter.Result // the latest
+}
+
+// jobs are those of this process, the oldest first.
+type jobs struct {
+	mu   sync.Mutex
+	list []*Job
+}
+
+func (j *jobs) add(job *Job) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.list) == keptJobs {
+		j.list = j.list[1:]
+	}
+	j.list = append(j.list, job)
+}
+
+func (j *jobs) change(do func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	do()
+}
+
+// view is a copy of what is known of a task, or nil.
+func (j *jobs) view(id string) *Job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, job := range slices.Backward(j.list) {
+		if job.Task.ID == id {
+			seen := *job
+			seen.Results = append([]deadletter.Result(nil), job.Results...)
+			return &seen
+		}
+	}
+	return nil
+}
+
+// running counts those that have not ended.
+func (j *jobs) running() (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, job := range j.list {
+		if job.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// forecast says what a replay would do.
+func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.Replay) (f deadletter.Forecast, cut bool, err error) {
+	if err := d.permit(who, key, a); err != nil {
+		return f, false, err
+	}
+	q, err := d.queue(key)
+	if err != nil {
+		return f, false, err
+	}
+	ctx, leave, err := d.look(ctx)
+	if err != nil {
+		return f, false, err
+	}
+	defer leave()
+	f, err = deadletter.DryRun(ctx, q.q, r)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return f, true, nil
+	}
+	return f, false, err
+}
+
+// replay starts a replay and returns its id. It runs in this process until the
+// console is closed.
+func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.Replay, expect int64) (string, error) {
+	rec := Record{Action: Replay, Filter: &r.Filter, Why: r.Why}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return "", err
+	}
+	r.Who = signature(who)
+	return d.start(ctx, who, q, rec, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+		r.Report = report
+		return deadletter.Run(ctx, q.q, r)
+	})
+}
+
+// resume goes on with a task in this process.
+func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
+	rec := Record{Action: Resume, Task: id}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return err
+	}
+	var expect int64
+	if was := d.jobs.view(id); was != nil {
+		expect = was.Expect
+	}
+	_, err = d.start(ctx, who, q, rec, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+		return deadletter.Resume(ctx, q.q, id, signature(who), report)
+	})
+	return err
+}
+
+// purge removes messages for good.
+func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Removal) (string, error) {
+	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return "", err
+	}
+	p.Who = signature(who)
+	return d.start(ctx, who, q, rec, p.Expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+		p.Report = report
+		return deadletter.Purge(ctx, q.q, p)
+	})
+}
+
+// signature is how an actor stands in the history.
+func signature(who Actor) string { return who.Name + " (console)" }
+
+// errSlow is a task that has said nothing yet.
+var errSlow = errors.New("the task is being started, and the broker takes its time; it will stand among the tasks")
+
+// start runs a task in the background, and returns its id as soon as it has one.
+func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
+	if d.ctx.Err() != nil {
+		return "", errors.New("the console is closing, and starts nothing")
+	}
+	job := &Job{Expect: expect, Running: true, Began: time.Now()}
+	began, ended := make(chan string, 1), make(chan error, 1)
+	report := deadletter.Report{
+		Progress: func(t deadletter.Task) {
+			d.jobs.change(func() { job.Task = t })
+			select {
+			case began <- t.ID: // the first time, and nobody minds the others
+			default:
+			}
+			d.live.poke()
+		},
+		Result: func(r deadletter.Result) {
+			d.jobs.change(func() {
+				if len(job.Results) == keptResults {
+					job.Results = job.Results[1:]
+				}
+				job.Results = append(job.Results, r)
+			})
+		},
+	}
+	d.jobs.add(job)
+	d.wg.Go(func() {
+		t, err := do(d.ctx, report)
+		d.jobs.change(func() {
+			job.Running = false
+			if t.ID != "" {
+				job.Task = t
+			}
+			if err != nil {
+				job.Err = redeliver.Redact(err.Error())
+			}
+		})
+		rec.DLQ = q.key
+		ended <- errors.Join(err, d.left(who, rec, &t, err))
+		q.poke()
+		d.live.poke()
+	})
+	patience := time.NewTimer(firstWords)
+	defer patience.Stop()
+	select {
+	case id := <-began:
+		return id, nil
+	case err := <-ended:
+		select {
+		case id := <-began: // it was over before we looked
+			return id, nil
+		default:
+		}
+		return "", err
+	case <-patience.C:
+		return "", errSlow
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// ask tells the runner of a task, wherever that is, to pause or to end.
+func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) error {
+	rec := Record{Action: a, Task: id}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	switch a {
+	case Pause:
+		err = deadletter.Pause(ctx, q.q, id)
+	case Cancel:
+		err = deadletter.Cancel(ctx, q.q, id, signature(who))
+	default:
+		err = fmt.Errorf("%s is nothing to ask of a task", a)
+	}
+	rec.DLQ = q.key
+	err = errors.Join(err, d.left(who, rec, nil, err))
+	d.live.poke()
+	return err
+}
+
+// edit replays one message changed. It goes on to its end also when whoever asked
+// does not wait for it.
+func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
+	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return "", err
+	}
+	if err := d.editable(ctx, q, &c); err != nil {
+		rec.DLQ = q.key
+		return "", errors.Join(err, d.left(who, rec, nil, err))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+firstWords)
+	defer cancel()
+	c.Who = signature(who)
+	t, err := deadletter.Edit(ctx, q.q, c)
+	rec.DLQ = q.key
+	err = errors.Join(err, d.left(who, rec, &t, err))
+	q.poke()
+	d.live.poke()
+	return t.ID, err
+}
+
+// editable refuses to write over what whoever edits could not see.
+func (d *desk) editable(ctx context.Context, q *queue, c *deadletter.Change) error {
+	if d.cfg.Redact == nil {
+		return nil
+	}
+	ctx, leave, err := d.look(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	m, err := deadletter.Find(ctx, q.q, c.Position)
+	if err != nil {
+		return err
+	}
+	if _, whole := d.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers}); c.Body != nil && !whole {
+		return errors.New("the body is hidden in part, and what is hidden cannot be edited here")
+	}
+	for _, h := range d.headers(q, m, m.Headers) {
+		if h.Whole {
+			continue
+		}
+		for _, s := range c.Set {
+			if s.Name == h.Name {
+				return fmt.Errorf("the header %s is hidden, and cannot be edited here", h.Name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package console
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	// maxDiff bounds the lines that are compared with each other; what is longer is
+	// shown as all gone and all new.
+	maxDiff = 1500
+	// maxShown bounds the lines that are shown, around is how many the same stand
+	// before and behind a change.
+	maxShown = 400
+	around   = 3
+)
+
+// DiffLine is a line of a diff.
+type DiffLine struct {
+	Sign string // "+", "-", "" for the same, "…" for lines that were left out
+	Text string
+}
+
+// diffLines compares two texts by lines.
+func diffLines(before, after string) []DiffLine {
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	start := 0
+	for start < len(a) && start < len(b) && a[start] == b[start] {
+		start++
+	}
+	end := 0
+	for end < len(a)-start && end < len(b)-start && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	var out []DiffLine
+	if start > around {
+		out = append(out, DiffLine{Sign: "…"})
+	}
+	for _, s := range a[max(0, start-around):start] {
+		out = append(out, DiffLine{Text: s})
+	}
+	out = append(out, middle(a[start:len(a)-end], b[start:len(b)-end])...)
+	for _, s := range a[len(a)-end : len(a)-end+min(end, around)] {
+		out = append(out, DiffLine{Text: s})
+	}
+	if end > around {
+		out = append(out, DiffLine{Sign: "…"})
+	}
+	for i := range out {
+		out[i].Text = cut(out[i].Text, shownText/4)
+	}
+	if len(out) > maxShown {
+		out = append(out[:maxShown], DiffLine{Sign: "…"})
+	}
+	return out
+}
+
+// middle compares what differs at both of its ends, by the longest common
+// subsequence.
+func middle(a, b []string) (out []DiffLine) {
+	if len(a) > maxDiff || len(b) > maxDiff {
+		for _, s := range a {
+			out = append(out, DiffLine{"-", s})
+		}
+		for _, s := range b {
+			out = append(out, DiffLine{"+", s})
+		}
+		return out
+	}
+	long := make([][]int16, len(a)+1) // [i][j]: of a[i:] and b[j:]
+	for i := range long {
+		long[i] = make([]int16, len(b)+1)
+	}
+	for i, x := range slices.Backward(a) {
+		for j, y := range slices.Backward(b) {
+			if x == y {
+				long[i][j] = long[i+1][j+1] + 1
+			} else {
+				long[i][j] = max(long[i+1][j], long[i][j+1])
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			out = append(out, DiffLine{"", a[i]})
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && long[i+1][j] >= long[i][j+1]:
+			out = append(out, DiffLine{"-", a[i]})
+			i++
+		default:
+			out = append(out, DiffLine{"+", b[j]})
+			j++
+		}
+	}
+	return out
+}

@@ -1,0 +1,30 @@
+// Package console is a web console for dead-letter queues: what lies where, why,
+// and the way out. It is an [net/http.Handler] that any Go service mounts, under
+// any prefix:
+//
+//	c, err := console.New(console.Config{Queues: []console.Queue{{Queue: dlq}}, Auth: console.Basic(users...)})
+//	defer c.Close()
+//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", c))
+//
+// or a server of its own, [Console.ListenAndServe].
+//
+// # What holds
+//
+//   - Every page and every action works without JavaScript. The one script only
+//     keeps a page up to date, and can be paused.
+//   - All that is shown and done passes one place, the desk, below all pages: roles,
+//     the read-only switch, redaction and the record of who did what are there and
+//     nowhere else. What it cannot decide, it refuses: a [Redactor] that fails hides
+//     what it was asked about, and where the record cannot be written nothing is
+//     done and no payload shown.
+//   - Everything from the wire is hostile text. It is written by html/template
+//     alone, characters that cannot be seen are made visible, and no page has an
+//     inline script or style: the Content-Security-Policy forbids them.
+//   - Nothing is public by accident. Without [Config.Auth] only who comes from this
+//     machine is served.
+//   - What is shown of a DLQ on the home page was counted in the background, and
+//     its age stands there. A DLQ in which looking changes a counter is never
+//     looked into unless somebody asks.
+//   - A replay or a purge runs in this process. When that ends the task is paused,
+//     and any console or command goes on with it.
+package console

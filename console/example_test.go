@@ -1,0 +1,32 @@
+package console_test
+
+import (
+	"net/http"
+	"os"
+
+	"github.com/redeliver/redeliver/console"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// A service mounts the console beside its own pages, with its own login.
+func ExampleNew() {
+	var orders deadletter.Queue // as the service's adapter opens it: client.DeadLetters(...)
+	mux := http.NewServeMux()
+	c, err := console.New(console.Config{
+		Queues: []console.Queue{{Queue: orders}},
+		Auth: console.Custom(func(r *http.Request) (console.Actor, error) {
+			user, ok := r.Context().Value("user").(string) // what the service's login has put there
+			if !ok {
+				return console.Actor{}, console.ErrStranger
+			}
+			return console.Actor{Name: user, Role: console.Reader}, nil
+		}),
+		Audit: os.Stderr,
+	})
+	if err != nil {
+		return // there is no queue yet, and the console says so
+	}
+	defer c.Close()
+	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", c))
+	// Output:
+}

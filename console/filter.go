@@ -1,0 +1,224 @@
+package console
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// The names of a filter's parts in addresses and forms.
+const (
+	pFingerprint = "fp"
+	pID          = "id"
+	pAt          = "at"
+	pKey         = "key"
+	pKeyHex      = "keyhex"
+	pHeader      = "header"
+	pValue       = "value"
+	pAfter       = "after"
+	pBefore      = "before"
+	pReason      = "reason"
+	pType        = "type"
+	pText        = "text"
+	pQuarantined = "quarantined"
+	pChosen      = "chosen" // in a list, by its boxes
+)
+
+const (
+	// maxParam bounds one part of a filter, maxParams how many of a kind there are.
+	maxParam  = 1024
+	maxParams = maxRows
+	// localTime is how a browser writes a moment; it is taken as UTC.
+	localTime = "2006-01-02T15:04"
+)
+
+// inputError is something in an address or a form that cannot be right.
+type inputError struct{ text string }
+
+func (e *inputError) Error() string { return e.text }
+
+func wrong(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
+
+// readFilter reads a filter from an address or a form.
+func readFilter(v url.Values) (f deadletter.Filter, err error) {
+	for name, values := range v {
+		if slices.ContainsFunc(values, func(s string) bool { return len(s) > maxParam }) && filterParam(name) {
+			return f, wrong("%s is longer than %d bytes", name, maxParam)
+		}
+		if len(values) > maxParams && filterParam(name) {
+			return f, wrong("%s is there more than %d times", name, maxParams)
+		}
+	}
+	f.Fingerprints, f.IDs = filled(v[pFingerprint]), filled(v[pID])
+	for _, p := range filled(v[pAt]) {
+		f.Positions = append(f.Positions, deadletter.Position(p))
+	}
+	if v.Get(pChosen) != "" && len(f.Positions) == 0 {
+		return f, wrong("no message was chosen") // and nothing chosen must not mean all
+	}
+	for _, r := range filled(v[pReason]) {
+		f.Reasons = append(f.Reasons, redeliver.Reason(r))
+	}
+	f.ErrorType, f.ErrorText = v.Get(pType), v.Get(pText)
+	f.Quarantined = v.Get(pQuarantined) != ""
+	if s := v.Get(pKey); s != "" {
+		f.Key = []byte(s)
+	}
+	if s := v.Get(pKeyHex); s != "" {
+		if f.Key, err = hex.DecodeString(s); err != nil {
+			return f, wrong("the key %q is no hexadecimal number", s)
+		}
+	}
+	if name := v.Get(pHeader); name != "" {
+		f.Headers = map[string]string{name: v.Get(pValue)}
+	}
+	if f.After, err = readTime(pAfter, v.Get(pAfter)); err == nil {
+		f.Before, err = readTime(pBefore, v.Get(pBefore))
+	}
+	if err == nil && !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {
+		err = wrong("the end of the time must be behind its beginning")
+	}
+	return f, err
+}
+
+func filterParam(name string) bool {
+	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pKeyHex, pHeader, pValue, pAfter, pBefore, pReason, pType, pText, pQuarantined}, name)
+}
+
+func filled(values []string) (out []string) {
+	for _, v := range values {
+		if v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func readTime(name, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, localTime + ":05", localTime} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, wrong("%s is %q, and must be a moment like 2006-01-02T15:04", name, s)
+}
+
+// writeFilter is the reverse of readFilter.
+func writeFilter(v url.Values, f *deadletter.Filter) {
+	set := func(name string, values ...string) {
+		for _, s := range values {
+			if s != "" {
+				v.Add(name, s)
+			}
+		}
+	}
+	set(pFingerprint, f.Fingerprints...)
+	set(pID, f.IDs...)
+	for _, p := range f.Positions {
+		set(pAt, string(p))
+	}
+	for _, r := range f.Reasons {
+		set(pReason, string(r))
+	}
+	set(pType, f.ErrorType)
+	set(pText, f.ErrorText)
+	switch text := string(f.Key); {
+	case f.Key == nil:
+	case text == visible(text) && text != "":
+		set(pKey, text)
+	default:
+		set(pKeyHex, hex.EncodeToString(f.Key))
+	}
+	for name, value := range f.Headers {
+		set(pHeader, name)
+		set(pValue, value)
+	}
+	if !f.After.IsZero() {
+		set(pAfter, f.After.Format(time.RFC3339Nano))
+	}
+	if !f.Before.IsZero() {
+		set(pBefore, f.Before.Format(time.RFC3339Nano))
+	}
+	if f.Quarantined {
+		set(pQuarantined, "yes")
+	}
+}
+
+// address is the relative address of a page about a DLQ.
+func address(page, key string, f *deadletter.Filter, more ...string) string {
+	v := url.Values{"dlq": {key}}
+	if f != nil {
+		writeFilter(v, f)
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		if more[i+1] != "" {
+			v.Set(more[i], more[i+1])
+		}
+	}
+	return page + "?" + v.Encode()
+}
+
+// describe is a filter in words, a part each.
+func describe(f *deadletter.Filter) (parts []string) {
+	list := func(what string, values []string) {
+		if len(values) > 0 {
+			parts = append(parts, what+" "+strings.Join(values, ", "))
+		}
+	}
+	list("cause", f.Fingerprints)
+	list("id", f.IDs)
+	var at, reasons []string
+	for _, p := range f.Positions {
+		at = append(at, string(p))
+	}
+	for _, r := range f.Reasons {
+		reasons = append(reasons, string(r))
+	}
+	list("position", at)
+	list("reason", reasons)
+	if f.Key != nil {
+		parts = append(parts, fmt.Sprintf("key %q", f.Key))
+	}
+	for name, value := range f.Headers {
+		parts = append(parts, fmt.Sprintf("header %s: %s", name, value))
+	}
+	if f.ErrorType != "" {
+		parts = append(parts, "error type "+f.ErrorType)
+	}
+	if f.ErrorText != "" {
+		parts = append(parts, "error text with "+f.ErrorText)
+	}
+	if !f.After.IsZero() {
+		parts = append(parts, "failed from "+f.After.Format(time.DateTime)+" UTC")
+	}
+	if !f.Before.IsZero() {
+		parts = append(parts, "failed before "+f.Before.Format(time.DateTime)+" UTC")
+	}
+	if f.Quarantined {
+		parts = append(parts, "quarantined ones, too")
+	}
+	return parts
+}
+
+// number reads a bounded number of an address or a form.
+func number(v url.Values, name string, byDefault, least, most int) (int, error) {
+	s := v.Get(name)
+	if s == "" {
+		return byDefault, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least || n > most {
+		return 0, wrong("%s is %q, and must be a number from %d to %d", name, s, least, most)
+	}
+	return n, nil
+}

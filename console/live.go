@@ -1,0 +1,109 @@
+package console
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// maxStreams bounds the pages that are kept up to date at once.
+	maxStreams = 64
+	// streamPause is the least time between two words to one page.
+	streamPause = time.Second
+	// streamBeat shows a page, and what stands between, that the server is there.
+	streamBeat = 15 * time.Second
+	// streamWrite bounds how long a page may take to listen.
+	streamWrite = 10 * time.Second
+)
+
+// hub tells open pages that something has changed; what, they see by asking for
+// themselves again, with the rights of who looks at them.
+type hub struct {
+	mu      sync.Mutex
+	streams map[chan struct{}]bool
+}
+
+func newHub() *hub { return &hub{streams: make(map[chan struct{}]bool)} }
+
+// poke tells all pages. It never blocks.
+func (h *hub) poke() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.streams {
+		select {
+		case s <- struct{}{}:
+		default: // it has not heard the last one yet
+		}
+	}
+}
+
+func (h *hub) join() (s chan struct{}, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.streams) >= maxStreams {
+		return nil, false
+	}
+	s = make(chan struct{}, 1)
+	h.streams[s] = true
+	return s, true
+}
+
+func (h *hub) leave(s chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.streams, s)
+}
+
+// events is a stream of server-sent events: "changed", and nothing about what.
+func (c *Console) events(w http.ResponseWriter, r *http.Request) {
+	if err := c.desk.may(actorOf(r), Look); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	s, ok := c.desk.live.join()
+	if !ok {
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, "too many pages are kept up to date already", http.StatusServiceUnavailable)
+		return
+	}
+	defer c.desk.live.leave(s)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy that gathers has nothing live
+	out := http.NewResponseController(w)
+	beat := time.NewTicker(streamBeat)
+	defer beat.Stop()
+	for word := "retry: 3000\nevent: hello\ndata: {}\n\n"; ; {
+		_ = out.SetWriteDeadline(time.Now().Add(streamWrite)) // not all servers can
+		if _, err := w.Write([]byte(word)); err != nil || out.Flush() != nil {
+			return
+		}
+		if !c.rest(r, streamPause) {
+			return
+		}
+		select {
+		case <-s:
+			word = "event: changed\ndata: {}\n\n"
+		case <-beat.C:
+			word = ": still here\n\n"
+		case <-r.Context().Done():
+			return
+		case <-c.desk.ctx.Done():
+			return
+		}
+	}
+}
+
+// rest waits; false when there is nobody left to go on for.
+func (c *Console) rest(r *http.Request, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.Context().Done():
+		return false
+	case <-c.desk.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,159 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stream is the browser's end of a page that is kept up to date.
+type stream struct {
+	header http.Header
+	status int
+	w      *io.PipeWriter
+	words  chan string
+}
+
+func (s *stream) Header() http.Header         { return s.header }
+func (s *stream) WriteHeader(status int)      { s.status = status }
+func (s *stream) Write(p []byte) (int, error) { return s.w.Write(p) }
+func (s *stream) Flush()                      {}
+
+// listen opens a stream; it ends with ctx.
+func listen(ctx context.Context, t *testing.T, h http.Handler) (*stream, chan struct{}) {
+	t.Helper()
+	r, w := io.Pipe()
+	s := &stream{header: http.Header{}, w: w, words: make(chan string, 100)}
+	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)
+	req.Host, req.RemoteAddr = "localhost", "127.0.0.1:1"
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.ServeHTTP(s, req)
+		_ = w.Close()
+	}()
+	go func() {
+		defer close(s.words)
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if what, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				s.words <- what
+			}
+		}
+	}()
+	return s, ended
+}
+
+// ends waits for the end of a stream, by the clock of the bubble.
+func ends(t *testing.T, ended chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-time.After(time.Hour):
+		t.Fatal("the stream does not end")
+	}
+}
+
+func TestAnOpenPageHearsOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("q", 1)
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		s, ended := listen(ctx, t, c)
+		if word := <-s.words; word != "hello" || s.header.Get("Content-Type") != "text/event-stream" {
+			t.Errorf("it begins with %q, %v", word, s.header)
+		}
+		<-time.After(DefaultRefresh) // when nothing changes nothing is said
+		synctest.Wait()
+		if n := len(s.words); n != 0 {
+			t.Errorf("%d words of nothing", n)
+		}
+		q.fail(errSilent)
+		began := time.Now()
+		if word := <-s.words; word != "changed" || time.Since(began) > 2*DefaultRefresh {
+			t.Errorf("it says %q after %s", word, time.Since(began))
+		}
+		// Many changes are one word.
+		for range 1000 {
+			c.desk.live.poke()
+		}
+		<-time.After(10 * streamPause)
+		synctest.Wait()
+		if n := len(s.words); n < 1 || n > 2 {
+			t.Errorf("1000 changes at once are %d words", n)
+		}
+		cancel()
+		ends(t, ended)
+
+		// A page that is open does not keep the console from closing.
+		_, ended = listen(t.Context(), t, c)
+		synctest.Wait()
+		c.Close()
+		ends(t, ended)
+	})
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range maxStreams {
+			listen(t.Context(), t, c)
+		}
+		synctest.Wait()
+		s, ended := listen(t.Context(), t, c)
+		ends(t, ended)
+		if s.status != http.StatusServiceUnavailable {
+			t.Errorf("one more is %d", s.status)
+		}
+	})
+}
+
+// The server of its own: it listens on this machine, serves, and ends with its context.
+func TestListenAndServe(t *testing.T) {
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 2)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, served := make(chan string, 1), make(chan error, 1)
+	go func() {
+		served <- c.ListenAndServe(ctx, ServeConfig{Address: "127.0.0.1:0", Ready: func(url string) { ready <- url }})
+	}()
+	url := <-ready
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(body), "<h1>") {
+		t.Errorf("%d: %v", answer.StatusCode, err)
+	}
+	live, err := http.Get(url + "events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Body.Close()
+	if line, err := bufio.NewReader(live.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "retry:") {
+		t.Errorf("the stream begins with %q: %v", line, err)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

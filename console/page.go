@@ -1,0 +1,192 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+//go:embed templates/*.html assets/*
+var files embed.FS
+
+// version names what is embedded, so that browsers may keep it.
+var version = sync.OnceValue(func() string {
+	h := sha256.New()
+	names, _ := fs.Glob(files, "assets/*")
+	for _, name := range names {
+		content, _ := files.ReadFile(name)
+		_, _ = h.Write(content)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
+})
+
+// templates are the pages, by name: each has the layout and the parts that pages
+// share, and defines "main".
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	shared := template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	pages, _ := fs.Glob(files, "templates/page-*.html")
+	all := make(map[string]*template.Template)
+	for _, name := range pages {
+		one := template.Must(template.Must(shared.Clone()).ParseFS(files, name))
+		all[strings.TrimSuffix(strings.TrimPrefix(path.Base(name), "page-"), ".html")] = one
+	}
+	return all
+})
+
+var functions = template.FuncMap{
+	"line": line, "visible": visible, "num": grouped, "size": sized, "ago": ago, "lasting": lasting, "address": address,
+	"str":      func(v []byte) string { return string(v) },
+	"int64":    func(n int) int64 { return int64(n) },
+	"stamp":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"clock":    func(t time.Time) string { return t.UTC().Format("15:04") },
+	"percent":  percent,
+	"describe": describe,
+	"cause": func(fingerprint string) *deadletter.Filter {
+		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
+	},
+	"lookAt": func(at deadletter.Position) *deadletter.Filter {
+		return &deadletter.Filter{Positions: []deadletter.Position{at}}
+	},
+	"shorten": func(s string) string { return cut(s, 4<<10) },
+}
+
+// percent is a share in words: never nothing where there is something.
+func percent(share float64) string {
+	switch {
+	case share <= 0:
+		return "0 %"
+	case share < 0.01:
+		return "under 1 %"
+	default:
+		return grouped(int64(share*100+0.5)) + " %"
+	}
+}
+
+// Frame is what every page has around its own.
+type Frame struct {
+	Title   string
+	Console string // its title
+	Root    string // the way to the first page, "" or "../"
+	Version string
+	Actor   Actor
+	// Known is false for a page about nobody's being let in.
+	Known, ReadOnly bool
+	Nav             string // which part of the console
+	Now             time.Time
+	Live            bool   // the page may be kept up to date
+	Note            string // what a form before has done
+	Page            any
+}
+
+// notes are what a page may be told to say first, by its address.
+var notes = map[string]string{
+	"started":   "The task was started.",
+	"asked":     "The task was asked. It stops after what it has in hand.",
+	"resumed":   "The task goes on.",
+	"edited":    "The edited message was sent, and the original is out of the DLQ.",
+	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
+	"cancelled": "The task was asked to end for good.",
+}
+
+// show writes a page. It is made whole before the first byte is sent, so that a
+// page is never half of one.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f Frame) {
+	f.Console, f.Version, f.Now = c.cfg.Title, version(), time.Now()
+	f.Actor, f.ReadOnly = actorOf(r), c.cfg.ReadOnly
+	f.Known = f.Actor.Role > 0
+	f.Live = f.Live && f.Known
+	f.Root = strings.Repeat("../", max(0, strings.Count(r.URL.Path, "/")-1))
+	if f.Note == "" {
+		f.Note = notes[r.URL.Query().Get("note")]
+	}
+	var page bytes.Buffer
+	if err := templates()[name].ExecuteTemplate(&page, "layout", f); err != nil {
+		slog.Error("redeliver console: making a page", "page", name, "error", err)
+		http.Error(w, "This page could not be made. That is a fault of the console: please report it.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(page.Bytes()) // whoever has gone does not mind
+}
+
+// Problem is a page about what cannot be.
+type Problem struct {
+	Heading, Text string
+	Back          string // an address, where there is one
+}
+
+func (c *Console) problem(w http.ResponseWriter, r *http.Request, status int, heading, text string) {
+	c.problemPage(w, r, status, Problem{Heading: heading, Text: text})
+}
+
+func (c *Console) problemPage(w http.ResponseWriter, r *http.Request, status int, p Problem) {
+	c.show(w, r, status, "problem", Frame{Title: p.Heading, Page: p})
+}
+
+// trouble is the page about an error.
+func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
+	p := Problem{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
+	if key := r.FormValue("dlq"); key != "" {
+		if _, unknown := c.desk.queue(key); unknown == nil {
+			p.Back = address("dlq", key, nil)
+		}
+	}
+	status := http.StatusBadGateway // most come from a broker
+	_, deniedTo := errors.AsType[*DeniedError](err)
+	_, input := errors.AsType[*inputError](err)
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	_, config := errors.AsType[*redeliver.ConfigError](err)
+	held, isHeld := errors.AsType[*deadletter.HeldError](err)
+	switch {
+	case deniedTo:
+		status, p.Heading = http.StatusForbidden, "Not allowed"
+	case input, config:
+		status, p.Heading = http.StatusBadRequest, "That cannot be right"
+	case large:
+		status, p.Heading, p.Text = http.StatusRequestEntityTooLarge, "Too much", "A form may have 8 MiB."
+	case isHeld:
+		status, p.Heading = http.StatusConflict, "Somebody else has this DLQ"
+		p.Back = address("task", r.FormValue("dlq"), nil, "id", held.Holder.Task)
+	case errors.Is(err, errNoQueue), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, deadletter.ErrNoTask):
+		status, p.Heading = http.StatusNotFound, "It is not there"
+	case errors.Is(err, deadletter.ErrMore):
+		status, p.Heading = http.StatusConflict, "More has come"
+	case errors.Is(err, context.DeadlineExceeded):
+		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
+		p.Text = "It took longer than " + lasting(lookTime) + ". Nothing was changed. " + p.Text
+	}
+	c.problemPage(w, r, status, p)
+}
+
+// asset is one of the embedded files. A browser keeps it until there is another
+// version.
+func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("file")
+	content, err := files.ReadFile("assets/" + name)
+	if err != nil {
+		c.problem(w, r, http.StatusNotFound, "There is no such file", name)
+		return
+	}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	w.Header().Set("Content-Type", types[path.Ext(name)])
+	if r.URL.Query().Get("v") == version() {
+		w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(content) //nolint:gosec // G705: the content is embedded; the request only chooses which
+}

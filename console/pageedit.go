@@ -1,0 +1,239 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+const (
+	// editText is the longest body that can be edited in a form, editHeaders how
+	// many headers, and newHeaders how many may be added at once.
+	editText    = 256 << 10
+	editHeaders = 100
+	newHeaders  = 3
+)
+
+// EditPage is the form that changes a message, and, once it is filled in, what it
+// would change.
+type EditPage struct {
+	*Letter
+	// Text is the body in the form. BodyLocked is why it cannot be edited.
+	Text, BodyLocked string
+	Headers          []EditHeader
+	New              []EditHeader
+	Why              string
+	// Preview is the second step: what would be sent.
+	Preview  bool
+	Body     []DiffLine
+	Changed  []HeaderDiff
+	SameBody bool
+}
+
+// EditHeader is a header in the form.
+type EditHeader struct {
+	Name, Value string
+	Locked      string // why it cannot be edited
+	Remove      bool
+}
+
+// HeaderDiff is a header before and after, empty for none.
+type HeaderDiff struct {
+	Name, Before, After string
+	Added, Removed      bool
+}
+
+func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
+	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
+		return err
+	}
+	l, err := c.asked(r)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return c.askLook(w, r, r.FormValue("dlq"))
+	}
+	c.show(w, r, http.StatusOK, "edit", Frame{Title: "Edit " + line(l.ID), Nav: "dlq", Page: newEditPage(l)})
+	return nil
+}
+
+func newEditPage(l *Letter) EditPage {
+	p := EditPage{Letter: l, Text: string(l.Body), New: make([]EditHeader, newHeaders)}
+	p.BodyLocked = bodyLocked(l)
+	names := make(map[string]int)
+	for _, h := range l.Headers {
+		names[h.Name]++
+	}
+	for _, h := range l.Headers[:min(len(l.Headers), editHeaders)] {
+		e := EditHeader{Name: h.Name, Value: string(h.Value)}
+		switch {
+		case ownHeader(h.Name):
+			e.Locked = "it says what the message is"
+		case !h.Whole:
+			e.Locked = "it is hidden"
+		case names[h.Name] > 1:
+			e.Locked = "it stands there more than once"
+		case h.Value == nil, e.Value != visible(e.Value), strings.ContainsAny(e.Value, "\n"):
+			e.Locked = "its value is not a line of text"
+		}
+		if e.Locked != "" {
+			e.Value = line(h.Value)
+		}
+		p.Headers = append(p.Headers, e)
+	}
+	return p
+}
+
+// ownHeader tells what package deadletter locks.
+func ownHeader(name string) bool {
+	lower := strings.ToLower(name)
+	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
+}
+
+// bodyLocked is why a body cannot be edited in a form. A form gives text back with
+// its line ends changed: what has only "\n" can be restored, other text cannot.
+func bodyLocked(l *Letter) string {
+	switch {
+	case !l.Whole:
+		return "parts of it are hidden"
+	case l.Body == nil:
+		return "it is null"
+	case len(l.Body) > editText:
+		return "it is longer than " + sized(editText)
+	case !utf8.Valid(l.Body), bytes.ContainsRune(l.Body, '\r'), visible(string(l.Body)) != string(l.Body):
+		return "it is not plain text, or has characters that a form does not give back as they are"
+	default:
+		return ""
+	}
+}
+
+// fromForm is text as it was before a browser changed its line ends.
+func fromForm(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
+}
+
+func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
+		return err
+	}
+	v := r.PostForm
+	v.Set("look", "yes") // the form was shown
+	r.Form.Set("look", "yes")
+	l, err := c.asked(r)
+	if err != nil {
+		return err
+	}
+	if id := v.Get("id"); id != l.ID {
+		return wrong("another message lies there now; look again")
+	}
+	p := newEditPage(l)
+	p.Why = v.Get("why")
+	change := deadletter.Change{Position: l.Position, ID: l.ID}
+	if p.BodyLocked == "" && v.Has("body") {
+		p.Text = fromForm(v.Get("body"))
+		if p.Text != string(l.Body) {
+			change.Body = []byte(p.Text)
+		}
+	}
+	if err := p.readHeaders(v, &change); err != nil {
+		return err
+	}
+	if change.Body == nil && len(change.Set)+len(change.Remove) == 0 {
+		return wrong("nothing was changed; replay the message instead")
+	}
+	if change.Why, err = readWhy(v); err != nil {
+		return err
+	}
+	if v.Get("step") != "send" {
+		p.preview(&change)
+		c.show(w, r, http.StatusOK, "edit", Frame{Title: "Edit " + line(l.ID), Nav: "dlq", Page: p})
+		return nil
+	}
+	key := v.Get("dlq")
+	id, err := c.desk.edit(r.Context(), actorOf(r), key, change)
+	if err != nil {
+		return err
+	}
+	redirect(w, address("task", key, nil, "id", id, "note", "edited"))
+	return nil
+}
+
+// readHeaders reads the headers of the form: those that were there by their number,
+// and new ones.
+func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
+	for i := range p.Headers {
+		h := &p.Headers[i]
+		if h.Locked != "" {
+			continue
+		}
+		field := fmt.Sprintf("h%d", i)
+		was := h.Value
+		if v.Has(field) {
+			h.Value = fromForm(v.Get(field))
+		}
+		h.Remove = v.Get(field+"-remove") != ""
+		switch {
+		case h.Remove:
+			change.Remove = append(change.Remove, h.Name)
+		case h.Value != was:
+			change.Set = append(change.Set, deadletter.Header{Name: h.Name, Value: []byte(h.Value)})
+		}
+	}
+	for i := range p.New {
+		h := &p.New[i]
+		h.Name, h.Value = strings.TrimSpace(v.Get(fmt.Sprintf("n%d-name", i))), fromForm(v.Get(fmt.Sprintf("n%d", i)))
+		if h.Name == "" {
+			if h.Value != "" {
+				return wrong("a new header needs a name")
+			}
+			continue
+		}
+		there := slices.ContainsFunc(p.Letter.Headers, func(v HeaderView) bool { return v.Name == h.Name })
+		if there || ownHeader(h.Name) || len(h.Name) > maxParam {
+			return wrong("%s cannot be added: it is there already, or says what the message is", h.Name)
+		}
+		change.Set = append(change.Set, deadletter.Header{Name: h.Name, Value: []byte(h.Value)})
+	}
+	return nil
+}
+
+// preview fills in what would change.
+func (p *EditPage) preview(change *deadletter.Change) {
+	p.Preview = true
+	p.SameBody = change.Body == nil
+	if !p.SameBody {
+		before, after := newPayload(p.Letter.Body), newPayload(change.Body)
+		if before.Pretty != "" && after.Pretty != "" && before.Pretty != after.Pretty {
+			p.Body = diffLines(before.Pretty, after.Pretty)
+		} else {
+			p.Body = diffLines(visible(string(p.Letter.Body)), visible(string(change.Body)))
+		}
+	}
+	value := func(name string) (s string, ok bool) {
+		for _, h := range p.Letter.Headers {
+			if h.Name == name {
+				return string(h.Value), true
+			}
+		}
+		return "", false
+	}
+	for _, h := range change.Set {
+		before, there := value(h.Name)
+		p.Changed = append(p.Changed, HeaderDiff{Name: h.Name, Before: before, After: string(h.Value), Added: !there})
+	}
+	for _, name := range change.Remove {
+		before, _ := value(name)
+		p.Changed = append(p.Changed, HeaderDiff{Name: name, Before: before, Removed: true})
+	}
+}

@@ -1,0 +1,143 @@
+package console
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// HomePage is every DLQ.
+type HomePage struct {
+	Queues []QueueView
+	// Total is how many dead letters there are in all, Empty that there are none
+	// anywhere, Unsure that not all were counted.
+	Total         int64
+	Empty, Unsure bool
+	Running       int // tasks of this process
+}
+
+// QueueView is a DLQ as a page shows it.
+type QueueView struct {
+	Overview
+	// State is "new" (not counted yet), "error" (the broker does not answer), "stale"
+	// (what is shown is old), "empty", or "".
+	State string
+	Age   time.Duration // of the oldest message, where that is known
+	Left  time.Duration // until the broker drops the oldest; 0 where it never does
+	Bars  []Bar
+	Most  int64
+}
+
+// staleAfter is after how many refreshes without an answer a DLQ is shown as stale.
+const staleAfter = 3
+
+func (c *Console) view(o Overview) QueueView {
+	v := QueueView{Overview: o}
+	switch {
+	case o.Trouble != "":
+		v.State = "error"
+	case o.Counted.IsZero():
+		v.State = "new"
+	case time.Since(o.Counted) > staleAfter*c.cfg.Refresh+pollTime/10:
+		v.State = "stale"
+	case o.Count == 0:
+		v.State = "empty"
+	}
+	if !o.Read.IsZero() {
+		v.Bars, v.Most = o.Arrivals.Bars(), o.Arrivals.Most()
+		if o.Count > 0 && !o.Summary.Oldest.IsZero() {
+			v.Age = max(1, time.Since(o.Summary.Oldest)) // 0 is not known
+			if o.HasKeeps && o.Keeps > 0 {
+				v.Left = max(time.Second, o.Keeps-v.Age)
+			}
+		}
+	}
+	return v
+}
+
+func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
+	all, err := c.desk.all(actorOf(r))
+	if err != nil {
+		return err
+	}
+	p := HomePage{Empty: true, Running: c.desk.jobs.running()}
+	for _, o := range all {
+		v := c.view(o)
+		p.Total += o.Count
+		p.Empty = p.Empty && v.State == "empty"
+		p.Unsure = p.Unsure || v.State == "new" || v.State == "error"
+		p.Queues = append(p.Queues, v)
+	}
+	c.show(w, r, http.StatusOK, "home", Frame{Title: "All queues", Nav: "home", Live: true, Page: p})
+	return nil
+}
+
+// shownGroups is how many causes one page shows.
+const shownGroups = 50
+
+// DLQPage is one DLQ: its causes first.
+type DLQPage struct {
+	QueueView
+	Groups     []GroupView
+	From, Next int // of the causes; Next is 0 at the end
+	Form       FilterForm
+	List       ListView
+	Filter     *deadletter.Filter // that takes all
+	// May are the actions that are open to who looks, and else why not.
+	MayReplay, MayPurge string
+}
+
+// GroupView is a cause, with its share of all.
+type GroupView struct {
+	deadletter.Group
+	Share   float64
+	Width   int // of 100
+	Average int64
+}
+
+func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	from, err := number(q, "from", 0, 0, deadletter.DefaultMaxGroups)
+	if err != nil {
+		return err
+	}
+	who := actorOf(r)
+	o, err := c.desk.one(who, q.Get("dlq"))
+	if err != nil {
+		return err
+	}
+	p := DLQPage{QueueView: c.view(o), From: from, Filter: &deadletter.Filter{}}
+	p.MayReplay, p.MayPurge = c.why(who, Replay), c.why(who, Purge)
+	groups := o.Summary.Groups
+	for i := from; i < min(from+shownGroups, len(groups)); i++ {
+		g := GroupView{Group: groups[i]}
+		if o.Summary.Matched > 0 {
+			g.Share = float64(g.Count) / float64(o.Summary.Matched)
+			g.Width = max(1, int(g.Share*100))
+		}
+		if g.Count > 0 {
+			g.Average = (g.Attempts + g.Count/2) / g.Count
+		}
+		p.Groups = append(p.Groups, g)
+	}
+	if from+shownGroups < len(groups) {
+		p.Next = from + shownGroups
+	}
+	p.Form = newForm(o.Key, who, wants{})
+	if p.State != "error" {
+		if p.List, err = c.listing(r, o, wants{Size: firstRows}); err != nil {
+			p.List.Trouble = err.Error()
+		}
+	}
+	c.show(w, r, http.StatusOK, "dlq", Frame{Title: o.Info.DLQ, Nav: "dlq", Live: true, Page: p})
+	return nil
+}
+
+// why is why somebody may not do something; empty when they may.
+func (c *Console) why(who Actor, a Action) string {
+	if err := c.desk.may(who, a); err != nil {
+		return err.Error()
+	}
+	return ""
+}

@@ -1,0 +1,242 @@
+package console
+
+import (
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+const (
+	firstRows = 10 // on the page of a DLQ
+	pageRows  = 50
+)
+
+// FilterForm is the form that chooses messages.
+type FilterForm struct {
+	Key    string
+	Filter deadletter.Filter
+	// Header and Value are the one header that a form can ask for.
+	Header, Value, KeyText string
+	After, Before          string
+	Newest                 bool
+	Size                   int
+	Reasons                []redeliver.Reason
+	// Within says that who looks may search by what stands in messages.
+	Within bool
+}
+
+func newForm(key string, who Actor, w wants) FilterForm {
+	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: who.Role >= Reader, Reasons: []redeliver.Reason{
+		redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonExpired, redeliver.ReasonUndecodable, redeliver.ReasonTimeout,
+		redeliver.ReasonPanic, redeliver.ReasonCrashed, redeliver.ReasonInvalidated, redeliver.ReasonRejected, redeliver.ReasonUnschedulable,
+	}}
+	for name, value := range w.Filter.Headers {
+		f.Header, f.Value = name, value
+	}
+	if !w.Filter.After.IsZero() {
+		f.After = w.Filter.After.Format(localTime)
+	}
+	if !w.Filter.Before.IsZero() {
+		f.Before = w.Filter.Before.Format(localTime)
+	}
+	return f
+}
+
+// Is tells whether a reason is chosen.
+func (f FilterForm) Is(r redeliver.Reason) bool {
+	return len(f.Filter.Reasons) == 1 && f.Filter.Reasons[0] == r
+}
+
+// ListView is a list of messages on a page.
+type ListView struct {
+	Key string
+	Rows
+	Skip int
+	// Next and Back are addresses, empty at the ends.
+	Next, Back string
+	// Ask is set where looking changes something and nobody has asked for it: what
+	// that is, and the address that does it all the same.
+	Ask, AskURL string
+	// Trouble is why there is no list.
+	Trouble string
+	Newest  bool
+	// Choose says that who looks may choose messages to replay or purge, Looked that
+	// they have been asked whether they mean to look.
+	Choose, Looked bool
+}
+
+// listing is a list, or the question whether somebody means it.
+func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err error) {
+	l.Key, l.Skip, l.Newest = o.Key, w.Skip, w.Newest
+	order := ""
+	if w.Newest {
+		order = "newest"
+	}
+	q := r.URL.Query()
+	l.Choose, l.Looked = c.why(actorOf(r), Replay) == "", q.Get("look") != ""
+	if o.Costly && q.Get("look") == "" {
+		l.Ask = o.Info.Look
+		l.AskURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
+		return l, nil
+	}
+	l.Rows, err = c.desk.list(r.Context(), actorOf(r), o.Key, w)
+	if err != nil {
+		return l, err
+	}
+	page := func(skip int) string {
+		return address("messages", o.Key, &w.Filter, "order", order, "look", q.Get("look"), "skip", strconv.Itoa(skip), "size", strconv.Itoa(w.Size))
+	}
+	if l.More {
+		l.Next = page(w.Skip + w.Size)
+	}
+	if w.Skip > 0 {
+		l.Back = page(max(0, w.Skip-w.Size))
+	}
+	return l, nil
+}
+
+// MessagesPage is what a filter takes.
+type MessagesPage struct {
+	QueueView
+	Form   FilterForm
+	List   ListView
+	Filter *deadletter.Filter
+	Words  []string
+	// Replay and Purge are addresses for the same filter, or why not.
+	MayReplay, MayPurge string
+}
+
+func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
+	q, who := r.URL.Query(), actorOf(r)
+	f, err := readFilter(q)
+	if err != nil {
+		return err
+	}
+	ask := wants{Filter: f, Newest: q.Get("order") == "newest"}
+	if ask.Size, err = number(q, "size", pageRows, 1, maxRows); err != nil {
+		return err
+	}
+	most := maxSkip
+	if ask.Newest {
+		most = maxNewer
+	}
+	if ask.Skip, err = number(q, "skip", 0, 0, most); err != nil {
+		return err
+	}
+	o, err := c.desk.one(who, q.Get("dlq"))
+	if err != nil {
+		return err
+	}
+	p := MessagesPage{QueueView: c.view(o), Form: newForm(o.Key, who, ask), Filter: &f, Words: describe(&f)}
+	p.MayReplay, p.MayPurge = c.why(who, Replay), c.why(who, Purge)
+	if p.List, err = c.listing(r, o, ask); err != nil {
+		return err
+	}
+	// A search is recorded each time, so it is not made again by itself.
+	live := !o.Costly && ask.Skip == 0 && !within(&f)
+	c.show(w, r, http.StatusOK, "messages", Frame{Title: "Messages of " + o.Info.DLQ, Nav: "dlq", Live: live, Page: p})
+	return nil
+}
+
+// MessagePage is one message.
+type MessagePage struct {
+	*Letter
+	Payload            *Payload
+	Key                *Payload
+	MayReplay, MayEdit string
+	// HeadersLeft is how many are not shown.
+	HeadersLeft int
+}
+
+// shownHeaders is how many headers of a message are shown.
+const shownHeaders = 100
+
+func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
+	q, who := r.URL.Query(), actorOf(r)
+	l, err := c.asked(r)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return c.askLook(w, r, q.Get("dlq"))
+	}
+	p := MessagePage{Letter: l, MayReplay: c.why(who, Replay), MayEdit: c.why(who, Edit)}
+	if l.Shown {
+		p.Payload = newPayload(l.Body)
+		if l.HasKey {
+			p.Key = newPayload(l.Row.Key)
+		}
+	}
+	if len(l.Headers) > shownHeaders {
+		p.HeadersLeft = len(l.Headers) - shownHeaders
+		l.Headers = l.Headers[:shownHeaders]
+	}
+	if len(l.Foreign) > shownHeaders {
+		p.HeadersLeft += len(l.Foreign) - shownHeaders
+		l.Foreign = l.Foreign[:shownHeaders]
+	}
+	c.show(w, r, http.StatusOK, "message", Frame{Title: "Message " + line(l.ID), Nav: "dlq", Page: p})
+	return nil
+}
+
+// asked is the message that a request names; nil where looking for it changes
+// something and nobody has said that it is meant.
+func (c *Console) asked(r *http.Request) (*Letter, error) {
+	key, at := r.FormValue("dlq"), r.FormValue(pAt)
+	if at == "" || len(at) > maxParam {
+		return nil, wrong("the address must say where the message lies")
+	}
+	o, err := c.desk.one(actorOf(r), key)
+	if err != nil {
+		return nil, err
+	}
+	if o.Costly && r.FormValue("look") == "" {
+		return nil, nil
+	}
+	return c.desk.letter(r.Context(), actorOf(r), key, deadletter.Position(at))
+}
+
+// AskPage is the question whether somebody means to look.
+type AskPage struct {
+	Overview
+	URL string
+}
+
+func (c *Console) askLook(w http.ResponseWriter, r *http.Request, key string) error {
+	o, err := c.desk.one(actorOf(r), key)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	q.Set("look", "yes")
+	c.show(w, r, http.StatusOK, "ask", Frame{Title: "Look into " + o.Info.DLQ, Nav: "dlq", Page: AskPage{o, strings.TrimPrefix(r.URL.Path, "/") + "?" + q.Encode()}})
+	return nil
+}
+
+// payload is the body as it is, as a file: a browser must never show it as a page.
+func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
+	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
+		return err
+	}
+	l, err := c.asked(r)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return c.askLook(w, r, r.FormValue("dlq"))
+	}
+	name := strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '.' {
+			return c
+		}
+		return '-'
+	}, cut(l.Overview.Info.DLQ, 100)+"-"+cut(string(l.Position), 50))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name + ".bin"}))
+	_, _ = w.Write(l.Body)
+	return nil
+}

@@ -1,0 +1,302 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// where is the place of a message, by its id.
+func where(t *testing.T, q deadletter.Queue, id string) string {
+	t.Helper()
+	at := ""
+	err := deadletter.Browse(t.Context(), q, deadletter.Filter{IDs: []string{id}}, 1, func(m *deadletter.Message) bool {
+		at = string(m.Position)
+		return true
+	})
+	if err != nil || at == "" {
+		t.Fatalf("message %s is not there: %v", id, err)
+	}
+	return at
+}
+
+func page(name string, q deadletter.Queue, more ...string) string {
+	return "/" + address(name, q.Info().DLQ, nil, more...)
+}
+
+func TestPagesSayWhatLiesThere(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b,
+			letter("o-1", "card 4711 declined", `{"id":12345678901234567890,"sum":1.10}`),
+			letter("o-2", "card 4712 declined", "line one\nline two"),
+			letter("o-3", "bank is closed", "\x00\x01\xff"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Title: "The shop"})
+
+		get(t, c, "/").has(t, "The shop", "3 dead letters", "orders.billing.dlq", "orders → billing", "2 × card 471", "3 in the last hour", "not told")
+		get(t, c, page("dlq", s.queue)).has(t, "Dead letters 3", "Causes 2", "bank is closed", "67 %", "o-1", "o-2", "o-3", "The same as a table")
+
+		some := get(t, c, page("messages", s.queue, "text", "CLOSED"))
+		some.has(t, "error text with CLOSED", "o-3")
+		if strings.Contains(some.text(), "o-1") {
+			t.Error("the filter takes all")
+		}
+		get(t, c, page("messages", s.queue, "key", "customer-o-2")).has(t, "o-2")
+		get(t, c, page("messages", s.queue, "id", "none")).has(t, "No message. 3 were looked at")
+
+		// A number of JSON is what it was, not what a float makes of it.
+		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-1"))).has(t, "JSON", `"id": 12345678901234567890`, `"sum": 1.10`, "customer-o-1", "_watermill_message_uuid", "Failed last", "exhausted")
+		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-2"))).has(t, "17 B, text", "line one line two", "6c 69 6e 65")
+		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-3"))).has(t, "3 B, binary", "00 01 ff")
+		file := get(t, c, page("payload", s.queue, "at", where(t, s.queue, "o-3")))
+		if file.body != "\x00\x01\xff" || file.Header.Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(file.Header.Get("Content-Disposition"), "attachment") {
+			t.Errorf("the body comes as %q, %v", file.body, file.Header)
+		}
+		get(t, c, "/tasks").has(t, "Nothing was done yet")
+
+		for target, status := range map[string]int{
+			"/dlq?dlq=other":                                                   http.StatusNotFound,
+			page("message", s.queue, "at", "77"):                               http.StatusNotFound,
+			page("message", s.queue):                                           http.StatusBadRequest,
+			page("task", s.queue, "id", "none"):                                http.StatusNotFound,
+			page("messages", s.queue, "size", "1000"):                          http.StatusBadRequest,
+			page("messages", s.queue, "skip", "-1"):                            http.StatusBadRequest,
+			page("messages", s.queue, "after", "monday"):                       http.StatusBadRequest,
+			page("messages", s.queue, "keyhex", "zz"):                          http.StatusBadRequest,
+			page("messages", s.queue, "text", strings.Repeat("x", maxParam+1)): http.StatusBadRequest,
+			"/nothing/here":                                                    http.StatusNotFound,
+			"/assets/layout.css":                                               http.StatusNotFound,
+		} {
+			if a := ask(t, c, http.MethodGet, target, nil); a.StatusCode != status || a.page == nil {
+				t.Errorf("GET %s is %d, want %d", target, a.StatusCode, status)
+			}
+		}
+	})
+}
+
+func TestAListHasPagesInBothOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("big", 120)
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for order, want := range map[string][]string{"": {"id-0", "id-49", "id-50", "id-99", "id-100", "id-119"}, "newest": {"id-119", "id-70", "id-69", "id-20", "id-19", "id-0"}} {
+			var got []string
+			for target := page("messages", q, "order", order); target != ""; {
+				a := get(t, c, target)
+				var ids []string
+				target = ""
+				a.each(func(n *node) {
+					if n.Data == "code" && strings.HasPrefix(n.FirstChild.Data, "id-") {
+						ids = append(ids, n.FirstChild.Data)
+					}
+					if n.Data == "a" && attr(n, "rel") == "next" {
+						target = "/" + attr(n, "href")
+					}
+				})
+				got = append(got, ids[0], ids[len(ids)-1])
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("order %q has pages from and to %v, want %v", order, got, want)
+			}
+		}
+	})
+}
+
+func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("none", 0)
+		q.gate = make(chan struct{})
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		get(t, c, "/").has(t, "not counted yet")
+		close(q.gate)
+		synctest.Wait()
+		get(t, c, "/").has(t, "No dead letters", "Every queue is empty")
+		get(t, c, page("dlq", q)).has(t, "Nothing lies here")
+		get(t, c, page("replay", q)).has(t, "There is nothing to replay")
+	})
+}
+
+// What the broker says of waiting messages and of its retention is shown.
+func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("waits", 3)
+		q.waiting = []Level{{"10s", 4, 0}, {"1m", 5, 2}}
+		q.keeps = 20 * time.Hour
+		c, err := New(Config{Queues: []Queue{{Queue: q, Cluster: "east"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		synctest.Wait()
+		get(t, c, "/").has(t, "east", "10s: 4", "1m: 5 2 late", "dropped in 19 h")
+		get(t, c, page("dlq", q)).has(t, "Dropped by the broker in 19 h", "1m: 5, 2 late")
+	})
+}
+
+// A broker that does not answer is told, with what was known before and without its
+// password, and it comes back by itself.
+func TestABrokerThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("far", 2)
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		synctest.Wait()
+		q.fail(errSilent)
+		<-time.After(2 * DefaultRefresh)
+		for _, target := range []string{"/", page("dlq", q)} {
+			a := get(t, c, target)
+			a.has(t, "connection refused")
+			if strings.Contains(a.body, "secret") {
+				t.Errorf("%s tells the password", target)
+			}
+		}
+		get(t, c, page("dlq", q)).has(t, "The broker does not answer", "Dead letters 2")
+		get(t, c, "/tasks").has(t, "far does not say")
+		if a := ask(t, c, http.MethodGet, page("messages", q), nil); a.StatusCode != http.StatusBadGateway || strings.Contains(a.body, "secret") {
+			t.Errorf("its messages are %d: %s", a.StatusCode, a.text())
+		}
+		q.fail(nil)
+		<-time.After(2 * DefaultRefresh)
+		if a := get(t, c, "/"); strings.Contains(a.text(), "no answer") {
+			t.Error("it answers again, and nobody says so")
+		}
+	})
+}
+
+// Where looking changes a counter nobody looks by accident: not in the background,
+// not by opening a page.
+func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("costly", 7)
+		q.info.Look = "raises x-delivery-count of each message"
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(20 * DefaultRefresh)
+		get(t, c, "/").has(t, "costly", "7", "not read: looking costs")
+		for _, name := range []string{"dlq", "messages", "message", "edit", "replay", "purge", "payload"} {
+			a := get(t, c, page(name, q, "at", "3"))
+			a.has(t, "raises x-delivery-count")
+		}
+		if n := q.scanned(); n != 0 {
+			t.Fatalf("it was read %d times, and nobody has asked for that", n)
+		}
+		get(t, c, page("messages", q, "look", "yes")).has(t, "id-6")
+		get(t, c, page("message", q, "at", "3", "look", "yes")).has(t, "id-3")
+	})
+}
+
+// The home page answers from what was counted before, so its size and its speed do
+// not depend on how much lies there.
+func TestTheHomePageIsSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cfg Config
+		var stubs []*stub
+		for i := range 10 {
+			q := newStub(fmt.Sprintf("orders-with-a-rather-long-name-%d.a-group-with-a-long-name-too.dlq", i), 10_000)
+			q.make = func(of func(int64) *deadletter.Message) func(int64) *deadletter.Message {
+				return func(n int64) *deadletter.Message {
+					m := of(n)
+					m.State.Error = strings.Repeat(fmt.Sprintf("cause %c ", 'a'+rune(n%600%26)), 100)
+					m.Handler = fmt.Sprint(n % 600)
+					return m
+				}
+			}(q.make)
+			if i > 0 { // reading one is enough work for a test
+				q.n = 2000
+			}
+			stubs = append(stubs, q)
+			cfg.Queues = append(cfg.Queues, Queue{Queue: q})
+		}
+		c, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		synctest.Wait()
+		before := 0
+		for _, q := range stubs {
+			before += q.scanned()
+		}
+		a := get(t, c, "/")
+		a.has(t, "28,000 dead letters")
+		all := len(a.body)
+		for _, asset := range []string{"/assets/console.css", "/assets/console.js", "/assets/icon.svg"} {
+			all += len(get(t, c, asset).body)
+		}
+		t.Logf("report: the home page of 10 DLQs has %d bytes, %d with its style, script and icon", len(a.body), all)
+		if all > 150_000 {
+			t.Errorf("the whole home page has %d bytes, more than 150 kB", all)
+		}
+		after := 0
+		for _, q := range stubs {
+			after += q.scanned()
+		}
+		if after != before {
+			t.Error("the home page reads DLQs")
+		}
+		// The page of one shows at most so many causes.
+		rows := 0
+		get(t, c, page("dlq", stubs[0])).each(func(n *node) {
+			if n.Data == "a" && strings.HasPrefix(attr(n, "href"), "replay?") && strings.Contains(attr(n, "href"), "fp=") {
+				rows++
+			}
+		})
+		if rows != shownGroups {
+			t.Errorf("the page shows %d causes, want %d", rows, shownGroups)
+		}
+	})
+}
+
+func TestAFilterSurvivesItsAddress(t *testing.T) {
+	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	for _, f := range []deadletter.Filter{
+		{},
+		{Fingerprints: []string{"a", "b"}, IDs: []string{"1&2"}, Positions: []deadletter.Position{"2/3"}, Key: []byte("k=v")},
+		{Key: []byte{0, 1, 255}, Headers: map[string]string{"tenant": "a b"}, After: now, Before: now.Add(time.Hour)},
+		{ErrorText: "50%", ErrorType: "*x.Y", Reasons: []reason{"exhausted"}, Quarantined: true},
+	} {
+		v := url.Values{}
+		writeFilter(v, &f)
+		back, err := readFilter(v)
+		if err != nil || fmt.Sprint(back) != fmt.Sprint(f) {
+			t.Errorf("%+v came back as %+v: %v", f, back, err)
+		}
+	}
+}
+
+func TestAConfigurationThatCannotWorkIsRefusedAtOnce(t *testing.T) {
+	q := newStub("a", 0)
+	_, err := New(Config{Queues: []Queue{{}, {Queue: q}, {Queue: q}}, Refresh: 1, Auth: Basic(User{"ann", "short", Viewer})})
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	for _, want := range []string{"Queues[0]", "Queues[2]", "Refresh", "at least 8 bytes"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v says nothing of %s", err, want)
+		}
+	}
+	if _, err := New(Config{}); err == nil || errors.Unwrap(err) == nil {
+		t.Error("a console of nothing was opened")
+	}
+}

@@ -1,0 +1,113 @@
+package console
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// shownTasks is how many tasks a page shows.
+const shownTasks = 100
+
+// TasksPage is the history.
+type TasksPage struct {
+	Queue string // of one DLQ, or empty for all
+	Tasks []TaskView
+	// Troubles are the DLQs that did not say.
+	Troubles []TaskTrouble
+	Left     int // that are not shown
+}
+
+// TaskTrouble is a DLQ whose tasks are not known.
+type TaskTrouble struct{ Key, Text string }
+
+// TaskView is a task as a page shows it.
+type TaskView struct {
+	Work
+	Words []string
+	// Done and Of are its progress: how many messages are settled, and how many were
+	// announced, 0 where nobody said.
+	Done, Of int64
+	// Left is how long it takes at its present speed; 0 where that is not known.
+	Left time.Duration
+	// MayAsk is why it may not be paused, cancelled or resumed; empty when it may.
+	MayAsk    string
+	Unended   bool
+	Resumable bool
+}
+
+func (c *Console) taskView(who Actor, w Work) TaskView {
+	v := TaskView{Work: w, Words: describe(&w.Filter), MayAsk: c.why(who, Pause)}
+	n := w.Counts
+	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Quarantined + n.Refused
+	if w.Job != nil {
+		v.Of = max(w.Job.Expect, v.Done)
+		if w.Job.Expect == 0 {
+			v.Of = 0
+		}
+		if took := time.Since(w.Job.Began); w.Job.Running && v.Done > 0 && v.Of > v.Done {
+			v.Left = time.Duration(float64(took) / float64(v.Done) * float64(v.Of-v.Done))
+		}
+	}
+	v.Unended = w.Open()
+	v.Resumable = v.Unended && w.Status != deadletter.StatusRunning && (w.Kind == deadletter.KindReplay || w.Kind == deadletter.KindPurge)
+	return v
+}
+
+func (c *Console) tasks(w http.ResponseWriter, r *http.Request) error {
+	key, who := r.URL.Query().Get("dlq"), actorOf(r)
+	list, errs, err := c.desk.tasks(r.Context(), who, key)
+	if err != nil {
+		return err
+	}
+	p := TasksPage{Queue: key, Left: max(0, len(list)-shownTasks)}
+	for _, t := range list[:min(len(list), shownTasks)] {
+		p.Tasks = append(p.Tasks, c.taskView(who, t))
+	}
+	for _, q := range c.desk.queues {
+		if err := errs[q.key]; err != nil {
+			p.Troubles = append(p.Troubles, TaskTrouble{q.key, redeliver.Redact(err.Error())})
+		}
+	}
+	c.show(w, r, http.StatusOK, "tasks", Frame{Title: "Tasks", Nav: "tasks", Live: true, Page: p})
+	return nil
+}
+
+func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
+	q, who := r.URL.Query(), actorOf(r)
+	t, err := c.desk.task(r.Context(), who, q.Get("dlq"), q.Get("id"))
+	if err != nil {
+		return err
+	}
+	c.show(w, r, http.StatusOK, "task", Frame{Title: "Task " + line(t.ID), Nav: "tasks", Live: true, Page: c.taskView(who, t)})
+	return nil
+}
+
+// askTask is the form below a task.
+func (c *Console) askTask(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	key, id, who := r.PostForm.Get("dlq"), r.PostForm.Get("id"), actorOf(r)
+	note := "asked"
+	var err error
+	switch r.PostForm.Get("ask") {
+	case "pause":
+		err = c.desk.ask(r.Context(), who, key, id, Pause)
+	case "cancel":
+		note = "cancelled"
+		err = c.desk.ask(r.Context(), who, key, id, Cancel)
+	case "resume":
+		note = "resumed"
+		err = c.desk.resume(r.Context(), who, key, id)
+	default:
+		err = wrong("a task can be asked to pause, to end, or to go on")
+	}
+	if err != nil {
+		return err
+	}
+	redirect(w, address("task", key, nil, "id", id, "note", note))
+	return nil
+}

@@ -1,0 +1,206 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+const (
+	// pollTime bounds one look at a DLQ.
+	pollTime = 5 * time.Minute
+	// pollShare is which part of the time at most goes into reading a DLQ: one in
+	// so many.
+	pollShare = 10
+	// pollLeast is how often a DLQ is read again whose count has not changed, in
+	// refreshes.
+	pollLeast = 6
+)
+
+// Snapshot is what was seen of a DLQ in the background.
+type Snapshot struct {
+	// Count is how many messages lie there, by the broker's word; Counted is when
+	// that was.
+	Count   int64
+	Exact   bool
+	Counted time.Time
+	// Summary and Arrivals are what the messages said, Read is when. Zero where
+	// they were not read yet, or are not read in the background at all.
+	Summary  deadletter.Summary
+	Arrivals Arrivals
+	Read     time.Time
+	// Waiting is what waits in the group, where that is told.
+	Waiting    []Level
+	HasWaiting bool
+	// Keeps is the retention, where that is told; 0 for none.
+	Keeps    time.Duration
+	HasKeeps bool
+	// Holder is who has the DLQ now.
+	Holder *deadletter.Holder
+	// Trouble is why it could not be seen, and since when. Empty when it could.
+	Trouble string
+	Since   time.Time
+}
+
+// poke has a DLQ looked at soon.
+func (q *queue) poke() {
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+// poll looks at a DLQ from time to time until ctx ends. One DLQ is read at a time,
+// by whoever has the turn.
+func (d *desk) poll(q *queue, turn chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var reading reading
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-timer.C:
+		case <-q.kick:
+			timer.Stop()
+			reading.due = time.Time{}
+		}
+		d.see(q, turn, &reading)
+		timer.Reset(d.cfg.Refresh)
+	}
+}
+
+// reading is when a DLQ is read again.
+type reading struct {
+	due   time.Time // not before
+	count int64     // at the last one
+	last  time.Time
+}
+
+// see looks at a DLQ once.
+func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
+	ctx, cancel := context.WithTimeout(d.ctx, pollTime)
+	defer cancel()
+	q.mu.Lock()
+	s := q.seen
+	q.mu.Unlock()
+	err := d.count(ctx, q, &s)
+	if err == nil && !q.costly && r.wanted(s.Count, d.cfg.Refresh) {
+		d.saw(q, &s, nil) // reading may take a while
+		patience := time.NewTimer(d.cfg.Refresh)
+		defer patience.Stop()
+		select {
+		case turn <- struct{}{}:
+			err = d.read(ctx, q, &s, r)
+			<-turn
+		case <-patience.C: // the next time, and counted again before
+		case <-ctx.Done():
+		}
+	}
+	if d.ctx.Err() == nil {
+		d.saw(q, &s, err)
+	}
+}
+
+// saw notes what was seen, or why nothing was.
+func (d *desk) saw(q *queue, s *Snapshot, err error) {
+	was := s.Trouble
+	s.Trouble = ""
+	if err != nil {
+		s.Trouble = redeliver.Redact(err.Error())
+	}
+	if was == "" {
+		s.Since = time.Now()
+	}
+	q.mu.Lock()
+	changed := q.seen.Count != s.Count || q.seen.Trouble != s.Trouble || !q.seen.Read.Equal(s.Read)
+	q.seen = *s
+	q.mu.Unlock()
+	if changed {
+		d.live.poke()
+	}
+}
+
+// count asks for what costs nothing.
+func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
+	n, exact, err := q.q.Count(ctx)
+	if err != nil {
+		return err
+	}
+	s.Count, s.Exact, s.Counted = n, exact, time.Now()
+	h, held, err := q.q.Holder(ctx)
+	if err != nil {
+		return err
+	}
+	s.Holder = nil
+	if held {
+		s.Holder = &h
+	}
+	if w, ok := q.q.(Waiter); ok {
+		if s.Waiting, err = w.Waiting(ctx); err != nil {
+			return err
+		}
+		s.HasWaiting = true
+	}
+	if k, ok := q.q.(Keeper); ok {
+		if s.Keeps, err = k.Keeps(ctx); err != nil {
+			return err
+		}
+		s.HasKeeps = true
+	}
+	return nil
+}
+
+// wanted tells whether it is time to read, and not only to count.
+func (r *reading) wanted(count int64, refresh time.Duration) bool {
+	now := time.Now()
+	if now.Before(r.due) {
+		return false
+	}
+	return r.due.IsZero() || count != r.count || now.Sub(r.last) >= pollLeast*refresh
+}
+
+// read goes through all messages.
+func (d *desk) read(ctx context.Context, q *queue, s *Snapshot, r *reading) error {
+	began := time.Now()
+	arrivals := newArrivals(began)
+	sum, err := deadletter.Groups(ctx, watching{q.q, arrivals.see}, deadletter.Filter{})
+	took := time.Since(began)
+	r.due = time.Now().Add(took * pollShare)
+	if err != nil {
+		return err
+	}
+	r.count, r.last = s.Count, time.Now()
+	s.Summary, s.Arrivals, s.Read = sum, arrivals, time.Now()
+	return nil
+}
+
+// watching shows what is scanned of a queue.
+type watching struct {
+	deadletter.Queue
+	see func(*deadletter.Message)
+}
+
+func (w watching) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	s, err := w.Queue.Scan(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return &tap{Scan: s, see: w.see}, nil
+}
+
+// tap shows each message that a scan has.
+type tap struct {
+	deadletter.Scan
+	see func(*deadletter.Message)
+}
+
+func (t *tap) Next(ctx context.Context) (*deadletter.Message, error) {
+	m, err := t.Scan.Next(ctx)
+	if err == nil {
+		t.see(m)
+	}
+	return m, err
+}

@@ -1,0 +1,65 @@
+package console
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What is long in the reading is read less often, and holds up the counts of no
+// other.
+func TestReadingTakesATenthOfTheTimeAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long, short := newStub("long", 10), newStub("short", 10)
+		long.slow = 4 * time.Minute
+		c, err := New(Config{Queues: []Queue{{Queue: long}, {Queue: short}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(time.Minute)
+		get(t, c, "/").has(t, "20 dead letters")
+		<-time.After(24 * time.Hour)
+		if n := long.scanned(); n < 20 || n > 33 { // 4 minutes of each 44 and a bit
+			t.Errorf("it was read %d times in a day, for %s each", n, long.slow)
+		}
+		if n := short.scanned(); n < 500 {
+			t.Errorf("the other was read %d times", n)
+		}
+	})
+}
+
+// A DLQ whose count does not change is not read each time it is counted.
+func TestWhatDoesNotChangeIsReadOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("still", 10)
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(time.Hour)
+		if n := q.scanned(); n < 50 || n > 62 {
+			t.Errorf("it was read %d times in an hour", n)
+		}
+	})
+}
+
+// A broker that hangs is shown as old, not as fine.
+func TestWhatIsOldIsSaidToBeOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("hangs", 10)
+		q.gate = make(chan struct{}, 1)
+		q.gate <- struct{}{} // it answers once
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(3 * time.Minute)
+		get(t, c, "/").has(t, "old, 3 min ago")
+		get(t, c, page("dlq", q)).has(t, "This is old.")
+		<-time.After(5 * time.Minute)
+		get(t, c, page("dlq", q)).has(t, "The broker does not answer")
+	})
+}

@@ -1,0 +1,78 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Redactor decides what is shown of a part of a message. It returns the bytes to
+// show, which may be the part's own. When it returns an error or panics, nothing of
+// the part is shown. It must be safe for concurrent use, quick, and must not change
+// the bytes that it gets.
+//
+// It guards what is shown. Who may search by key, header and error finds messages
+// by what they have, not by what is shown of it: give the role [Viewer] to whom
+// even that is too much.
+type Redactor func(Part) ([]byte, error)
+
+// Part is one thing that a message brought along.
+type Part struct {
+	Kind PartKind
+	// Name is the header's, empty for the others.
+	Name  string
+	Value []byte
+	// DLQ is where the message lies, Headers are all that it has; nil for the error
+	// of a group.
+	DLQ     deadletter.Info
+	Headers []deadletter.Header
+}
+
+// PartKind says which part.
+type PartKind string
+
+// The kinds of parts.
+const (
+	PartBody   PartKind = "body"
+	PartKey    PartKind = "key"
+	PartHeader PartKind = "header"
+	PartError  PartKind = "error" // the text of the error
+)
+
+// hidden stands for what is not shown.
+const hidden = "[hidden]"
+
+// redact is what may be shown of a part, and whether that is all of it.
+func (d *desk) redact(p Part) (value []byte, whole bool) {
+	if d.cfg.Redact == nil || p.Value == nil {
+		return p.Value, true
+	}
+	value, err := askRedactor(d.cfg.Redact, p)
+	if err != nil {
+		return []byte(hidden), false
+	}
+	return value, bytes.Equal(value, p.Value)
+}
+
+func askRedactor(r Redactor, p Part) (value []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			value, err = nil, fmt.Errorf("the redactor panicked: %v", v)
+		}
+	}()
+	p.Value = bytes.Clone(p.Value) // the broker's bytes are not its own to change
+	return r(p)
+}
+
+// errorText is the text of an error as somebody may see it.
+func (d *desk) errorText(who Actor, info deadletter.Info, headers []deadletter.Header, text string) string {
+	if text == "" {
+		return ""
+	}
+	shown, _ := d.redact(Part{Kind: PartError, Value: []byte(text), DLQ: info, Headers: headers})
+	if who.Role < Reader {
+		return deadletter.Normalise(string(shown))
+	}
+	return string(shown)
+}

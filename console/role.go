@@ -1,0 +1,113 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Role is what somebody may do. Each may do what the one before it may.
+type Role uint8
+
+// The roles. The zero Role may do nothing.
+const (
+	// Viewer sees how much lies where and why, what runs, and of each message its
+	// id, place, times, reason, and the error without what is special about it
+	// (deadletter.Normalise). No body, no key, no header.
+	Viewer Role = iota + 1
+	// Reader sees messages whole, as far as Config.Redact lets them through, and
+	// may search by what stands in them.
+	Reader
+	// Operator may replay, edit and purge.
+	Operator
+)
+
+func (r Role) String() string {
+	switch r {
+	case Viewer:
+		return "viewer"
+	case Reader:
+		return "reader"
+	case Operator:
+		return "operator"
+	default:
+		return "nobody"
+	}
+}
+
+// ParseRole reads the name of a role.
+func ParseRole(name string) (Role, error) {
+	for r := Viewer; r <= Operator; r++ {
+		if name == r.String() {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("there is no role %q: it is viewer, reader or operator", name)
+}
+
+// Actor is somebody who asks.
+type Actor struct {
+	// Name stands in the record and in the history of tasks. At most 200 bytes,
+	// without control characters.
+	Name string
+	Role Role
+
+	from string // the address, for the record
+}
+
+// maxActor bounds a name, which may come from a proxy's header.
+const maxActor = 200
+
+// known tells whether an actor has a name that can be recorded.
+func (a *Actor) known() bool {
+	return a.Role >= Viewer && a.Role <= Operator && strings.TrimSpace(a.Name) != "" && len(a.Name) <= maxActor &&
+		utf8.ValidString(a.Name) && !strings.ContainsFunc(a.Name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
+}
+
+// Action is something that is asked of the desk.
+type Action string
+
+// The actions, as they stand in the record.
+const (
+	Look   Action = "look"   // counts, causes, tasks
+	List   Action = "list"   // messages, without what stands in them
+	Search Action = "search" // by what stands in messages
+	Reveal Action = "reveal" // one message whole
+	Replay Action = "replay"
+	Pause  Action = "pause"
+	Cancel Action = "cancel"
+	Resume Action = "resume"
+	Edit   Action = "edit"
+	Purge  Action = "purge"
+)
+
+// needs is the least role for an action.
+func (a Action) needs() Role {
+	switch a {
+	case Look, List:
+		return Viewer
+	case Search, Reveal:
+		return Reader
+	default:
+		return Operator
+	}
+}
+
+// changes tells whether an action changes anything, which a read-only console
+// does not do.
+func (a Action) changes() bool { return a.needs() >= Operator }
+
+// DeniedError says that somebody may not do what they asked for.
+type DeniedError struct {
+	Action   Action
+	Actor    Actor
+	ReadOnly bool // nobody may: the console is read-only
+}
+
+func (e *DeniedError) Error() string {
+	if e.ReadOnly {
+		return fmt.Sprintf("%s is refused: this console is read-only", e.Action)
+	}
+	return fmt.Sprintf("%s needs the role %s, and %s is %s", e.Action, e.Action.needs(), e.Actor.Name, e.Actor.Role)
+}

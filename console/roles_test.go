@@ -1,0 +1,199 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// asked is something that can be asked of a console.
+type request struct {
+	name   string
+	method string
+	target string
+	form   url.Values
+	least  Role
+	change bool
+}
+
+func requests(t *testing.T, q deadletter.Queue) []request {
+	t.Helper()
+	key, at := q.Info().DLQ, where(t, q, "o-1")
+	form := func(pairs ...string) url.Values {
+		v := url.Values{"dlq": {key}, "why": {"a test"}}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			v.Set(pairs[i], pairs[i+1])
+		}
+		return v
+	}
+	return []request{
+		{"home", "GET", "/", nil, Viewer, false},
+		{"a DLQ", "GET", page("dlq", q), nil, Viewer, false},
+		{"messages", "GET", page("messages", q, "reason", "exhausted"), nil, Viewer, false},
+		{"search by error", "GET", page("messages", q, "text", "card"), nil, Reader, false},
+		{"search by key", "GET", page("messages", q, "key", "customer-o-1"), nil, Reader, false},
+		{"search by header", "GET", page("messages", q, "header", "fails", "value", "x"), nil, Reader, false},
+		{"a message", "GET", page("message", q, "at", at), nil, Viewer, false},
+		{"a payload", "GET", page("payload", q, "at", at), nil, Reader, false},
+		{"tasks", "GET", "/tasks", nil, Viewer, false},
+		{"replay form", "GET", page("replay", q), nil, Operator, true},
+		{"purge form", "GET", page("purge", q), nil, Operator, true},
+		{"edit form", "GET", page("edit", q, "at", at), nil, Operator, true},
+		{"replay", "POST", "/replay", form("id", "none"), Operator, true},
+		{"purge", "POST", "/purge", form("id", "none", "expect", "1", "confirm", key), Operator, true},
+		{"edit", "POST", "/edit", form("at", at, "id", "o-1", "body", "changed", "step", "preview"), Operator, true},
+		{"pause", "POST", "/task", form("id", "none", "ask", "pause"), Operator, true},
+		{"cancel", "POST", "/task", form("id", "none", "ask", "cancel"), Operator, true},
+		{"resume", "POST", "/task", form("id", "none", "ask", "resume"), Operator, true},
+	}
+}
+
+func TestEachRoleMayDoWhatItMay(t *testing.T) {
+	for _, readOnly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("read-only %v", readOnly), func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				s := newShop(t, b, letter("o-1", "card 1 declined", "body-of-o-1"))
+				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), ReadOnly: readOnly, Audit: &record{}})
+				for _, role := range []string{"nobody", "viewer", "reader", "operator"} {
+					is, _ := ParseRole(role)
+					for _, r := range requests(t, s.queue) {
+						a := ask(t, c, r.method, r.target, r.form, "Role", role)
+						refused := a.StatusCode == http.StatusForbidden
+						want := is < r.least || readOnly && r.change
+						if refused != want {
+							t.Errorf("%s: %s is %d: %s", role, r.name, a.StatusCode, a.text())
+						}
+					}
+					if tasks, err := deadletter.History(t.Context(), s.queue); err != nil || (len(tasks) > 0) != (is == Operator && !readOnly) {
+						t.Errorf("after %s there are %d tasks: %v", role, len(tasks), err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A viewer finds nothing of what stands in messages, on any page.
+func TestAViewerSeesNothingOfMessages(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		msg := letter("o-1", `card "4711" of 0815 declined`, "body-of-o-1")
+		msg.Metadata.Set("tenant", "acme")
+		s := newShop(t, b, msg)
+		rec := &record{}
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), Audit: rec})
+		at := where(t, s.queue, "o-1")
+		for _, target := range []string{"/", page("dlq", s.queue), page("messages", s.queue), page("message", s.queue, "at", at)} {
+			a := get(t, c, target, "Role", "viewer")
+			for _, secret := range []string{"4711", "0815", "body-of", "customer-", "acme", "tenant"} {
+				if strings.Contains(a.body, secret) {
+					t.Errorf("%s tells a viewer %q", target, secret)
+				}
+			}
+			a.has(t, "card <text> of <n> declined")
+		}
+		get(t, c, page("message", s.queue, "at", at), "Role", "viewer").has(t, "11 B. To see it needs the role reader", "3. To see them needs the role reader")
+		if said := rec.said(); len(said) != 0 {
+			t.Errorf("nothing was shown, and the record says %q", said)
+		}
+		get(t, c, page("message", s.queue, "at", at), "Role", "reader").has(t, "body-of-o-1", "4711", "acme", "customer-o-1")
+		if said := rec.said(); !slices.Equal(said, []string{"ann reader reveal allowed"}) {
+			t.Errorf("the record says %q", said)
+		}
+	})
+}
+
+func TestTheRecordSaysWhoDidWhat(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"))
+		rec := &record{}
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Auth: byHeader(), Audit: rec})
+		key := s.queue.Info().DLQ
+		ask(t, c, "POST", "/purge", url.Values{"dlq": {key}, "why": {"x"}, "expect": {"2"}, "confirm": {key}}, "Role", "reader")
+		s.mend()
+		a := ask(t, c, "POST", "/replay", url.Values{"dlq": {key}, "why": {"INC-7"}, "id": {"o-1"}}, "Role", "operator")
+		if a.StatusCode != http.StatusSeeOther {
+			t.Fatalf("%d: %s", a.StatusCode, a.text())
+		}
+		b.Wait()
+		want := []string{"ann reader purge denied", "ann operator replay allowed", "ann operator replay done"}
+		if said := rec.said(); !slices.Equal(said, want) {
+			t.Fatalf("the record says %q, want %q", said, want)
+		}
+		end := rec.lines[2]
+		if end.Why != "INC-7" || end.Task == "" || end.Status != deadletter.StatusDone || end.Counts.Replayed != 1 || end.DLQ != key ||
+			len(end.Filter.IDs) != 1 || end.From == "" || end.Time.IsZero() {
+			t.Errorf("the last line is %+v", end)
+		}
+
+		// What cannot be recorded is not done, and not shown.
+		rec.fails = true
+		for _, target := range []string{page("message", s.queue, "at", where(t, s.queue, "o-2")), page("payload", s.queue, "at", where(t, s.queue, "o-2"))} {
+			if a := ask(t, c, "GET", target, nil, "Role", "reader"); a.StatusCode < 500 || strings.Contains(a.body, "00000000") {
+				t.Errorf("%s is %d without a record: %s", target, a.StatusCode, a.text())
+			}
+		}
+		if a := ask(t, c, "POST", "/replay", url.Values{"dlq": {key}, "why": {"x"}}, "Role", "operator"); a.StatusCode < 500 {
+			t.Errorf("a replay without a record is %d", a.StatusCode)
+		}
+		if tasks, err := deadletter.History(t.Context(), s.queue); err != nil || len(tasks) != 1 {
+			t.Errorf("%d tasks: %v", len(tasks), err)
+		}
+	})
+}
+
+func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
+	for name, redact := range map[string]Redactor{
+		"it hides": func(p Part) ([]byte, error) {
+			return []byte(strings.ReplaceAll(string(p.Value), "secret", "(masked)")), nil
+		},
+		"it fails":  func(Part) ([]byte, error) { return nil, errors.New("no") },
+		"it panics": func(p Part) ([]byte, error) { return p.Value[:1<<20], nil },
+		"it writes over what it gets": func(p Part) ([]byte, error) {
+			for i := range p.Value {
+				p.Value[i] = '*'
+			}
+			return p.Value, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				msg := letter("o-1", "a secret failed", `{"a":"secret"}`)
+				msg.Metadata.Set("token", "secret")
+				redelivertest.SetKey(msg, "secret-key")
+				s := newShop(t, b, msg)
+				c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Redact: redact, Audit: &record{}})
+				at := where(t, s.queue, "o-1")
+				for _, target := range []string{"/", page("dlq", s.queue), page("messages", s.queue), page("message", s.queue, "at", at), page("payload", s.queue, "at", at), page("edit", s.queue, "at", at)} {
+					if a := get(t, c, target); strings.Contains(a.body, "secret") || strings.Contains(a.body, "736563") || strings.Contains(a.body, "73 65 63") {
+						t.Errorf("%s tells the secret: %s", target, a.text())
+					}
+				}
+				// What could not be seen cannot be written over.
+				form := url.Values{"dlq": {s.queue.Info().DLQ}, "at": {at}, "id": {"o-1"}, "why": {"x"}, "body": {"new"}, "step": {"send"}}
+				if a := ask(t, c, "POST", "/edit", form); a.StatusCode != http.StatusBadRequest {
+					t.Errorf("the body was edited: %d %s", a.StatusCode, a.text())
+				}
+				ann, key := Actor{Name: "ann", Role: Operator}, s.queue.Info().DLQ
+				for what, change := range map[string]deadletter.Change{
+					"body":   {Body: []byte("new")},
+					"header": {Set: []deadletter.Header{{Name: "token", Value: []byte("new")}}},
+				} {
+					change.Why, change.Position = "x", deadletter.Position(at)
+					if _, err := c.desk.edit(t.Context(), ann, key, change); err == nil || !strings.Contains(err.Error(), "hidden") {
+						t.Errorf("the desk lets a hidden %s be edited: %v", what, err)
+					}
+				}
+				if m, err := deadletter.Find(t.Context(), s.queue, deadletter.Position(at)); err != nil || string(m.Body) != `{"a":"secret"}` {
+					t.Errorf("the message is %q now: %v", m.Body, err)
+				}
+			})
+		})
+	}
+}

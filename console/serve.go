@@ -1,0 +1,99 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// DefaultAddress is where a console listens that is told nothing else.
+const DefaultAddress = "127.0.0.1:8377"
+
+// closeTime bounds how long requests may take to end.
+const closeTime = 5 * time.Second
+
+// ServeConfig says where a console listens.
+type ServeConfig struct {
+	// Address is host and port. Default 127.0.0.1:8377.
+	Address string
+	// CertFile and KeyFile are the files of its certificate, in PEM. Default: no TLS.
+	CertFile, KeyFile string
+	// Ready is told the console's URL when it listens. Default: nobody is.
+	Ready func(url string)
+}
+
+// ErrPublic marks an address that is open to others and not safe.
+var ErrPublic = errors.New("the console would be open to others than this machine")
+
+// ListenAndServe serves the console until ctx ends, and returns nil then. An address
+// that is not a loopback one is refused ([ErrPublic]) without [Config.Auth], and
+// with [Basic] but without TLS: passwords would go over the network as they are.
+func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
+	if cfg.Address == "" {
+		cfg.Address = DefaultAddress
+	}
+	tls := cfg.CertFile != "" || cfg.KeyFile != ""
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address)
+	if err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
+	defer ln.Close()
+	if err := c.mayListen(ln.Addr(), tls); err != nil {
+		return fmt.Errorf("console: listening on %s: %w", cfg.Address, err)
+	}
+	server := &http.Server{
+		Handler:           c,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
+	}
+	served := make(chan error, 1)
+	go func() {
+		if tls {
+			served <- server.ServeTLS(ln, cfg.CertFile, cfg.KeyFile)
+		} else {
+			served <- server.Serve(ln)
+		}
+	}()
+	if cfg.Ready != nil {
+		cfg.Ready(urlOf(ln.Addr(), tls))
+	}
+	select {
+	case err := <-served:
+		return fmt.Errorf("console: %w", err)
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		_ = server.Close() // what has not ended by now is cut off
+	}
+	return nil
+}
+
+// mayListen tells whether the console is safe where it listens.
+func (c *Console) mayListen(at net.Addr, tls bool) error {
+	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	switch {
+	case c.cfg.Auth.kind == authLocal:
+		return fmt.Errorf("%w: set Auth, or listen on 127.0.0.1", ErrPublic)
+	case c.cfg.Auth.kind == authBasic && !tls:
+		return fmt.Errorf("%w, and passwords to whoever listens: set CertFile and KeyFile, or listen on 127.0.0.1", ErrPublic)
+	default:
+		return nil
+	}
+}
+
+func urlOf(at net.Addr, tls bool) string {
+	if tls {
+		return "https://" + at.String() + "/"
+	}
+	return "http://" + at.String() + "/"
+}

@@ -1,0 +1,215 @@
+package console
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what is shown; the whole of it can be downloaded.
+const (
+	shownText = 64 << 10 // bytes of a body
+	shownHex  = 2 << 10
+	shownLine = 300 // bytes of a text in a table
+	maxIndent = 1 << 20
+)
+
+// visible makes text visible: control characters, those without a shape (zero
+// width, right-to-left overrides), and bytes that are no UTF-8 stand there as
+// escapes. Line ends and tabs stay.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, unseen) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unseen(r) && r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		case unseen(r):
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// unseen tells what does not show by itself. A carriage return is one: it would hide
+// what stands before it.
+func unseen(r rune) bool {
+	switch r {
+	case '\n', '\t':
+		return false
+	case utf8.RuneError: // or it is really there, which does no harm
+		return true
+	default:
+		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) || unicode.Is(unicode.Co, r)
+	}
+}
+
+// cut is a text of at most n bytes, with an ellipsis where it was longer.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// line is a short text for a table: bytes of the wire, visible and cut.
+func line(v any) string {
+	switch v := v.(type) {
+	case []byte:
+		return visible(cut(string(v), shownLine))
+	case string:
+		return visible(cut(v, shownLine))
+	default:
+		return visible(cut(fmt.Sprint(v), shownLine))
+	}
+}
+
+// Payload is how bytes are shown.
+type Payload struct {
+	Null   bool
+	Size   int
+	Kind   string // "JSON", "text" or "binary"
+	Text   string // exactly, but for what cannot be seen; empty for binary
+	Pretty string // JSON with line ends, its numbers as they are written
+	Hex    []HexLine
+	// Escaped says that characters that cannot be seen were made visible, and the
+	// others what was too long to be shown whole.
+	Escaped, TextCut, HexCut bool
+}
+
+// HexLine is 16 bytes.
+type HexLine struct{ At, Bytes, Text string }
+
+func newPayload(body []byte) *Payload {
+	p := &Payload{Null: body == nil, Size: len(body), Kind: "binary"}
+	if text := string(body); utf8.Valid(body) && !bytes.ContainsRune(body, 0) {
+		p.Kind = "text"
+		shown := cut(text, shownText)
+		p.TextCut = shown != text
+		p.Text = visible(shown)
+		p.Escaped = p.Text != shown
+		var indented bytes.Buffer
+		if len(body) > 0 && indents(body) && json.Indent(&indented, body, "", "  ") == nil {
+			p.Kind = "JSON"
+			p.Pretty = visible(cut(indented.String(), shownText))
+			p.TextCut = p.TextCut || indented.Len() > shownText
+		}
+	}
+	shown := body[:min(len(body), shownHex)]
+	p.HexCut = len(shown) < len(body)
+	for at := 0; at < len(shown); at += 16 {
+		row := shown[at:min(at+16, len(shown))]
+		pairs := make([]string, len(row))
+		text := make([]byte, len(row))
+		for i, c := range row {
+			pairs[i] = hex.EncodeToString(row[i : i+1])
+			text[i] = '.'
+			if c >= 0x20 && c < 0x7f {
+				text[i] = c
+			}
+		}
+		p.Hex = append(p.Hex, HexLine{fmt.Sprintf("%08x", at), strings.Join(pairs, " "), string(text)})
+	}
+	return p
+}
+
+// indents tells whether JSON may be indented: a message of 1 MiB that is nested deeply
+// would become gigabytes of spaces.
+func indents(body []byte) bool {
+	if len(body) > maxIndent {
+		return false
+	}
+	cost, depth, text := len(body), 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+			cost += 2*depth + 1
+		case c == '}' || c == ']':
+			depth--
+			cost += 2*max(depth, 0) + 1
+		case c == ',':
+			cost += 2*max(depth, 0) + 1
+		}
+	}
+	return cost <= 4*maxIndent
+}
+
+// grouped is a number with its thousands apart.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// sized is a number of bytes for people.
+func sized(n int) string {
+	switch {
+	case n < 1<<10:
+		return grouped(int64(n)) + " B"
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	default:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+}
+
+// lasting is a duration for people, in its largest units.
+func lasting(d time.Duration) string {
+	d = d.Abs()
+	switch {
+	case d < time.Second:
+		return "less than a second"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+}
+
+// ago is how long ago a moment was.
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := time.Since(t)
+	if d < 0 && d > -time.Second {
+		d = 0
+	}
+	if d < 0 {
+		return "in " + lasting(d)
+	}
+	return lasting(d) + " ago"
+}

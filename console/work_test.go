@@ -1,0 +1,332 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// follow sends a form and gets the page to which it leads.
+func follow(t *testing.T, c *Console, to string, form url.Values) *answer {
+	t.Helper()
+	a := ask(t, c, http.MethodPost, "/"+to, form)
+	if a.StatusCode != http.StatusSeeOther {
+		t.Fatalf("POST %s is %d: %s", to, a.StatusCode, a.text())
+	}
+	at := a.Header.Get("Location")
+	if strings.HasPrefix(at, "/") || strings.Contains(at, "//") {
+		t.Fatalf("POST %s leads to %q, which leaves the prefix", to, at)
+	}
+	return get(t, c, "/"+at)
+}
+
+// From the cause to its end, by forms alone: what somebody without JavaScript does.
+func TestACauseIsReplayed(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "card 1 declined", "1"), letter("o-2", "card 2 declined", "2"), letter("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		var link string
+		get(t, c, page("dlq", s.queue)).each(func(n *node) {
+			if href := attr(n, "href"); link == "" && strings.HasPrefix(href, "replay?") {
+				link = href // of the most frequent cause
+			}
+		})
+		plan := get(t, c, "/"+link)
+		plan.has(t, "Would be sent 2", "Looked at 3", "orders.billing.retry", "Replay 2 messages")
+		form := plan.form(t, "replay")
+		form.Set("why", "the bank is back, INC-1207")
+		form.Set("watch", "5")
+		s.mend()
+		began := time.Now()
+		task := follow(t, c, "replay", form)
+		task.has(t, "The task was started", "running", "local (console)", "INC-1207", "Canary 1, 10, 100, each watched for 5 s", "Pause")
+		if time.Since(began) > time.Second {
+			t.Error("the form waited for the replay")
+		}
+		b.Wait()
+		<-time.After(20 * time.Second)
+		list, _, err := c.desk.tasks(t.Context(), Actor{Name: "ann", Role: Viewer}, "")
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%d tasks: %v", len(list), err)
+		}
+		id := list[0].ID
+		a := get(t, c, page("task", s.queue, "id", id))
+		a.has(t, "Replay done", "2 of 2", "Replayed 2", "Came back 0", "o-1", "o-2", "replayed")
+		if strings.Contains(a.text(), "Resume") || strings.Contains(a.text(), "Cancel for good") {
+			t.Error("what is done can be asked for more")
+		}
+		get(t, c, "/").has(t, "1 dead letter ")
+		get(t, c, "/tasks").has(t, "replay", "done", "2 of 2")
+		if left := s.orders.DeadLetters(); len(left) != 1 || left[0].State.ID != "o-3" {
+			t.Errorf("what is left is %v", left)
+		}
+	})
+}
+
+// Chosen messages are replayed and no others; and nothing chosen is not everything.
+func TestChosenMessagesAreReplayed(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"), letter("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		boxes := 0
+		get(t, c, page("messages", s.queue)).each(func(n *node) {
+			if attr(n, "name") == "at" && attr(n, "type") == "checkbox" {
+				boxes++
+			}
+		})
+		if boxes != 3 {
+			t.Errorf("%d of 3 messages can be chosen", boxes)
+		}
+		query := url.Values{"dlq": {s.queue.Info().DLQ}, "at": {where(t, s.queue, "o-1"), where(t, s.queue, "o-3")}, "chosen": {"yes"}}
+		plan := get(t, c, "/replay?"+query.Encode())
+		plan.has(t, "Would be sent 2")
+		form := plan.form(t, "replay")
+		form.Set("why", "these two")
+		form.Set("canary", "")
+		s.mend()
+		follow(t, c, "replay", form)
+		b.Wait()
+		if left := s.orders.DeadLetters(); len(left) != 1 || left[0].State.ID != "o-2" {
+			t.Errorf("what is left is %v", left)
+		}
+		query.Del("at")
+		for _, to := range []string{"replay", "purge"} {
+			if a := ask(t, c, http.MethodGet, "/"+to+"?"+query.Encode(), nil); a.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s of nothing chosen is %d: %s", to, a.StatusCode, a.text())
+			}
+		}
+	})
+}
+
+// A canary whose message comes back stops by itself, and says so; it can be resumed
+// from the page, and cancelled.
+func TestACanaryThatComesBackIsSeen(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"), letter("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		form := get(t, c, page("replay", s.queue)).form(t, "replay")
+		form.Set("why", "it may be back")
+		task := follow(t, c, "replay", form)
+		b.Wait()
+		<-time.After(time.Minute)
+		list, _, err := c.desk.tasks(t.Context(), Actor{Role: Viewer}, "")
+		if err != nil || len(list) != 1 || list[0].Status != deadletter.StatusStopped {
+			t.Fatalf("the tasks are %+v: %v", list, err)
+		}
+		target := page("task", s.queue, "id", list[0].ID)
+		a := get(t, c, target)
+		a.has(t, "Replay stopped", "Came back 1", "came back to orders.billing.dlq", "1 of 3")
+		_ = task
+		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-2"))).has(t, "Failed last")
+
+		resume := a.form(t, "task")
+		resume.Set("ask", "resume")
+		s.mend()
+		follow(t, c, "task", resume).has(t, "The task goes on", "running")
+		again := ask(t, c, http.MethodPost, "/replay", form)
+		if again.StatusCode != http.StatusConflict {
+			t.Errorf("a second task is %d", again.StatusCode)
+		}
+		again.has(t, "Somebody else has this DLQ", "local (console)")
+		pause := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"pause"}}
+		follow(t, c, "task", pause).has(t, "The task was asked")
+		<-time.After(2 * time.Second)
+		get(t, c, target).has(t, "Replay paused", "Resume", "Cancel for good")
+		cancel := url.Values{"dlq": resume["dlq"], "id": resume["id"], "ask": {"cancel"}}
+		follow(t, c, "task", cancel).has(t, "Replay cancelled")
+		if a := ask(t, c, http.MethodPost, "/task", resume); a.StatusCode < 400 {
+			t.Errorf("what was cancelled goes on: %d", a.StatusCode)
+		}
+	})
+}
+
+// When the console ends, its task is paused and nothing is lost.
+func TestAConsoleThatEndsPausesItsTask(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "closed", "1"), letter("o-2", "closed", "2"))
+		s.mend()
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		form := get(t, c, page("replay", s.queue)).form(t, "replay")
+		form.Set("why", "a test")
+		follow(t, c, "replay", form)
+		get(t, c, "/").has(t, "1 task runs here")
+		c.Close()
+		tasks, err := deadletter.History(t.Context(), s.queue)
+		if err != nil || len(tasks) != 1 || tasks[0].Status != deadletter.StatusPaused {
+			t.Fatalf("%+v: %v", tasks, err)
+		}
+		if _, err := deadletter.Resume(t.Context(), s.queue, tasks[0].ID, "bob", deadletter.Report{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.orders.DeadLetters()); n != 0 {
+			t.Errorf("%d are left", n)
+		}
+		if a := ask(t, c, http.MethodPost, "/replay", form); a.StatusCode < 400 {
+			t.Errorf("a closed console starts a task: %d", a.StatusCode)
+		}
+	})
+}
+
+func TestAPurgeIsTypedOut(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "card 1 declined", "1"), letter("o-2", "card 2 declined", "2"), letter("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		form := get(t, c, page("purge", s.queue, "text", "declined")).form(t, "purge")
+		form.Set("why", "test data")
+		for _, typed := range []string{"", "orders", "orders.billing.dlq "} {
+			form.Set("confirm", typed)
+			if a := ask(t, c, http.MethodPost, "/purge", form); a.StatusCode != http.StatusBadRequest {
+				t.Errorf("typed %q it is %d", typed, a.StatusCode)
+			}
+		}
+		form.Set("confirm", s.queue.Info().DLQ)
+		expect := form.Get("expect")
+		for _, n := range []string{"", "0", "x"} {
+			form.Set("expect", n)
+			if a := ask(t, c, http.MethodPost, "/purge", form); a.StatusCode != http.StatusBadRequest {
+				t.Errorf("with %q expected it is %d", n, a.StatusCode)
+			}
+		}
+		form.Set("expect", "1") // and there are two
+		if a := ask(t, c, http.MethodPost, "/purge", form); a.StatusCode != http.StatusConflict {
+			t.Errorf("with more than expected it is %d", a.StatusCode)
+		}
+		if n := len(s.orders.DeadLetters()); n != 3 {
+			t.Fatalf("%d of 3 are left", n)
+		}
+		form.Set("expect", expect)
+		follow(t, c, "purge", form)
+		b.Wait()
+		if left := s.orders.DeadLetters(); len(left) != 1 || left[0].State.ID != "o-3" {
+			t.Errorf("what is left is %v", left)
+		}
+		get(t, c, "/tasks").has(t, "purge", "done", "test data")
+	})
+}
+
+// An edit changes what was changed and nothing else: the line ends of the body and
+// the headers that nobody touched are what they were.
+func TestAMessageIsEdited(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var mu = make(chan struct{}, 1)
+		got := map[string]*message.Message{}
+		broken := true
+		billing := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+		orders := billing.Handle("orders", func(msg *message.Message) error {
+			mu <- struct{}{}
+			defer func() { <-mu }()
+			if broken {
+				return fmt.Errorf("no such customer")
+			}
+			got[msg.UUID] = msg
+			return nil
+		})
+		msg := message.NewMessage("o-1", []byte("\n{\n  \"customer\": \"adam\"\n}\n"))
+		msg.Metadata.Set("tenant", "acme")
+		msg.Metadata.Set("region", "eu")
+		b.Publish("orders", msg)
+		if n := len(orders.DeadLetters()); n != 1 {
+			t.Fatal(n)
+		}
+		q := orders.DeadLetterQueue()
+		c := open(t, b, Config{Queues: []Queue{{Queue: q}}, Audit: &record{}})
+		form := get(t, c, page("edit", q, "at", "0")).form(t, "edit")
+		form.Set("why", "her name")
+		if a := ask(t, c, http.MethodPost, "/edit", form); a.StatusCode != http.StatusBadRequest {
+			t.Fatalf("an edit of nothing is %d: %s", a.StatusCode, a.text())
+		}
+		form.Set("body", strings.Replace(form.Get("body"), "adam", "Ada", 1))
+		headers := map[string]string{}
+		get(t, c, page("edit", q, "at", "0")).each(func(n *node) {
+			if n.Data == "label" && n.FirstChild.NextSibling != nil {
+				headers[strings.TrimSpace(n.FirstChild.Data)] = attr(n.FirstChild.NextSibling, "name")
+			}
+		})
+		form.Set(headers["tenant"], "globex")
+		form.Set(headers["region"]+"-remove", "yes")
+		form.Set("n1-name", "mended-by")
+		form.Set("n1", "ann")
+		form.Set("step", "preview")
+		seen := ask(t, c, http.MethodPost, "/edit", form)
+		seen.has(t, "What would be sent", `- "customer": "adam"`, `+ "customer": "Ada"`, "acme → globex", "eu → taken away", "mended-by was not there → ann")
+		if n := len(orders.DeadLetters()); n != 1 {
+			t.Fatal("the preview has sent it")
+		}
+		again := seen.form(t, "edit")
+		again.Set(headers["region"]+"-remove", "yes") // a checkbox, which form leaves out
+		again.Set("step", "send")
+		mu <- struct{}{}
+		broken = false
+		<-mu
+		follow(t, c, "edit", again).has(t, "The edited message was sent", "Edit done", "acme → globex", "sha256:", "her name")
+		b.Wait()
+		mu <- struct{}{}
+		defer func() { <-mu }()
+		m := got["o-1"]
+		if m == nil || string(m.Payload) != "\n{\n  \"customer\": \"Ada\"\n}\n" || m.Metadata.Get("tenant") != "globex" || m.Metadata.Get("mended-by") != "ann" || m.Metadata.Get("region") != "" {
+			t.Errorf("the handler got %+v", m)
+		}
+		if a := ask(t, c, http.MethodPost, "/edit", again); a.StatusCode != http.StatusNotFound {
+			t.Errorf("a second edit of the same is %d", a.StatusCode)
+		}
+	})
+}
+
+// What a form would not give back as it is cannot be edited in one.
+func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
+	for body, locked := range map[string]bool{
+		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
+		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", editText+1): true,
+	} {
+		if got := bodyLocked(&Letter{Body: []byte(body), Whole: true}) != ""; got != locked {
+			t.Errorf("%.20q is locked: %v", body, got)
+		}
+	}
+	if bodyLocked(&Letter{Body: nil, Whole: true}) == "" || bodyLocked(&Letter{Body: []byte("x")}) == "" {
+		t.Error("null, or what is hidden, can be edited")
+	}
+}
+
+func TestADiffNamesTheLinesThatDiffer(t *testing.T) {
+	long := strings.Repeat("same\n", 20)
+	got := diffLines(long+"a\nb\nc\n"+long, long+"a\nB\nc\nd\n"+long)
+	var text []string
+	for _, l := range got {
+		text = append(text, l.Sign+l.Text)
+	}
+	want := []string{"…", "same", "same", "a", "-b", "+B", "c", "+d", "same", "same", "same", "…"}
+	if !slices.Equal(text[:1], want[:1]) || !strings.Contains(strings.Join(text, "|"), "-b|+B|c|+d|same") || text[len(text)-1] != "…" || len(text) > 14 {
+		t.Errorf("the diff is %q", text)
+	}
+	if n := len(diffLines(strings.Repeat("a\n", 100_000), strings.Repeat("b\n", 100_000))); n > maxShown+1 {
+		t.Errorf("%d lines are shown", n)
+	}
+}
+
+// A DLQ whose runner is another is named, with who that is.
+func TestWhoHasTheDLQIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("held", 3)
+		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &record{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		a := ask(t, c, http.MethodPost, "/replay", url.Values{"dlq": {"held"}, "why": {"x"}})
+		if a.StatusCode != http.StatusConflict {
+			t.Errorf("%d", a.StatusCode)
+		}
+		a.has(t, "Somebody else has this DLQ", "bob@ops", "t-1")
+	})
+}

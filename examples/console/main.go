@@ -1,0 +1,83 @@
+// Command console is the web console to play with: a Kafka in this process, a shop
+// whose services fail in several ways, and their dead-letter queues in the browser.
+//
+//	go run ./examples/console                        # and open the address that it prints
+//	go run ./examples/console --address localhost:0  # at any free port
+//
+// This file is what a service of one's own does to mount the console; shop.go is what
+// fails.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/console"
+)
+
+func main() {
+	address := flag.String("address", console.DefaultAddress, "`host:port` at which the console listens; loopback addresses only")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	if err := run(ctx, *address); err != nil {
+		fmt.Fprintf(os.Stderr, "console: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, address string) (err error) {
+	shop, err := openShop(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shop.close(context.WithoutCancel(ctx))) }()
+
+	// The console: the DLQs of the service's clients, and who may do what.
+	var queues []console.Queue
+	for _, s := range shop.services {
+		q, err := s.client.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: s.topic})
+		if err != nil {
+			return err
+		}
+		defer q.Close()
+		queues = append(queues, console.Queue{Queue: q})
+	}
+	web, err := console.New(console.Config{
+		Queues: queues,
+		Title:  "The shop's dead letters",
+		Audit:  os.Stderr, // who did what, a line of JSON each
+		// Auth: console.Basic(users...), or a function of the service's own; without it
+		// this machine alone is served.
+	})
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+
+	go mend(ctx, shop, os.Stdin)
+	return web.ListenAndServe(ctx, console.ServeConfig{Address: address, Ready: func(url string) {
+		fmt.Println("The console is at", url)
+		fmt.Println("Press Enter to mend the shop's services, and again to break them. Ctrl-C ends it, and all that lies in it.")
+	}})
+	// A service that has a server of its own mounts it there instead:
+	//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", web))
+}
+
+// mend mends and breaks the services, at each line that is read.
+func mend(ctx context.Context, s *shop, in io.Reader) {
+	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
+		mended := !s.mended.Load()
+		s.mended.Store(mended)
+		slog.Info("the services of the shop", "mended", mended)
+	}
+}
