@@ -1,0 +1,49 @@
+// Command kafka-batch indexes documents of a topic, up to 10 at a time, with a sarama
+// client of its own and nothing of Watermill:
+//
+//	kafka-batch documents localhost:9092
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	config := sarama.NewConfig()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	client, err := sarama.NewClient(os.Args[2:], config)
+	check(err)
+	check(kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "search"}, os.Args[1:2], kafka.BatchConfig{Size: 10, Timeout: time.Second}, index))
+	check(client.Close())
+}
+
+func index(_ context.Context, b *kafka.Batch) error {
+	for _, m := range b.Messages {
+		switch {
+		case string(m.Value) == "locked" && m.State().Attempt() == 1:
+			m.Retry(time.Second) // this one; its neighbours are not held up
+		case string(m.Value) == "garbled":
+			m.Reject("no such language") // to the DLQ
+		default:
+			fmt.Printf("%s is indexed\n", m.Value)
+		}
+	}
+	return nil // the rest is done
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,46 @@
+// Command sqs-batch indexes documents of a queue, up to 10 at a time, in the client's
+// own types and with nothing of Watermill:
+//
+//	sqs-batch documents
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/redeliver/redeliver/adapters/sqs"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	cfg, err := config.LoadDefaultConfig(ctx)
+	check(err)
+	check(sqs.ConsumeBatch(ctx, sqs.Config{AWS: &cfg}, os.Args[1:2], sqs.BatchConfig{Size: 10, Timeout: time.Second}, index))
+}
+
+func index(_ context.Context, b *sqs.Batch) error {
+	for _, m := range b.Messages {
+		switch {
+		case *m.Body == "locked" && m.State().Attempt() == 1:
+			m.Retry(time.Second) // this one; its neighbours are not held up
+		case *m.Body == "garbled":
+			m.Reject("no such language") // to the DLQ
+		default:
+			fmt.Printf("%s is indexed\n", *m.Body)
+		}
+	}
+	return nil // the rest is done
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
