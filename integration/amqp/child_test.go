@@ -29,13 +29,15 @@ const childEnv = "REDELIVER_TEST_AMQP_CHILD"
 
 // childConfig is what the parent tells its child, by that variable.
 type childConfig struct {
-	URL         string        `json:"url"`
-	Queue       string        `json:"queue"`
-	Prefetch    int           `json:"prefetch"`
-	MaxInFlight int           `json:"in_flight"`
-	Takes       time.Duration `json:"takes"`  // each handler
-	Killer      string        `json:"killer"` // the message that kills the process
-	Exit        bool          `json:"exit"`   // by os.Exit, not SIGKILL
+	URL         string          `json:"url"`
+	Queue       string          `json:"queue"`
+	Prefetch    int             `json:"prefetch"`
+	MaxInFlight int             `json:"in_flight"`
+	Takes       time.Duration   `json:"takes"`  // each handler
+	Killer      string          `json:"killer"` // the message that kills the process
+	Exit        bool            `json:"exit"`   // by os.Exit, not SIGKILL
+	Order       redeliver.Order `json:"order"`
+	KillsAt     int             `json:"kills_at"` // which attempt; before that it fails
 }
 
 // said is a line that a child prints: an event.
@@ -84,8 +86,10 @@ func child(raw string) error {
 		defer mu.Unlock()
 		_ = out.Encode(s) // a parent that is gone does not matter
 	}
+	policy := steps(3, 200*time.Millisecond)
+	policy.Order = cfg.Order
 	client, err := amqp.Open(context.Background(), amqp.Config{
-		URLs: []string{cfg.URL}, Policy: steps(3, 200*time.Millisecond),
+		URLs: []string{cfg.URL}, Policy: policy, Key: lastDigit,
 		Prefetch: cfg.Prefetch, MaxInFlight: cfg.MaxInFlight,
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
@@ -108,6 +112,9 @@ func child(raw string) error {
 	}
 	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 		say(said{What: "run", ID: msg.UUID})
+		if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == cfg.Killer && st.Attempt() < cfg.KillsAt {
+			return nil, errDeclined
+		}
 		if msg.UUID == cfg.Killer {
 			if cfg.Exit {
 				os.Exit(3)

@@ -20,6 +20,7 @@ func TestConnectionsClosedByTheBroker(t *testing.T) {
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
 	for name, closed := range map[string]func(*testing.T, *brokers.Rabbit){
 		"under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing, "a suspect is not charged": lostConnectionsChargeNoSuspect,
+		"a broadcast consumer comes back": broadcastComesBack,
 	} {
 		t.Run(name, func(t *testing.T) { closed(t, r) })
 	}

@@ -29,8 +29,11 @@ import (
 // features are what RabbitMQ can do.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true,
+	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 }
+
+// keyHeader names a message's key: RabbitMQ's messages have none of their own.
+const keyHeader = "kit-key"
 
 // harness is adapters/amqp on one broker, as the conformance kit uses it. Its own
 // client is amqp091, which knows nothing of redeliver.
@@ -38,6 +41,7 @@ type harness struct {
 	url, management string
 	conn            *amqp091.Connection
 	refused         sync.Map // names of queues, or their beginnings, that take nothing
+	single          sync.Map // names of queues with a single active consumer
 }
 
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
@@ -51,7 +55,7 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Cleanup(func() { _ = conn.Close() })
 	return adaptertest.Harness{
 		Name: "RabbitMQ", Features: features,
-		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -112,11 +116,16 @@ func (h *harness) channel(t testing.TB) *amqp091.Channel {
 }
 
 // open starts a service whose connections can be cut.
-func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+func (h *harness) open(t testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
+	t.Helper()
+	if cfg.Policy.Order == redeliver.Blocking || cfg.Policy.Order == redeliver.PerKey {
+		h.oneAtATime(t, cfg.Group)
+	}
 	line := &line{refused: &h.refused}
 	c, err := amqp.Open(context.Background(), amqp.Config{
 		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Marshaler: marshaler{}, AMQP: amqp091.Config{Dial: line.dial},
+		Key: amqp.KeyHeader(keyHeader),
 		Topology: amqp.Topology{
 			Queue:    func(string) string { return cfg.Group },
 			Exchange: func(topic string) string { return map[bool]string{true: "", false: topic}[cfg.Group == cfg.Origin] },
@@ -126,6 +135,23 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 		return nil, err
 	}
 	return service{c, line}, nil
+}
+
+// oneAtATime makes a queue anew, once, for a policy whose messages keep their places.
+func (h *harness) oneAtATime(t testing.TB, queue string) {
+	t.Helper()
+	if _, done := h.single.LoadOrStore(queue, true); done {
+		return
+	}
+	ch := h.channel(t)
+	defer ch.Close()
+	_, err := ch.QueueDelete(queue, false, false, false)
+	if err == nil {
+		_, err = ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true})
+	}
+	if err != nil {
+		t.Fatalf("declaring %s with a single active consumer: %v", queue, err)
+	}
 }
 
 type service struct {
@@ -176,6 +202,9 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 		p := amqp091.Publishing{Body: m.Body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}}
 		if m.ID != "" {
 			p.Headers[amqp.UUIDHeader] = m.ID
+		}
+		if m.Key != nil {
+			p.Headers[keyHeader] = value(m.Key)
 		}
 		for _, header := range m.Headers {
 			p.Headers[header.Name] = value(header.Value)
@@ -274,8 +303,12 @@ func seen(msg *message.Message) adaptertest.Message {
 }
 
 func add(m *adaptertest.Message, name string, v any) {
-	if name == amqp.UUIDHeader {
+	switch name {
+	case amqp.UUIDHeader:
 		m.ID = string(bytesOf(v))
+		return
+	case keyHeader:
+		m.Key = bytesOf(v)
 		return
 	}
 	m.Headers = append(m.Headers, adaptertest.Header{Name: name, Value: bytesOf(v)})

@@ -114,7 +114,7 @@ func (l *lab) redial() {
 
 func (l *lab) deleteQueues() {
 	l.redial()
-	names := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects", l.queue + ".dlq"}
+	names := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects", l.queue + ".retry.place", l.queue + ".dlq"}
 	for _, level := range delayqueue.NewLadder(l.cfg.Policy) {
 		names = append(names, l.queue+".retry."+delayqueue.LevelName(level))
 	}

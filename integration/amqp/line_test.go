@@ -41,6 +41,16 @@ func (l *line) cut() {
 	}
 }
 
+// drop closes the connections; new ones may be made.
+func (l *line) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
+}
+
 // conn reads what it writes. The client calls Write under a lock of its own.
 type conn struct {
 	net.Conn

@@ -69,12 +69,19 @@ func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int,
 }
 
 func failAllRow(ctx context.Context, e *experiment) error {
+	return e.failAll(ctx, 15_000, func(*spec) {})
+}
+
+func (e *experiment) failAll(ctx context.Context, rate float64, change func(*spec)) error {
 	n := e.scaled(100_000)
 	e.notef(failAllReference)
 	for run := range e.options.runs + 1 {
 		out, err := e.alone(ctx, run, single{
 			load: func(t names) (written, error) { return e.broker.preload(ctx, t.topic, n) }, within: 3 * time.Minute,
-		}, manyInFlight, func(s *spec) { s.Messages, s.Failing = n, failing{1, always} })
+		}, manyInFlight, func(s *spec) {
+			s.Messages, s.Failing = n, failing{1, always}
+			change(s)
+		})
 		if err != nil {
 			return err
 		}
@@ -85,7 +92,7 @@ func failAllRow(ctx context.Context, e *experiment) error {
 		if run == 0 {
 			continue
 		}
-		e.add("redeliver", "msg/s", atLeast(15_000), float64(n)/out.Seconds)
+		e.add("redeliver", "msg/s", atLeast(rate), float64(n)/out.Seconds)
 		e.add("until all are in the DLQ", "s", nil, out.Seconds)
 		e.add("CPU per million", "s", nil, perMillion(out, n))
 		e.add("peak memory", "MiB", nil, mib(out.PeakRSS))

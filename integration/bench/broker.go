@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ type cluster struct {
 	admin  *kadm.Client
 	prefix string // of all topics and groups of this run of the program
 	serial int
+	keys   uint64 // of what is preloaded; 0 for keyCount
 }
 
 func dial(ctx context.Context, addrs []string) (*cluster, error) {
@@ -95,6 +97,7 @@ type names struct{ topic, ours, peer string }
 // preload writes n messages to a topic.
 func (c *cluster) preload(ctx context.Context, topic string, n int) (written, error) {
 	w := newWriter()
+	w.keys = cmp.Or(c.keys, w.keys)
 	err := c.produce(ctx, n, func(id uint64) *kgo.Record { return w.record(topic, id) })
 	return w.written(), err
 }
@@ -256,7 +259,7 @@ func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
 			return 0, err
 		}
 		topics = slices.DeleteFunc(all, func(t string) bool {
-			return strings.HasSuffix(t, ".dlq") || strings.HasSuffix(t, ".poison")
+			return t != s.Topic && !strings.HasPrefix(t, s.Topic+"."+s.Group+".") || strings.HasSuffix(t, ".dlq")
 		})
 	}
 	return c.lag(ctx, s.Group, topics...)

@@ -36,8 +36,10 @@ type spec struct {
 	Wait     time.Duration `json:"wait"`
 	Failing  failing       `json:"failing"`
 	Backoff  backoffName   `json:"backoff"`
+	PerKey   bool          `json:"per_key,omitempty"` // a key waits for its failures
 	Shards   int           `json:"shards,omitempty"`  // of our side's levels on RabbitMQ
 	Backlog  int           `json:"backlog,omitempty"` // the handler waits, and lateness counts, until only so many are left
+	Native   nativeName    `json:"native,omitempty"`  // without Watermill
 	Batch    batchSpec     `json:"batch"`
 	Sample   time.Duration `json:"sample"`  // how long a child that only waits is looked at
 	Entries  string        `json:"entries"` // a file that outlives a SIGKILL, for what the handler saw
@@ -59,6 +61,7 @@ const (
 	ours     side = "ours"
 	oneShard side = "ours-one-shard"
 	singles  side = "ours-without-batch"
+	keyOrder side = "ours-in-key-order"
 	peer     side = "peer"
 
 	second backoffName = "fixed 1 s"

@@ -24,6 +24,7 @@ const (
 // round the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
 type writer struct {
 	size int // of a value
+	keys uint64
 	rng  *rand.ChaCha8
 	sums []uint64 // of each id
 }
@@ -31,7 +32,7 @@ type writer struct {
 func newWriter() *writer {
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], uint64(time.Now().UnixNano()))
-	return &writer{size: valueSize, rng: rand.NewChaCha8(seed)}
+	return &writer{size: valueSize, keys: keyCount, rng: rand.NewChaCha8(seed)}
 }
 
 // value makes the value of the next id.
@@ -48,7 +49,10 @@ func (w *writer) written() written { return written{len(w.sums), total(w.sums, 1
 
 func (w *writer) record(topic string, id uint64) *kgo.Record {
 	value := w.value(id)
-	key := id % keyCount
+	key := id % w.keys
+	if w.keys > keyCount { // more than there are messages, perhaps: some have one, some more
+		key = id * 0x9e3779b97f4a7c15 >> 32 % w.keys
+	}
 	return &kgo.Record{
 		Topic: topic, Partition: int32(key % partitions), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
 		Headers: []kgo.RecordHeader{{Key: uuidHeader, Value: uuidOf(id)}},

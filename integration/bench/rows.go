@@ -38,8 +38,13 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"lateness-jitter", "the same with 1 s plus a jitter of 0 to 1 s at 2,000/s", "p99 10 ms, never early", onKafka, jitterRow},
 		{"waiting", "1,000,000 messages waiting on a level of 1 h, consumer watched for 30 s", "64 MiB resident", onKafka, waitingRow},
 		{"kill", "SIGKILL of a consumer at 2,000 failing/s, restarted at once, static membership", "0 lost, duplicates bounded, at work within 1 s", onKafka, killRow},
+		{"per-key", "Router and our Retry, PerKey against KeyOrder, 1,000,000 keys, 1 % fail once and are retried after 1 s, 500,000 preloaded", "0.7x", onKafka, perKeyRow},
 		{"batch", "Router with Batch of 100 against the Router without Batch, our Retry in both, all succeed, 500,000 preloaded", "1.0x", onKafka, batchRow},
 		{"batch-latency", "from a batch's tenth message to its function, batches of 10, steady 2,000 messages/s for 20 s", "p99 5 ms", onKafka, batchLatencyRow},
+		{"consume", "kafka.Consume against a raw sarama consumer with a pool of workers, all succeed, 500,000 preloaded", "0.85x", onKafka, consumeRow(pooled, 0.85)},
+		{"consume-called", "the same against one that calls its handler itself, one record of a partition at a time", "0.9x", onKafka, consumeRow(called, 0.9)},
+		{"consume-fail-all", "100,000 preloaded always fail through kafka.Consume: 3 retries of 1 s, then the DLQ", "20,000 msg/s", onKafka, consumeFailAllRow},
+		{"rabbit-consume", "RabbitMQ: amqp.Consume against raw amqp091-go that acks with multiple, prefetch 1,000, 100,000 preloaded", "0.9x", onRabbit, rabbitConsumeRow},
 		{"rabbit-subscribe", "RabbitMQ: our Subscriber and Ack in a plain loop against watermill-amqp's, prefetch 100, 100,000 preloaded", "1.5x, 40 MiB", onRabbit, rabbitSubscribeRow},
 		{"rabbit-fail-all", "RabbitMQ: 20,000 preloaded always fail: 3 retries of 1 s, then the DLQ, against grmq, prefetch 100", "1.7x with four shards, 1.3x with one, 40 MiB", onRabbit, rabbitFailAllRow},
 		{"rabbit-lateness", "RabbitMQ: due to handler entry, level 1 s, steady 500 failing messages/s for 20 s, 3 retries each", "p99 20 ms, never early, 40 MiB", onRabbit, rabbitLatenessRow},
@@ -100,7 +105,7 @@ func (e *experiment) spec(s side, n names, run, inFlight int) spec {
 		inFlight = e.options.inFlight
 	}
 	group := n.ours
-	if s == peer || s == singles {
+	if s == peer || s == singles || s == keyOrder {
 		group = n.peer
 	}
 	return spec{

@@ -31,6 +31,9 @@ type consumer struct {
 }
 
 func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
+	if s.Native != "" {
+		return s.openNative()
+	}
 	switch s.System {
 	case onRabbit:
 		return s.openRabbit(ctx, sink)
@@ -76,6 +79,9 @@ func (s spec) config(sink redeliver.Sink) kafka.Config {
 
 func (s spec) policy() redeliver.Policy {
 	p := redeliver.Policy{MaxRetries: retries}
+	if s.PerKey {
+		p.Order = redeliver.PerKey
+	}
 	switch s.Backoff {
 	case second:
 		p.Backoff = redeliver.Fixed(time.Second)
@@ -251,7 +257,7 @@ func (h *handling) handle(msg *message.Message) error {
 		time.Sleep(h.spec.Wait) //nolint:forbidigo // This is the handler's work.
 	}
 	if h.spec.Failing.Every > 0 {
-		if err := h.fail(msg, value, now); err != nil {
+		if err := h.fail(msg.Context(), value, now); err != nil {
 			return err
 		}
 	}
@@ -273,8 +279,8 @@ func (h *handling) drains(now time.Time) bool {
 }
 
 // fail notes when an attempt came, and fails it if its turn is to fail.
-func (h *handling) fail(msg *message.Message, value []byte, now time.Time) error {
-	st, ok := redeliver.FromContext(msg.Context())
+func (h *handling) fail(ctx context.Context, value []byte, now time.Time) error {
+	st, ok := redeliver.FromContext(ctx)
 	if !ok {
 		return errors.New("the message has no state of redeliver's")
 	}

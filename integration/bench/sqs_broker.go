@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -42,6 +44,10 @@ func at(endpoint string) func(*sqs.Options) {
 }
 
 // countingTransport counts what a user of SQS pays for.
+//
+// It gives net/http bodies of its own, for all sides alike: those of the SDK are closed as soon as an answer begins, and
+// where net/http is not done with one by then, it ends the connection in the middle of the answer. Once in a while that
+// hid ten messages for the visibility timeout, and a run of 4 s took 34. Our side does the same for its users.
 type countingTransport struct {
 	requests *atomic.Int64
 	next     http.RoundTripper
@@ -50,6 +56,15 @@ type countingTransport struct {
 // RoundTrip implements [http.RoundTripper].
 func (t *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		r = r.Clone(r.Context())
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
 	return t.next.RoundTrip(r)
 }
 

@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	build := exec.Command("go", "build", "-o", dir, "./examples/batch", "./examples/quickstart", "./examples/rabbitmq", "./examples/sqs", "./examples/worker")
+	build := exec.Command("go", "build", "-o", dir, "./examples/batch", "./examples/console", "./examples/quickstart", "./examples/rabbitmq", "./examples/sqs", "./examples/worker")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the examples: %v\n%s", err, out)

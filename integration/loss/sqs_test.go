@@ -162,7 +162,7 @@ func sqsAttributes(it *item) map[string]types.MessageAttributeValue {
 }
 
 // dead takes what is new from the DLQ and remembers it: it returns all that was there. What a receive of before took
-// and did not bring (ElasticMQ does that at times) is waited for.
+// and did not bring (the SDK loses an answer at times, see wholeBodies in adapters/sqs) is waited for.
 func (s *sqsSystem) dead(ctx context.Context) ([]letter, error) {
 	dlq := s.url + "-dlq"
 	for {

@@ -1,0 +1,103 @@
+package amqp_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// consumeBatch is open for a service of batches in the client's own form.
+func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+	line := &line{refused: &h.refused}
+	return func(ctx context.Context) error {
+		return amqp.ConsumeBatch(ctx, amqp.Config{
+			URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
+			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, AMQP: amqp091.Config{Dial: line.dial},
+		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *amqp.Batch) error {
+			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+		})
+	}, line.cut
+}
+
+// Every answer that a delivery of a batch can be given, by the batch's methods or by
+// its own, which were written for a loop of their own. Every attempt gets the
+// delivery as it came.
+func TestConsumeBatch(t *testing.T) {
+	t.Parallel()
+	l := native(t, brokers.RequireRabbitMQ(t), nil)
+	answers := map[string]struct {
+		reason redeliver.Reason // "" where it is committed
+		runs   int
+		answer func(m *amqp.BatchMessage) bool // whether it says that it counts
+	}{
+		"says nothing": {"", 1, func(*amqp.BatchMessage) bool { return true }},
+		"acks":         {"", 1, func(m *amqp.BatchMessage) bool { return m.Ack() }},
+		"retries once": {"", 2, func(m *amqp.BatchMessage) bool { return m.State().Attempt() > 1 || m.Retry(200*time.Millisecond) }},
+		"fails":        {redeliver.ReasonExhausted, 3, func(m *amqp.BatchMessage) bool { return m.Answer(errDeclined) }},
+		"rejects":      {redeliver.ReasonRejected, 1, func(m *amqp.BatchMessage) bool { return m.Reject("no such card") }},
+		"its own Ack": {"", 1, func(m *amqp.BatchMessage) bool {
+			return m.Delivery.Ack(false) == nil && !m.Retry()
+		}},
+		"its own Nack": {redeliver.ReasonExhausted, 3, func(m *amqp.BatchMessage) bool {
+			return m.Nack(false, true) == nil && !m.Ack()
+		}},
+		"its own Reject": {redeliver.ReasonRejected, 1, func(m *amqp.BatchMessage) bool {
+			return m.Delivery.Reject(false) == nil && !m.Ack()
+		}},
+		"multiple": {"", 1, func(m *amqp.BatchMessage) bool { return m.Delivery.Ack(true) != nil && m.Ack() }},
+	}
+	var all []string
+	for id := range answers {
+		all = append(all, id)
+	}
+	largest := 0
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() {
+		over <- amqp.ConsumeBatch(ctx, l.cfg, []string{l.queue}, amqp.BatchConfig{Size: len(all), Timeout: 300 * time.Millisecond}, func(_ context.Context, b *amqp.Batch) error {
+			if b.Origin != l.queue || b.Group != l.queue {
+				t.Errorf("a batch of %s for %s", b.Origin, b.Group)
+			}
+			l.note(func() { largest = max(largest, len(b.Messages)) })
+			for _, m := range b.Messages {
+				d := amqp.DeliveryFromContext(m.Context())
+				if d == nil || d.MessageId != m.MessageId || m.RoutingKey != l.queue || len(m.Body) == 0 {
+					t.Errorf("a delivery %+v whose context has %+v", m.Delivery, d)
+				}
+				l.note(func() { l.runs[m.MessageId] = append(l.runs[m.MessageId], run{attempt: m.State().Attempt()}) })
+				if !answers[m.MessageId].answer(m) {
+					t.Errorf("%s: the answer does not count as it should", m.MessageId)
+				}
+			}
+			return nil
+		})
+	}()
+	l.awaitChange("consuming", 1)
+	l.put(all...)
+	l.finished(all)
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, want := range answers {
+		var reason redeliver.Reason
+		if dead := l.dead[id]; len(dead) > 0 {
+			reason = dead[0].State.Reason
+		}
+		if reason != want.reason || len(l.runs[id]) != want.runs || l.done[id]+len(l.dead[id]) != 1 {
+			t.Errorf("%s: %d runs, reason %q, want %d, %q; %d commits, %d dead letters", id, len(l.runs[id]), reason, want.runs, want.reason, l.done[id], len(l.dead[id]))
+		}
+	}
+	if largest < 2 {
+		t.Errorf("no batch had more than %d", largest)
+	}
+}

@@ -1,0 +1,47 @@
+package amqp_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// The contract of a deadletter.Queue, on the oldest and the newest RabbitMQ that the suites have.
+func TestDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			adaptertest.RunDeadLetters(t, newHarness(t, b), deadLetters(b.URL()))
+		})
+	}
+}
+
+// deadLetters opens DLQs, each over connections of its own, which are cut when its process is killed.
+func deadLetters(url string) adaptertest.DeadLetters {
+	return func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
+		t.Helper()
+		line := &line{refused: &sync.Map{}}
+		c, err := amqp.Open(context.Background(), amqp.Config{
+			URLs: []string{url}, Sink: redeliver.SinkFunc(func(redeliver.Event) {}), AMQP: amqp091.Config{Dial: line.dial},
+			Topology: amqp.Topology{Queue: func(string) string { return group }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close(context.Background()) }) // it may have been killed
+		q, err := c.DeadLetters(context.Background(), amqp.DeadLetterConfig{Topic: origin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q, line.cut
+	}
+}

@@ -1,0 +1,197 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// mortuary is a lab whose handler fails everything until it is mended.
+type mortuary struct {
+	*lab
+	mended atomic.Bool
+}
+
+func newMortuary(t *testing.T, r *brokers.Rabbit, change func(*lab)) *mortuary {
+	t.Helper()
+	d := &mortuary{}
+	d.lab = newLab(t, r, func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{MaxRetries: redeliver.NoRetries}
+		if change != nil {
+			change(l)
+		}
+		l.Cleanup(func() {
+			l.redial()
+			for _, name := range []string{".dlq.state", ".others", ".others.state"} {
+				if _, err := l.raw.QueueDelete(l.queue+name, false, false, false); err != nil {
+					l.Error(err)
+				}
+			}
+		})
+	})
+	return d
+}
+
+// die makes dead letters.
+func (d *mortuary) die(all ...string) {
+	d.Helper()
+	d.consume(func(*message.Message, run) error {
+		if d.mended.Load() {
+			return nil
+		}
+		return errDeclined
+	})
+	d.put(all...)
+	d.finished(all)
+}
+
+// open opens the DLQ as a process of its own would; kill cuts its connections.
+func (d *mortuary) openDead() (q deadletter.Queue, kill func()) {
+	d.Helper()
+	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
+}
+
+// lie returns the ids of what lies in the DLQ, in its order.
+func lie(t *testing.T, q deadletter.Queue) (ids []string) {
+	t.Helper()
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		ids = append(ids, m.ID)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// A replay of 2,000 dead letters whose runner is killed again and again, wherever it is: its connections are cut, and
+// nothing is released. Every message ends committed, none is left in the DLQ or anywhere between, and the kills have
+// left no more duplicates than a window each.
+func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			replayKilled(newMortuary(t, b, nil))
+		})
+	}
+}
+
+func replayKilled(d *mortuary) {
+	const n, window, kills = 2000, 25, 6
+	seed := rand.Uint64()
+	d.Logf("report: seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	all := ids(n)
+	d.die(all...)
+	d.mended.Store(true)
+	killed := 0
+	var task string
+	for done := false; !done; {
+		q, kill := d.openDead()
+		ctx, cancel := context.WithTimeout(d.Context(), patience)
+		left := 1 + random.IntN(5) // windows until the kill
+		pause := time.Duration(random.IntN(20_000)) * time.Microsecond
+		progress := func(tk deadletter.Task) {
+			if left--; left == 0 && killed < kills && tk.Status == deadletter.StatusRunning {
+				killed++
+				time.AfterFunc(pause, func() { kill(); cancel() })
+			}
+		}
+		var got deadletter.Task
+		var err error
+		if task == "" {
+			got, err = deadletter.Run(ctx, q, deadletter.Replay{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
+		} else {
+			got, err = deadletter.Resume(ctx, q, task, "ann", deadletter.Report{Progress: progress})
+		}
+		cancel()
+		if got.ID != "" {
+			task = got.ID
+		}
+		done = err == nil && got.Status == deadletter.StatusDone
+		if errors.Is(err, deadletter.ErrHeld) {
+			<-time.After(50 * time.Millisecond) // until the broker knows that the one before is gone
+		}
+		if err := q.Close(); err != nil {
+			d.Log(err)
+		}
+	}
+	d.Logf("report: %d kills", killed)
+	if killed < kills {
+		d.Errorf("only %d of %d kills", killed, kills)
+	}
+	d.await("commit of all messages", func() bool { return len(d.done) == n })
+	q, _ := d.openDead()
+	if left := lie(d.T, q); len(left) > 0 {
+		d.Errorf("%d messages still lie in the DLQ: %q", len(left), left[:min(5, len(left))])
+	}
+	if err := q.Close(); err != nil {
+		d.Error(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	twice := 0
+	for _, commits := range d.done {
+		twice += commits - 1
+	}
+	d.Logf("report: %d duplicates", twice)
+	if twice > killed*window {
+		d.Errorf("%d messages were replayed twice by %d kills, want at most %d", twice, killed, killed*window)
+	}
+}
+
+// A replay whose canary has succeeded, and whose other messages come back: it sees that in the midst of the DLQ, and
+// stops, and nothing is lost by looking to the end and back.
+func TestAReplayStopsInItsMidst(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			const n = 400
+			d := newMortuary(t, b, nil)
+			all := ids(n)
+			var spared atomic.Bool
+			d.consume(func(*message.Message, run) error {
+				if d.mended.Load() && spared.CompareAndSwap(false, true) { // the canary
+					return nil
+				}
+				return errDeclined
+			})
+			d.put(all...)
+			d.finished(all)
+			d.mended.Store(true)
+			q, _ := d.openDead()
+			defer q.Close()
+			first, err := deadletter.Run(t.Context(), q, deadletter.Replay{
+				Who: "ann", Why: "test", Window: 20, Rate: 60, Canary: []int{1}, Watch: time.Second,
+				Filter: deadletter.Filter{IDs: all[:200]}, // the others are passed, and stay
+			})
+			if err != nil || first.Status != deadletter.StatusStopped || first.Counts.Replayed < 10 || first.Counts.Replayed >= 200 {
+				t.Fatalf("the replay ended as %s with %+v: %v", first.Status, first.Counts, err)
+			}
+			d.await("the end of all that was replayed", func() bool {
+				runs := 0
+				for _, all := range d.runs {
+					runs += len(all)
+				}
+				return runs >= n+int(first.Counts.Replayed) && len(d.done) == 1
+			})
+			d.awaitReady(d.queue+".dlq", n-1)
+			left := lie(t, q)
+			slices.Sort(left)
+			if left = slices.Compact(left); len(left) != n-1 {
+				t.Errorf("%d messages lie in the DLQ, want all but the first", len(left))
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// Looks that go to the end leave the order as it was, one waits for another, and none takes anything from a replay.
+func TestLooksDoNotDisturb(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			looksDoNotDisturb(t, newMortuary(t, b, nil))
+		})
+	}
+}
+
+func looksDoNotDisturb(t *testing.T, d *mortuary) {
+	t.Helper()
+	d.others(amqp091.Table{})
+	all := ids(3000)
+	d.declared()
+	d.putTo(d.queue+".dlq", all...)
+	d.awaitReady(d.queue+".dlq", len(all))
+	open := func() deadletter.Queue {
+		q, err := d.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = q.Close() })
+		return q
+	}
+	q, second := open(), open()
+	for range 2 {
+		if got := lie(t, q); !slices.Equal(got, all) {
+			t.Fatalf("%d messages, or another order: %q", len(got), got[:min(5, len(got))])
+		}
+	}
+	s, err := q.Scan(t.Context(), deadletter.Start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		if _, err := s.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := second.Scan(ctx, deadletter.Start); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while another looks: %v, want that it waits", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := lie(t, second) // what the half has passed is behind the rest now
+	if slices.Sort(got); !slices.Equal(got, all) {
+		t.Fatalf("after half a look %d messages: %q", len(got), got[:min(5, len(got))])
+	}
+	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	looking, err := second.Scan(t.Context(), deadletter.Start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := c.Scan(waits, deadletter.Start); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a runner, while another looks: %v, want that it waits", err)
+	}
+	if err := looking.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = c.Scan(t.Context(), deadletter.Start); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Scan(t.Context(), deadletter.Start); !errors.Is(err, deadletter.ErrHeld) {
+		t.Errorf("while the process's own runner reads: %v, want who that is", err)
+	}
+	if _, err := second.Scan(t.Context(), deadletter.Start); !errors.Is(err, deadletter.ErrHeld) {
+		t.Errorf("while a runner reads: %v, want who that is", err)
+	}
+	if err := errors.Join(s.Close(), c.Release(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	got = lie(t, second)
+	if slices.Sort(got); !slices.Equal(got, all) {
+		t.Errorf("after a claim %d messages", len(got))
+	}
+}
+
+// A slow replay has messages in hand for longer than the broker lets it: it hands them back in time and goes on.
+func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
+	t.Parallel()
+	d := newMortuary(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.ConsumerTimeout = time.Second; l.cfg.Policy.Timeout = time.Second })
+	d.others(amqp091.Table{})
+	all := ids(60)
+	d.declared()
+	for i, id := range all {
+		if err := d.raw.PublishWithContext(t.Context(), "", d.queue+".dlq", true, false, amqp091.Publishing{
+			MessageId: id, Headers: amqp091.Table{"odd": fmt.Sprint(i % 2)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.awaitReady(d.queue+".dlq", len(all))
+	d.mended.Store(true)
+	d.die()
+	q, err := d.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	r := deadletter.Replay{Who: "ann", Why: "test", Window: 5, Rate: 16, Filter: deadletter.Filter{Headers: map[string]string{"odd": "1"}}}
+	task, err := deadletter.Run(t.Context(), q, r)
+	if err != nil || task.Counts.Replayed != 30 {
+		t.Fatalf("the replay says %+v: %v", task, err)
+	}
+	if task.Counts.Scanned <= 60 {
+		t.Errorf("%d were looked at: nothing was handed back in between, so this test proves nothing", task.Counts.Scanned)
+	}
+	var odd, even []string
+	for i, id := range all {
+		if i%2 == 1 {
+			odd = append(odd, id)
+		} else {
+			even = append(even, id)
+		}
+	}
+	d.finished(odd)
+	if left := lie(t, q); !slices.Equal(left, even) {
+		t.Errorf("%q lie in the DLQ, want the other half", left)
+	}
+	d.await("no duplicate", func() bool { return d.duplicates() == 0 })
+}
+
+// The rights that the documentation names are enough for a runner, and for nothing else.
+func TestARunnerNeedsTheseRights(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			d := newMortuary(t, b, nil)
+			all := ids(20)
+			d.die(all...)
+			h := &harness{url: b.URL(), management: b.Management()}
+			user, dlq := "runner-"+d.queue, regexp.QuoteMeta(d.queue+".dlq")
+			h.api(t, http.MethodPut, "/api/users/"+user, map[string]string{"password": "s3cret", "tags": ""}, nil)
+			h.api(t, http.MethodPut, "/api/permissions/%2F/"+user, map[string]string{
+				"configure": "^" + dlq + `\.state(\..*)?$`, "write": "^amq\\.default$", "read": "^" + dlq + `(\.state)?$`,
+			}, nil)
+			u, err := url.Parse(b.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.User = url.UserPassword(user, "s3cret")
+			q, _ := deadLetters(u.String())(t, d.queue, d.queue)
+			defer q.Close()
+			d.mended.Store(true)
+			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 5, Canary: []int{1}, Watch: time.Second})
+			if err != nil || task.Counts.Replayed != 20 {
+				t.Fatalf("the replay says %+v: %v", task, err)
+			}
+			d.await("commit of all messages", func() bool { return len(d.done) == len(all) })
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package amqp_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// others makes a DLQ that RabbitMQ fills by itself for the lab's queue, and opens it.
+func (d *mortuary) others(args amqp091.Table) {
+	d.Helper()
+	dlq := d.queue + ".others"
+	args[amqp091.QueueTypeArg] = amqp091.QueueTypeQuorum
+	if _, err := d.raw.QueueDeclare(dlq, true, false, false, false, args); err != nil {
+		d.Fatal(err)
+	}
+	to := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq}
+	if _, err := d.raw.QueueDeclare(d.queue, true, false, false, false, to); err != nil {
+		d.Fatal(err)
+	}
+	d.declared()
+}
+
+func (d *mortuary) openOthers() deadletter.Queue {
+	d.Helper()
+	q, err := d.client.DeadLetters(d.Context(), amqp.DeadLetterConfig{Topic: d.queue, DLQ: d.queue + ".others"})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return q
+}
+
+// reject publishes a message to a queue and has its consumer reject it.
+func (d *mortuary) reject(queue string, p amqp091.Publishing) {
+	d.Helper()
+	if err := d.raw.Confirm(false); err != nil {
+		d.Fatal(err)
+	}
+	c, err := d.raw.PublishWithDeferredConfirm("", queue, true, false, p)
+	if err != nil || !c.Wait() {
+		d.Fatalf("publishing to %s: %v", queue, err)
+	}
+	got, ok, err := d.raw.Get(queue, false)
+	if err != nil || !ok {
+		d.Fatalf("reading %s: %v, %v", queue, ok, err)
+	}
+	if err := got.Reject(false); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// RabbitMQ's own dead letters: origin and reason are filled in, a message of another queue is refused, and one that is
+// replayed comes back as it was, without what the broker wrote of its death.
+func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			d := newMortuary(t, b, nil)
+			d.others(amqp091.Table{})
+			was := amqp091.Publishing{
+				Headers:     amqp091.Table{"n": int32(7), "list": []any{"a", int64(1)}, "raw": []byte{0, 0xff}, "tenant": "acme"},
+				ContentType: "application/json", CorrelationId: "c-1", MessageId: "mine", Type: "order", Body: []byte("{}"), DeliveryMode: amqp091.Persistent,
+			}
+			d.reject(d.queue, was)
+			elsewhere, err := d.raw.QueueDeclare("", false, false, true, false, amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": d.queue + ".others"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.reject(elsewhere.Name, amqp091.Publishing{MessageId: "other", Body: []byte("o")})
+			d.awaitReady(d.queue+".others", 2)
+			q := d.openOthers()
+			defer q.Close()
+			var found []*deadletter.Message
+			if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+				found = append(found, m)
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if len(found) != 2 {
+				t.Fatalf("%d dead letters, want 2", len(found))
+			}
+			slices.SortFunc(found, func(x, y *deadletter.Message) int { return strings.Compare(x.ID, y.ID) }) // they died in two queues
+			m, st := found[0], found[0].State
+			if m.ID != "mine" || m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Origin != d.queue || st.Attempts != 1 ||
+				st.FirstFailed.IsZero() || st.LastFailed.IsZero() || m.Mismatch != "" || len(m.Foreign) == 0 || len(m.Headers) != 4 {
+				t.Errorf("the dead letter is %+v", m)
+			}
+			if found[1].ID != "other" || found[1].Mismatch == "" {
+				t.Errorf("what died in another queue is %+v", found[1])
+			}
+			got := make(chan amqp091.Delivery, 1)
+			d.consume(func(msg *message.Message, _ run) error {
+				got <- *amqp.DeliveryFromContext(msg.Context())
+				return nil
+			})
+			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"})
+			if err != nil || task.Counts.Replayed != 1 || task.Counts.Refused != 1 {
+				t.Fatalf("the replay says %+v: %v", task, err)
+			}
+			select {
+			case again := <-got:
+				if !reflect.DeepEqual(again.Headers, was.Headers) || again.ContentType != was.ContentType || again.CorrelationId != was.CorrelationId ||
+					again.MessageId != was.MessageId || again.Type != was.Type || string(again.Body) != "{}" {
+					t.Errorf("it came back as %+v, headers %#v", again, again.Headers)
+				}
+			case <-time.After(patience):
+				t.Fatal("it did not come back")
+			}
+			if left := lie(t, q); !slices.Equal(left, []string{"other"}) {
+				t.Errorf("%q lie in the DLQ, want the other", left)
+			}
+		})
+	}
+}
+
+// A queue that takes a message away after six deliveries: looks are refused in time, further ones are refused without
+// looking, and the message is there for the replay.
+func TestALookEndsNoMessage(t *testing.T) {
+	t.Parallel()
+	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			const limit = 6
+			d := newMortuary(t, b, func(l *lab) { l.cfg.ManagementURL = b.Management() })
+			d.others(amqp091.Table{"x-delivery-limit": limit})
+			d.reject(d.queue, amqp091.Publishing{MessageId: "a"})
+			d.awaitReady(d.queue+".others", 1)
+			q := d.openOthers()
+			defer q.Close()
+			if look := q.Info().Look; !strings.Contains(look, fmt.Sprintf("after %d deliveries", limit)) {
+				t.Errorf("looking costs %q; the limit is not in it", look)
+			}
+			looks := 0
+			for range 4 * limit {
+				err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(*deadletter.Message) bool { looks++; return true })
+				if err != nil && !strings.Contains(err.Error(), "delivery limit") {
+					t.Fatal(err)
+				}
+			}
+			if looks != limit/2 {
+				t.Errorf("%d looks, want %d", looks, limit/2)
+			}
+			if n := d.ready(d.queue + ".others"); n != 1 {
+				t.Fatalf("%d messages lie in the DLQ after the looks, want 1", n)
+			}
+			d.mended.Store(true)
+			d.die() // its handler
+			if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != 1 {
+				t.Errorf("the replay says %+v: %v", task, err)
+			}
+			d.finished([]string{"a"})
+		})
+	}
+}

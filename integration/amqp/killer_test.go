@@ -1,0 +1,186 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// lastDigit is the key of messages whose id ends with a digit.
+func lastDigit(d amqp091.Delivery) string { return d.MessageId[len(d.MessageId)-1:] }
+
+// A message that kills its process keeps its place, is charged there and nobody
+// beside it, and ends in the DLQ; those behind it wait until then.
+func TestAKillerKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		for kind, args := range singles {
+			for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+				for _, attempt := range []int{1, 2} {
+					if attempt > 1 && kind != "ours" {
+						continue // what differs is not the broker's
+					}
+					t.Run(fmt.Sprintf("%s on %s, %s, in attempt %d", order, version, kind, attempt), func(t *testing.T) {
+						t.Parallel()
+						killsInItsPlace(t, r, args, order, attempt)
+					})
+				}
+			}
+		}
+	}
+}
+
+func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redeliver.Order, attempt int) {
+	l := newLab(t, r, func(l *lab) {
+		l.cfg.Policy.Order, l.cfg.Key = order, lastDigit
+		if args != nil {
+			l.declareQueue(args)
+		}
+	})
+	l.declared()
+	all := ids(30)
+	killer := all[10]
+	l.put(all...)
+	w := newWard(l)
+	var ended []string // in the order in which they did
+	hear := func(s said) {
+		w.hear(s)
+		w.note(func() {
+			if s.What == "commit" || s.What == "dead" {
+				ended = append(ended, s.ID)
+			}
+		})
+	}
+	cfg := childConfig{URL: r.URL(), Queue: l.queue, MaxInFlight: 20, Takes: 2 * time.Millisecond, Killer: killer, KillsAt: attempt, Order: order}
+	starts := 0
+	for over := false; !over; {
+		if starts++; starts > 10 {
+			t.Fatal("10 processes died")
+		}
+		p := start(t, cfg, hear)
+		dead := false
+		go func() {
+			<-p.over
+			w.note(func() { dead = true })
+		}()
+		w.await("death or end", func() bool {
+			over = len(w.commits) == len(all)-1 && len(w.graves) > 0
+			return over || dead
+		})
+		if over {
+			p.stop(t)
+		}
+	}
+	for _, q := range []string{"", ".retry", ".retry.suspects", ".retry.place"} {
+		l.awaitReady(l.queue+q, 0)
+	}
+	l.awaitReady(l.queue+".dlq", 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("report: a message that kills its process in its place: %d processes, %d runs of 30 messages", starts, w.ran)
+	if g := w.graves[killer]; len(w.graves) != 1 || len(g) == 0 || g[0].Reason != redeliver.ReasonCrashed || w.commits[killer] > 0 {
+		t.Errorf("dead letters are %v, want %s alone, crashed", w.graves, killer)
+	}
+	last := make(map[string]int) // by key: where the last stands that ended for the first time
+	seen := make(map[string]bool)
+	for _, id := range ended {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		key, at := "", slices.Index(all, id)
+		if order == redeliver.PerKey {
+			key = id[len(id)-1:]
+		}
+		if before, ok := last[key]; ok && at < before {
+			t.Errorf("%s ended behind %s", id, all[before])
+		}
+		last[key] = at
+	}
+}
+
+// A suspect in its place is charged neither for lost connections, nor for subscribers
+// that close, however often.
+func TestASuspectInItsPlaceIsNotChargedForWhatItsProcessSurvives(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		for name, lose := range map[string]func(*lab, *line){
+			"lost connections": func(_ *lab, line *line) { line.drop() },
+			"closed subscribers": func(l *lab, _ *line) {
+				if err := l.client.Close(context.Background()); err != nil {
+					l.Error(err)
+				}
+				l.open()
+			},
+		} {
+			for _, waits := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s on %s, waiting %t", name, version, waits), func(t *testing.T) {
+					t.Parallel()
+					surviveInItsPlace(t, r, lose, waits)
+				})
+			}
+		}
+	}
+}
+
+func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), waits bool) {
+	const times = 5 // more than MaxCrashes
+	line := &line{refused: new(sync.Map)}
+	l := newLab(t, r, func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 100, Backoff: redeliver.Fixed(200 * time.Millisecond)}
+		l.cfg.DrainTimeout, l.cfg.AMQP.Dial = 100*time.Millisecond, line.dial
+	})
+	l.declared()
+	l.put("m", "behind")
+	for range 2 { // it has been in the hands of two others
+		conn, err := amqp091.Dial(r.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ch, err := conn.Channel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := ch.Consume(l.queue, "", false, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-in
+		_ = conn.Close()
+	}
+	handle := func(msg *message.Message, _ run) error {
+		l.mu.Lock()
+		runs := len(l.runs["m"])
+		l.mu.Unlock()
+		if msg.UUID == "behind" || runs > times {
+			return nil
+		}
+		if waits {
+			return errDeclined
+		}
+		<-msg.Context().Done()
+		return msg.Context().Err()
+	}
+	for i := 1; i <= times; i++ {
+		l.consume(handle)
+		l.await("another run", func() bool { return len(l.runs["m"]) >= i })
+		lose(l, line)
+	}
+	l.consume(handle)
+	l.finished([]string{"m", "behind"})
+	l.awaitReady(l.queue+".retry.place", 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.dead) > 0 {
+		t.Errorf("runs are %+v, dead letters %+v; want none", l.runs["m"], l.dead)
+	}
+}

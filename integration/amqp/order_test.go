@@ -1,0 +1,290 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// both are the RabbitMQs that the suites have.
+func both(t *testing.T) map[string]*brokers.Rabbit {
+	t.Helper()
+	return map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)}
+}
+
+// singles are the arguments of queues that have one consumer at a time.
+var singles = map[string]amqp091.Table{
+	"ours":    nil, // as redeliver declares it
+	"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true},
+	"classic": {amqp091.SingleActiveConsumerArg: true},
+}
+
+// troop is several services of one queue, of which some die and some end, and what
+// they made of its messages.
+type troop struct {
+	*lab
+	takes time.Duration // a handler, at most
+	seed  uint64
+	key   func(id string) string
+	all   []string
+
+	settled map[string]bool // guarded by lab.mu, like all here
+	random  *rand.Rand
+	live    *soldier // that ran a handler last
+	repeats int
+	wrong   []string
+}
+
+// soldier is one service.
+type soldier struct {
+	*troop
+	client *amqp.Client
+	line   *line
+	over   chan struct{} // closed when Consume has returned, where it is called
+	stop   context.CancelFunc
+	dead   bool
+	cut    chan struct{} // closed when nothing of it gets through any more
+}
+
+// enlist starts a service, with Consume where native is set.
+func (tr *troop) enlist(native bool) *soldier {
+	tr.Helper()
+	s := &soldier{troop: tr, line: &line{refused: new(sync.Map)}, over: make(chan struct{}), cut: make(chan struct{})}
+	cfg := tr.cfg
+	cfg.AMQP.Dial = s.line.dial
+	cfg.Sink = redeliver.SinkFunc(s.event)
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	if native {
+		go func() {
+			defer close(s.over)
+			if err := amqp.Consume(ctx, cfg, []string{tr.queue}, func(_ context.Context, d amqp091.Delivery) error { return s.run(d.MessageId) }); err != nil {
+				tr.Error(err)
+			}
+		}()
+	} else {
+		s.subscribe(cfg)
+	}
+	tr.Cleanup(s.end)
+	return s
+}
+
+func (s *soldier) subscribe(cfg amqp.Config) {
+	client, err := amqp.Open(context.Background(), cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.client = client
+	messages, err := client.Subscriber().Subscribe(context.Background(), s.queue)
+	if err != nil {
+		s.Fatal(err)
+	}
+	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) { return nil, s.run(msg.UUID) })
+	go func() {
+		defer close(s.over)
+		for msg := range messages {
+			go func() {
+				if _, err := handle(msg); err != nil {
+					msg.Nack()
+				} else {
+					msg.Ack()
+				}
+			}()
+		}
+	}()
+}
+
+// event takes note of dead letters: they are settled.
+func (s *soldier) event(e redeliver.Event) {
+	if e, ok := e.(redeliver.DeadLettered); ok {
+		s.note(func() {
+			if !s.dead {
+				s.settled[e.State.ID] = true
+			}
+		})
+	}
+}
+
+// run is the handler. It fails now and then.
+func (s *soldier) run(id string) error {
+	fails, takes, dead := false, time.Duration(0), false
+	s.note(func() {
+		if dead = s.dead; dead {
+			return
+		}
+		s.live = s
+		fails, takes = s.random.IntN(5) == 0, time.Duration(s.random.IntN(int(s.takes)))
+		if s.settled[id] {
+			s.repeats++
+			return
+		}
+		for _, before := range s.all[:slices.Index(s.all, id)] {
+			if s.key(before) == s.key(id) && !s.settled[before] {
+				s.wrong = append(s.wrong, fmt.Sprintf("%s began before %s was settled", id, before))
+			}
+		}
+	})
+	shortly(takes)
+	s.note(func() {
+		if dead = dead || s.dead; !dead && !fails {
+			s.settled[id] = true
+		}
+	})
+	switch {
+	case dead: // it answers nothing that anybody hears
+		<-s.cut
+		return nil
+	case fails:
+		return errDeclined
+	default:
+		return nil
+	}
+}
+
+// kill cuts its connections; what its handlers answer from now on counts for nothing.
+func (s *soldier) kill() {
+	s.note(func() { s.dead = true })
+	s.line.cut()
+	close(s.cut)
+}
+
+// end ends it in order, if it is still there.
+func (s *soldier) end() {
+	s.stop()
+	if s.client != nil {
+		_ = s.client.Close(context.Background())
+	}
+	<-s.over
+}
+
+// Whatever fails, dies and ends: no message begins before all that stood before it,
+// or of its key, are settled. That is so on each kind of queue, because the end of a
+// channel hands back what it had in order.
+func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		for kind, args := range singles {
+			for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+				t.Run(fmt.Sprintf("%s on %s, %s", order, version, kind), func(t *testing.T) {
+					t.Parallel()
+					keepsOrder(t, r, args, order, order == redeliver.PerKey) // the other way around there is no difference
+				})
+			}
+		}
+	}
+}
+
+func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redeliver.Order, native bool) {
+	const n, keys, every = 240, 6, 20
+	tr := &troop{takes: 3 * time.Millisecond, all: ids(n), settled: make(map[string]bool), seed: rand.Uint64()}
+	tr.random = rand.New(rand.NewPCG(tr.seed, 0))
+	tr.key = func(string) string { return "" }
+	if order == redeliver.PerKey {
+		tr.takes *= keys
+		tr.key = func(id string) string { return fmt.Sprint(slices.Index(tr.all, id) % keys) }
+	}
+	tr.lab = newLab(t, r, func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: 2, Backoff: redeliver.Fixed(20 * time.Millisecond)}
+		l.cfg.Key = func(d amqp091.Delivery) string { return tr.key(d.MessageId) }
+		l.cfg.MaxInFlight, l.cfg.Prefetch = 10, 50
+		if args != nil {
+			l.declareQueue(args)
+		}
+	})
+	tr.declared()
+	tr.put(tr.all...)
+	services := []*soldier{tr.enlist(native), tr.enlist(native)}
+	kills, ends := 0, 0
+	for at := every; at < n; at += every {
+		tr.await("progress", func() bool { return len(tr.settled) >= at })
+		tr.mu.Lock()
+		victim, kill := tr.live, tr.random.IntN(3) > 0
+		tr.mu.Unlock()
+		if !slices.Contains(services, victim) { // the next one has run nothing yet
+			continue
+		}
+		if kill {
+			kills++
+			victim.kill()
+		} else {
+			ends++
+			victim.end()
+		}
+		services = append(slices.DeleteFunc(services, func(s *soldier) bool { return s == victim }), tr.enlist(native))
+	}
+	tr.await("the end", func() bool { return len(tr.settled) == n })
+	for _, s := range services {
+		s.end()
+	}
+	tr.awaitReady(tr.queue, 0)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	t.Logf("report: %d kills and %d ends in order, %d repeats, seed %d", kills, ends, tr.repeats, tr.seed)
+	if len(tr.wrong) > 0 {
+		t.Errorf("seed %d: %d out of order, first %q", tr.seed, len(tr.wrong), tr.wrong[:min(5, len(tr.wrong))])
+	}
+}
+
+// What stands behind a failing message for half of the consumer timeout is not left
+// there until the broker closes the channel: that ends by itself, all comes back in
+// order, and the failing message goes on as it was.
+func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
+				t.Parallel()
+				const fails = 18
+				l := newLab(t, r, func(l *lab) {
+					l.cfg.ConsumerTimeout = 2 * time.Second
+					l.cfg.Policy = redeliver.Policy{Order: order, Timeout: time.Second, MaxRetries: fails, Backoff: redeliver.Fixed(100 * time.Millisecond)}
+					l.cfg.Key = func(amqp091.Delivery) string { return "one" }
+				})
+				l.declared()
+				var ran []string
+				redelivered := false
+				l.consume(func(msg *message.Message, r run) error {
+					l.note(func() {
+						ran = append(ran, msg.UUID)
+						redelivered = redelivered || r.redelivered
+					})
+					if msg.UUID == "failing" && r.attempt <= fails {
+						return errDeclined
+					}
+					return nil
+				})
+				l.put("failing", "behind", "last")
+				l.finished([]string{"failing", "behind", "last"})
+				l.nothingEarly()
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if got := slices.Compact(slices.Clone(ran)); !slices.Equal(got, []string{"failing", "behind", "last"}) {
+					t.Errorf("ran in the order %q", got)
+				}
+				for i, r := range l.runs["failing"] {
+					if r.attempt != i+1 {
+						t.Errorf("run %d was attempt %d", i+1, r.attempt)
+					}
+				}
+				if !redelivered {
+					t.Error("nothing came back: the test proves nothing")
+				}
+				if n := l.count("disconnected"); n > 0 || len(l.dead) > 0 {
+					t.Errorf("disconnected %d times, dead letters %v", n, l.deadIDs())
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// perKeyRow compares the order in which a key waits for its failures with the default one, which lets them be overtaken.
+func perKeyRow(ctx context.Context, e *experiment) error {
+	const keys = 1_000_000
+	n := e.scaled(500_000)
+	e.cluster.keys = keys
+	defer func() { e.cluster.keys = 0 }()
+	return e.compare(ctx, comparison{
+		ours:   []contender{{side: ours, name: "PerKey", messages: n, ratio: 0.7}},
+		peer:   contender{side: keyOrder, name: "KeyOrder", messages: n},
+		within: 3 * time.Minute, inFlight: manyInFlight,
+		spec: func(s *spec) {
+			s.Router, s.Failing, s.Backoff, s.PerKey = true, failing{100, 1}, second, s.Side == ours
+		},
+	})
+}

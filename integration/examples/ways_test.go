@@ -1,0 +1,124 @@
+package examples_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// Each way to consume is a program of less than 60 lines that says what it does.
+func TestWaysExamples(t *testing.T) {
+	t.Parallel()
+	dir := buildAll(t, "ways")
+	ways, err := os.ReadDir(filepath.Join("..", "..", "examples", "ways"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks := map[string]func(t *testing.T, lines []string){
+		"broadcast":  broadcastSays,
+		"dedup":      says("o-1 is charged, attempt 1", "o-1 was charged before", "o-2 is charged, attempt 2"),
+		"order":      orderSays,
+		"pull":       says("o-1 is charged, attempt 1", "o-2 is left alone: it comes again when its second is over", "o-2 is charged, attempt 2", "o-3 is charged, attempt 2"),
+		"resequence": resequenceSays,
+	}
+	for _, way := range ways {
+		t.Run(way.Name(), func(t *testing.T) {
+			t.Parallel()
+			check := checks[way.Name()]
+			if check == nil {
+				t.Fatal("nobody says what this program should do")
+			}
+			short(t, filepath.Join("..", "..", "examples", "ways", way.Name(), "main.go"))
+			p := start(t, nil, filepath.Join(dir, way.Name()))
+			lines := p.rest()
+			if status := p.status(); status != 0 {
+				t.Errorf("exit status %d", status)
+			}
+			check(t, lines)
+		})
+	}
+}
+
+// says wants lines, in any order.
+func says(want ...string) func(t *testing.T, lines []string) {
+	return func(t *testing.T, lines []string) {
+		t.Helper()
+		slices.Sort(lines)
+		slices.Sort(want)
+		if !slices.Equal(lines, want) {
+			t.Errorf("it says %q, want %q", lines, want)
+		}
+	}
+}
+
+func broadcastSays(t *testing.T, lines []string) {
+	t.Helper()
+	says("Bonn knows coffee: 4 euros", "Bonn knows tea: 4 euros", "Bonn knows milk: 4 euros",
+		"Kiel knows coffee: 4 euros", "Kiel does not know tea: no such shelf", "Kiel knows milk: 4 euros")(t, lines)
+}
+
+func resequenceSays(t *testing.T, lines []string) {
+	t.Helper()
+	if want := []string{"d-17 v1 is indexed", "d-17 v2 is indexed", "d-17 v3 is indexed", "d-17 v4 is indexed"}; !slices.Equal(lines, want) {
+		t.Errorf("it says %q, want %q", lines, want)
+	}
+}
+
+// orderSays knows what holds however slow the machine is: when a retry comes back
+// beside later messages is not among that.
+func orderSays(t *testing.T, lines []string) {
+	t.Helper()
+	for i, want := range []struct {
+		order  string
+		before []string // pairs: the first of which is done before the second
+	}{{"KeyOrder", []string{"12", "13"}}, {"Unordered", nil}, {"Blocking", []string{"12", "23", "34"}}, {"PerKey", []string{"12", "23"}}} {
+		var done string
+		if i < len(lines) {
+			done = strings.NewReplacer(want.order+" is done with [", "", "]", "", " ", "").Replace(lines[i])
+		}
+		all := []byte(done)
+		slices.Sort(all)
+		if len(lines) != 4 || string(all) != "1234" {
+			t.Fatalf("it says %q, want %s with four messages in line %d", lines, want.order, i+1)
+		}
+		for _, pair := range want.before {
+			if strings.IndexByte(done, pair[0]) > strings.IndexByte(done, pair[1]) {
+				t.Errorf("%s: %s is done in the order %s", want.order, pair, done)
+			}
+		}
+	}
+}
+
+// short wants a program that is read at a glance.
+func short(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n >= 60 {
+		t.Errorf("%s has %d lines", file, n)
+	}
+}
+
+// Any other Pub/Sub of Watermill, here that of Redis.
+func TestRedisExample(t *testing.T) {
+	t.Parallel()
+	addr := brokers.RequireRedis(t)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, "redis"), "./redis")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the example: %v\n%s", err, out)
+	}
+	short(t, filepath.Join("redis", "main.go"))
+	p := start(t, nil, "redis", addr)
+	lines := p.rest()
+	if status := p.status(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	says("o-1 is charged", "o-2 is dead after 2 attempts: card declined")(t, lines)
+}

@@ -1,0 +1,109 @@
+package sqs_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+	"time"
+
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// longReceives tells of every receive that was sent and is to wait for so long or longer.
+type longReceives struct {
+	seconds float64
+	begins  chan struct{}
+}
+
+func (l *longReceives) Do(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	var in struct {
+		WaitTimeSeconds float64 `json:"WaitTimeSeconds"`
+	}
+	if strings.HasSuffix(req.Header.Get("X-Amz-Target"), ".ReceiveMessage") && json.Unmarshal(body, &in) == nil && in.WaitTimeSeconds >= l.seconds {
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
+			select {
+			case l.begins <- struct{}{}:
+			default:
+			}
+		}}))
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// An idle subscriber closes while its receive has still seconds to wait. A message that is sent then, and that the server
+// may give to nobody, is not hidden for the visibility timeout of ten minutes, and no attempt of it is counted.
+func TestAnIdleSubscriberClosesAtOnce(t *testing.T) {
+	t.Parallel()
+	endpoint := brokers.RequireSQS(t)
+	h := &harness{api: awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })}
+	queue, _ := h.origin(t, 0)
+	url := h.url(t, queue)
+	const long = 8 // s; the fourth receive of a queue that is empty
+	watched := &longReceives{seconds: long, begins: make(chan struct{}, 1)}
+	cfg := sqs.Config{
+		AWS: anyAWS(), Endpoint: endpoint, VisibilityTimeout: 10 * time.Minute,
+		Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
+	}
+	cfg.AWS.HTTPClient = watched
+	one, err := sqs.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Subscriber().Subscribe(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	select {
+	case <-watched.begins:
+	case <-ctx.Done():
+		t.Fatal("no receive is long")
+	}
+	h.url(t, queue) // so that the server has read what was sent before
+	begun := time.Now()
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > long*time.Second/2 {
+		t.Errorf("closing took %s", took)
+	}
+	body := "sent behind Close"
+	if _, err := h.api.SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: &body}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.AWS.HTTPClient = nil
+	two, err := sqs.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close(context.Background())
+	in, err := two.Subscriber().Subscribe(t.Context(), queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	select {
+	case msg := <-in:
+		if st, _ := redeliver.FromContext(msg.Context()); string(msg.Payload) != body || st.Attempt() != 1 {
+			t.Errorf("attempt %d of %q", st.Attempt(), msg.Payload)
+		}
+		msg.Ack()
+	case <-ctx.Done():
+		t.Error("it did not come")
+	}
+}

@@ -1,0 +1,141 @@
+package sqs_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// consumeBatch is open for a service of batches in SQS's own form.
+func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+	w := &wire{h: h, cut: make(chan struct{})}
+	own := anyAWS()
+	own.HTTPClient = &http.Client{Transport: w}
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats by itself
+	return func(ctx context.Context) error {
+		return sqs.ConsumeBatch(ctx, sqs.Config{
+			AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
+			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, WaitTime: time.Second,
+		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *sqs.Batch) error {
+			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+		})
+	}, service{nil, w}.Kill
+}
+
+// Batches of SQS's own messages on a real server: each message has its own end, as it came, and nothing is left. In a
+// batch of a FIFO queue no two are of one group.
+func TestConsumeBatch(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"", ".fifo"} {
+		t.Run("queue"+end, func(t *testing.T) {
+			t.Parallel()
+			endpoint := brokers.RequireSQS(t)
+			h := &harness{fifo: end != ""}
+			h.api = awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+			queue, _ := h.origin(t, 0)
+			url := h.url(t, queue)
+			const groups, each = 5, 8
+			for n := range each {
+				for g := range groups {
+					in := &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: aws.String(fmt.Sprintf("%d-%d", g, n)), MessageAttributes: map[string]types.MessageAttributeValue{
+						"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 255}},
+					}}
+					if h.fifo {
+						in.MessageGroupId, in.MessageDeduplicationId = aws.String(fmt.Sprint("g", g)), in.MessageBody
+					}
+					if _, err := h.api.SendMessage(t.Context(), in); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			var mu sync.Mutex
+			ran := map[string][]int{} // attempts by body
+			largest := 0
+			ended := make(chan string, groups*each)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			cfg := sqs.Config{
+				AWS: anyAWS(), Endpoint: endpoint, WaitTime: time.Second, VisibilityTimeout: 10 * time.Second,
+				Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
+				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+					switch e.(type) {
+					case redeliver.Committed, redeliver.DeadLettered:
+						ended <- fmt.Sprintf("%T", e)
+					}
+				}),
+			}
+			go func() {
+				done <- sqs.ConsumeBatch(ctx, cfg, []string{queue}, sqs.BatchConfig{Size: 10, Timeout: 200 * time.Millisecond}, func(_ context.Context, b *sqs.Batch) error {
+					mu.Lock()
+					defer mu.Unlock()
+					largest = max(largest, len(b.Messages))
+					seen := map[string]bool{}
+					for _, m := range b.Messages {
+						st, body := m.State(), aws.ToString(m.Body)
+						if raw := m.MessageAttributes["raw"]; len(m.MessageAttributes) != 1 || !slices.Equal(raw.BinaryValue, []byte{0, 255}) || m.ReceiptHandle != nil {
+							t.Errorf("attempt %d of %s has %+v", st.Attempt(), body, m.Message)
+						}
+						if group := m.Attributes["MessageGroupId"]; h.fifo && seen[group] {
+							t.Errorf("two of group %s are in a batch", group)
+						} else {
+							seen[group] = true
+						}
+						ran[body] = append(ran[body], st.Attempt())
+						switch {
+						case body == "1-3" && st.Attempt() == 1:
+							m.Retry()
+						case body == "2-7":
+							m.Answer(errDeclined)
+						case body == "3-1":
+							m.Reject("no such card")
+						}
+					}
+					return nil
+				})
+			}()
+			late := time.After(90 * time.Second)
+			for range groups * each {
+				select {
+				case <-ended:
+				case <-late:
+					mu.Lock()
+					defer mu.Unlock()
+					t.Fatalf("%d of %d ran", len(ran), groups*each)
+				}
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			want := map[string]int{"1-3": 2, "2-7": 3}
+			for body, got := range ran {
+				if n := max(1, want[body]); len(got) != n || got[n-1] != n {
+					t.Errorf("%s ran as attempts %v, want %d", body, got, n)
+				}
+			}
+			if largest < 2 {
+				t.Errorf("no batch had more than %d", largest)
+			}
+			var dead []string
+			for _, m := range h.dead(t, "", queue, 2) {
+				dead = append(dead, string(m.Body))
+			}
+			if slices.Sort(dead); !slices.Equal(dead, []string{"2-7", "3-1"}) {
+				t.Errorf("in the DLQ is %q", dead)
+			}
+		})
+	}
+}

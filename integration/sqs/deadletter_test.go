@@ -1,0 +1,84 @@
+package sqs_test
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// The contract of a deadletter.Queue, on standard and on FIFO queues.
+func TestDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
+		t.Run(name, func(t *testing.T) { // one after the other: leases run out where the machine is too busy
+			endpoint := brokers.RequireSQS(t)
+			h := newHarness(t, endpoint, fifo)
+			adaptertest.RunDeadLetters(t, h, deadLetters(endpoint))
+		})
+	}
+}
+
+// deadLetters opens DLQs, each as a process of its own would, whose connections are cut when it is killed.
+func deadLetters(endpoint string) adaptertest.DeadLetters {
+	return func(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
+		t.Helper()
+		w := &wire{h: &harness{}, cut: make(chan struct{})}
+		own := anyAWS()
+		own.HTTPClient = &http.Client{Transport: w}
+		own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+		c, err := sqs.Open(context.Background(), sqs.Config{AWS: own, Endpoint: endpoint, Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := time.Minute // on a busy machine none is to run out
+		if name := t.Name(); strings.Contains(name, "Dies") || strings.Contains(name, "SecondRunner") {
+			lease = 8 * time.Second // but those, which the others wait for
+		}
+		q, err := c.DeadLetters(context.Background(), sqs.DeadLetterConfig{Topic: origin, Lease: lease})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+			state := strings.TrimSuffix(q.Info().DLQ, ".fifo") + "-state.fifo"
+			if out, err := api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &state}); err == nil {
+				_, _ = api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
+			}
+		})
+		return keyed{q}, service{c, w}.Kill
+	}
+}
+
+// keyed shows the keys that the kit knows: a FIFO queue's groups have names of the harness's.
+type keyed struct{ deadletter.Queue }
+
+func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	s, err := k.Queue.Scan(ctx, from)
+	return keyedScan{s}, err
+}
+
+type keyedScan struct{ deadletter.Scan }
+
+func (s keyedScan) Next(ctx context.Context) (*deadletter.Message, error) {
+	m, err := s.Scan.Next(ctx)
+	if m != nil && m.Key != nil {
+		key, ok := strings.CutPrefix(string(m.Key), "key-")
+		m.Key = nil
+		if ok {
+			m.Key, _ = hex.DecodeString(key)
+		}
+	}
+	return m, err
+}
