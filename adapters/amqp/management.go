@@ -12,7 +12,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
@@ -76,8 +78,25 @@ func denied(err error) bool {
 	return ok && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound)
 }
 
-// get asks for one resource. Its errors never hold credentials.
+// get asks for one resource, and asks again where the server has trouble: RabbitMQ
+// 3.10 answers a list of queues with 500 when one of them is deleted meanwhile. Its
+// errors never hold credentials.
 func (m *management) get(ctx context.Context, into any, query url.Values, path ...string) error {
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(3*time.Second))
+	return backoff.Retry(func() error {
+		err := m.once(ctx, into, query, path...)
+		if e, ok := errors.AsType[*answerError](err); ok && e.code >= http.StatusInternalServerError {
+			return err
+		}
+		if err != nil {
+			return backoff.Permanent(err)
+		}
+		return nil
+	}, backoff.WithContext(pause, ctx))
+}
+
+// once asks once.
+func (m *management) once(ctx context.Context, into any, query url.Values, path ...string) error {
 	escaped := make([]string, len(path))
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
