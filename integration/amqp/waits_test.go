@@ -82,27 +82,27 @@ func (l *lab) takes(queue string, n, times int) {
 // two restarts ran one by one, and on RabbitMQ 4 some ran before their time.
 func TestRestartsWhileMessagesWait(t *testing.T) {
 	t.Parallel()
-	const level = 12 * time.Second
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
 		for name, c := range map[string]struct {
+			level time.Duration // longer than the restarts take, where it is not to be over by then
 			times int
 			due   bool // it is when they are read again
 		}{
-			"to the end":        {5, true},
-			"until long before": {5, false},
-			"25 times":          {25, false},
+			"to the end":        {12 * time.Second, 5, true},
+			"until long before": {20 * time.Second, 5, false},
+			"25 times":          {40 * time.Second, 25, false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				l := newLab(t, r, func(l *lab) {
-					l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, level + time.Second}}
+					l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(c.level), Levels: []time.Duration{c.level, c.level + time.Second}}
 				})
 				l.consume(failsOnce)
 				all := ids(20)
 				l.put(all...)
 				due := l.planned(len(all))
 				l.close()
-				waits := fmt.Sprintf("%s.retry.%s", l.queue, delayqueue.LevelName(level))
+				waits := fmt.Sprintf("%s.retry.%s", l.queue, delayqueue.LevelName(c.level))
 				l.awaitReady(waits, len(all))
 				l.takes(waits, len(all), c.times)
 				if c.due {
