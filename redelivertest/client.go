@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Defaults of [Config].
@@ -127,31 +127,19 @@ func (b *Broker) open(cfg Config) (*Client, error) {
 // returns ctx's error and goes on in the background. A ctx that has ended before
 // bounds nothing. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
 	c.b.mu.Lock()
 	subs := c.subs
 	c.subs, c.closing = nil, true
 	c.b.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for _, s := range subs {
-			all.Go(func() { _ = s.Close() }) // always nil
-		}
-		all.Wait()
+	shut := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := delayqueue.CloseAll(ctx, subs, shut, func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
 		c.closed = true
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("redelivertest: closing: %w", ctx.Err())
+	}); err != nil {
+		return fmt.Errorf("redelivertest: closing: %w", err)
 	}
+	return nil
 }
 
 var (

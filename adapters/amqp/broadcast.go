@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -106,15 +105,10 @@ func (c BroadcastConfig) validate() (redeliver.Policy, error) {
 // middleware.Retry is refused around it, see middleware.AllowBroadcast, and so is
 // middleware.Receiver.
 type Broadcast struct {
-	cfg    BroadcastConfig
-	policy redeliver.Policy
-	link   *link
-
-	mu     sync.Mutex
-	closed bool
-	stop   context.CancelFunc
-	ctx    context.Context // ends with Close
-	group  sync.WaitGroup
+	cfg     BroadcastConfig
+	policy  redeliver.Policy
+	link    *link
+	readers *delayqueue.Readers
 }
 
 var _ message.Subscriber = (*Broadcast)(nil)
@@ -128,14 +122,13 @@ func OpenBroadcast(ctx context.Context, cfg BroadcastConfig) (*Broadcast, error)
 	if err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	b := &Broadcast{cfg: cfg, policy: policy, link: &link{
+	b := &Broadcast{cfg: cfg, policy: policy, readers: delayqueue.NewReaders(errors.New("amqp: the broadcast consumer is closed")), link: &link{
 		cfg:  &Config{URLs: cfg.URLs, AMQP: cfg.AMQP, DialTimeout: cfg.DialTimeout},
 		name: "redeliver, broadcast", reads: true,
 	}}
 	if _, err := b.link.get(ctx); err != nil {
 		return nil, fmt.Errorf("%w; check the address, the user, the virtual host and TLS", err)
 	}
-	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
 
@@ -144,38 +137,23 @@ func OpenBroadcast(ctx context.Context, cfg BroadcastConfig) (*Broadcast, error)
 //
 // A message is done when it is acked; one that is nacked has failed.
 func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil, errors.New("amqp: the broadcast consumer is closed")
-	}
-	b.group.Add(1) // Close waits for us from here on
-	b.mu.Unlock()
-	r := b.reader(ctx, topic)
-	in, err := r.open(ctx)
-	if err != nil {
-		b.group.Done()
-		return nil, err
-	}
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.ctx, cancel)
-	go func() {
-		defer b.group.Done()
-		defer stop()
-		defer cancel()
-		r.run(run, in)
-	}()
-	return r.air.Out, nil
+	var out chan *message.Message
+	err := b.readers.Begin(ctx, func() (func(context.Context), error) {
+		r := b.reader(ctx, topic)
+		in, err := r.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = r.air.Out
+		return func(ctx context.Context) { r.run(ctx, in) }, nil
+	})
+	return out, err
 }
 
 // Close ends all subscriptions, waits until their handlers are done or the drain
 // timeout is over, and disconnects. A second Close does nothing.
 func (b *Broadcast) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.stop()
-	b.group.Wait()
+	b.readers.Close()
 	b.link.close()
 	return nil
 }

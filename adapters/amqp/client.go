@@ -98,9 +98,6 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 // has ended before bounds nothing: Config.DrainTimeout does. A second Close does
 // nothing.
 func (c *Client) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
 	c.mu.Lock()
 	subs, was := c.subs, c.closed
 	c.closed = true
@@ -108,22 +105,11 @@ func (c *Client) Close(ctx context.Context) error {
 	if was {
 		return nil
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for _, s := range subs {
-			all.Go(func() { _ = s.Close() }) // always nil
-		}
-		all.Wait()
-		c.disconnect()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("amqp: closing: %w", ctx.Err())
+	shut := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := delayqueue.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
+		return fmt.Errorf("amqp: closing: %w", err)
 	}
+	return nil
 }
 
 // ready returns the layout of a topic whose queues are declared.

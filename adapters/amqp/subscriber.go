@@ -17,18 +17,12 @@ import (
 // Subscriber delivers the messages of queues; it is a Watermill subscriber and
 // safe for concurrent use.
 type Subscriber struct {
-	client *Client
-	mu     sync.Mutex
-	closed bool
-	stop   context.CancelFunc
-	ctx    context.Context // ends with Close
-	group  sync.WaitGroup
+	client  *Client
+	readers *delayqueue.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	s := &Subscriber{client: c}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	return s
+	return &Subscriber{client: c, readers: delayqueue.NewReaders(errors.New("amqp: the subscriber is closed"))}
 }
 
 // Subscribe reads the queue of a topic and its retries, after it has declared
@@ -39,29 +33,20 @@ func newSubscriber(c *Client) *Subscriber {
 // are on their way at once. A message is done when it is acked. One that is
 // nacked has failed an attempt: the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, errors.New("amqp: the subscriber is closed")
-	}
-	s.group.Add(1) // Close waits for us from here on
-	s.mu.Unlock()
-	r, queues, err := s.client.reader(ctx, topic)
-	if err != nil {
-		s.group.Done()
-		return nil, err
-	}
-	r.out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	go func() {
-		defer s.group.Done()
-		defer stop()
-		defer cancel()
-		defer s.client.unclaim(len(queues))
-		r.run(run, queues)
-	}()
-	return r.out, nil
+	var out chan *message.Message
+	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
+		r, queues, err := s.client.reader(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
+		r.out = out
+		return func(ctx context.Context) {
+			defer s.client.unclaim(len(queues))
+			r.run(ctx, queues)
+		}, nil
+	})
+	return out, err
 }
 
 // reader makes what reads a topic's queue, and declares or checks before what it
@@ -87,11 +72,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, []laneConfi
 // waits for messages in flight, up to Config.DrainTimeout; then their contexts
 // are cancelled and they stay unacked.
 func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.stop()
-	s.group.Wait()
+	s.readers.Close()
 	return nil
 }
 

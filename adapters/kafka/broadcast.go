@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -104,15 +103,10 @@ func (c BroadcastConfig) saramaConfig() *sarama.Config {
 // topics. middleware.Retry is refused around it, see middleware.AllowBroadcast, and
 // so is middleware.Receiver.
 type Broadcast struct {
-	cfg    BroadcastConfig
-	policy redeliver.Policy
-	client sarama.Client
-
-	mu     sync.Mutex
-	closed bool
-	stop   context.CancelFunc
-	ctx    context.Context // ends with Close
-	group  sync.WaitGroup
+	cfg     BroadcastConfig
+	policy  redeliver.Policy
+	client  sarama.Client
+	readers *delayqueue.Readers
 
 	lookEvery time.Duration // for new partitions
 }
@@ -153,8 +147,7 @@ func OpenBroadcast(ctx context.Context, cfg BroadcastConfig) (*Broadcast, error)
 		if o.err != nil {
 			return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", cfg.Brokers, o.err, whatToCheck(clientConfig))
 		}
-		b := &Broadcast{cfg: cfg, policy: policy, client: o.client, lookEvery: lookForPartitions}
-		b.ctx, b.stop = context.WithCancel(context.Background())
+		b := &Broadcast{cfg: cfg, policy: policy, client: o.client, readers: delayqueue.NewReaders(errors.New("kafka: the broadcast consumer is closed")), lookEvery: lookForPartitions}
 		return b, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("kafka: %w", context.Cause(ctx))
@@ -173,39 +166,22 @@ func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *messag
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil, errors.New("kafka: the broadcast consumer is closed")
-	}
-	b.group.Add(1) // Close waits for us from here on
-	b.mu.Unlock()
-	r, err := b.reader(ctx, topic)
-	if err != nil {
-		b.group.Done()
-		return nil, err
-	}
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.ctx, cancel)
-	go func() {
-		defer b.group.Done()
-		defer stop()
-		defer cancel()
-		r.run(run)
-	}()
-	return r.air.Out, nil
+	var out chan *message.Message
+	err := b.readers.Begin(ctx, func() (func(context.Context), error) {
+		r, err := b.reader(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		out = r.air.Out
+		return r.run, nil
+	})
+	return out, err
 }
 
 // Close ends all subscriptions, waits until their handlers are done or the drain
 // timeout is over, and disconnects. A second Close does nothing.
 func (b *Broadcast) Close() error {
-	b.mu.Lock()
-	was := b.closed
-	b.closed = true
-	b.mu.Unlock()
-	b.stop()
-	b.group.Wait()
-	if was {
+	if first := b.readers.Close(); !first {
 		return nil
 	}
 	if err := b.client.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Client is one service's place in a consumer group: the connections, the
@@ -147,32 +148,21 @@ func (c *Client) Close(ctx context.Context) error {
 	if was {
 		return nil
 	}
-	done := make(chan struct{})
 	var left atomic.Int64 // subscribers that are not closed yet
 	left.Store(int64(len(subs)))
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for _, s := range subs {
-			all.Go(func() {
-				_ = s.Close() // always nil
-				left.Add(-1)
-			})
-		}
-		all.Wait()
-		c.disconnect()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
+	shut := func(s *Subscriber) {
+		_ = s.Close() // always nil
+		left.Add(-1)
+	}
+	if err := delayqueue.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
 		what := "the producer still waits for answers"
 		if n := left.Load(); n > 0 {
 			what = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)
 		}
 		return fmt.Errorf("kafka: closing: %w%s: %s; see whether brokers %v answer. It goes on in the background, and nothing is lost: what is not acked comes back",
-			ctx.Err(), bound, what, c.cfg.Brokers)
+			err, bound, what, c.cfg.Brokers)
 	}
+	return nil
 }
 
 // ready returns the provisioned layout of a topic.

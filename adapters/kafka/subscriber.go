@@ -19,18 +19,12 @@ import (
 // Subscriber delivers the messages of topics to the client's group; it is a
 // Watermill subscriber and safe for concurrent use.
 type Subscriber struct {
-	client *Client
-	mu     sync.Mutex
-	closed bool
-	stop   context.CancelFunc
-	ctx    context.Context // ends with Close
-	group  sync.WaitGroup
+	client  *Client
+	readers *delayqueue.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	s := &Subscriber{client: c}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	return s
+	return &Subscriber{client: c, readers: delayqueue.NewReaders(errors.New("kafka: the subscriber is closed"))}
 }
 
 // Subscribe joins the group for a topic and its delay topics, which it creates
@@ -42,37 +36,17 @@ func newSubscriber(c *Client) *Subscriber {
 // the Order of its policy is PerKey. A message is done when it is acked. One that is
 // nacked has failed an attempt: the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, errors.New("kafka: the subscriber is closed")
-	}
-	s.group.Add(1) // Close waits for us from here on
-	s.mu.Unlock()
-	out, err := s.subscribe(ctx, topic)
-	if err != nil {
-		s.group.Done()
-	}
+	var out chan *message.Message
+	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
+		r, err := s.client.reader(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
+		r.out = out
+		return r.run, nil
+	})
 	return out, err
-}
-
-// subscribe does the work of Subscribe; the group's count is taken back when
-// the subscription has ended.
-func (s *Subscriber) subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	r, err := s.client.reader(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	r.out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	go func() {
-		defer s.group.Done()
-		defer stop()
-		defer cancel()
-		r.run(run)
-	}()
-	return r.out, nil
 }
 
 // reader makes a member of the group that reads a topic and its delay topics,
@@ -93,11 +67,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 // waits for messages in flight, up to Config.DrainTimeout; then their contexts
 // are cancelled and they stay unacked.
 func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.stop()
-	s.group.Wait()
+	s.readers.Close()
 	return nil
 }
 

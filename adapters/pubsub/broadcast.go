@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -61,14 +60,9 @@ func (c BroadcastConfig) withDefaults() BroadcastConfig {
 // middleware.Retry is refused around it, see middleware.AllowBroadcast, and so is
 // middleware.Receiver.
 type Broadcast struct {
-	cfg    BroadcastConfig
-	policy redeliver.Policy
-
-	mu     sync.Mutex
-	closed bool
-	stop   context.CancelFunc
-	ctx    context.Context // ends with Close
-	group  sync.WaitGroup
+	cfg     BroadcastConfig
+	policy  redeliver.Policy
+	readers *delayqueue.Readers
 }
 
 var _ message.Subscriber = (*Broadcast)(nil)
@@ -81,12 +75,11 @@ func OpenBroadcast(cfg BroadcastConfig) (*Broadcast, error) {
 	if cfg.Subscriber == nil {
 		ps.Add("Subscriber", "nil", "is required")
 	}
-	b := &Broadcast{cfg: cfg, policy: delayqueue.BroadcastPolicy(&ps, "Policy", cfg.Policy)}
+	b := &Broadcast{cfg: cfg, readers: delayqueue.NewReaders(errors.New("pubsub: the broadcast consumer is closed")), policy: delayqueue.BroadcastPolicy(&ps, "Policy", cfg.Policy)}
 	ps.Duration("DrainTimeout", cfg.DrainTimeout, time.Nanosecond, 0)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("pubsub: %w", err)
 	}
-	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
 
@@ -96,42 +89,29 @@ func OpenBroadcast(cfg BroadcastConfig) (*Broadcast, error) {
 //
 // A message is done when it is acked; one that is nacked has failed.
 func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil, errors.New("pubsub: the broadcast consumer is closed")
-	}
-	b.group.Add(1) // Close waits for us from here on
-	b.mu.Unlock()
-	r := &broadcastReader{b: b, topic: topic, sub: &delayqueue.Subscription{
-		Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, MaxInFlight: 1,
-	}}
-	r.air = delayqueue.NewBroadcast(ctx, r.sub)
-	if err := r.subscribe(ctx); err != nil {
-		b.group.Done()
-		return nil, err
-	}
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.ctx, cancel)
-	go func() {
-		defer b.group.Done()
-		defer stop()
-		defer cancel()
-		r.tell("consuming", "as a broadcast consumer", nil)
-		r.air.Run(run, b.cfg.DrainTimeout, r.keep)
-		r.leave() // not before: what is in hand is acked within it
-	}()
-	return r.air.Out, nil
+	var out chan *message.Message
+	err := b.readers.Begin(ctx, func() (func(context.Context), error) {
+		r := &broadcastReader{b: b, topic: topic, sub: &delayqueue.Subscription{
+			Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, MaxInFlight: 1,
+		}}
+		r.air = delayqueue.NewBroadcast(ctx, r.sub)
+		if err := r.subscribe(ctx); err != nil {
+			return nil, err
+		}
+		out = r.air.Out
+		return func(ctx context.Context) {
+			r.tell("consuming", "as a broadcast consumer", nil)
+			r.air.Run(ctx, b.cfg.DrainTimeout, r.keep)
+			r.leave() // not before: what is in hand is acked within it
+		}, nil
+	})
+	return out, err
 }
 
 // Close ends all subscriptions and waits until their handlers are done or the drain
 // timeout is over. The user's subscriber is to be closed after it.
 func (b *Broadcast) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.stop()
-	b.group.Wait()
+	b.readers.Close()
 	return nil
 }
 

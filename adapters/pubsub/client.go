@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Client is a service's place in a group. It is safe for concurrent use.
@@ -39,7 +41,6 @@ func (c *Client) Subscriber() *Subscriber {
 	s := newSubscriber(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.closed = c.closed
 	c.subs = append(c.subs, s)
 	return s
 }
@@ -54,9 +55,6 @@ func (c *Client) Publisher() *Publisher { return &Publisher{c} }
 // nothing: Config.DrainTimeout does. The user's Publisher and Subscriber are to be
 // closed after it. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
 	c.mu.Lock()
 	subs, was := c.subs, c.closed
 	c.closed = true
@@ -64,21 +62,11 @@ func (c *Client) Close(ctx context.Context) error {
 	if was {
 		return nil
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for _, s := range subs {
-			all.Go(func() { _ = s.Close() }) // always nil
-		}
-		all.Wait()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("pubsub: closing: %w", ctx.Err())
+	shut := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := delayqueue.CloseAll(ctx, subs, shut, func() {}); err != nil {
+		return fmt.Errorf("pubsub: closing: %w", err)
 	}
+	return nil
 }
 
 func (c *Client) ended() bool {

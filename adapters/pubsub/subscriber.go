@@ -14,18 +14,12 @@ import (
 // Subscriber delivers the messages of topics, retries included; it is a Watermill
 // subscriber and safe for concurrent use.
 type Subscriber struct {
-	client *Client
-	mu     sync.Mutex
-	closed bool
-	stop   context.CancelFunc
-	ctx    context.Context // ends with Close
-	group  sync.WaitGroup
+	client  *Client
+	readers *delayqueue.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	s := &Subscriber{client: c}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	return s
+	return &Subscriber{client: c, readers: delayqueue.NewReaders(errClosed)}
 }
 
 // Subscribe reads a topic and all that comes back to the group from where it
@@ -37,32 +31,20 @@ func newSubscriber(c *Client) *Subscriber {
 // A message is done when it is acked. One that is nacked has failed an attempt:
 // the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, errClosed
-	}
-	s.group.Add(1) // Close waits for us from here on
-	s.mu.Unlock()
-	l, err := s.client.ready(topic)
-	if err != nil {
-		s.group.Done()
-		return nil, err
-	}
-	r := newReader(context.WithoutCancel(ctx), s.client, l)
-	if err := r.subscribe(); err != nil {
-		s.group.Done()
-		return nil, err
-	}
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	go func() {
-		defer s.group.Done()
-		defer stop()
-		defer cancel()
-		r.run(run)
-	}()
-	return r.out, nil
+	var out chan *message.Message
+	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
+		l, err := s.client.ready(topic)
+		if err != nil {
+			return nil, err
+		}
+		r := newReader(context.WithoutCancel(ctx), s.client, l)
+		if err := r.subscribe(); err != nil {
+			return nil, err
+		}
+		out = r.out
+		return r.run, nil
+	})
+	return out, err
 }
 
 // SubscribeInitialize has the user's subscriber initialize the topic and ours,
@@ -81,11 +63,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 // waits for messages in flight, up to Config.DrainTimeout; then their contexts
 // are cancelled and they come back.
 func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.stop()
-	s.group.Wait()
+	s.readers.Close()
 	return nil
 }
 

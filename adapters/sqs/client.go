@@ -76,7 +76,6 @@ func (c *Client) Subscriber() *Subscriber {
 	s := newSubscriber(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.closed = c.closed
 	c.subs = append(c.subs, s)
 	return s
 }
@@ -90,9 +89,6 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 // the background; nothing is lost either way. A ctx that has ended before bounds
 // nothing: Config.DrainTimeout does. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
 	c.mu.Lock()
 	subs, was := c.subs, c.closed
 	c.closed = true
@@ -100,21 +96,11 @@ func (c *Client) Close(ctx context.Context) error {
 	if was {
 		return nil
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for _, s := range subs {
-			all.Go(func() { _ = s.Close() }) // always nil
-		}
-		all.Wait()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("sqs: closing: %w", ctx.Err())
+	shut := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := delayqueue.CloseAll(ctx, subs, shut, func() {}); err != nil {
+		return fmt.Errorf("sqs: closing: %w", err)
 	}
+	return nil
 }
 
 // ready returns the layout of a topic whose queues are there.

@@ -1,0 +1,89 @@
+package delayqueue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+func TestReadersEndWithCloseAndAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusal := errors.New("closed")
+		r := delayqueue.NewReaders(refusal)
+		opening, ended := make(chan struct{}), 0
+		begun := make(chan error, 1)
+		go func() { // Close comes while it opens, and waits for it
+			begun <- r.Begin(t.Context(), func() (func(context.Context), error) {
+				<-opening
+				return func(ctx context.Context) { <-ctx.Done(); ended++ }, nil
+			})
+		}()
+		synctest.Wait()
+		closed := make(chan bool, 1)
+		go func() { closed <- r.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Fatal("Close did not wait for what was being opened")
+		default:
+		}
+		close(opening)
+		if err := <-begun; err != nil {
+			t.Error(err)
+		}
+		if first := <-closed; !first || ended != 1 {
+			t.Errorf("first %v, %d ended", first, ended)
+		}
+		if r.Close() {
+			t.Error("the second Close is told that it is the first")
+		}
+		err := r.Begin(t.Context(), func() (func(context.Context), error) { t.Error("opened"); return nil, nil })
+		if !errors.Is(err, refusal) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+func TestAReaderEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := delayqueue.NewReaders(errors.New("closed"))
+		broken := errors.New("no such topic")
+		if err := r.Begin(t.Context(), func() (func(context.Context), error) { return nil, broken }); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		if err := r.Begin(ctx, func() (func(context.Context), error) {
+			return func(ctx context.Context) { <-ctx.Done(); close(ended) }, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-ended
+		r.Close() // and waits neither for that nor for what could not be opened
+	})
+}
+
+func TestCloseAllIsBoundByAContextThatHasNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { time.Sleep(time.Second); cancel() }()
+		hold, done := make(chan struct{}), make(chan struct{})
+		shut := func(hold chan struct{}) { <-hold }
+		err := delayqueue.CloseAll(ctx, []chan struct{}{hold, hold}, shut, func() { close(done) })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		close(hold)
+		<-done // in the background
+
+		closed := false
+		if err := delayqueue.CloseAll(ctx, []chan struct{}{hold}, shut, func() { closed = true }); err != nil || !closed {
+			t.Errorf("with a context that has ended before: %v, done %v", err, closed)
+		}
+	})
+}
