@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/backofftext"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if o.broker.Broker == brokerurl.Kafka {
 		note("group", required(o.group))
 	}
-	o.policy.Backoff, err = parseBackoff(backoff)
+	o.policy.Backoff, err = backofftext.Parse(backoff)
 	note("backoff", err)
 	switch {
 	case retries < 0:
@@ -120,33 +120,4 @@ func positive(d time.Duration) error {
 		return fmt.Errorf("is %s: must be longer than nothing", d)
 	}
 	return nil
-}
-
-// parseBackoff reads "exponential:1s,60s", "fixed:1s", "steps:1s,5s,30s", "rocketmq".
-func parseBackoff(text string) (redeliver.Backoff, error) {
-	name, list, _ := strings.Cut(text, ":")
-	var delays []time.Duration
-	if list != "" {
-		for s := range strings.SplitSeq(list, ",") {
-			d, err := time.ParseDuration(s)
-			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("%q is no wait: write 1s, 1m30s or the like", s)
-			}
-			delays = append(delays, d)
-		}
-	}
-	switch {
-	case name == "exponential" && len(delays) == 0:
-		return redeliver.Exponential(), nil
-	case name == "exponential" && len(delays) == 2:
-		return redeliver.ExponentialBackoff{Base: delays[0], Max: delays[1]}, nil
-	case name == "fixed" && len(delays) == 1:
-		return redeliver.Fixed(delays[0]), nil
-	case name == "steps" && len(delays) > 0:
-		return redeliver.Steps(delays...), nil
-	case name == "rocketmq" && len(delays) == 0:
-		return redeliver.RocketMQ(), nil
-	default:
-		return nil, fmt.Errorf("is %q: must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq", text)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/backofftext"
 )
 
 // policyFlags are a policy on the command line, as examples/worker has it.
@@ -47,46 +48,15 @@ func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 		return policy, usagef("--timeout is %s: must be longer than nothing", p.timeout)
 	}
 	var err error
-	if policy.Backoff, err = parseBackoff(p.backoff); err != nil {
-		return policy, usagef("--backoff %w", err)
+	if p.backoff != "" { // else the policy's default
+		if policy.Backoff, err = backofftext.Parse(p.backoff); err != nil {
+			return policy, usagef("--backoff %w", err)
+		}
 	}
 	if policy.Order, err = parseOrder(p.order); err != nil {
 		return policy, usagef("--order %w", err)
 	}
 	return policy, nil
-}
-
-// parseBackoff reads "exponential:1s,60s", "fixed:1s", "steps:1s,5s,30s", "rocketmq".
-// None is the policy's default.
-func parseBackoff(text string) (redeliver.Backoff, error) {
-	if text == "" {
-		return nil, nil
-	}
-	name, list, _ := strings.Cut(text, ":")
-	var delays []time.Duration
-	if list != "" {
-		for s := range strings.SplitSeq(list, ",") {
-			d, err := time.ParseDuration(s)
-			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("has %q, which is no wait: write 1s, 1m30s or the like", s)
-			}
-			delays = append(delays, d)
-		}
-	}
-	switch {
-	case name == "exponential" && len(delays) == 0:
-		return redeliver.Exponential(), nil
-	case name == "exponential" && len(delays) == 2:
-		return redeliver.ExponentialBackoff{Base: delays[0], Max: delays[1]}, nil
-	case name == "fixed" && len(delays) == 1:
-		return redeliver.Fixed(delays[0]), nil
-	case name == "steps" && len(delays) > 0:
-		return redeliver.Steps(delays...), nil
-	case name == "rocketmq" && len(delays) == 0:
-		return redeliver.RocketMQ(), nil
-	default:
-		return nil, fmt.Errorf("is %q: must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq", text)
-	}
 }
 
 func parseOrder(text string) (redeliver.Order, error) {

@@ -1,0 +1,45 @@
+// Package backofftext reads a backoff as all programs of redeliver take it on their
+// command lines:
+//
+//	exponential[:BASE,MAX]   exponential:1s,60s
+//	fixed:D                  fixed:1s
+//	steps:D,D,...            steps:1s,5s,30s
+//	rocketmq
+package backofftext
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Parse reads text. Its errors go on behind the name of a flag.
+func Parse(text string) (redeliver.Backoff, error) {
+	name, list, _ := strings.Cut(text, ":")
+	var delays []time.Duration
+	if list != "" {
+		for s := range strings.SplitSeq(list, ",") {
+			d, err := time.ParseDuration(s)
+			if err != nil || d <= 0 {
+				return nil, fmt.Errorf("has %q, which is no wait: write 1s, 1m30s or the like", s)
+			}
+			delays = append(delays, d)
+		}
+	}
+	switch {
+	case name == "exponential" && len(delays) == 0:
+		return redeliver.Exponential(), nil
+	case name == "exponential" && len(delays) == 2:
+		return redeliver.ExponentialBackoff{Base: delays[0], Max: delays[1]}, nil
+	case name == "fixed" && len(delays) == 1:
+		return redeliver.Fixed(delays[0]), nil
+	case name == "steps" && len(delays) > 0:
+		return redeliver.Steps(delays...), nil
+	case name == "rocketmq" && len(delays) == 0:
+		return redeliver.RocketMQ(), nil
+	default:
+		return nil, fmt.Errorf("is %q: must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq", text)
+	}
+}
