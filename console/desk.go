@@ -45,7 +45,7 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 	}
 	for _, q := range cfg.Queues {
 		info := q.Info()
-		one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != "nothing", kick: make(chan struct{}, 1)}
+		one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
 		if names[info.DLQ] > 1 {
 			one.key = one.cluster + "/" + info.DLQ
 		}

@@ -89,8 +89,11 @@ type Info struct {
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them
 	Back   string // where a replay is written, and only that group reads
-	Look   string // what looking costs, "nothing" or what counter it changes
+	Look   string // what looking costs: FreeLook, or what counter it changes
 }
+
+// FreeLook is an [Info]'s Look where looking changes nothing, and may be done unasked.
+const FreeLook = "nothing"
 
 // Holder is who has a DLQ, and for what.
 type Holder struct {

@@ -47,7 +47,7 @@ type deadQueue struct {
 // Info implements [deadletter.Queue].
 func (d *deadQueue) Info() deadletter.Info {
 	return deadletter.Info{
-		Broker: "memory", DLQ: d.q.dlq(), Origin: d.q.topic, Group: d.q.group, Back: d.q.retry(), Look: "nothing",
+		Broker: "memory", DLQ: d.q.dlq(), Origin: d.q.topic, Group: d.q.group, Back: d.q.retry(), Look: deadletter.FreeLook,
 	}
 }
 

@@ -83,7 +83,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	return deadletter.Info{
 		Broker: "kafka", DLQ: c.cfg.Names.dlq(topic, group), Origin: topic, Group: group,
-		Back: c.cfg.Names.retry(topic, group), Look: "nothing",
+		Back: c.cfg.Names.retry(topic, group), Look: deadletter.FreeLook,
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *Client) DeadLetterQueues() ([]deadletter.Info, error) {
 		if !strings.HasSuffix(name, dlqSuffix) {
 			continue
 		}
-		info := deadletter.Info{Broker: "kafka", DLQ: name, Look: "nothing"}
+		info := deadletter.Info{Broker: "kafka", DLQ: name, Look: deadletter.FreeLook}
 		// Somebody's "payments.eu.dlq" reads like one of ours. What has no way back
 		// never had a subscription.
 		if topic, group, ok := subscriptionOf(name); ok {

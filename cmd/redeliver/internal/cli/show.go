@@ -132,7 +132,7 @@ func (a *app) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filte
 
 // looking says what it costs to look, where it costs something.
 func (a *app) looking(q deadletter.Queue) {
-	if look := q.Info().Look; look != "nothing" {
+	if look := q.Info().Look; look != deadletter.FreeLook {
 		a.sayf("%s: %s", q.Info().DLQ, look)
 	}
 }
