@@ -33,7 +33,7 @@ type Client struct {
 	closed  bool
 
 	turn   *delayqueue.Turn
-	places places
+	places delayqueue.States[spot]
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of
@@ -44,7 +44,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool), deleted: make(map[string]bool), turn: delayqueue.NewTurn()}
+	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool), deleted: make(map[string]bool),
+		turn: delayqueue.NewTurn(), places: delayqueue.States[spot]{Most: placesMost}}
 	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming", reads: true}
 	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.tellBlocked}
 	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)

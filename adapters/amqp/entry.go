@@ -94,7 +94,7 @@ func (l *lane) take(d amqp.Delivery) {
 		if l.ordered {
 			l.line(e)
 			if id := idOf(&e.rec.Delivery); e.again {
-				e.state = l.r.client.places.take(l.queue, id)
+				e.state = l.r.client.places.Take(spot{l.queue, id})
 				if n, counted := deliveryCount(d.Headers); l.r.client.suspect(n, counted, id) && e.rec.unread == nil {
 					e.solo = &solo{e: e}
 				}

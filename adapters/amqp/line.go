@@ -172,7 +172,7 @@ func (l *lane) keepPlaces() {
 			st = e.state
 		}
 		if e.what == open && st != nil {
-			l.r.client.places.put(l.queue, st)
+			l.r.client.places.Put(spot{l.queue, st.ID}, st)
 		}
 	}
 }

@@ -196,10 +196,10 @@ func TestALaneTires(t *testing.T) {
 	if err := f.ended(f.run(t.Context(), l)); !errors.Is(err, errTired) {
 		t.Fatalf("the lane ended with %v", err)
 	}
-	if st := f.r.client.places.take("orders", "a"); st == nil || st.Attempts == 0 {
+	if st := f.r.client.places.Take(spot{"orders", "a"}); st == nil || st.Attempts == 0 {
 		t.Errorf("of a is known %+v", st)
 	}
-	if st := f.r.client.places.take("orders", "b"); st != nil {
+	if st := f.r.client.places.Take(spot{"orders", "b"}); st != nil {
 		t.Errorf("of b is known %+v", st)
 	}
 	if slices.Contains(f.ran, "b") {

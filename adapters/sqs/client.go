@@ -20,7 +20,7 @@ type Client struct {
 	cfg    Config
 	api    *sqs.Client
 	turn   *delayqueue.Turn
-	memory memory
+	memory delayqueue.States[string] // of what waits in hand: SQS has no place for it
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by topic
@@ -59,7 +59,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: delayqueue.NewTurn(), layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+		cfg: cfg, turn: delayqueue.NewTurn(), memory: delayqueue.States[string]{Most: memoryMost}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {

@@ -146,6 +146,7 @@ func (g *groups) nap(ctx context.Context, p *pace, found, want int) {
 // watch looks for the messages of groups that are free while all pollers wait for
 // other groups, until ctx ends.
 func (l *lane) watch(ctx context.Context) {
+	pause := newPause()
 	defer l.intake.until(ctx)()
 	for {
 		select {
@@ -163,8 +164,10 @@ func (l *lane) watch(ctx context.Context) {
 			l.came(msgs, want, l.hides(wait))
 			wait = l.groups.wait(0, lookTime) // the rest may be of a group that has just come into hand
 			more = len(msgs) == want
-			if err != nil { // a poller tells of it
-				more = sleep(ctx, firstRepeat)
+			if err == nil {
+				pause.Reset()
+			} else { // a poller tells of it
+				more = sleep(ctx, pause.NextBackOff())
 			}
 		}
 	}

@@ -113,8 +113,7 @@ type arrival struct {
 
 // poll receives until ctx ends. Between failures it pauses with backoff.
 func (l *lane) poll(ctx context.Context, n int) {
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRepeat/5),
-		backoff.WithMaxInterval(longestRepeat/2), backoff.WithMaxElapsedTime(0))
+	pause := newPause()
 	defer l.intake.until(ctx)()
 	patience := time.Second // the first look tells that the queue can be read
 	var p pace
@@ -148,6 +147,12 @@ func (l *lane) poll(ctx context.Context, n int) {
 			l.groups.nap(ctx, &p, len(msgs), want)
 		}
 	}
+}
+
+// newPause is how long is waited between receives that fail.
+func newPause() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRepeat/5),
+		backoff.WithMaxInterval(longestRepeat/2), backoff.WithMaxElapsedTime(0))
 }
 
 // came hands the lane what a receive for want messages brought, also when the

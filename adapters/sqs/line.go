@@ -68,7 +68,7 @@ func (l *lane) breakLine(lost *ticket) {
 func (l *lane) handBack(t *ticket, at time.Time) {
 	l.r.client.turn.Known.Add(t.id)
 	if e := t.entry; e != nil && e.state != nil && e.inPlace {
-		l.r.client.memory.put(t.id, e.state)
+		l.r.client.memory.Put(t.id, e.state)
 	}
 	t.entry = nil
 	t.End(errLost) // what lies ready sees it

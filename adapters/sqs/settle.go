@@ -114,7 +114,7 @@ func (l *lane) comesBack(t *ticket) {
 // group, which must not overtake it.
 func (l *lane) lose(t *ticket) {
 	if e := t.entry; e != nil && e.state != nil && e.inPlace {
-		l.r.client.memory.put(t.id, e.state)
+		l.r.client.memory.Put(t.id, e.state)
 	}
 	l.r.client.turn.Known.Add(t.id)
 	t.entry = nil

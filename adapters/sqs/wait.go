@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -24,7 +23,7 @@ func (e *entry) read(m *types.Message) {
 	e.rec.entry = e
 	known := l.r.client.turn.Known.Of(e.ticket.id)
 	came := max(0, received(m)-1-known) // before now, and nobody knows of an answer
-	remembered := l.r.client.memory.take(e.ticket.id)
+	remembered := l.r.client.memory.Take(e.ticket.id)
 	switch {
 	case remembered != nil:
 		e.state, e.inPlace = remembered, true
@@ -142,29 +141,6 @@ func sizeOf(m *types.Message) int {
 	return n
 }
 
-// memory is the states of messages that wait in hand, by MessageId, for those
-// that come back to this process: SQS has no place for them. It is safe for
-// concurrent use.
-type memory struct {
-	mu     sync.Mutex
-	states map[string]*redeliver.State
-}
-
-const memoryMost = 100_000 // states; above that all are forgotten
-
-func (m *memory) put(id string, st *redeliver.State) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.states == nil || len(m.states) >= memoryMost {
-		m.states = make(map[string]*redeliver.State)
-	}
-	m.states[id] = st
-}
-
-func (m *memory) take(id string) *redeliver.State {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	st := m.states[id]
-	delete(m.states, id)
-	return st
-}
+// memoryMost is of how many messages it is known that they have failed and wait
+// in hand.
+const memoryMost = 100_000
