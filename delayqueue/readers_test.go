@@ -71,7 +71,7 @@ func TestAReaderEndsWithItsContext(t *testing.T) {
 func TestCloseAllIsBoundByAContextThatHasNotEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { time.Sleep(time.Second); cancel() }()
+		time.AfterFunc(time.Second, cancel) // the bubble's clock moves on when all wait
 		hold, done := make(chan struct{}), make(chan struct{})
 		shut := func(hold chan struct{}) { <-hold }
 		err := delayqueue.CloseAll(ctx, []chan struct{}{hold, hold}, shut, func() { close(done) })
