@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
 	"deadletter":            {module, module + "/delayqueue"},
+	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"adapters/kafka": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter",

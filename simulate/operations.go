@@ -1,0 +1,53 @@
+package simulate
+
+import (
+	"math"
+	"time"
+)
+
+// Operations are what the messages are for one broker, in its own units.
+type Operations struct {
+	Broker string `json:"broker"` // kafka, rabbitmq, sqs
+	// Writes and Reads are records on Kafka, messages on RabbitMQ, and requests on SQS,
+	// which come with up to ten messages. The arrivals' own writes are not counted.
+	Writes int `json:"writes"`
+	Reads  int `json:"reads"`
+	// Acks are messages that RabbitMQ is told of, and SQS's requests to delete.
+	// Kafka has none worth counting: one commit goes for many records.
+	Acks int `json:"acks"`
+	// Cost is what Amazon asks for SQS's requests, in US dollars: 0.40 for a million,
+	// the price of standard queues in us-east-1 without the free ones. 0 elsewhere.
+	Cost float64 `json:"cost,omitempty"`
+}
+
+const (
+	sqsLongest = 15 * time.Minute // what one DelaySeconds may say
+	sqsBatch   = 10               // messages in a request
+	sqsPrice   = 0.40 / 1e6
+)
+
+// spent counts what waits are made of.
+type spent struct {
+	hops     int // writes to a level
+	held     int // waits too short for one, which the adapter for Kafka writes to the retry topic
+	sqsSends int
+}
+
+func (s *spent) wait(d time.Duration) {
+	s.sqsSends += max(1, int((d+sqsLongest-1)/sqsLongest))
+}
+
+// operations reckons from the ways of messages: each is read where it arrives; a wait is
+// a write for each hop, and a read behind each; the dead are written once more.
+func (s *spent) operations(r *Result) []Operations {
+	moves := s.hops + s.held
+	kafka := Operations{Broker: "kafka", Writes: moves + r.Dead, Reads: r.Messages + moves}
+	rabbit := Operations{Broker: "rabbitmq", Writes: moves + r.Dead, Reads: r.Messages + moves}
+	rabbit.Acks = rabbit.Reads
+	sqs := Operations{Broker: "sqs", Writes: requests(s.sqsSends + r.Dead), Reads: requests(r.Messages + s.sqsSends)}
+	sqs.Acks = sqs.Reads
+	sqs.Cost = float64(sqs.Writes+sqs.Reads+sqs.Acks) * sqsPrice
+	return []Operations{kafka, rabbit, sqs}
+}
+
+func requests(messages int) int { return int(math.Ceil(float64(messages) / sqsBatch)) }

@@ -1,0 +1,245 @@
+package simulate
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Result is what came of a scenario. Times count from the first message.
+type Result struct {
+	Messages  int `json:"messages"`
+	Succeeded int `json:"succeeded"`
+	AtOnce    int `json:"at_once"` // of those, in their first attempt
+	Dead      int `json:"dead"`
+	// DeadBy is how many are in the DLQ for which reason.
+	DeadBy map[redeliver.Reason]int `json:"dead_by,omitempty"`
+
+	Attempts int `json:"attempts"`
+	Retries  int `json:"retries"` // attempts of what had failed or was put aside before
+	// Failures is how many attempts failed, by what they failed with.
+	Failures map[string]int `json:"failures,omitempty"`
+
+	// Done is when the last message had succeeded or was dead.
+	Done Seconds `json:"done"`
+	// ToSuccess is from a message's arrival to its success, over all that did;
+	// Recovered over those that failed before.
+	ToSuccess Quantiles `json:"to_success"`
+	Recovered Quantiles `json:"recovered"`
+	// PeakLoad is the most attempts that began within one second.
+	PeakLoad int `json:"peak_load"`
+
+	Levels []Level `json:"levels"`
+	Series []Bar   `json:"series"`
+	// Operations are what that is for each broker.
+	Operations []Operations `json:"operations"`
+
+	ladder delayqueue.Ladder
+	bar    time.Duration   // how long each of Series is
+	whole  [][]int         // by level and bar: how many more lie there from that bar on, for all of it
+	took   []time.Duration // to each success
+	after  []time.Duration // to each that failed before
+	second time.Duration   // the one that is counted
+	load   int             // in it
+	spent  spent
+}
+
+// Seconds is a time that is a number of seconds in JSON.
+type Seconds time.Duration
+
+// String writes a time as time.Duration does.
+func (s Seconds) String() string { return time.Duration(s).Round(time.Millisecond).String() }
+
+// MarshalJSON implements [json.Marshaler].
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, time.Duration(s).Round(time.Millisecond).Seconds(), 'f', -1, 64), nil
+}
+
+// Quantiles of a time.
+type Quantiles struct {
+	P50 Seconds `json:"p50"`
+	P90 Seconds `json:"p90"`
+	P99 Seconds `json:"p99"`
+	Max Seconds `json:"max"`
+}
+
+// Level is what waited on one rung of the ladder.
+type Level struct {
+	Level  Seconds `json:"level"`
+	Name   string  `json:"name"`
+	Passed int     `json:"passed"` // messages that were written to it
+	Peak   float64 `json:"peak"`   // the highest mean of a bar
+}
+
+// Bar is a part of the time.
+type Bar struct {
+	From     Seconds   `json:"from"`
+	To       Seconds   `json:"to"`
+	Arrived  int       `json:"arrived"`
+	Attempts int       `json:"attempts"` // that began
+	Failed   int       `json:"failed"`   // of attempts that ended
+	Dead     int       `json:"dead"`     // written to the DLQ
+	Waiting  []float64 `json:"waiting"`  // for each of Levels, how many waited there in the mean
+}
+
+func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
+	r := &Result{
+		Messages: s.messages(), DeadBy: make(map[redeliver.Reason]int), Failures: make(map[string]int),
+		ladder: ladder, bar: max(1, s.For/time.Duration(s.Bars)), whole: make([][]int, len(ladder)),
+	}
+	for _, d := range ladder {
+		r.Levels = append(r.Levels, Level{Level: Seconds(d), Name: delayqueue.LevelName(d)})
+	}
+	r.took = make([]time.Duration, 0, r.Messages)
+	return r
+}
+
+// at is the bar of a time. What happens after the last message arrived has bars of the
+// same length; when there are too many, all become longer.
+func (r *Result) at(t time.Duration) *Bar {
+	for int(t/r.bar) >= mostBars {
+		r.widen()
+	}
+	for i := len(r.Series); i <= int(t/r.bar); i++ {
+		r.Series = append(r.Series, Bar{From: Seconds(i) * Seconds(r.bar), To: Seconds(i+1) * Seconds(r.bar), Waiting: make([]float64, len(r.Levels))})
+		for l := range r.whole {
+			r.whole[l] = append(r.whole[l], 0)
+		}
+	}
+	return &r.Series[t/r.bar]
+}
+
+// widen makes one bar of two.
+func (r *Result) widen() {
+	r.sum()
+	r.bar *= 2
+	half := make([]Bar, 0, len(r.Series)/2+1)
+	for i, b := range r.Series {
+		if i%2 == 0 {
+			b.To = b.From + Seconds(r.bar)
+			half = append(half, b)
+			continue
+		}
+		last := &half[len(half)-1]
+		last.Arrived += b.Arrived
+		last.Attempts += b.Attempts
+		last.Failed += b.Failed
+		last.Dead += b.Dead
+		for l := range b.Waiting {
+			last.Waiting[l] += b.Waiting[l]
+		}
+	}
+	r.Series = half
+	for l := range r.whole {
+		r.whole[l] = r.whole[l][:len(half)]
+	}
+}
+
+// sum adds what lies on a level for the whole of a bar to what does for a part of it.
+func (r *Result) sum() {
+	for l, more := range r.whole {
+		lie := 0
+		for i := range more {
+			lie += more[i]
+			r.Series[i].Waiting[l] += float64(lie) * r.bar.Seconds()
+		}
+		clear(more)
+	}
+}
+
+func (r *Result) arrive(at time.Duration) { r.at(at).Arrived++ }
+
+func (r *Result) attempt(start, end time.Duration, again bool, failure error) {
+	r.Attempts++
+	if again {
+		r.Retries++
+	}
+	r.at(start).Attempts++
+	if s := start.Truncate(time.Second); s != r.second {
+		r.second, r.load = s, 0
+	}
+	r.load++
+	r.PeakLoad = max(r.PeakLoad, r.load)
+	if failure != nil {
+		r.at(end).Failed++
+		r.Failures[failure.Error()]++
+	}
+	r.Done = max(r.Done, Seconds(end))
+}
+
+func (r *Result) succeed(took time.Duration, again bool) {
+	r.Succeeded++
+	r.took = append(r.took, took)
+	if again {
+		r.after = append(r.after, took)
+	} else {
+		r.AtOnce++
+	}
+}
+
+func (r *Result) bury(at time.Duration, why redeliver.Reason) {
+	r.Dead++
+	r.DeadBy[why]++
+	r.at(at).Dead++
+}
+
+// wait notes what a wait is made of. Until finish, Bar.Waiting is a sum of seconds.
+func (r *Result) wait(from, until time.Duration) {
+	r.spent.wait(until - from)
+	for hops := 0; ; hops++ {
+		level, ok := r.ladder.Next(until-from, 0)
+		if !ok { // what is left is held
+			if hops == 0 {
+				r.spent.held++
+			}
+			return
+		}
+		i := slices.Index(r.ladder, level)
+		r.Levels[i].Passed++
+		r.spent.hops++
+		r.lie(i, from, from+level)
+		from += level
+	}
+}
+
+// lie notes that a message lies on a level.
+func (r *Result) lie(level int, from, to time.Duration) {
+	last := r.at(to) // makes all before it, too
+	first := r.at(from)
+	if first == last {
+		first.Waiting[level] += (to - from).Seconds()
+		return
+	}
+	first.Waiting[level] += (time.Duration(first.To) - from).Seconds()
+	last.Waiting[level] += (to - time.Duration(last.From)).Seconds()
+	r.whole[level][from/r.bar+1]++
+	r.whole[level][to/r.bar]--
+}
+
+func (r *Result) finish() {
+	r.ToSuccess, r.Recovered = quantiles(r.took), quantiles(r.after)
+	r.sum()
+	for i := range r.Series {
+		b := &r.Series[i]
+		for l := range b.Waiting {
+			b.Waiting[l] /= r.bar.Seconds()
+			r.Levels[l].Peak = max(r.Levels[l].Peak, b.Waiting[l])
+		}
+	}
+	r.Operations = r.spent.operations(r)
+}
+
+func quantiles(all []time.Duration) Quantiles {
+	if len(all) == 0 {
+		return Quantiles{}
+	}
+	slices.Sort(all)
+	at := func(q float64) Seconds {
+		return Seconds(all[min(len(all)-1, max(0, int(math.Ceil(q*float64(len(all))))-1))])
+	}
+	return Quantiles{at(0.5), at(0.9), at(0.99), at(1)}
+}

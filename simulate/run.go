@@ -1,0 +1,183 @@
+package simulate
+
+import (
+	"container/heap"
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// Run plays a scenario to its end: until every message has succeeded or is in the
+// DLQ. It returns an error for a scenario that is refused, or when ctx ends.
+func Run(ctx context.Context, s Scenario) (*Result, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	p := &play{s: s.withDefaults(), began: time.Unix(0, 0).UTC()}
+	p.ladder = delayqueue.NewLadder(p.s.Policy)
+	p.free = make(slots, p.s.Concurrency)
+	p.res = newResult(&p.s, p.ladder)
+	n := p.s.messages()
+	for i := 0; i < n || len(p.waiting) > 0; {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		// What arrives and what has waited, in the order of time.
+		at := time.Duration(math.Round(float64(i) / p.s.Rate * float64(time.Second)))
+		if i < n && (len(p.waiting) == 0 || at <= p.waiting[0].due) {
+			p.res.arrive(at)
+			p.attempt(flight{id: uint32(i), born: at, due: at})
+			i++
+			continue
+		}
+		f, _ := heap.Pop(&p.waiting).(*flight)
+		p.attempt(*f)
+		p.spare = append(p.spare, f)
+	}
+	p.res.finish()
+	return p.res, nil
+}
+
+// play is a run.
+type play struct {
+	s       Scenario
+	began   time.Time // when the first message arrived, on the clock that the policy is shown
+	ladder  delayqueue.Ladder
+	waiting queue
+	spare   []*flight
+	free    slots
+	res     *Result
+	dec     redeliver.Decision
+}
+
+// flight is a message that waits, or has just arrived. There may be millions.
+type flight struct {
+	id        uint32
+	attempts  int32
+	failed    bool // before
+	born, due time.Duration // since began
+	first     time.Duration // its first failure
+	postponed time.Duration // since when it is put aside, plus 1; 0 for not
+}
+
+// attempt runs a message that is due, and does what the policy says, until it is
+// through, waits, or is dead.
+func (p *play) attempt(f flight) {
+	start := p.free.take(f.due, p.s.Handler)
+	for {
+		failure := p.s.fails(f.id, int(f.attempts)+1, start)
+		end := start + p.s.Handler
+		p.res.attempt(start, end, f.failed, failure)
+		if failure == nil {
+			p.res.succeed(end-f.born, f.failed)
+			return
+		}
+		f.failed = true
+		p.decide(&f, failure, end)
+		switch st := &p.dec.State; p.dec.Action {
+		case redeliver.RetryNow:
+			f.remember(p.began, st)
+			start = end
+		case redeliver.RetryLater, redeliver.Postponed:
+			f.remember(p.began, st)
+			f.due = st.Due.Sub(p.began)
+			p.res.wait(end, f.due)
+			p.park(f)
+			return
+		default:
+			p.res.bury(end, st.Reason)
+			return
+		}
+	}
+}
+
+// decide asks the policy, as a subscriber does.
+func (p *play) decide(f *flight, failure error, now time.Duration) {
+	st := &p.dec.State
+	*st = redeliver.State{
+		ID: strconv.FormatUint(uint64(f.id), 10), Attempts: int(f.attempts),
+		Source: redeliver.Source{Known: true, Timestamp: p.began.Add(f.born)},
+	}
+	if f.attempts > 0 {
+		st.FirstFailed = p.began.Add(f.first)
+	}
+	if f.postponed > 0 {
+		st.PostponedSince = p.began.Add(f.postponed - 1)
+	}
+	p.s.Policy.DecideInto(&p.dec, failure, p.began.Add(now))
+}
+
+func (f *flight) remember(began time.Time, st *redeliver.State) {
+	f.attempts, f.postponed = int32(st.Attempts), 0
+	if !st.FirstFailed.IsZero() {
+		f.first = st.FirstFailed.Sub(began)
+	}
+	if !st.PostponedSince.IsZero() {
+		f.postponed = st.PostponedSince.Sub(began) + 1
+	}
+}
+
+func (p *play) park(f flight) {
+	e := new(flight)
+	if n := len(p.spare); n > 0 {
+		e, p.spare = p.spare[n-1], p.spare[:n-1]
+	}
+	*e = f
+	heap.Push(&p.waiting, e)
+}
+
+// queue is what waits, the first that is due on top; of those the oldest.
+type queue []*flight
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	if q[i].due != q[j].due {
+		return q[i].due < q[j].due
+	}
+	return q[i].id < q[j].id
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push implements [heap.Interface].
+func (q *queue) Push(x any) {
+	f, _ := x.(*flight)
+	*q = append(*q, f)
+}
+
+// Pop implements [heap.Interface].
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	f := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return f
+}
+
+// slots are when each of those who may run at once is free, the first on top. None
+// means that there is no bound.
+type slots []time.Duration
+
+func (s slots) Len() int           { return len(s) }
+func (s slots) Less(i, j int) bool { return s[i] < s[j] }
+func (s slots) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+
+// Push implements [heap.Interface], which is not used to.
+func (s *slots) Push(any) {}
+
+// Pop implements [heap.Interface], which is not used to.
+func (s *slots) Pop() any { return nil }
+
+// take is when an attempt begins that may begin at due and takes so long.
+func (s slots) take(due, takes time.Duration) time.Duration {
+	if len(s) == 0 {
+		return due
+	}
+	start := max(due, s[0])
+	s[0] = start + takes
+	heap.Fix(&s, 0)
+	return start
+}

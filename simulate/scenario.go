@@ -1,0 +1,142 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// What attempts fail with, for a Policy.Classify that treats them differently.
+var (
+	ErrOutage = errors.New("simulated: the dependency is down")
+	ErrChance = errors.New("simulated: bad luck")
+	ErrPoison = errors.New("simulated: a message that never succeeds")
+)
+
+// Defaults and bounds of a [Scenario].
+const (
+	DefaultFor  = time.Hour
+	DefaultRate = 10
+	DefaultBars = 48
+
+	mostMessages = 100_000_000
+	mostBars     = 10_000
+)
+
+// Scenario is what happens to a subscription. The zero Scenario is an hour of ten
+// messages a second that all succeed, under the zero Policy.
+type Scenario struct {
+	// Policy decides, with its defaults. Its functions are called as a subscriber
+	// calls them, but for Invalid, which has no message to look at.
+	Policy redeliver.Policy
+	// For is how long messages arrive. Default 1 h.
+	For time.Duration
+	// Rate is how many arrive in a second, evenly. Default 10.
+	Rate float64
+	// Poison is the share of messages that never succeed, from 0 to 1.
+	Poison float64
+	// Errors is the share of attempts that fail by chance, from 0 to 1.
+	Errors float64
+	// Outages are times in which attempts fail.
+	Outages []Outage
+	// Handler is how long an attempt takes. Default 0.
+	Handler time.Duration
+	// Concurrency bounds the attempts that run at once, retries included. Default
+	// 0, no bound.
+	Concurrency int
+	// Bars is into how many parts the time is cut for Result.Series. Default 48.
+	Bars int
+	// Seed changes which messages and attempts are the unlucky ones.
+	Seed uint64
+}
+
+// Outage is a time in which attempts that begin fail.
+type Outage struct {
+	From, To time.Duration // since the first message
+	// Share is how many of the attempts fail, from 0 to 1. Default 1, all.
+	Share float64
+}
+
+func (s Scenario) withDefaults() Scenario {
+	s.Policy = s.Policy.WithDefaults()
+	if s.For == 0 {
+		s.For = DefaultFor
+	}
+	if s.Rate == 0 {
+		s.Rate = DefaultRate
+	}
+	if s.Bars == 0 {
+		s.Bars = DefaultBars
+	}
+	return s
+}
+
+// messages is how many arrive.
+func (s *Scenario) messages() int { return int(math.Round(s.For.Seconds() * s.Rate)) }
+
+// Validate returns one redeliver.ConfigError with all that is wrong, or nil.
+func (s Scenario) Validate() error {
+	s = s.withDefaults()
+	var ps redeliver.Problems
+	ps.Policy("Policy", s.Policy)
+	ps.Duration("For", s.For, time.Millisecond, redeliver.MaxWait)
+	ps.Duration("Handler", s.Handler, 0, redeliver.MaxWait)
+	ps.Count("Concurrency", s.Concurrency, 0, math.MaxInt32)
+	ps.Count("Bars", s.Bars, 1, mostBars)
+	switch n := s.For.Seconds() * s.Rate; {
+	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
+		ps.Add("Rate", s.Rate, "must be a positive number")
+	case math.Round(n) < 1:
+		ps.Add("Rate", s.Rate, fmt.Sprintf("must be large enough for one message in %s", s.For))
+	case n > mostMessages:
+		ps.Add("Rate", s.Rate, fmt.Sprintf("must make at most %d messages in %s", mostMessages, s.For))
+	}
+	share(&ps, "Poison", s.Poison)
+	share(&ps, "Errors", s.Errors)
+	for i, o := range s.Outages {
+		field := fmt.Sprintf("Outages[%d]", i)
+		share(&ps, field+".Share", o.Share)
+		if o.From < 0 {
+			ps.Add(field+".From", o.From, "must not be negative")
+		}
+		if o.To <= o.From {
+			ps.Add(field+".To", o.To, "must be later than From")
+		}
+	}
+	return ps.Err()
+}
+
+func share(ps *redeliver.Problems, field string, v float64) {
+	if !(v >= 0 && v <= 1) {
+		ps.Add(field, v, "must be from 0 to 1")
+	}
+}
+
+// fails is what an attempt of a message fails with that begins at a time; nil when
+// it succeeds.
+func (s *Scenario) fails(id uint32, attempt int, at time.Duration) error {
+	if s.Poison > 0 && s.draw(id, 0) < s.Poison {
+		return ErrPoison
+	}
+	for i, o := range s.Outages {
+		if at >= o.From && at < o.To && (o.Share == 0 || o.Share == 1 || s.draw(id, uint64(attempt)<<8+uint64(i)+2) < o.Share) {
+			return ErrOutage
+		}
+	}
+	if s.Errors > 0 && s.draw(id, uint64(attempt)<<8+1) < s.Errors {
+		return ErrChance
+	}
+	return nil
+}
+
+// draw is a number in [0, 1) that is the same in every run.
+func (s *Scenario) draw(id uint32, what uint64) float64 {
+	x := s.Seed ^ uint64(id)*0x9e3779b97f4a7c15 ^ what*0xd1342543de82ef95
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // splitmix64
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	x ^= x >> 31
+	return float64(x>>11) / (1 << 53)
+}
