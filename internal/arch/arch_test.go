@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
 	"deadletter":            {module, module + "/delayqueue"},
+	"invalidfile":           {module}, // a function for a policy, and the goroutine that feeds it
 	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
@@ -40,7 +41,8 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"redelivertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
-	"console": {module, module + "/deadletter"},
+	"observe/prom": {module, module + "/delayqueue", "github.com/prometheus/client_golang/prometheus"},
+	"console":      {module, module + "/deadletter"},
 	// Read by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",

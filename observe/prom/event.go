@@ -1,0 +1,152 @@
+package prom
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// place is a subscription.
+type place struct{ origin, group string }
+
+// series are what every message counts in: to look them up by their labels each time
+// would be the larger part of the cost.
+type series struct {
+	first, retry prometheus.Observer // of attempts that succeed
+	late         prometheus.Observer
+	committed    prometheus.Counter
+}
+
+func (s *Sink) of(st *redeliver.State) *series {
+	p := place{st.Origin, st.Group}
+	s.mu.RLock()
+	found := s.known[p]
+	s.mu.RUnlock()
+	if found != nil {
+		return found
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found = s.known[p]; found == nil {
+		found = &series{
+			first: s.duration.WithLabelValues(p.origin, p.group, "false", ""), retry: s.duration.WithLabelValues(p.origin, p.group, "true", ""),
+			late: s.lateness.WithLabelValues(p.origin, p.group), committed: s.committed.WithLabelValues(p.origin, p.group),
+		}
+		s.known[p] = found
+	}
+	return found
+}
+
+// Event implements [redeliver.Sink].
+func (s *Sink) Event(e redeliver.Event) {
+	switch e := e.(type) {
+	case redeliver.Attempted:
+		s.attempted(&e)
+	case redeliver.Committed:
+		s.of(&e.State).committed.Inc()
+	case redeliver.RetryScheduled:
+		s.scheduled.WithLabelValues(e.State.Origin, e.State.Group, level(e.Where)).Inc()
+	case redeliver.MessagePostponed:
+		s.postponed.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+	case redeliver.DeadLettered:
+		s.dead.WithLabelValues(e.State.Origin, e.State.Group, string(e.State.Reason)).Inc()
+	case redeliver.BroadcastFailed:
+		s.broadcast.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+	case redeliver.Hopped:
+		s.hopped.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+	case redeliver.Published:
+		s.published.WithLabelValues(e.Topic, e.State.Group).Inc()
+	case redeliver.PublishFailed:
+		s.refused.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+	case redeliver.HandlerStuck:
+		s.stuck.WithLabelValues(e.State.Origin, e.State.Group).Set(float64(e.Stuck))
+	case redeliver.LateAnswer:
+		s.late.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+		s.stuck.WithLabelValues(e.State.Origin, e.State.Group).Set(float64(e.Stuck))
+	case redeliver.HeadersIgnored:
+		s.ignored.WithLabelValues(e.Topic).Inc()
+	case redeliver.Abandoned:
+		s.abandoned.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+	case redeliver.SubscriptionChanged:
+		s.changed(&e)
+	}
+}
+
+func (s *Sink) attempted(e *redeliver.Attempted) {
+	st := &e.State
+	known := s.of(st)
+	again := st.Attempts > 0
+	switch {
+	case e.Err != nil:
+		s.duration.WithLabelValues(st.Origin, st.Group, boolean(again), class(e.Err)).Observe(e.Took.Seconds())
+	case again:
+		known.retry.Observe(e.Took.Seconds())
+	default:
+		known.first.Observe(e.Took.Seconds())
+	}
+	if again && !st.Due.IsZero() { // else it was tried again at once
+		known.late.Observe(max(0, e.Start.Sub(st.Due).Seconds()))
+	}
+}
+
+func boolean(b bool) string {
+	if b {
+		return "true"
+	}
+	return "false"
+}
+
+// class is error.type: what kind of failure it was, not which of a program's many.
+func class(err error) string {
+	switch {
+	case errors.Is(err, redeliver.ErrTimeout):
+		return "timeout"
+	case errors.Is(err, redeliver.ErrPanic):
+		return "panic"
+	default:
+		return "error"
+	}
+}
+
+// level is the level in the name of the topic or queue where a message waits; "" where
+// that is none, as on SQS.
+func level(where string) string {
+	for range 2 { // behind a level there may be the number of a shard
+		i := strings.LastIndexByte(where, '.')
+		if i < 0 {
+			return ""
+		}
+		name := where[i+1:]
+		if _, ok := delayqueue.ParseLevel(name); ok {
+			return name
+		}
+		if name == "retry" {
+			return "hold"
+		}
+		where = where[:i]
+	}
+	return ""
+}
+
+// changed keeps what is wrong with a subscription now.
+func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
+	set := func(trouble string, to float64) { s.impaired.WithLabelValues(e.Origin, e.Group, trouble).Set(to) }
+	switch e.Change {
+	case "disconnected":
+		set("disconnected", 1)
+	case "assigned", "consuming":
+		set("disconnected", 0)
+	case "intake paused":
+		set("intake paused", 1)
+	case "intake resumed":
+		set("intake paused", 0)
+	case "throttled":
+		set("throttled", 1)
+	case "throttle over":
+		set("throttled", 0)
+	}
+}

@@ -1,0 +1,130 @@
+// Package prom exports what happens in subscriptions as Prometheus metrics: attempts,
+// what waits for a retry and on which level, how late retries run, what is
+// dead-lettered and why. A [Sink] is made from the events that an adapter tells; a
+// wait is not a failure, and each message is counted once for what became of it.
+//
+// Names follow OpenTelemetry's conventions for messaging where there are some
+// (messaging.process.duration, messaging.system, ...), with Prometheus's spelling.
+// There are none for retries and DLQs; those metrics begin with "redeliver_".
+//
+// The labels are the origin, the group, the level, the reason, and whether an attempt
+// failed by its timeout, a panic or an error: as many series as there are subscriptions
+// times levels or reasons. Nothing from a message is a label.
+package prom
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config of a [Sink]. System is required.
+type Config struct {
+	// System is the broker, as OpenTelemetry names it: kafka, rabbitmq, aws_sqs, or
+	// the name of another.
+	System string
+	// Registerer takes the metrics. Default prometheus.DefaultRegisterer.
+	Registerer prometheus.Registerer
+	// Buckets of messaging_process_duration_seconds. Default: those that OpenTelemetry
+	// advises, 5 ms to 10 s.
+	Buckets []float64
+	// LatenessBuckets of redeliver_retry_lateness_seconds. Default: 1 ms to 1 h.
+	LatenessBuckets []float64
+}
+
+var (
+	durations  = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	latenesses = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600}
+)
+
+// Sink counts events. Give it to an adapter's Config.Sink, with others by
+// redeliver.Sinks. It is safe for concurrent use, and one may serve many clients of
+// one broker.
+type Sink struct {
+	duration  *prometheus.HistogramVec
+	lateness  *prometheus.HistogramVec
+	committed *prometheus.CounterVec
+	scheduled *prometheus.CounterVec
+	postponed *prometheus.CounterVec
+	dead      *prometheus.CounterVec
+	broadcast *prometheus.CounterVec
+	hopped    *prometheus.CounterVec
+	published *prometheus.CounterVec
+	refused   *prometheus.CounterVec
+	abandoned *prometheus.CounterVec
+	late      *prometheus.CounterVec
+	ignored   *prometheus.CounterVec
+	stuck     *prometheus.GaugeVec
+	impaired  *prometheus.GaugeVec
+
+	mu    sync.RWMutex
+	known map[place]*series
+}
+
+// New makes a sink and registers its metrics. It returns an error for a Config
+// without a System, and where the Registerer refuses a metric.
+func New(cfg Config) (*Sink, error) {
+	if cfg.System == "" {
+		return nil, errors.New(`prom: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)
+	}
+	if cfg.Registerer == nil {
+		cfg.Registerer = prometheus.DefaultRegisterer
+	}
+	if cfg.Buckets == nil {
+		cfg.Buckets = durations
+	}
+	if cfg.LatenessBuckets == nil {
+		cfg.LatenessBuckets = latenesses
+	}
+	of := prometheus.Labels{"messaging_system": cfg.System}
+	var all []prometheus.Collector
+	counter := func(name, help string, more ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: of}, append([]string{"origin", "group"}, more...))
+		all = append(all, v)
+		return v
+	}
+	gauge := func(name, help string, more ...string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: of}, append([]string{"origin", "group"}, more...))
+		all = append(all, v)
+		return v
+	}
+	histogram := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, ConstLabels: of, Buckets: buckets}, append([]string{"origin", "group"}, more...))
+		all = append(all, v)
+		return v
+	}
+	s := &Sink{
+		known: make(map[place]*series),
+		duration: histogram("messaging_process_duration_seconds",
+			"How long attempts took. retry says whether it was the first; error_type is empty for those that succeeded, else timeout, panic or error.",
+			cfg.Buckets, "retry", "error_type"),
+		lateness: histogram("redeliver_retry_lateness_seconds",
+			"How long after it was due a retry began.", cfg.LatenessBuckets),
+		committed: counter("redeliver_committed_total", "Messages that were handled and acked."),
+		scheduled: counter("redeliver_retries_scheduled_total", "Messages that were written to where they wait for a retry, by level.", "level"),
+		postponed: counter("redeliver_postponed_total", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
+		dead:      counter("redeliver_dead_lettered_total", "Messages that were written to the DLQ, by reason.", "reason"),
+		broadcast: counter("redeliver_broadcast_failed_total", "Messages of broadcast consumers that failed and were not tried again."),
+		hopped:    counter("redeliver_hops_total", "Messages that moved from one level to a shorter one."),
+		published: counter("redeliver_delayed_published_total", "Delayed messages that reached their topic."),
+		refused:   counter("redeliver_publish_failures_total", "Tries to write to a level or the DLQ that the broker did not take; each is tried again."),
+		abandoned: counter("redeliver_abandoned_total", "Attempts that the end of the session cut short. They are not counted, and come back."),
+		late:      counter("redeliver_late_answers_total", "Answers of handlers that came when the message had moved on."),
+		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "redeliver_ignored_headers_total", Help: "Messages with redeliver headers that are not believed.", ConstLabels: of,
+		}, []string{"topic"}),
+		stuck:    gauge("redeliver_handlers_stuck", "Handlers that still run although their message has moved on."),
+		impaired: gauge("redeliver_subscription_impaired", "1 while a subscription is disconnected or its intake paused, by what is wrong.", "trouble"),
+	}
+	all = append(all, s.ignored)
+	for i, c := range all {
+		if err := cfg.Registerer.Register(c); err != nil {
+			for _, c := range all[:i] {
+				cfg.Registerer.Unregister(c)
+			}
+			return nil, err
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,239 @@
+package prom_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe/prom"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+var errDeclined = errors.New("card declined")
+
+func sink(t *testing.T) (*prom.Sink, *prometheus.Registry) {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	s, err := prom.New(prom.Config{System: "kafka", Registerer: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}
+
+func same(t *testing.T, r *prometheus.Registry, want string, names ...string) {
+	t.Helper()
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+}
+
+// What three messages do whom a real subscription handles: one succeeds, one does in its
+// second attempt, one never.
+func TestASubscriptionIsCounted(t *testing.T) {
+	s, r := sink(t)
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{
+			Group: "billing", Sink: s, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)},
+		})
+		orders := c.Handle("orders", func(msg *message.Message) error {
+			st, _ := redeliver.FromContext(msg.Context())
+			if msg.UUID == "fails" || msg.UUID == "recovers" && st.Attempt() == 1 {
+				return errDeclined
+			}
+			return nil
+		})
+		for _, id := range []string{"succeeds", "recovers", "fails"} {
+			b.Publish("orders", message.NewMessage(id, nil))
+		}
+		for _, id := range []string{"succeeds", "recovers", "fails"} {
+			orders.Outcome(id)
+		}
+	})
+	same(t, r, `
+# HELP redeliver_committed_total Messages that were handled and acked.
+# TYPE redeliver_committed_total counter
+redeliver_committed_total{group="billing",messaging_system="kafka",origin="orders"} 2
+# HELP redeliver_dead_lettered_total Messages that were written to the DLQ, by reason.
+# TYPE redeliver_dead_lettered_total counter
+redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 1
+`, "redeliver_committed_total", "redeliver_dead_lettered_total", "redeliver_abandoned_total", "redeliver_ignored_headers_total")
+	for _, c := range []struct {
+		metric, labels string
+		want           uint64
+		most           float64 // of the sum
+	}{
+		{"messaging_process_duration_seconds", "retry=false error_type=", 1, 0},
+		{"messaging_process_duration_seconds", "retry=false error_type=error", 2, 0},
+		{"messaging_process_duration_seconds", "retry=true error_type=", 1, 0},
+		{"messaging_process_duration_seconds", "retry=true error_type=error", 2, 0},
+		{"redeliver_retry_lateness_seconds", "", 3, 0.001},
+	} {
+		n, sum := histogram(t, r, c.metric, c.labels)
+		if n != c.want || sum > c.most {
+			t.Errorf("%s{%s}: %d observations, %g in all; want %d, at most %g", c.metric, c.labels, n, sum, c.want, c.most)
+		}
+	}
+}
+
+// histogram is what a series has seen; labels are "name=value name=value".
+func histogram(t *testing.T, r *prometheus.Registry, metric, labels string) (n uint64, sum float64) {
+	t.Helper()
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range all {
+		if family.GetName() != metric {
+			continue
+		}
+	series:
+		for _, m := range family.GetMetric() {
+			has := make(map[string]bool)
+			for _, l := range m.GetLabel() {
+				has[l.GetName()+"="+l.GetValue()] = true
+			}
+			for want := range strings.FieldsSeq(labels) {
+				if !has[want] {
+					continue series
+				}
+			}
+			n, sum = n+m.GetHistogram().GetSampleCount(), sum+m.GetHistogram().GetSampleSum()
+		}
+	}
+	return n, sum
+}
+
+func state(attempts int) redeliver.State {
+	return redeliver.State{Origin: "orders", Group: "billing", Attempts: attempts}
+}
+
+func TestEventsBecomeMetrics(t *testing.T) {
+	s, r := sink(t)
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	due := state(1)
+	due.Due = began.Add(-2 * time.Second)
+	dead := state(3)
+	dead.Reason = redeliver.ReasonExhausted
+	for _, e := range []redeliver.Event{
+		redeliver.Attempted{State: state(0), Start: began, Took: 20 * time.Millisecond},
+		redeliver.Attempted{State: due, Start: began, Took: 20 * time.Millisecond},
+		redeliver.Attempted{State: state(1), Start: began, Took: time.Second}, // tried again at once: it was not due
+		redeliver.Attempted{State: state(2), Start: began, Err: &redeliver.TimeoutError{After: time.Second}, Took: time.Second},
+		redeliver.Attempted{State: state(0), Start: began, Err: &redeliver.PanicError{}, Took: time.Second},
+		redeliver.Attempted{State: state(0), Start: began, Err: errDeclined, Took: time.Second},
+		redeliver.Committed{State: state(0)},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry.1m30s"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.retry.10s.2"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders"},
+		redeliver.MessagePostponed{State: state(0)},
+		redeliver.DeadLettered{State: dead}, redeliver.DeadLettered{State: dead},
+		redeliver.BroadcastFailed{State: redeliver.State{Origin: "prices"}},
+		redeliver.Hopped{State: state(1)},
+		redeliver.Published{State: redeliver.State{Group: "billing"}, Topic: "orders"},
+		redeliver.PublishFailed{State: state(1)},
+		redeliver.HandlerStuck{State: state(0), Stuck: 2},
+		redeliver.LateAnswer{State: state(0), Stuck: 1},
+		redeliver.HeadersIgnored{Topic: "orders"},
+		redeliver.Abandoned{State: state(0)},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "disconnected"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "intake paused"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "something new"},
+	} {
+		s.Event(e)
+	}
+	same(t, r, `
+# HELP redeliver_abandoned_total Attempts that the end of the session cut short. They are not counted, and come back.
+# TYPE redeliver_abandoned_total counter
+redeliver_abandoned_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_broadcast_failed_total Messages of broadcast consumers that failed and were not tried again.
+# TYPE redeliver_broadcast_failed_total counter
+redeliver_broadcast_failed_total{group="",messaging_system="kafka",origin="prices"} 1
+# HELP redeliver_committed_total Messages that were handled and acked.
+# TYPE redeliver_committed_total counter
+redeliver_committed_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_dead_lettered_total Messages that were written to the DLQ, by reason.
+# TYPE redeliver_dead_lettered_total counter
+redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 2
+# HELP redeliver_delayed_published_total Delayed messages that reached their topic.
+# TYPE redeliver_delayed_published_total counter
+redeliver_delayed_published_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_handlers_stuck Handlers that still run although their message has moved on.
+# TYPE redeliver_handlers_stuck gauge
+redeliver_handlers_stuck{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_hops_total Messages that moved from one level to a shorter one.
+# TYPE redeliver_hops_total counter
+redeliver_hops_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_ignored_headers_total Messages with redeliver headers that are not believed.
+# TYPE redeliver_ignored_headers_total counter
+redeliver_ignored_headers_total{messaging_system="kafka",topic="orders"} 1
+# HELP redeliver_late_answers_total Answers of handlers that came when the message had moved on.
+# TYPE redeliver_late_answers_total counter
+redeliver_late_answers_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_postponed_total Messages that were put aside without an attempt being counted: a circuit breaker is open.
+# TYPE redeliver_postponed_total counter
+redeliver_postponed_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_publish_failures_total Tries to write to a level or the DLQ that the broker did not take; each is tried again.
+# TYPE redeliver_publish_failures_total counter
+redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_retries_scheduled_total Messages that were written to where they wait for a retry, by level.
+# TYPE redeliver_retries_scheduled_total counter
+redeliver_retries_scheduled_total{group="billing",level="",messaging_system="kafka",origin="orders"} 1
+redeliver_retries_scheduled_total{group="billing",level="10s",messaging_system="kafka",origin="orders"} 1
+redeliver_retries_scheduled_total{group="billing",level="1m30s",messaging_system="kafka",origin="orders"} 1
+redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_subscription_impaired 1 while a subscription is disconnected or its intake paused, by what is wrong.
+# TYPE redeliver_subscription_impaired gauge
+redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="disconnected"} 0
+redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1
+`, "redeliver_abandoned_total", "redeliver_broadcast_failed_total", "redeliver_committed_total", "redeliver_dead_lettered_total",
+		"redeliver_delayed_published_total", "redeliver_handlers_stuck", "redeliver_hops_total", "redeliver_ignored_headers_total",
+		"redeliver_late_answers_total", "redeliver_postponed_total", "redeliver_publish_failures_total", "redeliver_retries_scheduled_total",
+		"redeliver_subscription_impaired")
+}
+
+func TestBadConfigs(t *testing.T) {
+	if _, err := prom.New(prom.Config{}); err == nil || !strings.Contains(err.Error(), "System") {
+		t.Errorf("without a system: %v", err)
+	}
+	r := prometheus.NewRegistry()
+	if _, err := prom.New(prom.Config{System: "kafka", Registerer: r}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := prom.New(prom.Config{System: "kafka", Registerer: r}); err == nil {
+		t.Error("a second sink of one system was registered")
+	}
+	if _, err := prom.New(prom.Config{System: "rabbitmq", Registerer: r}); err != nil {
+		t.Errorf("a sink of another system: %v", err)
+	}
+}
+
+// What every message costs allocates nothing once its subscription is known.
+func TestASuccessAllocatesNothing(t *testing.T) {
+	s, _ := sink(t)
+	var attempted, committed redeliver.Event = redeliver.Attempted{State: state(0), Took: time.Millisecond}, redeliver.Committed{State: state(0)}
+	s.Event(attempted)
+	if n := testing.AllocsPerRun(100, func() { s.Event(attempted); s.Event(committed) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSuccess(b *testing.B) {
+	s, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Event(redeliver.Attempted{State: state(0), Took: time.Millisecond})
+		s.Event(redeliver.Committed{State: state(0)})
+	}
+}
