@@ -1,0 +1,74 @@
+package prom_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/observe/prom"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// broken is a DLQ whose broker does not answer in time.
+type broken struct{ deadletter.Queue }
+
+func (b broken) Count(ctx context.Context) (int64, bool, error) {
+	<-ctx.Done()
+	return 0, false, ctx.Err()
+}
+
+func TestDLQsAreCollected(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+		orders := c.Handle("orders", func(*message.Message) error { return errDeclined })
+		for _, id := range []string{"1", "2", "3"} {
+			b.Publish("orders", message.NewMessage(id, nil))
+			orders.Outcome(id)
+		}
+		q := orders.DeadLetterQueue()
+		claim, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
+		if err == nil {
+			err = errors.Join(claim.Save(t.Context(), deadletter.Task{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused}),
+				claim.Save(t.Context(), deadletter.Task{ID: "u", Kind: deadletter.KindReplay, Status: deadletter.StatusDone}), claim.Release(t.Context()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := prometheus.NewPedanticRegistry()
+		all, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.MustRegister(all)
+		name := q.Info().DLQ
+		same(t, r, `
+# HELP redeliver_dlq_messages Messages in the DLQ.
+# TYPE redeliver_dlq_messages gauge
+redeliver_dlq_messages{dlq="`+name+`",exact="true",group="billing",messaging_system="memory",origin="orders"} 3
+# HELP redeliver_dlq_open_tasks Tasks on the DLQ that run or can be resumed.
+# TYPE redeliver_dlq_open_tasks gauge
+redeliver_dlq_open_tasks{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",status="paused"} 1
+`)
+
+		// One that does not answer does not hide the others, and is no endless scrape.
+		both, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, broken{q}}, Timeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = prometheus.NewPedanticRegistry()
+		r.MustRegister(both)
+		families, err := r.Gather()
+		if !errors.Is(err, context.DeadlineExceeded) && err == nil || len(families) != 2 {
+			t.Errorf("%d metrics, %v", len(families), err)
+		}
+	})
+	if _, err := prom.NewDLQs(prom.DLQConfig{System: "kafka"}); err == nil {
+		t.Error("without queues there is nothing to collect")
+	}
+}
