@@ -38,7 +38,7 @@ func same(t *testing.T, r *prometheus.Registry, want string, names ...string) {
 // second attempt, one never.
 func TestASubscriptionIsCounted(t *testing.T) {
 	s, r := sink(t)
-	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{
 			Group: "billing", Sink: s, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)},
 		})
