@@ -279,14 +279,11 @@ func (p *parser) time(h Header) time.Time {
 }
 
 func (p *parser) reason(h Header) Reason {
-	switch r := Reason(h.Value); r {
-	case ReasonExhausted, ReasonPermanent, ReasonExpired, ReasonUndecodable, ReasonTimeout, ReasonPanic,
-		ReasonCrashed, ReasonInvalidated, ReasonRejected, ReasonUnschedulable:
+	if r := Reason(h.Value); slices.Contains(reasons[:], r) {
 		return r
-	default:
-		p.find(h, "is no reason of redeliver's; it is ignored")
-		return ""
 	}
+	p.find(h, "is no reason of redeliver's; it is ignored")
+	return ""
 }
 
 // inRange tells whether t can be written as an RFC 3339 time and is not zero.

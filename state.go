@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -78,6 +79,14 @@ const (
 	ReasonRejected      Reason = "rejected"      // the handler rejected it by name
 	ReasonUnschedulable Reason = "unschedulable" // the broker cannot hold the delay that was asked for
 )
+
+// Reasons returns all reasons, in the order in which they are documented.
+func Reasons() []Reason { return slices.Clone(reasons[:]) }
+
+var reasons = [...]Reason{
+	ReasonExhausted, ReasonPermanent, ReasonExpired, ReasonUndecodable, ReasonTimeout,
+	ReasonPanic, ReasonCrashed, ReasonInvalidated, ReasonRejected, ReasonUnschedulable,
+}
 
 // ContextKey is the key under which a message's context answers with its state.
 // Only adapters need it: the value is a [State] or anything with a method

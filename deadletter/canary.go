@@ -88,10 +88,10 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 		if rest <= 0 {
 			break
 		}
-		if err := sleep(ctx, min(rest, lookEvery)); err != nil {
+		if err := sleep(w.r.orders.told, min(rest, lookEvery)); err != nil {
 			return err
 		}
-		if err := w.r.orders(ctx); err != nil {
+		if err := w.r.orders.obey(ctx, &w.r.task); err != nil {
 			return err
 		}
 	}

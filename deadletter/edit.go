@@ -61,19 +61,8 @@ func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 		return Task{}, err
 	}
 	t.Filter.Positions = []Position{c.Position}
-	err = edit(ctx, claim, &t, &c)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-	defer cancel()
-	t.Updated = now()
-	t.Ended = t.Updated
-	t.Status = StatusDone
-	if err != nil {
-		t.Status, t.Note = StatusFailed, err.Error()
-	}
-	if !errors.Is(err, ErrLost) {
-		err = errors.Join(err, claim.Save(last, t))
-	}
-	return t, errors.Join(err, claim.Release(last))
+	err = conclude(ctx, claim, &t, Report{}, edit(ctx, claim, &t, &c))
+	return t, err
 }
 
 func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
@@ -104,7 +93,9 @@ func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 	if err := claim.Save(ctx, *t); err != nil { // who did what is known before it is done
 		return err
 	}
-	if err := errors.Join(claim.Send(ctx, []*Message{copied})...); err != nil {
+	long, over := outlasting(ctx)
+	defer over()
+	if err := errors.Join(claim.Send(long, []*Message{copied})...); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
@@ -138,12 +129,19 @@ func (c *Change) validate() error {
 
 // lock refuses the headers that say what a message is.
 func (c *Change) lock(ps *redeliver.Problems, field, name string) {
-	switch lower := strings.ToLower(name); {
+	switch {
 	case name == "":
 		ps.Add(field, `""`, "must be the name of a header")
-	case strings.HasPrefix(lower, redeliver.HeaderPrefix), strings.HasPrefix(lower, "_watermill_"):
+	case Locked(name):
 		ps.Add(field, name, "is locked: redeliver's headers and the id are not the user's to edit")
 	}
+}
+
+// Locked tells whether a header says what a message is, so that an edit may not touch
+// it: redeliver's own, in upper or lower case, and those that carry the id.
+func Locked(name string) bool {
+	lower := strings.ToLower(name)
+	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
 }
 
 // on makes the edited copy, where the message may be edited at all.

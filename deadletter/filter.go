@@ -65,16 +65,8 @@ func (f *Filter) inTime(m *Message) bool {
 	if f.After.IsZero() && f.Before.IsZero() {
 		return true
 	}
-	at := failed(m)
+	at := m.Failed()
 	return !at.Before(f.After) && (f.Before.IsZero() || at.Before(f.Before))
-}
-
-// failed is when a message failed last, as far as it says so.
-func failed(m *Message) time.Time {
-	if m.State.LastFailed.IsZero() {
-		return m.Time
-	}
-	return m.State.LastFailed
 }
 
 func (m *Message) has(name, value string) bool {

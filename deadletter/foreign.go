@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"strconv"
@@ -103,7 +104,7 @@ func readSpring(m *Message, info Info, said map[string][]byte, text func(string)
 	st := &m.State
 	st.Error = text(springPrefix + "exception-message")
 	// The cause is the user's exception; what wraps it is Spring's own.
-	st.ErrorType = first(text(springPrefix+"exception-cause-fqcn"), text(springPrefix+"exception-fqcn"))
+	st.ErrorType = cmp.Or(text(springPrefix+"exception-cause-fqcn"), text(springPrefix+"exception-fqcn"))
 	st.Reason = redeliver.ReasonExhausted
 	if strings.HasSuffix(text(springPrefix+"exception-fqcn"), "DeserializationException") {
 		st.Reason = redeliver.ReasonUndecodable
@@ -146,12 +147,12 @@ type rabbitDeaths struct {
 func readRabbit(m *Message, info Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
-	reason := first(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
+	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
 	var deaths []rabbitDeaths
 	if json.Unmarshal(said[rabbitDeath], &deaths) == nil && len(deaths) > 0 {
 		latest, earliest := &deaths[0], &deaths[len(deaths)-1]
-		reason = first(latest.Reason, reason)
-		origin = first(origin, earliest.Queue)
+		reason = cmp.Or(latest.Reason, reason)
+		origin = cmp.Or(origin, earliest.Queue)
 		st.FirstFailed, st.LastFailed = earliest.Time.UTC(), latest.Time.UTC()
 		for _, d := range deaths {
 			if d.Queue == origin && d.Count > 0 {
@@ -169,7 +170,7 @@ func readRabbit(m *Message, info Info, said map[string][]byte, text func(string)
 	default: // maxlen says nothing of the message
 	}
 	st.ErrorType = reason
-	st.Error = "RabbitMQ dead-lettered it: " + first(reason, "it does not say why")
+	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
 	m.belongs(info, "", origin)
 }
 
@@ -190,13 +191,4 @@ func bigEndian(b []byte) (int64, bool) {
 	default:
 		return 0, false
 	}
-}
-
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

@@ -112,7 +112,7 @@ func (g *Group) add(m *Message) {
 		g.Quarantined++
 	}
 	g.Attempts += int64(m.State.Attempts)
-	at := failed(m)
+	at := m.Failed()
 	first := m.State.FirstFailed
 	if first.IsZero() {
 		first = at

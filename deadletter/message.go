@@ -54,6 +54,27 @@ type Message struct {
 	Native any
 }
 
+// Failed is when the message failed last, as far as it says so; else when it was
+// written to the DLQ. Zero where neither is known.
+func (m *Message) Failed() time.Time {
+	if m.State.LastFailed.IsZero() {
+		return m.Time
+	}
+	return m.State.LastFailed
+}
+
+// size is about what a message takes of memory.
+func (m *Message) size() int {
+	const each = 64 // of a header, besides its bytes
+	n := len(m.Key) + len(m.Body)
+	for _, headers := range [...][]Header{m.Headers, m.Properties, m.Foreign} {
+		for _, h := range headers {
+			n += each + len(h.Name) + len(h.Value)
+		}
+	}
+	return n
+}
+
 // Filler is who writes a DLQ.
 type Filler string
 

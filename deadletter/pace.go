@@ -3,6 +3,8 @@ package deadletter
 import (
 	"context"
 	"time"
+
+	"github.com/redeliver/redeliver"
 )
 
 // pace keeps a rate. It never makes up for time that was lost: what a broker was
@@ -29,7 +31,7 @@ func (p *pace) wait(ctx context.Context, n int) error {
 	if err := sleep(ctx, time.Until(p.free)); err != nil {
 		return err
 	}
-	p.free = time.Now().Add(time.Duration(float64(n) / p.rate * float64(time.Second)))
+	p.free = time.Now().Add(time.Duration(min(float64(n)/p.rate*float64(time.Second), float64(redeliver.MaxWait))))
 	return nil
 }
 

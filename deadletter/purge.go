@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redeliver/redeliver"
 )
@@ -16,7 +17,9 @@ type Removal struct {
 	// Everything must be said for a filter that takes all.
 	Everything bool
 	// Expect, where it is not 0, is how many messages the caller has been shown.
-	// When the filter takes more now, nothing is removed.
+	// When the filter takes more now, nothing is removed; and of what comes while it
+	// works, by the clock of who writes it there, nothing is touched. Never more than
+	// Expect are removed.
 	Expect int64
 	// Window is how many are removed at once. Default 500.
 	Window int
@@ -37,17 +40,19 @@ func Purge(ctx context.Context, q Queue, p Removal) (Task, error) {
 		return Task{}, err
 	}
 	t := newTask(q, KindPurge, p.Who, p.Why)
-	t.Filter, t.Window = p.Filter, p.Window
+	t.Filter, t.Window, t.Expect = p.Filter, p.Window, p.Expect
 	claim, err := q.Claim(ctx, Holder{Who: p.Who, Task: t.ID})
 	if err != nil {
 		return Task{}, err
 	}
+	r := &runner{q: q, claim: claim, task: t, report: p.Report}
 	if p.Expect > 0 {
+		r.counted = time.Now()
 		if err := expect(ctx, q, p); err != nil {
-			return Task{}, errors.Join(err, claim.Release(context.WithoutCancel(ctx)))
+			return Task{}, errors.Join(err, release(ctx, claim))
 		}
 	}
-	return (&runner{q: q, claim: claim, task: t, report: p.Report}).run(ctx)
+	return r.run(ctx)
 }
 
 func expect(ctx context.Context, q Queue, p Removal) error {
@@ -67,6 +72,9 @@ func (p *Removal) validate() error {
 	}
 	if p.Filter.All() && !p.Everything {
 		ps.Add("Filter", "empty", "takes everything; say what is meant, or set Everything")
+	}
+	if p.Expect < 0 {
+		ps.Add("Expect", p.Expect, "must be positive, or 0 where nothing was shown")
 	}
 	return errors.Join(ps.Err(), p.Filter.check())
 }

@@ -49,14 +49,17 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	}
 }
 
-// belongs notes when a message names another group or origin than the queue's. An
-// empty name is no claim. A name that is too long for a header was cut there.
+// belongs notes when a message names another group or origin than the queue's; its
+// state says so then, too, also where it is written down and read again. An empty name
+// is no claim. A name that is too long for a header was cut there.
 func (m *Message) belongs(info Info, group, origin string) {
 	const most = 512 // as a header's
 	switch {
 	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):
+		m.State.Group = group
 		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
 	case origin != "" && origin != info.Origin && origin != redeliver.Cut(info.Origin, most):
+		m.State.Origin = origin
 		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
 	}
 }

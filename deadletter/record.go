@@ -56,7 +56,8 @@ func (l *Lease) Holder() Holder {
 func (l *Lease) Held(at time.Time) bool { return l != nil && at.Before(l.Until) }
 
 // Put records a task in place of what was recorded of it before. The oldest tasks
-// that have ended are forgotten.
+// that have ended are forgotten, and of an edit or import that is recorded as running
+// while another is put, its process has died.
 func (r *Record) Put(t Task) {
 	if i := slices.IndexFunc(r.Tasks, func(was Task) bool { return was.ID == t.ID }); i >= 0 {
 		r.Tasks[i] = t
@@ -64,7 +65,7 @@ func (r *Record) Put(t Task) {
 	}
 	r.Tasks = append(r.Tasks, t)
 	for i := 0; len(r.Tasks) > keptTasks && i < len(r.Tasks)-1; {
-		if r.Tasks[i].Open() {
+		if was := &r.Tasks[i]; was.Open() && was.Kind.fixed() == "" {
 			i++
 			continue
 		}

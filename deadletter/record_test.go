@@ -60,3 +60,18 @@ func TestTheHistoryForgetsTheOldestThatEnded(t *testing.T) {
 		t.Errorf("%d tasks are left, the first %s; %d wishes", len(r.Tasks), r.Tasks[0].ID, len(r.Wants))
 	}
 }
+
+// An edit whose process has died was recorded as running for ever.
+func TestTheHistoryForgetsEditsThatDied(t *testing.T) {
+	var r deadletter.Record
+	for i := range 101 {
+		kind := deadletter.KindEdit
+		if i == 0 {
+			kind = deadletter.KindReplay
+		}
+		r.Put(deadletter.Task{ID: strconv.Itoa(i), Kind: kind, Status: deadletter.StatusRunning})
+	}
+	if len(r.Tasks) != 100 || r.Tasks[0].ID != "0" || r.Tasks[1].ID != "2" {
+		t.Errorf("%d tasks are left, the first %s and %s", len(r.Tasks), r.Tasks[0].ID, r.Tasks[1].ID)
+	}
+}

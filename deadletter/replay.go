@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -64,8 +65,15 @@ func (r Replay) withDefaults() Replay {
 func (r Replay) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, r.Who, r.Why)
-	if r.Rate < 0 {
-		ps.Add("Rate", r.Rate, "must be positive, or 0 for no bound")
+	r.check(&ps)
+	return errors.Join(ps.Err(), r.Filter.check())
+}
+
+// check is validate but for the signature, which a dry run need not have, and the
+// filter.
+func (r Replay) check(ps *redeliver.Problems) {
+	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
+		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
 	}
 	if r.Window < 1 || r.Window > maxWindow {
 		ps.Add("Window", r.Window, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxWindow))
@@ -81,7 +89,6 @@ func (r Replay) validate() error {
 			ps.Add(fmt.Sprintf("Canary[%d]", i), n, "must be at least 1")
 		}
 	}
-	return errors.Join(ps.Err(), r.Filter.check())
 }
 
 // signed refuses work that nobody has signed.
@@ -98,7 +105,8 @@ func signed(ps *redeliver.Problems, who, why string) {
 // runs it to its end: done, paused, cancelled, stopped by its canary, or failed. The
 // task says which, and is recorded before the first message is sent. An error is
 // returned beside it when it did not end by itself: ctx ended, the broker did not
-// answer, the claim was lost; [Resume] goes on.
+// answer, the claim was lost; [Resume] goes on. When ctx ends, the messages that are on
+// their way are confirmed and recorded first, if that takes no longer than 10 s.
 func Run(ctx context.Context, q Queue, r Replay) (Task, error) {
 	r = r.withDefaults()
 	if err := r.validate(); err != nil {
@@ -113,9 +121,10 @@ func Run(ctx context.Context, q Queue, r Replay) (Task, error) {
 	return (&runner{q: q, claim: claim, task: t, report: r.Report}).run(ctx)
 }
 
-// Resume goes on with a replay or a purge that was paused or interrupted, that
-// failed or stopped. It touches only what was dead when the task was made, and
-// begins with the canary again. It is refused while another runner has the DLQ.
+// Resume goes on with a replay, a purge or a quarantine that was paused or interrupted,
+// that failed or stopped; see [Task.Resumable]. It touches only what was dead when the task
+// was made, and begins with the canary again. It is refused while another runner has
+// the DLQ.
 func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
 	if who == "" {
 		return Task{}, errors.New("resuming a task: who is required")
@@ -127,16 +136,18 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	t, err := Lookup(ctx, q, id)
 	switch {
 	case err != nil:
+	case t.Kind.fixed() != "":
+		err = fmt.Errorf("task %s is of the kind %s, and cannot be resumed: %s", id, t.Kind, t.Kind.fixed())
+	case t.Kind != KindReplay && t.Kind != KindPurge && t.Kind != KindQuarantine:
+		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
 	case !t.Open():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
-	case t.Kind != KindReplay && t.Kind != KindPurge:
-		err = fmt.Errorf("task %s is of the kind %s, and cannot be resumed", id, t.Kind)
 	}
 	if err == nil {
 		err = goOn(ctx, q, claim, &t)
 	}
 	if err != nil {
-		return t, errors.Join(err, claim.Release(context.WithoutCancel(ctx)))
+		return t, errors.Join(err, release(ctx, claim))
 	}
 	t.Status, t.Note, t.Ended = StatusRunning, "", time.Time{}
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
@@ -172,12 +183,14 @@ type Forecast struct {
 // maxRefusals bounds Forecast.Refusals.
 const maxRefusals = 10
 
-// DryRun looks at the DLQ and says what Run would do. It changes nothing and needs
-// no claim.
+// DryRun looks at the DLQ and says what Run would do, or why Run would refuse what it
+// is asked. It changes nothing, needs no claim, and nobody need have signed it.
 func DryRun(ctx context.Context, q Queue, r Replay) (Forecast, error) {
 	r = r.withDefaults()
 	f := Forecast{Back: q.Info().Back}
-	if err := r.Filter.check(); err != nil {
+	var ps redeliver.Problems
+	r.check(&ps)
+	if err := errors.Join(ps.Err(), r.Filter.check()); err != nil {
 		return f, err
 	}
 	scan, err := q.Scan(ctx, Start)

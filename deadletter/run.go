@@ -11,12 +11,8 @@ import (
 )
 
 const (
-	// askEvery is how often a runner looks whether it is to pause.
-	askEvery = 500 * time.Millisecond
 	// saveEvery is how often a task that settles nothing records how far it is.
 	saveEvery = 2 * time.Second
-	// lastWords bounds the saving of a task whose context has ended.
-	lastWords = 10 * time.Second
 	// gatherMost bounds how many messages are looked at before a runner sees to
 	// its orders and its progress, where the filter takes few.
 	gatherMost = 10_000
@@ -24,34 +20,30 @@ const (
 	gatherBytes = 32 << 20
 )
 
-// runner does one replay or purge, in one goroutine.
+// runner does one replay, purge or quarantine, in one goroutine.
 type runner struct {
 	q       Queue
 	claim   Claim
 	task    Task
 	report  Report
-	resumed bool // by a second runner: the end of its scan is not the task's
+	resumed bool      // by a second runner: the end of its scan is not the task's
+	counted time.Time // when what is expected was counted, which was before the scan; zero where nothing is
 
-	scan  Scan
-	pace  pace
-	watch *watch // nil without a canary
-	asked time.Time
+	scan   Scan
+	pace   pace
+	orders orders
+	watch  *watch // nil without a canary
 }
 
-// end is why a task ends other than by its end.
-type end struct {
-	status Status
-	note   string
-}
-
-func (e *end) Error() string { return string(e.status) + ": " + e.note }
-
-// run does the task and records how it ended.
+// run does the task and records how it ended. When ctx ends it stops between two
+// messages, or in a wait; all else is done under a context that lasts longer.
 func (r *runner) run(ctx context.Context) (Task, error) {
-	r.pace = pace{rate: r.task.Rate}
-	err := r.begin(ctx)
+	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
+	long, over := outlasting(ctx)
+	defer over()
+	err := r.begin(long)
 	if err == nil {
-		err = r.work(ctx)
+		err = r.work(long)
 	}
 	if r.scan != nil {
 		err = errors.Join(err, r.scan.Close())
@@ -59,7 +51,8 @@ func (r *runner) run(ctx context.Context) (Task, error) {
 	if r.watch != nil {
 		err = errors.Join(err, r.watch.close())
 	}
-	return r.finish(ctx, err)
+	err = conclude(ctx, r.claim, &r.task, r.report, err)
+	return r.task, err
 }
 
 // begin records the task, and only then looks at the DLQ.
@@ -68,9 +61,11 @@ func (r *runner) begin(ctx context.Context) (err error) {
 		return err
 	}
 	r.task.Counts.Scanned, r.task.Counts.Matched = 0, 0
-	if r.scan, err = r.claim.Scan(ctx, Start); err != nil {
+	scan, err := r.claim.Scan(ctx, Start)
+	if err != nil {
 		return err
 	}
+	r.scan = scan
 	if len(r.task.Canary) > 0 {
 		r.watch, err = newWatch(ctx, r)
 	}
@@ -80,7 +75,7 @@ func (r *runner) begin(ctx context.Context) (err error) {
 // work goes through the DLQ, window by window.
 func (r *runner) work(ctx context.Context) error {
 	for atEnd := false; !atEnd; {
-		if err := r.orders(ctx); err != nil {
+		if err := r.orders.obey(ctx, &r.task); err != nil {
 			return err
 		}
 		var batch []*Message
@@ -102,29 +97,6 @@ func (r *runner) work(ctx context.Context) error {
 	return nil
 }
 
-// orders obeys what was asked of the task.
-func (r *runner) orders(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if time.Since(r.asked) < askEvery {
-		return nil
-	}
-	w, err := r.claim.Wanted(ctx, r.task.ID)
-	if err != nil {
-		return err
-	}
-	r.asked = time.Now()
-	switch w {
-	case BePaused:
-		return &end{StatusPaused, "as asked"}
-	case BeCancelled:
-		return &end{StatusCancelled, "as asked"}
-	default:
-		return nil
-	}
-}
-
 // gather reads on until a window is full, and says what is only to be marked.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
 	size := r.pace.most(r.task.Window)
@@ -133,6 +105,12 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	}
 	bytes := 0
 	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < gatherMost && bytes < gatherBytes; looked++ {
+		if err := r.orders.told.Err(); err != nil {
+			return nil, nil, false, err
+		}
+		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)) >= r.task.Expect {
+			return batch, marks, true, nil // more than was expected is not touched, whatever the clocks say
+		}
 		m, err := r.scan.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return batch, marks, true, nil
@@ -147,30 +125,48 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return nil, nil, false, err
 		}
 		r.task.Counts.Scanned++
-		if r.resumed && r.later(m) || !r.task.Filter.Match(m) {
+		if r.later(m) || !r.task.Filter.Match(m) {
 			continue
 		}
 		r.task.Counts.Matched++
-		o := Purged
-		if r.task.Kind == KindReplay {
-			o = choose(&r.task.Filter, r.task.MaxReplays, m)
-		}
+		o := r.outcome(m)
 		switch {
 		case o.Out():
 			batch = append(batch, m)
-			bytes += len(m.Body)
+			bytes += m.size()
 		case m.Mark != o:
 			marks = append(marks, Settlement{Message: m, Outcome: o})
+			bytes += m.size()
 		}
 	}
 	return batch, marks, false, nil
 }
 
-// later tells what came into the DLQ after the task was made: by the clock of who
-// wrote it there, and, for what was replayed, of who failed it again.
+// outcome is what is to become of a message that the filter takes.
+func (r *runner) outcome(m *Message) Outcome {
+	switch r.task.Kind {
+	case KindReplay:
+		return choose(&r.task.Filter, r.task.MaxReplays, m)
+	case KindQuarantine:
+		return Quarantined
+	default:
+		return Purged
+	}
+}
+
+// later tells what is not to be touched although the scan has it: what came after the
+// messages were counted or, for a runner that resumes, after the task was made. That is
+// by the clock of who wrote it there, and, for what was replayed, of who failed it
+// again. A message that does not say when it was written is not later.
 func (r *runner) later(m *Message) bool {
-	made := r.task.Created
-	return m.Time.After(made) || m.State.Replays > 0 && !m.State.LastFailed.Before(made)
+	switch made := r.task.Created; {
+	case r.resumed:
+		return m.Time.After(made) || m.State.Replays > 0 && !m.State.LastFailed.Before(made)
+	case !r.counted.IsZero():
+		return m.Time.After(r.counted)
+	default:
+		return false
+	}
 }
 
 // settle sends a window and then, only for what is confirmed, records it.
@@ -178,7 +174,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, done []Settlement
 	var failed error
 	why := make(map[*Message]string)
 	if r.task.Kind == KindReplay {
-		if err := r.pace.wait(ctx, len(batch)); err != nil {
+		if err := r.pace.wait(r.orders.told, len(batch)); err != nil {
 			return err
 		}
 		done, failed = r.send(ctx, batch, done, why)
@@ -258,34 +254,4 @@ func (r *runner) save(ctx context.Context) error {
 	}
 	r.tell(nil, nil)
 	return nil
-}
-
-// finish records how the task ended and gives the DLQ up.
-func (r *runner) finish(ctx context.Context, err error) (Task, error) {
-	t := &r.task
-	var e *end
-	switch {
-	case err == nil:
-		t.Status = StatusDone
-	case errors.As(err, &e):
-		t.Status, t.Note, err = e.status, e.note, nil
-	case errors.Is(err, ErrLost):
-		t.Status, t.Note = StatusInterrupted, err.Error()
-	case ctx.Err() != nil:
-		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner was told to end: %v", context.Cause(ctx))
-	default:
-		t.Status, t.Note = StatusFailed, err.Error()
-	}
-	if t.Status == StatusDone || t.Status == StatusCancelled {
-		t.Ended = now()
-	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-	defer cancel()
-	if !errors.Is(err, ErrLost) {
-		err = errors.Join(err, r.save(last))
-	}
-	if released := r.claim.Release(last); err == nil {
-		err = released
-	}
-	return *t, err
 }

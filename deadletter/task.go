@@ -33,7 +33,8 @@ type Task struct {
 	Watch      time.Duration `json:"watch,omitempty"`
 	Window     int           `json:"window,omitempty"`
 	MaxReplays int           `json:"max_replays,omitempty"`
-	Diff       *Diff         `json:"diff,omitempty"` // of an edit
+	Expect     int64         `json:"expect,omitempty"` // of a purge: the most that it may remove
+	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
 	Counts Counts `json:"counts"`
 }
@@ -90,11 +91,24 @@ type Kind string
 
 // The kinds of tasks.
 const (
-	KindReplay Kind = "replay"
-	KindEdit   Kind = "edit"
-	KindPurge  Kind = "purge"
-	KindImport Kind = "import"
+	KindReplay     Kind = "replay"
+	KindEdit       Kind = "edit"
+	KindPurge      Kind = "purge"
+	KindQuarantine Kind = "quarantine"
+	KindImport     Kind = "import"
 )
+
+// fixed is why a task of this kind cannot be resumed; empty where it can.
+func (k Kind) fixed() string {
+	switch k {
+	case KindEdit:
+		return "it is about one message; edit that again"
+	case KindImport:
+		return "what it reads is its caller's and not kept; import again what it has not written"
+	default:
+		return ""
+	}
+}
 
 // Status is how a task stands.
 type Status string
@@ -105,13 +119,25 @@ const (
 	StatusPaused      Status = "paused"      // asked to, or its runner was told to end
 	StatusCancelled   Status = "cancelled"   // for good
 	StatusStopped     Status = "stopped"     // by itself: what it replayed came back
-	StatusFailed      Status = "failed"      // the broker did not answer; Note says what
+	StatusFailed      Status = "failed"      // Note says why: the broker did not answer, what was to be imported cannot be read
 	StatusDone        Status = "done"        // all that it was to touch is settled
 	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
 )
 
-// Open tells whether the task may be resumed.
-func (t *Task) Open() bool { return t.Status != StatusDone && t.Status != StatusCancelled }
+// Resumable tells whether [Resume] can go on with the task: a replay or a purge that
+// nobody runs, and that is neither done nor cancelled. An edit is of one message, and
+// what an import reads is not kept: those cannot be resumed, nor paused.
+func (t *Task) Resumable() bool {
+	switch t.Status {
+	case StatusPaused, StatusStopped, StatusFailed, StatusInterrupted:
+		return t.Kind.fixed() == ""
+	default:
+		return false
+	}
+}
+
+// Open tells whether the task has not ended: it runs, or it is [Task.Resumable].
+func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
 
 // History returns the tasks of a DLQ, the oldest first. One that is recorded as
 // running while nobody runs it is shown as interrupted.
@@ -147,7 +173,8 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 }
 
 // Pause asks the runner of a task to stop after its present window. It returns
-// when that is recorded; the task's status says when it has happened.
+// when that is recorded; the task's status says when it has happened. A task that
+// could not be resumed is not paused: of an import and an edit it is refused.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, BePaused) }
 
 // Cancel asks for the end of a task, for good. One that nobody runs is cancelled
@@ -170,7 +197,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 		t.Ended = t.Updated
 		err = claim.Save(ctx, t)
 	}
-	return errors.Join(err, claim.Release(ctx))
+	return errors.Join(err, release(ctx, claim))
 }
 
 func want(ctx context.Context, q Queue, id string, w Wanted) error {
@@ -180,6 +207,9 @@ func want(ctx context.Context, q Queue, id string, w Wanted) error {
 	}
 	if !t.Open() {
 		return fmt.Errorf("task %s is %s already", id, t.Status)
+	}
+	if why := t.Kind.fixed(); why != "" && w == BePaused {
+		return fmt.Errorf("task %s is of the kind %s, and is not paused because it could not be resumed: %s", id, t.Kind, why)
 	}
 	return q.Want(ctx, id, w)
 }

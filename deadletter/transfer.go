@@ -84,8 +84,9 @@ func fromLine(lines []lineHeader) []Header {
 // Import writes what Export wrote into a DLQ of the same origin and group, and
 // returns the task, whose Counts.Imported says how many are confirmed. A line
 // that is no dead letter, or one of another origin or group, ends it before
-// anything behind it is written; a second Import would write those before it
-// again, with the same ids. The foreign headers of other fillers stay as they are.
+// anything behind it is written. It can be cancelled; neither paused nor resumed,
+// because r is not kept: a second Import writes those before it again, with the same
+// ids. The foreign headers of other fillers stay as they are.
 func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
 	var ps redeliver.Problems
 	signed(&ps, who, why)
@@ -97,43 +98,31 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	if err != nil {
 		return Task{}, err
 	}
-	if err = claim.Save(ctx, t); err == nil {
-		err = take(ctx, q.Info(), claim, json.NewDecoder(bufio.NewReader(r)), &t)
+	long, over := outlasting(ctx)
+	defer over()
+	if err = claim.Save(long, t); err == nil {
+		in := intake{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}
+		err = in.write(long, claim, &t, &orders{told: ctx, claim: claim})
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-	defer cancel()
-	t.Status, t.Updated = StatusDone, now()
-	t.Ended = t.Updated
-	if err != nil {
-		t.Status, t.Note = StatusFailed, err.Error()
-	}
-	if !errors.Is(err, ErrLost) {
-		err = errors.Join(err, claim.Save(last, t))
-	}
-	return t, errors.Join(err, claim.Release(last))
+	err = conclude(ctx, claim, &t, Report{}, err)
+	return t, err
 }
 
-func take(ctx context.Context, info Info, claim Claim, dec *json.Decoder, t *Task) error {
-	for n, atEnd := 1, false; !atEnd; {
-		var batch []*Message
-		var wrong error
-		for bytes := 0; len(batch) < DefaultWindow && bytes < gatherBytes; n++ {
-			var l line
-			if err := dec.Decode(&l); errors.Is(err, io.EOF) {
-				atEnd = true
-				break
-			} else if err != nil {
-				wrong = fmt.Errorf("object %d is no dead letter: %w", n, err)
-				break
-			}
-			m, err := l.message(info)
-			if err != nil {
-				wrong = fmt.Errorf("object %d: %w", n, err)
-				break
-			}
-			batch = append(batch, m)
-			bytes += len(m.Body)
+// intake reads an import.
+type intake struct {
+	info Info
+	dec  *json.Decoder
+	n    int // objects so far
+}
+
+// write writes it into the DLQ, window by window, and records how far it is.
+func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *orders) error {
+	for atEnd := false; !atEnd; {
+		if err := o.obey(ctx, t); err != nil {
+			return err
 		}
+		batch, err := in.gather()
+		atEnd = err != nil
 		var errs []error
 		for _, err := range claim.Add(ctx, batch) {
 			if err == nil {
@@ -141,11 +130,41 @@ func take(ctx context.Context, info Info, claim Claim, dec *json.Decoder, t *Tas
 			}
 			errs = append(errs, err)
 		}
-		if err := errors.Join(append(errs, wrong)...); err != nil {
+		if !errors.Is(err, io.EOF) {
+			errs = append(errs, err)
+		}
+		if err := errors.Join(errs...); err != nil {
 			return err
+		}
+		if !atEnd { // the end is recorded by who concludes
+			t.Updated = now()
+			if err := claim.Save(ctx, *t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// gather reads a window; io.EOF, or what is wrong behind it, stands beside what came
+// before.
+func (in *intake) gather() (batch []*Message, err error) {
+	for bytes := 0; len(batch) < DefaultWindow && bytes < gatherBytes; {
+		in.n++
+		var l line
+		if err := in.dec.Decode(&l); errors.Is(err, io.EOF) {
+			return batch, io.EOF
+		} else if err != nil {
+			return batch, fmt.Errorf("object %d is no dead letter: %w", in.n, err)
+		}
+		m, err := l.message(in.info)
+		if err != nil {
+			return batch, fmt.Errorf("object %d: %w", in.n, err)
+		}
+		batch = append(batch, m)
+		bytes += m.size()
+	}
+	return batch, nil
 }
 
 // message reads a line back.
@@ -163,7 +182,7 @@ func (l *line) message(info Info) (*Message, error) {
 	for i, h := range l.State {
 		state[i] = redeliver.Header(h)
 	}
-	m.State, m.Findings = redeliver.ParseHeaders(info.Group, state)
+	readOwn(m, info, state) // one of another group is shown and refused there, as it was
 	if len(m.Findings) > 0 {
 		return nil, fmt.Errorf("its state cannot be right: %s", m.Findings[0])
 	}

@@ -1,0 +1,111 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// A window is bounded by all that a message has, not by its body alone.
+func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
+	big := make([]byte, 20<<20) // one for all: what is counted need not be there
+	for name, one := range map[string]deadletter.Message{
+		"body":       {Body: big},
+		"key":        {Key: big},
+		"header":     {Headers: []deadletter.Header{{Name: "h", Value: big}}},
+		"foreign":    {Foreign: []deadletter.Header{{Name: "h", Value: big}}},
+		"properties": {Properties: []deadletter.Header{{Name: "h", Value: big}}},
+	} {
+		h := newHeap(4)
+		for _, m := range h.lie {
+			m.Body, m.Key, m.Headers, m.Foreign, m.Properties = one.Body, one.Key, one.Headers, one.Foreign, one.Properties
+		}
+		if _, err := deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(h.sizes, []int{2, 2}) {
+			t.Errorf("%s: windows of %v were sent, want two of two", name, h.sizes)
+		}
+	}
+}
+
+// A dry run refuses what the run would refuse, and needs nobody's name.
+func TestWhatIsNoRateIsRefusedByRunAndDryRun(t *testing.T) {
+	h := newHeap(1)
+	for name, r := range map[string]deadletter.Replay{
+		"NaN": {Rate: math.NaN()}, "Inf": {Rate: math.Inf(1)}, "-Inf": {Rate: math.Inf(-1)}, "-1": {Rate: -1},
+		"window": {Window: -1}, "canary": {Canary: []int{1, 0}}, "watch": {Watch: -1}, "replays": {MaxReplays: -1},
+		"filter": {Filter: deadletter.Filter{After: time.Unix(1, 0), Before: time.Unix(1, 0)}},
+	} {
+		if _, err := deadletter.DryRun(t.Context(), h, r); err == nil {
+			t.Errorf("%s: a dry run takes it", name)
+		}
+		r.Who, r.Why = "ann", "a test"
+		if _, err := deadletter.Run(t.Context(), h, r); err == nil {
+			t.Errorf("%s: it was run", name)
+		}
+	}
+	if f, err := deadletter.DryRun(t.Context(), h, deadletter.Replay{}); err != nil || f.Replay != 1 {
+		t.Errorf("%+v: %v", f, err)
+	}
+}
+
+// A message that names another group or origin is carried away and back like any other,
+// and is refused there as it was.
+func TestAnExportOfAMismatchIsImported(t *testing.T) {
+	for name, m := range map[string]*deadletter.Message{
+		"group":   read(nil, (redeliver.State{ID: "a", Group: "mail", Origin: "orders", Attempts: 2}).AppendHeaders(nil)...),
+		"origin":  read(nil, (redeliver.State{ID: "a", Group: "billing", Origin: "refunds", Attempts: 2}).AppendHeaders(nil)...),
+		"foreign": read([]deadletter.Header{{Name: "topic_poisoned", Value: []byte("refunds")}}),
+		"SQS":     read([]deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte("arn:aws:sqs:eu-west-1:1:refunds")}}),
+	} {
+		h := newHeap(0)
+		m.Position = "0/1"
+		h.lie = []*deadletter.Message{m}
+		var file bytes.Buffer
+		if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.lie) != 2 {
+			t.Errorf("%s: it cannot be imported: %v", name, err)
+			continue
+		}
+		// An adapter writes the state down, and reads it again.
+		again := read(nil, h.lie[1].State.AppendHeaders(nil)...)
+		if back := h.lie[1]; m.Mismatch == "" || back.Mismatch != m.Mismatch || again.Mismatch != m.Mismatch || back.State != m.State {
+			t.Errorf("%s: it was %q with %+v, is %q with %+v, and is read as %q", name, m.Mismatch, m.State, back.Mismatch, back.State, again.Mismatch)
+		}
+	}
+}
+
+func TestLocked(t *testing.T) {
+	for name, locked := range map[string]bool{
+		"redeliver-attempt": true, "Redeliver-Group": true, "_watermill_message_uuid": true, "_WATERMILL_x": true, "tenant": false, "redelivered": false, "": false,
+	} {
+		if deadletter.Locked(name) != locked {
+			t.Errorf("%q is locked: %v", name, !locked)
+		}
+		h := newHeap(1)
+		c := deadletter.Change{Who: "ann", Why: "a test", Position: "m-0000", Set: []deadletter.Header{{Name: name, Value: []byte("x")}}}
+		if _, err := deadletter.Edit(t.Context(), h, c); (err != nil) != (locked || name == "") {
+			t.Errorf("%q is set: %v", name, err)
+		}
+	}
+}
+
+func TestFailed(t *testing.T) {
+	written, failed := time.Unix(1, 0), time.Unix(2, 0)
+	m := deadletter.Message{Time: written}
+	if got := m.Failed(); !got.Equal(written) {
+		t.Errorf("it failed at %s", got)
+	}
+	m.State.LastFailed = failed
+	if got := m.Failed(); !got.Equal(failed) {
+		t.Errorf("it failed at %s", got)
+	}
+}

@@ -1,0 +1,72 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// lastWords bounds what is done for a task whose context has ended: what is under
+// way is finished, what came of it recorded, and the claim released.
+const lastWords = 10 * time.Second
+
+// outlasting is a context that ends lastWords after ctx does. Under it messages are
+// sent: one that is on its way when its runner is told to end is confirmed and
+// recorded, and not sent again by whoever goes on.
+func outlasting(ctx context.Context) (long context.Context, end context.CancelFunc) {
+	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(lastWords):
+			cancel()
+		case <-long.Done():
+		}
+	})
+	return long, func() {
+		stop()
+		cancel()
+	}
+}
+
+// end is why a task ends other than by its end.
+type end struct {
+	status Status
+	note   string
+}
+
+func (e *end) Error() string { return string(e.status) + ": " + e.note }
+
+// conclude records how a task has ended, also where ctx has, and gives its DLQ up.
+func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
+	var e *end
+	switch {
+	case err == nil:
+		t.Status = StatusDone
+	case errors.As(err, &e):
+		t.Status, t.Note, err = e.status, e.note, nil
+	case errors.Is(err, ErrLost):
+		t.Status, t.Note = StatusInterrupted, err.Error()
+	case ctx.Err() != nil && t.Kind.fixed() == "":
+		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner was told to end: %v", context.Cause(ctx))
+	default:
+		t.Status, t.Note = StatusFailed, err.Error()
+	}
+	t.Updated = now()
+	if !t.Open() {
+		t.Ended = t.Updated
+	}
+	if !errors.Is(err, ErrLost) {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		if bad := claim.Save(last, *t); bad != nil {
+			err = errors.Join(err, bad)
+		} else if report.Progress != nil {
+			report.Progress(*t)
+		}
+	}
+	if released := release(ctx, claim); err == nil {
+		err = released
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package deadletter_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// heap is a DLQ of which a test holds every string. It belongs to one goroutine.
+type heap struct {
+	lie   []*deadletter.Message
+	tasks []deadletter.Task
+	wants map[string]deadletter.Wanted
+	back  []string // ids of what was sent
+	sizes []int    // of the windows that were sent
+
+	claimed *deadletter.Holder
+	closed  int   // scans
+	blind   error // of whoever wants to scan with a claim
+	// Each is called before the heap does it, where it is not nil.
+	scans func(runs bool)
+	next  func(ctx context.Context)
+	sends func(ctx context.Context)
+	adds  func(ctx context.Context)
+	saves func(deadletter.Task)
+}
+
+// newHeap has n dead letters that died an hour ago.
+func newHeap(n int) *heap {
+	h := &heap{wants: make(map[string]deadletter.Wanted)}
+	for i := range n {
+		h.dies(fmt.Sprintf("m-%04d", i), time.Now().Add(-time.Hour))
+	}
+	return h
+}
+
+func (h *heap) dies(id string, at time.Time) {
+	h.lie = append(h.lie, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
+}
+
+// ids are those of what lies there.
+func (h *heap) ids() (ids []string) {
+	for _, m := range h.lie {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// only returns the one task of the heap.
+func (h *heap) only(t *testing.T) deadletter.Task {
+	t.Helper()
+	all, err := deadletter.History(t.Context(), h)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("the history is %+v: %v", all, err)
+	}
+	return all[0]
+}
+
+func call[T any](do func(T), with T) {
+	if do != nil {
+		do(with)
+	}
+}
+
+func (h *heap) Info() deadletter.Info { return orders }
+func (h *heap) Close() error          { return nil }
+func (h *heap) Count(context.Context) (n int64, exact bool, err error) {
+	return int64(len(h.lie)), true, nil
+}
+func (h *heap) Tasks(context.Context) ([]deadletter.Task, error) { return slices.Clone(h.tasks), nil }
+func (h *heap) Want(_ context.Context, task string, w deadletter.Wanted) error {
+	h.wants[task] = w
+	return nil
+}
+
+func (h *heap) Holder(context.Context) (holder deadletter.Holder, ok bool, err error) {
+	if h.claimed == nil {
+		return holder, false, nil
+	}
+	return *h.claimed, true, nil
+}
+
+func (h *heap) Claim(_ context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
+	if h.claimed != nil {
+		return nil, &deadletter.HeldError{DLQ: orders.DLQ, Holder: *h.claimed}
+	}
+	h.claimed = &holder
+	return &heapClaim{h}, nil
+}
+
+func (h *heap) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+	call(h.scans, false)
+	return &heapScan{h: h, all: slices.Clone(h.lie)}, nil
+}
+
+type heapScan struct {
+	h   *heap
+	all []*deadletter.Message
+}
+
+func (s *heapScan) Next(ctx context.Context) (*deadletter.Message, error) {
+	call(s.h.next, ctx)
+	if len(s.all) == 0 {
+		return nil, io.EOF
+	}
+	m := s.all[0]
+	s.all = s.all[1:]
+	return m, nil
+}
+
+func (s *heapScan) Close() error {
+	s.h.closed++
+	return nil
+}
+
+type heapClaim struct{ h *heap }
+
+func (c *heapClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+	call(c.h.scans, true)
+	if c.h.blind != nil {
+		return (*heapScan)(nil), c.h.blind // as an adapter may that forgets what an interface is
+	}
+	return &heapScan{h: c.h, all: slices.Clone(c.h.lie)}, nil
+}
+
+func (c *heapClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
+	call(c.h.sends, ctx)
+	errs := make([]error, len(msgs))
+	c.h.sizes = append(c.h.sizes, len(msgs))
+	for i, m := range msgs {
+		if errs[i] = ctx.Err(); errs[i] == nil {
+			c.h.back = append(c.h.back, m.ID)
+		}
+	}
+	return errs
+}
+
+func (c *heapClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error {
+	call(c.h.adds, ctx)
+	errs := make([]error, len(msgs))
+	for i, m := range msgs {
+		if errs[i] = ctx.Err(); errs[i] == nil {
+			c.h.lie = append(c.h.lie, m)
+		}
+	}
+	return errs
+}
+
+func (c *heapClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, s := range done {
+		if s.Outcome.Out() {
+			c.h.lie = slices.DeleteFunc(c.h.lie, func(m *deadletter.Message) bool { return m == s.Message })
+		}
+	}
+	return c.Save(ctx, t)
+}
+
+func (c *heapClaim) Save(ctx context.Context, t deadletter.Task) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(c.h.tasks, func(was deadletter.Task) bool { return was.ID == t.ID }); i >= 0 {
+		c.h.tasks[i] = t
+	} else {
+		c.h.tasks = append(c.h.tasks, t)
+	}
+	call(c.h.saves, t)
+	return nil
+}
+
+func (c *heapClaim) Wanted(_ context.Context, task string) (deadletter.Wanted, error) {
+	return c.h.wants[task], nil
+}
+
+func (c *heapClaim) Release(context.Context) error {
+	c.h.claimed = nil
+	return nil
+}

@@ -1,0 +1,77 @@
+package deadletter_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// expecting is a purge of everything, of which n were shown.
+func expecting(n int64) deadletter.Removal {
+	return deadletter.Removal{Who: "ann", Why: "a test", Everything: true, Expect: n}
+}
+
+// What came after the messages were counted was seen by nobody, and used to be removed
+// with them: a runner reads to a later end than whoever counted.
+func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeap(3)
+		h.scans = func(runs bool) {
+			if runs {
+				<-time.After(time.Second)
+				h.dies("late-1", time.Now())
+				h.dies("late-2", time.Now())
+			}
+		}
+		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of those that were shown are gone meanwhile
+		if err != nil || task.Counts.Purged != 3 || task.Status != deadletter.StatusDone || len(h.lie) != 2 || h.lie[0].ID != "late-1" {
+			t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)
+		}
+	})
+}
+
+// Where the clocks tell nothing, there are never more removed than were shown; whoever
+// goes on keeps to that, too.
+func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
+	h := newHeap(0)
+	for _, id := range []string{"a", "b", "c"} {
+		h.dies(id, time.Time{})
+	}
+	h.scans = func(runs bool) {
+		if runs {
+			h.scans = nil
+			h.dies("d", time.Time{})
+			h.dies("e", time.Time{})
+		}
+	}
+	p := expecting(3)
+	p.Window = 2
+	p.Report.Progress = func(now deadletter.Task) {
+		if now.Counts.Purged == 2 {
+			h.wants[now.ID] = deadletter.BePaused
+		}
+	}
+	task, err := deadletter.Purge(t.Context(), h, p)
+	if err == nil && task.Status == deadletter.StatusPaused {
+		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
+	}
+	if err != nil || task.Counts.Purged != 3 || len(h.lie) != 2 || h.lie[0].ID != "d" {
+		t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)
+	}
+}
+
+func TestAPurgeThatExpectsIsRefusedOrCounts(t *testing.T) {
+	h := newHeap(3)
+	if _, err := deadletter.Purge(t.Context(), h, expecting(2)); !errors.Is(err, deadletter.ErrMore) || len(h.lie) != 3 || h.claimed != nil {
+		t.Errorf("of three, with two expected: %v, and %v are left", err, h.ids())
+	}
+	if _, err := deadletter.Purge(t.Context(), h, expecting(-1)); err == nil {
+		t.Error("-1 was expected")
+	}
+	if task, err := deadletter.Purge(t.Context(), h, expecting(3)); err != nil || task.Counts.Purged != 3 || task.Expect != 3 {
+		t.Errorf("%+v: %v", task, err)
+	}
+}

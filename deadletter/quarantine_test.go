@@ -1,0 +1,75 @@
+package deadletter_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/redelivertest"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+func TestAQuarantineMarksAndRemovesNothing(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+		orders := c.Handle("orders", func(*message.Message) error { return errors.New("card declined") })
+		for _, id := range []string{"a", "b", "c"} {
+			b.Publish("orders", message.NewMessage(id, nil))
+			orders.Outcome(id)
+		}
+		q := orders.DeadLetterQueue()
+		i := deadletter.Isolation{Who: "ann", Why: "OPS-17", Filter: deadletter.Filter{IDs: []string{"a", "b"}}, Window: 1}
+		task, err := deadletter.Quarantine(t.Context(), q, i)
+		if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined != 2 || task.Counts.Matched != 2 {
+			t.Errorf("%+v: %v", task, err)
+		}
+		marked := make(map[string]bool)
+		if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+			marked[m.ID] = m.Mark == deadletter.Quarantined
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(marked) != 3 || !marked["a"] || !marked["b"] || marked["c"] {
+			t.Errorf("marked are %v", marked)
+		}
+		rest, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"})
+		if err != nil || rest.Counts.Replayed != 1 {
+			t.Errorf("a replay took %d, want the one that is not marked: %v", rest.Counts.Replayed, err)
+		}
+	})
+}
+
+// One that was interrupted is gone on with, as a replay is.
+func TestAQuarantineIsResumed(t *testing.T) {
+	h := newHeap(4)
+	i := deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}
+	i.Report.Progress = func(now deadletter.Task) {
+		if now.Counts.Quarantined == 1 {
+			h.wants[now.ID] = deadletter.BePaused
+		}
+	}
+	task, err := deadletter.Quarantine(t.Context(), h, i)
+	if err == nil && task.Status == deadletter.StatusPaused {
+		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
+	}
+	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined < 3 || len(h.lie) != 4 || len(h.back) > 0 {
+		t.Errorf("%+v, %d are left, sent were %v: %v", task, len(h.lie), h.back, err)
+	}
+}
+
+func TestBadQuarantines(t *testing.T) {
+	h := newHeap(1)
+	_, err := deadletter.Quarantine(t.Context(), h, deadletter.Isolation{Window: -1})
+	for _, field := range []string{"Who", "Why", "Window", "Filter"} {
+		if err == nil || !strings.Contains(err.Error(), field+" is ") {
+			t.Errorf("%s is not complained of: %v", field, err)
+		}
+	}
+	if len(h.tasks) > 0 || h.claimed != nil {
+		t.Error("it was begun all the same")
+	}
+}

@@ -1,0 +1,11 @@
+package deadletter
+
+import "context"
+
+// release gives a DLQ up, also where ctx has ended, within lastWords: a broker that
+// does not answer keeps nobody, and the claim runs out by itself.
+func release(ctx context.Context, claim Claim) error {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	return claim.Release(last)
+}

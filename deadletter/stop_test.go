@@ -1,0 +1,145 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// stopsInSend is a heap whose runner is told to end while messages are on their way,
+// which takes 3 s.
+func stopsInSend(h *heap, stop context.CancelFunc) {
+	h.sends = func(context.Context) {
+		stop()
+		<-time.After(3 * time.Second)
+		h.sends = nil
+	}
+	h.adds = h.sends
+}
+
+// Messages that are on their way when the runner is told to end used to be sent again
+// by whoever went on.
+func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		h := newHeap(30)
+		stopsInSend(h, stop)
+		task, err := deadletter.Run(ctx, h, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
+		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 10 || len(h.lie) != 20 {
+			t.Fatalf("it ended as %s with %+v, and %d are left: %v", task.Status, task.Counts, len(h.lie), err)
+		}
+		if was := h.only(t); was.Status != deadletter.StatusPaused || was.Counts.Replayed != 10 || !was.Ended.IsZero() {
+			t.Errorf("recorded is %+v", was)
+		}
+		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.lie) != 0 {
+			t.Errorf("whoever goes on ended as %s; %d were sent and %d are left: %v", task.Status, len(h.back), len(h.lie), err)
+		}
+	})
+}
+
+// A broker that does not answer keeps nobody for longer than lastWords.
+func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		h := newHeap(3)
+		h.sends = func(ctx context.Context) {
+			stop()
+			<-ctx.Done()
+		}
+		began := time.Now()
+		task, err := deadletter.Run(ctx, h, deadletter.Replay{Who: "ann", Why: "a test"})
+		if took := time.Since(began); err == nil || took != 10*time.Second || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 0 {
+			t.Errorf("it ended as %s after %s: %v", task.Status, took, err)
+		}
+	})
+}
+
+// What is read when the runner is told to end is not broken off: on SQS a message that
+// nobody takes in hand would be hidden for a while.
+func TestAReplayThatIsToldToEndStopsBetweenTwoMessages(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	h, n := newHeap(30), 0
+	h.next = func(ctx context.Context) {
+		if n++; n == 5 {
+			stop()
+		}
+		if err := ctx.Err(); err != nil {
+			t.Errorf("message %d is read under a context that has ended: %v", n, err)
+		}
+	}
+	task, err := deadletter.Run(ctx, h, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
+	if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || n != 5 || len(h.back) != 0 {
+		t.Errorf("it ended as %s after %d messages, and %v were sent: %v", task.Status, n, h.back, err)
+	}
+}
+
+// Waits end at once.
+func TestAReplayThatIsToldToEndDoesNotWaitForItsRateOrCanary(t *testing.T) {
+	for name, r := range map[string]deadletter.Replay{
+		"rate":   {Who: "ann", Why: "a test", Rate: 0.01, Window: 1},
+		"canary": {Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				time.AfterFunc(5*time.Second+time.Millisecond, stop)
+				h, began := newHeap(3), time.Now()
+				task, err := deadletter.Run(ctx, h, r)
+				if took := time.Since(began); !errors.Is(err, context.Canceled) || task.Counts.Replayed != 1 || took != 5*time.Second+time.Millisecond {
+					t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAnEditAndAnImportThatAreToldToEndFinishWhatIsOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		h := newHeap(2)
+		stopsInSend(h, stop)
+		task, err := deadletter.Edit(ctx, h, deadletter.Change{Who: "ann", Why: "a test", Position: "m-0001", Body: []byte("new")})
+		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1 || len(h.back) != 1 {
+			t.Errorf("the edit ended as %s, %v are left and %v were sent: %v", task.Status, h.ids(), h.back, err)
+		}
+
+		ctx, stop = context.WithCancel(t.Context())
+		h = newHeap(1)
+		file := exported(t, h, 600)
+		h.lie = nil
+		stopsInSend(h, stop)
+		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), "ann", "a test")
+		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.lie) != deadletter.DefaultWindow {
+			t.Errorf("the import ended as %s with %+v, and %d lie there: %v", task.Status, task.Counts, len(h.lie), err)
+		}
+	})
+}
+
+// What could not be opened is not closed.
+func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
+	h := newHeap(1)
+	h.blind = errors.New("not authorized")
+	task, err := deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"})
+	if !errors.Is(err, h.blind) || task.Status != deadletter.StatusFailed || h.claimed != nil {
+		t.Errorf("it ended as %s: %v", task.Status, err)
+	}
+	h.blind = nil
+	if task, err = deadletter.Resume(t.Context(), h, task.ID, "ann", deadletter.Report{}); err != nil || len(h.back) != 1 || h.closed != 1 {
+		t.Errorf("it ended as %s, %v were sent and %d scans closed: %v", task.Status, h.back, h.closed, err)
+	}
+}
+
+// exported is the export of a heap's first message, n times.
+func exported(t *testing.T, h *heap, n int) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{IDs: h.ids()[:1]}, &file); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Repeat(file.Bytes(), n)
+}

@@ -1,0 +1,110 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// An edit or an import that failed used to stay open for ever: nobody could go on with
+// it, and checks found it day by day.
+func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
+	all := []deadletter.Status{
+		deadletter.StatusRunning, deadletter.StatusPaused, deadletter.StatusStopped, deadletter.StatusFailed, deadletter.StatusInterrupted,
+		deadletter.StatusDone, deadletter.StatusCancelled,
+	}
+	for _, kind := range []deadletter.Kind{deadletter.KindReplay, deadletter.KindPurge, deadletter.KindEdit, deadletter.KindImport} {
+		for i, status := range all {
+			task := deadletter.Task{Kind: kind, Status: status}
+			goesOn := kind == deadletter.KindReplay || kind == deadletter.KindPurge
+			if resumable := goesOn && i >= 1 && i <= 4; task.Resumable() != resumable || task.Open() != (resumable || i == 0) {
+				t.Errorf("a %s that is %s: resumable is %v and open %v", kind, status, task.Resumable(), task.Open())
+			}
+		}
+	}
+}
+
+func TestAFailedEditHasEnded(t *testing.T) {
+	h := newHeap(1)
+	task, err := deadletter.Edit(t.Context(), h, deadletter.Change{Who: "ann", Why: "a test", Position: "nowhere", Body: []byte("new")})
+	if !errors.Is(err, deadletter.ErrNotFound) || task.Open() || task.Ended.IsZero() {
+		t.Errorf("%+v: %v", task, err)
+	}
+	if _, err := deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err == nil || !strings.Contains(err.Error(), "edit that again") {
+		t.Errorf("resumed: %v", err)
+	}
+}
+
+// slowImport imports 1,200 messages, 500 in a second, and does something when the
+// first 500 are recorded.
+func slowImport(t *testing.T, do func(h *heap, id string)) (h *heap, task deadletter.Task, err error) {
+	t.Helper()
+	h = newHeap(1)
+	file := exported(t, h, 1200)
+	h.lie = nil
+	h.adds = func(context.Context) { <-time.After(time.Second) }
+	h.saves = func(now deadletter.Task) {
+		if now.Counts.Imported == deadletter.DefaultWindow && now.Status == deadletter.StatusRunning {
+			do(h, now.ID)
+		}
+	}
+	task, err = deadletter.Import(t.Context(), h, bytes.NewReader(file), "ann", "a test")
+	return h, task, err
+}
+
+// An import used to obey nobody and to say nothing of how far it was.
+func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := false
+		h, task, err := slowImport(t, func(h *heap, id string) {
+			asked = true
+			if err := deadletter.Cancel(t.Context(), h, id, "ben"); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil || !asked || task.Status != deadletter.StatusCancelled || task.Ended.IsZero() || len(h.lie) != deadletter.DefaultWindow {
+			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
+		}
+		if was := h.only(t); was.Status != deadletter.StatusCancelled || was.Counts.Imported != deadletter.DefaultWindow {
+			t.Errorf("recorded is %+v", was)
+		}
+	})
+}
+
+// Who pauses believes that somebody can go on.
+func TestAnImportIsNotPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, task, err := slowImport(t, func(h *heap, id string) {
+			if err := deadletter.Pause(t.Context(), h, id); err == nil || !strings.Contains(err.Error(), "could not be resumed") {
+				t.Errorf("it was paused: %v", err)
+			}
+			h.wants[id] = deadletter.BePaused // by an older version
+		})
+		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1200 {
+			t.Errorf("it ended as %s, and %d lie there: %v", task.Status, len(h.lie), err)
+		}
+	})
+}
+
+// RabbitMQ does not say when a message was written that somebody else filled in. Such
+// a one is not taken for one that came later.
+func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
+	h := newHeap(0)
+	made := time.Now().Add(-time.Hour)
+	h.dies("without", time.Time{})
+	h.dies("before", made.Add(-time.Second))
+	h.dies("after", made.Add(time.Second))
+	h.dies("again", made.Add(-time.Second)) // by a clock that is behind
+	h.lie[3].State.Replays, h.lie[3].State.LastFailed = 1, made.Add(time.Second)
+	h.tasks = []deadletter.Task{{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Created: made, Window: 10, MaxReplays: 3}}
+	task, err := deadletter.Resume(t.Context(), h, "t", "ben", deadletter.Report{})
+	if err != nil || task.Status != deadletter.StatusDone || strings.Join(h.back, " ") != "without before" {
+		t.Errorf("it ended as %s, and %v were sent: %v", task.Status, h.back, err)
+	}
+}

@@ -1,0 +1,113 @@
+package deadletter_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+func command(t *testing.T, c deadletter.Command) deadletter.Command {
+	t.Helper()
+	c.Who, c.Why = "ann", "test"
+	if c.Kind == "" {
+		c.Kind = deadletter.ReleaseWaiting
+	}
+	made, err := deadletter.NewCommand(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestACommandTakesWhatWasScheduledBeforeIt(t *testing.T) {
+	t.Parallel()
+	c := command(t, deadletter.Command{Everything: true})
+	before, after := c.Created.Add(-time.Hour), c.Created.Add(time.Millisecond)
+	for name, at := range map[string]struct {
+		m     deadletter.Message
+		takes bool
+	}{
+		"failed before":                       {deadletter.Message{Time: before, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
+		"failed at the same moment":           {deadletter.Message{Time: c.Created, State: redeliver.State{Attempts: 1, LastFailed: c.Created}}, true},
+		"failed before, hopped since":         {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
+		"failed before, time unknown":         {deadletter.Message{State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
+		"failed since":                        {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: after}}, false},
+		"delayed publish before":              {deadletter.Message{Time: before}, true},
+		"delayed publish since":               {deadletter.Message{Time: after}, false},
+		"delayed publish, time unknown":       {deadletter.Message{}, false},
+		"failed before, postponed since":      {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: before, PostponedSince: before}}, false},
+		"dead before, replayed since":         {deadletter.Message{Time: after, State: redeliver.State{LastFailed: before, Replays: 1}}, false},
+		"postponed before, without a failure": {deadletter.Message{Time: before, State: redeliver.State{PostponedSince: before}}, true},
+	} {
+		if got := c.Takes(&at.m, time.Hour, c.Created); got != at.takes {
+			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
+		}
+		if c.Takes(&at.m, time.Hour, c.Expires) {
+			t.Errorf("%s: taken by a command that has expired", name)
+		}
+	}
+}
+
+func TestACommandTakesByLevelKeyHeaderAndFingerprint(t *testing.T) {
+	t.Parallel()
+	m := deadletter.Message{
+		ID: "7", Key: []byte("k"), Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}},
+		State: redeliver.State{Attempts: 1, LastFailed: time.Now().Add(-time.Minute), Error: "card 12 declined"},
+	}
+	other := m
+	other.State.Error = "card 13 declined"
+	for name, at := range map[string]struct {
+		f     deadletter.WaitingFilter
+		takes bool
+	}{
+		"its level":         {deadletter.WaitingFilter{Levels: []string{"30s", "1h"}}, true},
+		"another level":     {deadletter.WaitingFilter{Levels: []string{"30s"}}, false},
+		"its fingerprint":   {deadletter.WaitingFilter{Filter: deadletter.Filter{Fingerprints: []string{deadletter.Fingerprint(&other)}}}, true},
+		"another":           {deadletter.WaitingFilter{Filter: deadletter.Filter{Fingerprints: []string{"0000000000000000"}}}, false},
+		"its key":           {deadletter.WaitingFilter{Filter: deadletter.Filter{Key: []byte("k")}}, true},
+		"another key":       {deadletter.WaitingFilter{Filter: deadletter.Filter{Key: []byte("l")}}, false},
+		"its header":        {deadletter.WaitingFilter{Filter: deadletter.Filter{Headers: map[string]string{"tenant": "acme"}}}, true},
+		"another header":    {deadletter.WaitingFilter{Filter: deadletter.Filter{Headers: map[string]string{"tenant": "bolt"}}}, false},
+		"its id":            {deadletter.WaitingFilter{Filter: deadletter.Filter{IDs: []string{"7"}}}, true},
+		"level and not key": {deadletter.WaitingFilter{Levels: []string{"1h"}, Filter: deadletter.Filter{Key: []byte("l")}}, false},
+	} {
+		c := command(t, deadletter.Command{Filter: at.f})
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read deadletter.Command
+		if err := json.Unmarshal(text, &read); err != nil {
+			t.Fatal(err)
+		}
+		if got := read.Takes(&m, time.Hour, time.Now()); got != at.takes {
+			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
+		}
+	}
+}
+
+func TestAWrongCommandIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := deadletter.NewCommand(deadletter.Command{
+		Kind: "shred", Rate: -1, Expires: time.Now().Add(-time.Hour),
+		Filter: deadletter.WaitingFilter{Levels: []string{"90s"}, Filter: deadletter.Filter{Positions: []deadletter.Position{"0/1"}}},
+	})
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	for _, says := range []string{"Who", "Why", "Kind", "Rate", "Expires", "Filter.Levels[0]", "90s", "Positions"} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%q does not say %q", err, says)
+		}
+	}
+	for _, c := range []deadletter.Command{{}, {Everything: true, Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}}} {
+		c.Kind, c.Who, c.Why = deadletter.CancelWaiting, "ann", "test"
+		if _, err := deadletter.NewCommand(c); err == nil || !strings.Contains(err.Error(), "Everything") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
