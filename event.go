@@ -7,21 +7,51 @@ import "time"
 // library does is the same with and without a sink.
 type Sink interface{ Event(Event) }
 
+// Selective is a Sink that says beforehand what it does not want. Of events that
+// every message has, [Attempted] and [Committed], there are as many as messages:
+// one that nobody wants is not made. All others are told in any case.
+type Selective interface {
+	Sink
+	// Wants tells whether Event should be called for events of e's type; e's
+	// fields mean nothing. It is called as Event is, before each.
+	Wants(e Event) bool
+}
+
 // SinkFunc is a function as a [Sink].
 type SinkFunc func(Event)
 
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
 
-// Sinks tells several sinks of every event, in order. A nil sink is passed over.
+// Sinks tells several sinks of every event that one of them wants, in order. A nil
+// sink is passed over.
 func Sinks(sinks ...Sink) Sink {
-	return SinkFunc(func(e Event) {
-		for _, s := range sinks {
-			if s != nil {
-				s.Event(e)
-			}
+	var all sinkList
+	for _, s := range sinks {
+		if s != nil {
+			all = append(all, s)
 		}
-	})
+	}
+	return all
+}
+
+type sinkList []Sink
+
+// Event implements [Sink].
+func (all sinkList) Event(e Event) {
+	for _, s := range all {
+		s.Event(e)
+	}
+}
+
+// Wants implements [Selective].
+func (all sinkList) Wants(e Event) bool {
+	for _, s := range all {
+		if sel, ok := s.(Selective); !ok || sel.Wants(e) {
+			return true
+		}
+	}
+	return false
 }
 
 // Event is one of the structs of this file. The set is closed; new structs may

@@ -210,6 +210,33 @@ func TestSinksAreToldInOrder(t *testing.T) {
 	}
 }
 
+// Several sinks want what one of them wants; one that does not say wants all.
+func TestSinksWantWhatOneOfThemWants(t *testing.T) {
+	quiet := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelInfo})))
+	loud := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	plain := redeliver.SinkFunc(func(redeliver.Event) {})
+	for i, c := range []struct {
+		sink           redeliver.Sink
+		attempts, dead bool
+	}{
+		{quiet, false, true}, {loud, true, true},
+		{redeliver.Sinks(quiet, quiet), false, true}, {redeliver.Sinks(quiet, loud), true, true},
+		{redeliver.Sinks(nil, quiet, plain), true, true}, {redeliver.Sinks(redeliver.Sinks(quiet)), false, true},
+		{redeliver.Sinks(), false, false},
+	} {
+		s := c.sink.(redeliver.Selective)
+		if got := s.Wants(redeliver.Attempted{}); got != c.attempts {
+			t.Errorf("%d wants attempts: %v", i, got)
+		}
+		if got := s.Wants(redeliver.Committed{}); got != c.attempts {
+			t.Errorf("%d wants commits: %v", i, got)
+		}
+		if got := s.Wants(redeliver.DeadLettered{}); got != c.dead {
+			t.Errorf("%d wants dead letters: %v", i, got)
+		}
+	}
+}
+
 // A panic's stack is nowhere else: nothing above the handler sees it.
 func TestSlogSinkWritesTheStackOfAPanic(t *testing.T) {
 	panicked := &redeliver.PanicError{Value: "boom", Stack: []byte(strings.Repeat("frame", 2000))}

@@ -104,7 +104,10 @@ type Headers interface{ Get(name string) string }
 type Message struct {
 	State   State
 	Headers Headers // the user's own; redeliver's are in State
-	Body    []byte  // must not be changed
+	// Key is the record's on Kafka, the message group's on SQS FIFO, and on RabbitMQ what
+	// Config.Key says of it, where the Order is PerKey. Nil for none. It must not be changed.
+	Key  []byte
+	Body []byte // must not be changed
 }
 
 // WithDefaults returns the policy with its defaults filled in. Fields that say

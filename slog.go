@@ -27,14 +27,19 @@ type slogSink struct{ log *slog.Logger }
 
 // Event implements [Sink].
 func (s slogSink) Event(e Event) {
+	if s.Wants(e) {
+		s.write(e)
+	}
+}
+
+// Wants implements [Selective].
+func (s slogSink) Wants(e Event) bool {
 	switch e.(type) {
 	case Attempted, Committed, Hopped, Published:
-		// Every message has some of these: ask before anything is made of them.
-		if !s.log.Enabled(context.Background(), slog.LevelDebug) {
-			return
-		}
+		return s.log.Enabled(context.Background(), slog.LevelDebug)
+	default:
+		return true
 	}
-	s.write(e)
 }
 
 func (s slogSink) write(e Event) {

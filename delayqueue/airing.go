@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,13 +20,21 @@ type airing struct {
 	delivery Delivery
 	behind   *airing // the next of the same key
 	ended    atomic.Bool
+
+	read    *message.Message        // for the attempt that is about to begin; nil where nobody has asked
+	unread  error                   // why it cannot be read
+	batched atomic.Pointer[Batched] // nil, or what a batch has made of the attempt
 }
 
 // aired is the context of one attempt of an airing: a middleware says there why it
 // has failed, because a nack says nothing.
 type aired struct {
 	*Attempt
+	x     *airing
 	cause error
+
+	mu       sync.Mutex
+	gathered bool // it waits for a batch, which begins it
 }
 
 type airedKey struct{}
@@ -38,11 +47,46 @@ func (a *aired) Value(key any) any {
 	return a.Attempt.Value(key)
 }
 
+// begin starts the clock when somebody has taken the message, who may have given it to
+// a batch since.
+func (a *aired) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.gathered {
+		BeginAll(time.Now(), func(yield func(*Attempt) bool) { yield(a.Attempt) })
+	}
+}
+
 // Explain says why the message of ctx, which is a broadcast consumer's, is about to
 // be nacked. Of other messages it says nothing.
 func Explain(ctx context.Context, cause error) {
 	if a, ok := ctx.Value(airedKey{}).(*aired); ok {
 		a.cause = cause
+	}
+}
+
+// OnAir has the attempt that ctx belongs to, where it is of a broadcast consumer's
+// message, wait for m's batch: see Gather. It is false when the attempt's time was over
+// before. m must have been given to Init.
+func (m *Batched) OnAir(ctx context.Context) bool {
+	a, ok := ctx.Value(airedKey{}).(*aired)
+	if !ok {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gathered = true; !a.Gather() {
+		return false
+	}
+	m.a = a.Attempt
+	a.x.batched.Store(m)
+	return true
+}
+
+// Leave is for a message that no batch takes.
+func (m *Batched) Leave() {
+	if m.a != nil {
+		m.a.Leave()
 	}
 }
 
@@ -55,11 +99,15 @@ func (x *airing) work() {
 
 // Handle implements [Task]. The attempt begins when somebody has taken the message.
 func (x *airing) Handle(a *Attempt) error {
-	msg, err := x.Record.Message()
+	x.batched.Store(nil)
+	msg, err := x.read, x.unread
+	if x.read, x.unread = nil, nil; msg == nil && err == nil { // nobody has read it
+		msg, err = x.Record.Message()
+	}
 	if err != nil {
 		return &redeliver.UndecodableError{Err: err}
 	}
-	ctx := &aired{Attempt: a}
+	ctx := &aired{Attempt: a, x: x}
 	msg.SetContext(ctx)
 	if !a.Gather() {
 		return context.Cause(a)
@@ -67,7 +115,7 @@ func (x *airing) Handle(a *Attempt) error {
 	lost := x.delivery.lost()
 	select {
 	case x.b.Out <- msg:
-		BeginAll(time.Now(), func(yield func(*Attempt) bool) { yield(a) })
+		ctx.begin()
 	case <-lost:
 		a.Leave()
 		return ErrAbandoned
@@ -85,25 +133,32 @@ func (x *airing) Handle(a *Attempt) error {
 	}
 }
 
-// Describe implements [Task].
+// Describe implements [Task]. What it has read is the attempt's.
 func (x *airing) Describe() (redeliver.Headers, []byte) {
-	msg, err := x.Record.Message()
-	if err != nil { // its attempt says so
-		return message.Metadata{}, nil
+	if x.read, x.unread = x.Record.Message(); x.unread != nil {
+		return nil, nil
 	}
-	return msg.Metadata, msg.Payload
+	return x.read.Metadata, x.read.Payload
 }
 
 // Answered implements [Task]: an ack is an answer, which Handle returns.
 func (x *airing) Answered() bool { return false }
 
 // Expired implements [Task].
-func (x *airing) Expired(err error) error { return err }
+func (x *airing) Expired(err error) error {
+	if m := x.batched.Load(); m != nil {
+		return m.Expired(err)
+	}
+	return err
+}
 
 // Settle implements [Task].
 func (x *airing) Settle(acked bool) {
-	if !acked { // otherwise it was told of, see Moved
+	switch {
+	case !acked:
 		x.end(Abandoned)
+	case !x.delivery.Forwarded(): // of a batch that was acked as a whole; the others were told of, see Moved
+		x.end(Acked)
 	}
 }
 
@@ -119,7 +174,7 @@ func (x *airing) end(how Ending) {
 	if x.ended.Swap(true) {
 		return
 	}
-	if how == Acked {
+	if how == Acked && x.b.sub.Wants(redeliver.Committed{}) {
 		x.b.sub.Tell(redeliver.Committed{State: x.delivery.State()})
 	}
 	x.b.next(x)

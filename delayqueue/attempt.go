@@ -18,7 +18,8 @@ type Task interface {
 	// Handle calls the handler, once, with the attempt as its context or an
 	// ancestor of that, and returns its answer. It may panic.
 	Handle(a *Attempt) error
-	// Describe is the message as Policy.Invalid is to see it.
+	// Describe is the message as Policy.Invalid is to see it; nil and nil where it
+	// cannot be read, which its attempt is to say.
 	Describe() (headers redeliver.Headers, body []byte)
 	// Answered tells whether the handler itself has settled the message, where
 	// it can: then its first answer counts, and not what it returns.
@@ -129,7 +130,7 @@ func (a *Attempt) succeeded() bool {
 	if !a.Claim() || a.warned {
 		return false
 	}
-	if a.d.Sub.Sink != nil {
+	if a.d.Sub.Wants(redeliver.Attempted{}) {
 		a.tell(nil)
 	}
 	return true
@@ -165,7 +166,7 @@ func (a *Attempt) hear(err error) error {
 		// what was produced may carry it and is not published yet.
 		a.End(nil)
 	}
-	if a.d.Sub.Sink != nil {
+	if a.d.Sub.Wants(redeliver.Attempted{}) {
 		a.tell(err)
 	}
 	return err
@@ -227,7 +228,13 @@ func (d *Delivery) Invalid(headers redeliver.Headers, body []byte) (err error) {
 			err = &redeliver.InvalidError{Err: &redeliver.PanicError{Value: v, Stack: debug.Stack()}}
 		}
 	}()
+	if headers == nil && body == nil {
+		return nil
+	}
 	m := redeliver.Message{Headers: headers, Body: body}
+	if k, ok := d.Record.(Keyed); ok {
+		m.Key = k.MessageKey()
+	}
 	d.ReadState(&m.State)
 	if err := d.Sub.Policy.Invalid(m); err != nil {
 		return &redeliver.InvalidError{Err: err}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -126,20 +125,10 @@ func (b *Batch) expire(timeout time.Duration, all []*Batched) {
 
 // watchSessions ends the context when every message was lost to this process.
 func (b *Batch) watchSessions(all []*Batched) (stop func()) {
-	var sessions []context.Context
-	for _, m := range all {
-		s := m.ctx
-		if m.d != nil {
-			s = m.d.Session()
-		}
-		if n := len(sessions); n > 0 && s == sessions[n-1] {
-			continue
-		}
+	sessions := distinct(all)
+	for _, s := range sessions {
 		if s.Done() == nil { // it cannot end
 			return func() {}
-		}
-		if m.d == nil || !slices.Contains(sessions, s) {
-			sessions = append(sessions, s)
 		}
 	}
 	var left atomic.Int64
@@ -159,11 +148,39 @@ func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 	}
 }
 
+// distinct are the sessions of messages. One of another subscriber has one of its own,
+// or none.
+func distinct(all []*Batched) []context.Context {
+	var sessions []context.Context
+	known := make(map[context.Context]struct{}) // there may be as many as messages
+	for _, m := range all {
+		s := m.ctx
+		if m.d != nil {
+			s = m.d.Session()
+		}
+		if n := len(sessions); n > 0 && s == sessions[n-1] { // as a rule
+			continue
+		}
+		if m.d != nil {
+			if _, ok := known[s]; ok {
+				continue
+			}
+			known[s] = struct{}{}
+		}
+		sessions = append(sessions, s)
+	}
+	return sessions
+}
+
 // values is a context with the values of Subscribe's, that does not end. Those of
 // a message are not there: a batch has many.
 func values(m *Batched) context.Context {
-	if m.d == nil {
+	switch {
+	case m.d == nil:
 		return context.Background()
+	case m.d.Sub.Values != nil:
+		return context.WithoutCancel(m.d.Sub.Values)
+	default:
+		return context.WithoutCancel(m.d.Session())
 	}
-	return context.WithoutCancel(m.d.Session())
 }

@@ -37,6 +37,9 @@ type Broadcast struct {
 
 // Aired is a message that an adapter has read.
 type Aired struct {
+	// Values has values for the message's context, beside those of the Broadcast's.
+	// Nil for none.
+	Values context.Context
 	Record Record
 	ID     string
 	Source redeliver.Source
@@ -59,12 +62,12 @@ var errSilenced = errors.New("the broadcast consumer is closed")
 // BroadcastPolicy), Sink and MaxInFlight, which must be at least 1. It has the
 // values of ctx, not its end.
 func NewBroadcast(ctx context.Context, sub *Subscription) *Broadcast {
-	sub.Broadcast = true
+	sub.Broadcast, sub.Values = true, context.WithoutCancel(ctx)
 	b := &Broadcast{
 		Out: make(chan *message.Message), sub: sub, workers: NewWorkers((*airing).work),
 		hand: make(chan struct{}, handFactor*sub.MaxInFlight), last: make(map[uint64]*airing),
 	}
-	b.ctx, b.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	b.ctx, b.cancel = context.WithCancelCause(sub.Values)
 	return b
 }
 
@@ -123,7 +126,11 @@ func (b *Broadcast) Deliver(ctx context.Context, m *Aired) bool {
 	x.Keyed = x.Keyed && b.sub.Policy.Order != redeliver.Unordered
 	d := &x.delivery
 	d.Sub, d.Record, d.ID, d.Source, d.Mover = b.sub, m.Record, m.ID, m.Source, x
-	d.Begin(b.ctx)
+	if m.Values == nil {
+		d.Begin(b.ctx)
+	} else {
+		d.Begin(&lent{b.ctx, m.Values})
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if x.Keyed {
@@ -137,6 +144,20 @@ func (b *Broadcast) Deliver(ctx context.Context, m *Aired) bool {
 	b.ready.Push(x)
 	b.begin()
 	return true
+}
+
+// lent is a context that has the values of another one, too.
+type lent struct {
+	context.Context
+	values context.Context
+}
+
+// Value implements [context.Context]. The standard library looks here for what ends it.
+func (c *lent) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }
 
 // begin has handlers run for what is ready. The caller holds mu.

@@ -26,6 +26,10 @@ type Record interface {
 // can do without.
 type Named interface{ ID() string }
 
+// Keyed is a Record that knows the message's key, as Policy.Invalid is to see it: nil
+// for none.
+type Keyed interface{ MessageKey() []byte }
+
 // Mover is told, from any goroutine, that a Forward of a message is over: it was
 // written to where it goes and is settled, or it was abandoned. The answer of
 // its handler may still be on its way up through other middlewares.
@@ -50,22 +54,24 @@ type Delivery struct {
 	// Waited is the state that the message brought from a topic that redeliver
 	// writes; nil for a first delivery.
 	Waited *redeliver.State
+	// Mover, where there is one, is told when a Forward of the message is over.
+	Mover Mover
+
+	first  *Delivery                       // what this one follows, see After; nil for itself
+	latest atomic.Pointer[redeliver.State] // of the last After
+	mu     sync.Mutex
+	over   chan struct{} // closed when it is not forwarded any more; made by who waits for that
+	// What is small stands together: there are as many deliveries as messages.
+	forwarded  atomic.Bool
+	forwarding bool    // while it is forwarded
+	said       outcome // stands when it is forwarded
+
 	// Alone is set for a suspect, beside which nothing else is delivered until it
 	// is settled.
 	Alone bool
 	// Displaced is set for a message that has lost its place in the origin: it waits as
 	// in other orders although Sub is Blocking.
 	Displaced bool
-	// Mover, where there is one, is told when a Forward of the message is over.
-	Mover Mover
-
-	first      *Delivery                       // what this one follows, see After; nil for itself
-	latest     atomic.Pointer[redeliver.State] // of the last After
-	mu         sync.Mutex
-	forwarding bool          // while it is forwarded
-	over       chan struct{} // closed when that is over; made by who waits for it
-	forwarded  atomic.Bool
-	said       outcome // stands when it is forwarded
 }
 
 type deliveryKey struct{}

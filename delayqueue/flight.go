@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,32 +22,47 @@ const (
 	Abandoned        // not settled; it comes back
 )
 
-// Flyer is what an adapter keeps for a message in flight. Delivery is nil while
-// there is none yet, Handed nil where no handler gets it.
+// Flyer is what an adapter keeps for a message in flight; it embeds a Seat.
+// Delivery is nil while there is none yet, Handed nil where no handler gets it.
 type Flyer interface {
 	comparable
 	Delivery() *Delivery
 	Handed() *message.Message
+	seat() *Seat
 }
 
-// Landing is the end of one message's flight.
-type Landing[E Flyer] struct {
-	E   E
-	How Ending
+// Seat is where a message sits in its flight: to look there is cheaper than to
+// look it up.
+type Seat struct{ n int } // counted from 1; 0 for none
+
+func (s *Seat) seat() *Seat { return s }
+
+var _ interface{ seat() *Seat } = (*Seat)(nil) // whoever embeds one is a Flyer
+
+// landing is the end of one message's flight.
+type landing[E Flyer] struct {
+	e   E
+	how Ending
 }
 
 // Flight is the messages that a subscriber has in flight: from the slot that
 // each took until it is settled. All methods but Report, Len and Gone belong to
 // the one goroutine that runs the subscription; others report to it.
 type Flight[E Flyer] struct {
-	in        map[E]struct{}
-	landings  chan Landing[E]
+	in        []E           // in no order
+	bell      chan struct{} // has one when there are landings
 	gone      chan struct{} // closed when nobody listens any more
 	unwatched []E           // in flight, and nobody waits for their ack
 	leaving   []E           // settled by a Forward; their handlers' answers are on the way
 	n         atomic.Int64
 	throttle  *Throttle // nil: nothing is bounded
-	room      bool      // taken for the next message
+
+	mu       sync.Mutex
+	landings []landing[E] // since the last Poll
+	polled   []landing[E] // room for the next ones; Poll's own
+
+	room  bool    // taken for the next message
+	waits *waiter // for it; nil: it does not stand in the line
 }
 
 const (
@@ -58,9 +74,9 @@ const (
 	leavingMost = 1024 // handlers that are waited for although their messages have moved on
 )
 
-// NewFlight makes a flight for about as many messages.
-func NewFlight[E Flyer](slots int) *Flight[E] {
-	return &Flight[E]{in: make(map[E]struct{}), landings: make(chan Landing[E], slots), gone: make(chan struct{})}
+// NewFlight makes a flight.
+func NewFlight[E Flyer]() *Flight[E] {
+	return &Flight[E]{bell: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
 // Bound has the throttle of a subscription bound what is in flight: Room must be
@@ -72,28 +88,66 @@ func (f *Flight[E]) Bound(t *Throttle) {
 }
 
 // Room tells whether the subscription's throttle has room for one more message,
-// and keeps it for the next Begin.
+// and keeps it for the next Begin. Where it has none, the flight stands in the line
+// for it from then on: who finds that it has nothing to begin must say so, by Yield.
 func (f *Flight[E]) Room() bool {
-	if f.throttle == nil || f.room {
+	switch {
+	case f.throttle == nil || f.room:
 		return true
+	case f.waits == nil:
+		f.waits = f.throttle.enter()
+		f.room = f.waits == nil
+	case f.waits.has():
+		f.waits, f.room = nil, true
 	}
-	f.room = f.throttle.take()
 	return f.room
 }
 
-// More returns a channel that is closed once there is room; nil where nothing is
-// waited for.
-func (f *Flight[E]) More() <-chan struct{} {
-	if f.throttle == nil || f.room {
-		return nil
+// Squeeze is Room for a message for which all others wait: it has room where there is
+// none.
+func (f *Flight[E]) Squeeze() {
+	switch {
+	case f.throttle == nil || f.room:
+	case f.waits != nil && f.waits.has():
+		f.waits, f.room = nil, true
+	default:
+		f.throttle.squeeze()
+		f.room = true
 	}
-	return f.throttle.room()
+}
+
+// More returns a channel that is closed once there is room; at once where there is
+// some, which it does not take. Where there is none it is as Room.
+func (f *Flight[E]) More() <-chan struct{} {
+	if f.throttle != nil && !f.room && f.waits == nil {
+		f.waits = f.throttle.queue()
+	}
+	if f.waits != nil {
+		return f.waits.room
+	}
+	now := make(chan struct{})
+	close(now)
+	return now
+}
+
+// Yield lets others have the room that was kept for the next message, or the place in
+// the line for it: there is none to begin.
+func (f *Flight[E]) Yield() {
+	if f.waits != nil {
+		f.throttle.quit(f.waits)
+		f.waits = nil
+	}
+	if f.room {
+		f.throttle.give(1)
+		f.room = false
+	}
 }
 
 // Begin puts a message in flight.
 func (f *Flight[E]) Begin(e E) {
 	f.room = false
-	f.in[e] = struct{}{}
+	f.in = append(f.in, e)
+	e.seat().n = len(f.in)
 	f.n.Store(int64(len(f.in)))
 }
 
@@ -101,45 +155,44 @@ func (f *Flight[E]) Begin(e E) {
 func (f *Flight[E]) Handed(e E) { f.unwatched = append(f.unwatched, e) }
 
 // Has tells whether a message is in flight.
-func (f *Flight[E]) Has(e E) bool {
-	_, ok := f.in[e]
-	return ok
-}
+func (f *Flight[E]) Has(e E) bool { return e.seat().n > 0 }
 
 // Len is the number of messages in flight. Any goroutine may ask.
 func (f *Flight[E]) Len() int { return int(f.n.Load()) }
 
-// Landings is where messages land that others wait for; each is for Land.
-func (f *Flight[E]) Landings() <-chan Landing[E] { return f.landings }
+// Bell has something when messages have landed that others wait for: Poll sees them.
+func (f *Flight[E]) Bell() <-chan struct{} { return f.bell }
 
 // Unwatched tells whether there are messages that only Poll sees landing.
 func (f *Flight[E]) Unwatched() bool { return len(f.unwatched) > 0 }
 
 // Report tells the subscription, from another goroutine, how a message ended.
 func (f *Flight[E]) Report(e E, how Ending) {
-	select { // there is room nearly always, and to wait for one thing is cheaper
-	case f.landings <- Landing[E]{e, how}:
-		return
-	default:
-	}
-	select {
-	case f.landings <- Landing[E]{e, how}:
-	case <-f.gone:
+	f.mu.Lock()
+	f.landings = append(f.landings, landing[E]{e, how})
+	first := len(f.landings) == 1
+	f.mu.Unlock()
+	if first {
+		select {
+		case f.bell <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// Poll calls land for what was settled since the last look. Only the oldest are
+// Poll calls land for what was settled since the last look; land must not Poll. Only the oldest are
 // looked at: a message that takes long gets a goroutine that waits for it.
 func (f *Flight[E]) Poll(land func(E, Ending)) (busy bool) {
-	for more := true; more; {
-		select {
-		case l := <-f.landings:
-			land(l.E, l.How)
-			busy = true
-		default:
-			more = false
-		}
+	f.mu.Lock()
+	landed := f.landings
+	f.landings = f.polled
+	f.mu.Unlock()
+	for _, l := range landed {
+		land(l.e, l.how)
+		busy = true
 	}
+	clear(landed)
+	f.polled = landed[:0]
 	kept := f.unwatched[:0]
 	for i, e := range f.unwatched {
 		if len(kept) >= oldest {
@@ -216,8 +269,7 @@ func (f *Flight[E]) Land(e E, how Ending) bool {
 	if !f.Has(e) {
 		return false
 	}
-	delete(f.in, e)
-	f.n.Store(int64(len(f.in)))
+	f.leave(e.seat())
 	d := e.Delivery()
 	if f.throttle != nil {
 		f.throttle.landed(said(d, how))
@@ -230,10 +282,20 @@ func (f *Flight[E]) Land(e E, how Ending) bool {
 	} else {
 		d.End(nil)
 	}
-	if how == Acked && d.Sub.Sink != nil && !d.Forwarded() {
+	if how == Acked && !d.Forwarded() && d.Sub.Wants(redeliver.Committed{}) {
 		d.Sub.Tell(redeliver.Committed{State: d.State()})
 	}
 	return true
+}
+
+// leave gives a seat to the last one.
+func (f *Flight[E]) leave(s *Seat) {
+	var none E
+	last := len(f.in)
+	f.in[s.n-1], f.in[last-1].seat().n = f.in[last-1], s.n
+	f.in[last-1], s.n = none, 0
+	f.in = f.in[:last-1]
+	f.n.Store(int64(last - 1))
 }
 
 // said is what the end of a message says of what its handler depends on.
@@ -250,8 +312,8 @@ func said(d *Delivery, how Ending) outcome {
 
 // All yields what is in flight, in no order. Messages may land meanwhile.
 func (f *Flight[E]) All(yield func(E) bool) {
-	for e := range f.in {
-		if !yield(e) {
+	for _, e := range slices.Clone(f.in) {
+		if f.Has(e) && !yield(e) {
 			return
 		}
 	}
@@ -261,11 +323,8 @@ func (f *Flight[E]) All(yield func(E) bool) {
 func (f *Flight[E]) Close() {
 	close(f.gone)
 	if f.throttle != nil {
-		left := len(f.in)
-		if f.room {
-			left++
-		}
-		f.throttle.give(left)
+		f.Yield()
+		f.throttle.give(len(f.in))
 		f.throttle = nil
 	}
 }

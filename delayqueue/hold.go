@@ -1,6 +1,10 @@
 package delayqueue
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Hold is a bounded place in memory for what waits to be let go: a heap by
 // time, first in first out among equals. It is not safe for concurrent use; its
@@ -82,6 +86,13 @@ func (h *Hold[T]) Pop(now time.Time) (value T, ok bool) {
 		i = child
 	}
 	return value, true
+}
+
+// Delete takes out what gone says. What is left keeps its times and its order.
+func (h *Hold[T]) Delete(gone func(T) bool) {
+	h.items = slices.DeleteFunc(h.items, func(i held[T]) bool { return gone(i.value) })
+	// Sorted is a heap, too.
+	slices.SortFunc(h.items, func(a, b held[T]) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
 func (h *Hold[T]) less(i, j int) bool {

@@ -54,6 +54,11 @@ func TestHoldIsASortedList(t *testing.T) {
 					model = model[1:]
 				}
 			},
+			"delete": func(t *rapid.T) {
+				of := rapid.IntRange(2, 5).Draw(t, "of")
+				h.Delete(func(id int) bool { return id%of == 0 })
+				model = slices.DeleteFunc(model, func(i item) bool { return i.id%of == 0 })
+			},
 			"": func(t *rapid.T) {
 				if h.Len() != len(model) || h.Full() != (len(model) == bound) || !h.Last().Equal(last) {
 					t.Fatalf("Len %d, Full %v, Last %s; the model has %d of %d, last %s", h.Len(), h.Full(), h.Last(), len(model), bound, last)

@@ -26,9 +26,11 @@ func NewReaders(refusal error) *Readers {
 }
 
 // Begin has open, which may take its time, make a reader, and then has that run in
-// a goroutine of its own, until it returns. What it runs with ends with ctx or
-// with Close. The error is open's own, or that the readers are closed.
-func (r *Readers) Begin(ctx context.Context, open func() (run func(context.Context), err error)) error {
+// a goroutine of its own, until it returns. What both are given has the values of ctx,
+// and ends with it or with Close, whose cause is the refusal. Close waits for open:
+// what that waits for must heed its context. The error is open's own, or that the
+// readers are closed.
+func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
@@ -36,17 +38,20 @@ func (r *Readers) Begin(ctx context.Context, open func() (run func(context.Conte
 	}
 	r.group.Add(1) // Close waits for us from here on
 	r.mu.Unlock()
-	run, err := open()
-	if err != nil {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(r.ctx, func() { cancel(r.refusal) })
+	end := func() {
+		stop()
+		cancel(nil)
 		r.group.Done()
+	}
+	run, err := open(ctx)
+	if err != nil {
+		end()
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(r.ctx, cancel)
 	go func() {
-		defer r.group.Done()
-		defer stop()
-		defer cancel()
+		defer end()
 		run(ctx)
 	}()
 	return nil

@@ -17,7 +17,7 @@ func TestReadersEndWithCloseAndAreWaitedFor(t *testing.T) {
 		opening, ended := make(chan struct{}), 0
 		begun := make(chan error, 1)
 		go func() { // Close comes while it opens, and waits for it
-			begun <- r.Begin(t.Context(), func() (func(context.Context), error) {
+			begun <- r.Begin(t.Context(), func(context.Context) (func(context.Context), error) {
 				<-opening
 				return func(ctx context.Context) { <-ctx.Done(); ended++ }, nil
 			})
@@ -41,9 +41,33 @@ func TestReadersEndWithCloseAndAreWaitedFor(t *testing.T) {
 		if r.Close() {
 			t.Error("the second Close is told that it is the first")
 		}
-		err := r.Begin(t.Context(), func() (func(context.Context), error) { t.Error("opened"); return nil, nil })
+		err := r.Begin(t.Context(), func(context.Context) (func(context.Context), error) { t.Error("opened"); return nil, nil })
 		if !errors.Is(err, refusal) {
 			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// Close does not wait for a broker that does not answer: what opens is told to give up.
+func TestCloseEndsWhatIsBeingOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusal := errors.New("closed")
+		r := delayqueue.NewReaders(refusal)
+		type key struct{}
+		begun := make(chan error, 1)
+		go func() {
+			begun <- r.Begin(context.WithValue(t.Context(), key{}, "ours"), func(ctx context.Context) (func(context.Context), error) {
+				if ctx.Value(key{}) != "ours" {
+					t.Error("the values of the context are gone")
+				}
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			})
+		}()
+		synctest.Wait()
+		r.Close()
+		if err := <-begun; !errors.Is(err, refusal) {
+			t.Errorf("it ended with %v", err)
 		}
 	})
 }
@@ -52,12 +76,12 @@ func TestAReaderEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := delayqueue.NewReaders(errors.New("closed"))
 		broken := errors.New("no such topic")
-		if err := r.Begin(t.Context(), func() (func(context.Context), error) { return nil, broken }); !errors.Is(err, broken) {
+		if err := r.Begin(t.Context(), func(context.Context) (func(context.Context), error) { return nil, broken }); !errors.Is(err, broken) {
 			t.Errorf("got %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		if err := r.Begin(ctx, func() (func(context.Context), error) {
+		if err := r.Begin(ctx, func(context.Context) (func(context.Context), error) {
 			return func(ctx context.Context) { <-ctx.Done(); close(ended) }, nil
 		}); err != nil {
 			t.Fatal(err)

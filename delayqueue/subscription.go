@@ -75,6 +75,9 @@ type Subscription struct {
 	// Broadcast says that every process gets every message, and nobody keeps one that
 	// fails: a Forward only tells of it. Scheduler and DeadLetters are not needed.
 	Broadcast bool
+	// Values has the values of the context of Subscribe, which a batch gets: those of a
+	// message are not there. Nil where the sessions of deliveries have the same.
+	Values context.Context
 	// Gate is closed while a message that must go on is refused by the broker.
 	Gate Gate
 	// Throttle bounds what is in flight while messages fail, see Shrink.
@@ -96,6 +99,20 @@ func (s *Subscription) Tell(e redeliver.Event) {
 		defer func() { _ = recover() }()
 		s.Sink.Event(e)
 	}
+}
+
+// Wants tells whether the sink is to be told of events of e's type, which every
+// message has: where it is not, they need not be made. See [redeliver.Selective].
+func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
+	if s.Sink == nil {
+		return false
+	}
+	sel, ok := s.Sink.(redeliver.Selective)
+	if !ok {
+		return true
+	}
+	defer func() { _ = recover() }() // as in Tell
+	return sel.Wants(e)
 }
 
 // Decide asks the policy about the answer of an attempt that ran under st. The

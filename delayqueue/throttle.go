@@ -24,8 +24,9 @@ const (
 // together, while its messages fail: half of it when in a second at least half of
 // them did, time and again, down to a least, and a sixteenth of all that there may
 // be more when in a second nine of ten succeeded. It looks when a message lands, so
-// an idle subscription stays as it is. The zero Throttle bounds nothing and costs
-// nothing. It is safe for concurrent use.
+// an idle subscription stays as it is. Who finds no room gets it in turn: nobody who
+// comes later is before them. The zero Throttle bounds nothing and costs nothing. It
+// is safe for concurrent use.
 //
 // One place tells it of outcomes, and takes and gives back its room: the Flight of
 // each lane, see [Flight.Bound], or, in an adapter whose lanes have one message each,
@@ -41,8 +42,11 @@ type Throttle struct {
 	peak      int // the most of that in this window
 	since     time.Time
 	good, bad int           // landed in this window
-	more      chan struct{} // closed when there is room; made by who waits for it
+	line      FIFO[*waiter] // there is none while there is room
 }
+
+// waiter stands in the line for room.
+type waiter struct{ room chan struct{} } // closed when it has got some
 
 // Outcome of a message for a Throttle: what it says of the dependency.
 type outcome uint8
@@ -73,20 +77,20 @@ func (t *Throttle) Limit() int {
 // Enter waits for room for one message and takes it. It is false when ctx has ended
 // before; after true, Leave must be called.
 func (t *Throttle) Enter(ctx context.Context) bool {
-	if t.least == 0 {
+	if t.least == 0 || ctx.Err() != nil {
 		return ctx.Err() == nil
 	}
-	for ctx.Err() == nil {
-		more := t.room() // before it is taken: what is given back in between is seen
-		if t.take() {
-			return true
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-		}
+	w := t.enter()
+	if w == nil {
+		return true
 	}
-	return false
+	select {
+	case <-w.room:
+		return true
+	case <-ctx.Done():
+		t.quit(w)
+		return false
+	}
 }
 
 // Leave gives the room of d's message back, which ended so.
@@ -96,44 +100,89 @@ func (t *Throttle) Leave(d *Delivery, how Ending) {
 	}
 }
 
-// take takes room for one message, if there is some.
-func (t *Throttle) take() bool {
+// enter takes room for one message, or, where there is none, a place in the line.
+func (t *Throttle) enter() *waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.take() {
+		return nil
+	}
+	return t.push()
+}
+
+// queue takes a place in the line, where there is no room.
+func (t *Throttle) queue() *waiter {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.limit == 0 || t.in < t.limit {
+		return nil
+	}
+	return t.push()
+}
+
+func (t *Throttle) push() *waiter {
+	w := &waiter{make(chan struct{})}
+	t.line.Push(w)
+	return w
+}
+
+// quit leaves the line, or gives back the room that was got there.
+func (t *Throttle) quit(w *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if w.has() {
+		t.in--
+		t.serve()
+		return
+	}
+	t.line.Delete(func(other *waiter) bool { return other == w })
+}
+
+// has tells whether it has got room.
+func (w *waiter) has() bool {
+	select {
+	case <-w.room:
+		return true
+	default:
+		return false
+	}
+}
+
+// take takes room for one message, if there is some. The caller holds mu.
+func (t *Throttle) take() bool {
 	if t.limit > 0 && t.in >= t.limit {
 		return false
 	}
+	t.add()
+	return true
+}
+
+// squeeze takes room for one message, whether there is some or not.
+func (t *Throttle) squeeze() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.add()
+}
+
+func (t *Throttle) add() {
 	t.in++
 	t.peak = max(t.peak, t.in)
-	return true
 }
 
 // give gives room back, of n messages.
 func (t *Throttle) give(n int) {
 	t.mu.Lock()
-	t.in -= n
-	t.wake()
-	t.mu.Unlock()
-}
-
-// wake wakes who waits for room. The caller holds mu.
-func (t *Throttle) wake() {
-	if t.more != nil && (t.limit == 0 || t.in < t.limit) {
-		close(t.more)
-		t.more = nil
-	}
-}
-
-// room returns a channel that is closed once there is room.
-func (t *Throttle) room() <-chan struct{} {
-	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.more == nil {
-		t.more = make(chan struct{})
+	t.in -= n
+	t.serve()
+}
+
+// serve gives the room that there is to those who wait for it, in their order. The
+// caller holds mu.
+func (t *Throttle) serve() {
+	for !t.line.Empty() && t.take() {
+		close(t.line.Pop().room)
 	}
-	more := t.more
-	t.wake()
-	return more
 }
 
 // landed gives back the room of a message and counts what became of it.
@@ -156,7 +205,7 @@ func (t *Throttle) landed(how outcome) {
 		news = t.turn()
 		t.since, t.good, t.bad, t.peak = now, 0, 0, t.in
 	}
-	t.wake()
+	t.serve()
 	t.mu.Unlock()
 	if news != nil {
 		t.sub.Tell(*news)

@@ -32,8 +32,10 @@ type BatchConfig = delayqueue.BatchConfig
 //
 // ctx ends with the policy's Timeout, which counts from the call, and when all
 // messages of the batch were lost to this process. It carries the values of the
-// context of Subscribe; a message's state is in the message's own context. The
-// function must be safe for concurrent use where Concurrency is above 1.
+// context of Subscribe, on every broker, and none of a message's: those, the state
+// among them, are in each message's own context. (A batch of messages that no
+// subscriber of redeliver delivered has no values.) The function must be safe for
+// concurrent use where Concurrency is above 1.
 type BatchFunc func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
@@ -57,6 +59,9 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 //
 // A function that outlives the Timeout by more than a second is stuck: its
 // messages have moved on, and the next batch begins beside it.
+//
+// It may stand around the handler of a broadcast consumer, without Retry: the Timeout
+// is the same, and what fails is told of, and not retried.
 //
 // A Size above the subscription's MaxInFlight is refused: the sink is told
 // (SubscriptionChanged, "batches refused"), and no message of the subscription
@@ -118,15 +123,13 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		m.place.Init(ctx, (*waiter)(m), nil, d, len(msg.Payload))
 	}
 	switch {
-	case a != nil && !a.gather(m): // something in between took all its time
+	case a != nil && !a.gather(m), sub != nil && sub.Broadcast && !m.place.OnAir(ctx): // something in between took all its time
 		g.queue.Unlock()
 		m.give(context.Cause(ctx))
 	case g.refused != nil:
 		g.queue.Unlock()
 		<-ctx.Done()
-		if a != nil {
-			a.Leave()
-		}
+		m.place.Leave()
 		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(ctx)))
 	default:
 		m.verdict.L = (*parked)(g.queue)

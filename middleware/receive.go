@@ -262,7 +262,7 @@ func (m *Received) expire() {
 
 // tell reports the attempt's end.
 func (m *Received) tell(err error) {
-	if m.d.Sub.Sink != nil {
+	if m.d.Sub.Wants(redeliver.Attempted{}) {
 		m.d.Sub.Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
 	}
 }

@@ -38,9 +38,9 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true, Broadcast: true,
 		},
-		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -74,17 +74,26 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	c, err := h.broker(cfg.Origin).open(Config{
 		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
 		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
-		Decode: func(msg *message.Message) error {
-			if string(msg.Payload) == adaptertest.Undecodable {
-				return errors.New("no such schema")
-			}
-			return nil
-		},
+		Decode: decode,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return service{c}, nil
+}
+
+func (h *harness) openBroadcast(_ testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
+	return h.broker(cfg.Origin).openBroadcast(BroadcastConfig{
+		Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, DrainTimeout: cfg.DrainTimeout, Decode: decode,
+	})
+}
+
+// decode refuses what the kit says no decoder takes.
+func decode(msg *message.Message) error {
+	if string(msg.Payload) == adaptertest.Undecodable {
+		return errors.New("no such schema")
+	}
+	return nil
 }
 
 func (h *harness) put(_ testing.TB, origin string, msgs ...adaptertest.Message) {

@@ -12,6 +12,8 @@ import (
 
 // entry is an item on its way through a reader.
 type entry struct {
+	delayqueue.Seat
+
 	r    *reader
 	it   *item
 	rec  *delivered
@@ -53,6 +55,7 @@ func (r *reader) prepare(now time.Time) {
 	for r.next == nil && !r.sub.Gate.Closed() && r.flight.Room() {
 		e := r.choose()
 		if e == nil {
+			r.flight.Yield()
 			return
 		}
 		r.flight.Begin(e)

@@ -110,6 +110,9 @@ func (d *delivered) Message() (msg *message.Message, err error) {
 	return msg, d.decode(msg)
 }
 
+// MessageKey implements [delayqueue.Keyed].
+func (d *delivered) MessageKey() []byte { return d.key }
+
 // deliveredIn is the record behind a message of this package's; nil for another.
 func deliveredIn(ctx context.Context) *delivered {
 	if d := delayqueue.FromContext(ctx); d != nil {

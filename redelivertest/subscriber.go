@@ -99,7 +99,7 @@ func newReader(values context.Context, c *Client, q *queue) *reader {
 	fwd := &forwarder{client: c, q: q, ladder: delayqueue.NewLadder(p), print: delayqueue.Fingerprint(p)}
 	r := &reader{
 		client: c, q: q, fwd: fwd, out: make(chan *message.Message), poke: make(chan struct{}, 1),
-		hold: delayqueue.NewHold[*entry](1 << 30), flight: delayqueue.NewFlight[*entry](2 * c.cfg.MaxInFlight),
+		hold: delayqueue.NewHold[*entry](1 << 30), flight: delayqueue.NewFlight[*entry](),
 		sub: &delayqueue.Subscription{
 			Origin: q.topic, Group: q.group, Policy: p, Scheduler: fwd, DeadLetters: fwd, Sink: c.told(q), SendTimeout: c.cfg.SendTimeout,
 			MaxInFlight: c.cfg.MaxInFlight, Blocking: p.Order == redeliver.Blocking,
@@ -127,8 +127,8 @@ func (r *reader) run(ctx context.Context) {
 		select {
 		case out <- msg:
 			r.sent()
-		case l := <-r.flight.Landings():
-			r.land(l.E, l.How)
+		case <-r.flight.Bell():
+			r.flight.Poll(r.land)
 		case <-r.poke:
 		case <-r.opened():
 		case <-timer.C:
@@ -189,8 +189,8 @@ func (r *reader) drain() {
 			return
 		}
 		select {
-		case l := <-r.flight.Landings():
-			r.land(l.E, l.How)
+		case <-r.flight.Bell():
+			r.flight.Poll(r.land)
 		case <-deadline.C:
 			return
 		case <-r.ctx.Done():

@@ -23,6 +23,7 @@ func replaying() []deadTest {
 		{name: "ADryRunSaysHowManyAndSendsNone", body: dryRun},
 		{name: "AMessageOfAnotherGroupIsRefused", body: refusesMismatch},
 		{name: "APausedReplayGoesOnWhereItWas", body: pausedReplay},
+		{name: "AReplayThatIsToldToEndSendsNothingTwice", body: toldToEnd},
 	}
 }
 

@@ -57,15 +57,21 @@ func (b *bench) startAs(group string, j *journal, cfg Config, h handler, mws ...
 
 // route opens the service and runs a Router around what it delivers.
 func (p *process) route(group string, cfg Config, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
+	p.b.Helper()
+	p.svc = p.b.open(group, cfg, p)
+	p.serve(p.svc.Subscriber(), h, mws...)
+}
+
+// serve runs a Router around what a subscriber delivers, and returns when it has subscribed.
+func (p *process) serve(sub message.Subscriber, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	b := p.b
 	b.Helper()
-	p.svc = b.open(group, cfg, p)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience / 4}, watermill.NopLogger{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	router.AddMiddleware(mws...)
-	router.AddConsumerHandler("h", b.origin, p.svc.Subscriber(), h)
+	router.AddConsumerHandler("h", b.origin, sub, h)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	failed := make(chan error, 1)

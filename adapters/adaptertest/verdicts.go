@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -22,6 +24,7 @@ func verdicts() []test {
 		{name: "APanicIsAnAttemptAndEndsAsPanic", body: panics},
 		{name: "AHandlerThatNeverReturnsEndsAsTimeout", body: neverReturns},
 		{name: "WhatIsInvalidNeverRuns", body: invalidated},
+		{name: "WhatIsInvalidByItsKeyNeverRuns", needs: "PerKey", body: invalidByKey},
 		{name: "WhatWouldPassMaxAgeIsExpired", body: expired},
 	}
 }
@@ -174,6 +177,35 @@ func invalidated(b *bench) {
 		if !strings.Contains(st.Error, "the tenant is gone") {
 			b.Errorf("%s: the dead letter says %q, want why it is invalid", st.ID, st.Error)
 		}
+	}
+}
+
+// invalidByKey: where a message has a key, Policy.Invalid is told it, in whatever form the
+// harness writes it.
+func invalidByKey(b *bench) {
+	p := byKey(1)
+	var gone atomic.Pointer[string]
+	p.Invalid = func(m redeliver.Message) error {
+		key := string(m.Key)
+		if key == "" {
+			b.Errorf("%s has no key", m.State.ID)
+		}
+		if m.State.ID == "first" {
+			gone.Store(&key)
+		}
+		if is := gone.Load(); is != nil && key == *is {
+			return errors.New("the customer is gone")
+		}
+		return nil
+	}
+	b.start(Config{Policy: p}, succeed)
+	b.put(slices.Concat(keyed("gone", "first"), keyed("stays", "stays"), keyed("gone", "second"))...)
+	b.awaitEnds("first", "stays", "second")
+	b.wantRuns("first", 0)
+	b.wantRuns("second", 0)
+	b.wantRuns("stays", 1)
+	for _, m := range b.dead(2) {
+		b.buriedAs(b.why(m), redeliver.ReasonInvalidated, 0)
 	}
 }
 

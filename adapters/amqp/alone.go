@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -17,7 +18,8 @@ import (
 // marker in a queue beside stands for it: a small message with its id, unacked for as
 // long as the suspect's handler runs. One that comes back without an answer says that
 // the suspect was alone when its process died, and how often. A turn that ends
-// otherwise takes the marker away.
+// otherwise takes the marker away. Between its turns a marker lies there with the
+// count so far, and so do those of other keys' suspects.
 
 // headerCrashes is how often a marker's message has killed its process before the
 // marker was written.
@@ -34,8 +36,10 @@ type solo struct {
 	crashes int
 }
 
-// known is the marker's name in the client's memory of what came back to it alive.
-func (s *solo) known() string { return "marker of " + s.e.lane.idOf(s.e) }
+func (s *solo) id() string { return s.e.lane.idOf(s.e) }
+
+// markerOf is a marker's name in the client's memory of what came back to it alive.
+func markerOf(id string) string { return "marker of " + id }
 
 // seclude gives a suspect its turn, from a goroutine of its own, as soon as it is due.
 func (l *lane) seclude(e *entry) {
@@ -71,6 +75,11 @@ func (s *solo) begin(ctx context.Context) bool {
 	for turn.Take(ctx, &l.r.sub.Gate) {
 		try, cancel := context.WithTimeout(ctx, l.r.client.cfg.SendTimeout)
 		err := s.mark(try)
+		if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound { // it was deleted under us
+			if err = l.r.fwd.declare(try); err == nil {
+				err = s.mark(try)
+			}
+		}
 		cancel()
 		if err == nil {
 			return true
@@ -87,49 +96,106 @@ func (s *solo) begin(ctx context.Context) bool {
 	return false
 }
 
-// mark fetches the marker of the suspect, which it writes where there is none, and
-// takes away those of others: they were settled, or this one would not be next.
+// mark fetches the marker of the suspect, which it writes where there is none.
 func (s *solo) mark(ctx context.Context) error {
-	l := s.e.lane
-	ch, err := l.r.client.consuming.channel(ctx)
+	ch, err := s.e.lane.r.client.consuming.channel(ctx)
 	if err != nil {
 		return err
 	}
-	for written := false; ; {
-		d, found, err := ch.Get(l.r.layout.place(), false)
-		switch {
-		case err == nil && found && string(d.Body) == l.idOf(s.e):
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.ch, s.marker, s.crashes = ch, d.DeliveryTag, s.read(&d)
-			return nil
-		case err == nil && found:
-			err = ch.Ack(d.DeliveryTag, false)
-		case err == nil && !written:
-			written = true
-			err = s.write(ctx, 0)
-		case err == nil:
-			err = errors.New("amqp: another process has the marker of a suspect")
+	held := make(map[string]*amqp.Delivery)
+	err = s.fetch(ch, held)
+	if err == nil && held[s.id()] == nil {
+		if err = s.write(ctx, s.id(), 0); err == nil {
+			err = s.fetch(ch, held)
 		}
-		if err != nil {
-			_ = ch.Close() // the error says more
+	}
+	own := held[s.id()]
+	if err == nil && own == nil {
+		err = errors.New("amqp: another process has the marker of a suspect")
+	}
+	if err == nil {
+		err = s.keep(ctx, ch, held)
+	}
+	if err != nil {
+		for id := range held { // they come back, and have killed nobody
+			s.e.lane.r.client.turn.Known.Add(markerOf(id))
+		}
+		_ = ch.Close() // the error says more
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ch, s.marker, s.crashes = ch, own.DeliveryTag, s.read(own)
+	return nil
+}
+
+// fetch takes all markers that there are, one of each id: the last, as an older one
+// was to be gone when it was written.
+func (s *solo) fetch(ch *amqp.Channel, held map[string]*amqp.Delivery) error {
+	for {
+		d, found, err := ch.Get(s.e.lane.r.layout.place(), false)
+		if err != nil || !found {
+			return err
+		}
+		if older := held[string(d.Body)]; older != nil {
+			if err := ch.Ack(older.DeliveryTag, false); err != nil {
+				return err
+			}
+		}
+		held[string(d.Body)] = &d
+	}
+}
+
+// keep gives the markers of others back, with what they say so far: what happens now
+// is not theirs, and a channel that ended would count it. Where all messages stand in
+// one line they were settled, or this one would not be next.
+func (s *solo) keep(ctx context.Context, ch *amqp.Channel, held map[string]*amqp.Delivery) error {
+	for id, d := range held {
+		if id == s.id() {
+			continue
+		}
+		if n := s.read(d); n > 0 && s.e.lane.r.sub.Policy.Order == redeliver.PerKey {
+			if err := s.write(ctx, id, n); err != nil {
+				return err
+			}
+		}
+		if err := ch.Ack(d.DeliveryTag, false); err != nil {
 			return err
 		}
 	}
+	if len(held) == 1 {
+		return nil
+	}
+	if err := s.proven(ch); err != nil {
+		return err
+	}
+	for id := range held {
+		if id != s.id() {
+			s.e.lane.r.client.turn.Known.Settled(markerOf(id))
+		}
+	}
+	return nil
+}
+
+// proven returns when the broker has the acks of markers.
+func (s *solo) proven(ch *amqp.Channel) error {
+	_, err := ch.QueueDeclarePassive(s.e.lane.r.layout.place(), true, false, false, false, nil)
+	return err
 }
 
 // read is how often a marker's message was alone when its process died.
 func (s *solo) read(d *amqp.Delivery) int {
 	n, _ := d.Headers[headerCrashes].(int32)
 	if again, _ := deliveryCount(d.Headers); d.Redelivered {
-		n += int32(max(0, again-s.e.lane.r.client.turn.Known.Of(s.known())))
+		n += int32(max(0, again-s.e.lane.r.client.turn.Known.Of(markerOf(string(d.Body)))))
 	}
 	return int(n)
 }
 
-func (s *solo) write(ctx context.Context, crashes int) error {
+// write writes the marker of an id.
+func (s *solo) write(ctx context.Context, id string, crashes int) error {
 	fwd := s.e.lane.r.fwd
-	p := amqp.Publishing{Body: []byte(s.e.lane.idOf(s.e)), DeliveryMode: amqp.Persistent, Headers: amqp.Table{headerCrashes: int32(crashes)}}
+	p := amqp.Publishing{Body: []byte(id), DeliveryMode: amqp.Persistent, Headers: amqp.Table{headerCrashes: int32(crashes)}}
 	_, err := fwd.sender.send(ctx, "", fwd.layout.place(), p)
 	if errors.Is(err, errNoQueue) { // it was deleted under us
 		if err = fwd.declare(ctx); err == nil {
@@ -155,17 +221,17 @@ func (s *solo) end(settled bool) {
 	if settled { // if its ack is lost it comes back, and nothing else may have run
 		_, err = s.e.lane.ch.QueueDeclarePassive(s.e.lane.queue, true, false, false, false, nil)
 	} else if s.crashes > 0 && !s.ch.IsClosed() {
-		err = s.write(ctx, s.crashes)
+		err = s.write(ctx, s.id(), s.crashes)
 	}
 	if err == nil {
 		err = s.ch.Ack(s.marker, false)
 	}
 	if err == nil {
-		turn.Known.Settled(s.known())
-		_, err = s.ch.QueueDeclarePassive(s.e.lane.r.layout.place(), true, false, false, false, nil) // it has the ack
+		turn.Known.Settled(markerOf(s.id()))
+		err = s.proven(s.ch)
 	}
 	if err != nil { // the marker comes back, and has killed nobody
-		turn.Known.Add(s.known())
+		turn.Known.Add(markerOf(s.id()))
 	}
 	_ = s.ch.Close() // all was said
 	s.ch = nil

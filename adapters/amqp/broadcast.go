@@ -138,7 +138,7 @@ func OpenBroadcast(ctx context.Context, cfg BroadcastConfig) (*Broadcast, error)
 // A message is done when it is acked; one that is nacked has failed.
 func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
-	err := b.readers.Begin(ctx, func() (func(context.Context), error) {
+	err := b.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
 		r := b.reader(ctx, topic)
 		in, err := r.open(ctx)
 		if err != nil {

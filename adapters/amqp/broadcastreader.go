@@ -31,7 +31,8 @@ func (b *Broadcast) reader(ctx context.Context, topic string) *broadcastReader {
 	return r
 }
 
-// open declares a queue that nobody else has, binds it, and begins to read it.
+// open declares a queue that nobody else has, binds it, and begins to read it. What
+// it has declared is gone when it fails.
 func (r *broadcastReader) open(ctx context.Context) (<-chan amqp.Delivery, error) {
 	t := r.b.cfg.Topology
 	queue := r.topic + ".broadcast." + strings.ToLower(rand.Text())
@@ -72,6 +73,10 @@ func (r *broadcastReader) open(ctx context.Context) (<-chan amqp.Delivery, error
 		err = ps.Err()
 	}
 	if err != nil {
+		_ = d.do(func(ch *amqp.Channel) error { // where the connection is gone, so is the queue
+			_, err := ch.QueueDelete(queue, false, false, false)
+			return err
+		})
 		d.close()
 		return nil, fmt.Errorf("amqp: a broadcast consumer of %s: %w", r.topic, err)
 	}

@@ -65,8 +65,8 @@ type Config struct {
 	// MaxRetriesInFlight are halved for every second in which half of them do, down to
 	// this, first deliveries and retries together, and grow back when they succeed.
 	// Failures that the message itself is to blame for (permanent, rejected,
-	// undecodable) do not count, those that are postponed do. Default 0: nothing
-	// shrinks. At most MaxInFlight.
+	// undecodable) do not count, those that are postponed do. What waits in its place
+	// is in flight. Default 0: nothing shrinks. At most MaxInFlight.
 	MinInFlight int
 	// Prefetch is how many unacked first deliveries the broker sends to one
 	// Subscribe. Least, and by default: MaxInFlight; where the Order is PerKey, 1,000 by

@@ -40,8 +40,9 @@ import (
 //
 // Consume returns nil when ctx has ended: handlers that run may finish within
 // config.DrainTimeout, then their contexts end, and their messages come back. It
-// returns an error when it cannot begin. What fails later is told to config.Sink
-// and tried again.
+// returns an error when it cannot begin: then no queue was read, and what is wrong with
+// each of them is in that error. What fails later is told to config.Sink and tried
+// again.
 func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, amqp.Delivery) error) error {
 	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, func(*reader) *native { return newNative(handler) })
 }
@@ -56,24 +57,36 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 	if err != nil {
 		return err
 	}
+	var readers []*reader
 	var errs []error
-	var begin []func()
 	for _, queue := range queues {
-		r, lanes, err := client.reader(ctx, queue)
-		if err != nil {
+		r, err := client.reader(ctx, queue)
+		refused, ok := errors.AsType[*redeliver.ConfigError](err)
+		switch {
+		case ok:
+			ps = append(ps, refused.Problems...)
+		case err != nil:
 			errs = append(errs, err)
-			continue
+		default:
+			r.native = behind(r)
+			readers = append(readers, r)
 		}
-		r.native = behind(r)
-		begin = append(begin, func() {
-			defer r.native.close()
-			r.run(ctx, lanes)
-		})
+	}
+	if err := ps.Err(); err != nil {
+		errs = append(errs, fmt.Errorf("amqp: %w", err))
+	}
+	if errs == nil {
+		if err := client.begin(ctx, readers...); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if errs == nil {
 		var all sync.WaitGroup
-		for _, run := range begin {
-			all.Go(run)
+		for _, r := range readers {
+			all.Go(func() {
+				defer r.native.close()
+				r.run(ctx)
+			})
 		}
 		all.Wait()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -19,47 +20,89 @@ import (
 // than an allocation for twenty. What the client makes for an ack is not ours, and
 // how many are acked by one depends on how fast all that is.
 func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
-	const n = 20_000
-	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}, Prefetch: 1000, MaxInFlight: 1000}.withDefaults()
-	cfg.Sink = nil
-	l, err := newLayout(&cfg, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	handled := make(chan struct{}, n)
-	r := newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, l)
-	r.native = newNative(func(context.Context, amqp.Delivery) error {
-		handled <- struct{}{}
-		return nil
-	})
-	t.Cleanup(r.native.workers.Close)
-	msgs := make([]amqp.Delivery, n)
-	for i := range msgs {
-		msgs[i] = amqp.Delivery{Headers: amqp.Table{UUIDHeader: fmt.Sprint("o-", i)}, Body: []byte("order"), DeliveryTag: uint64(i) + 1}
-	}
-	wires := make([]*wire, 0, 2)
-	all := testing.AllocsPerRun(1, func() {
-		w := newWire(t)
-		wires = append(wires, w)
-		in := make(chan amqp.Delivery, 256)
-		lane := newLane(r, laneConfig{kind: mainQueue, queue: "orders", prefetch: cfg.Prefetch, slots: make(chan struct{}, cfg.MaxInFlight)}, w.ch, in)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = lane.run(context.Background()) // that its consumer is gone, at the end
-		}()
-		for _, d := range msgs {
-			in <- d
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20_000
+		cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}, Prefetch: 1000, MaxInFlight: 1000}.withDefaults()
+		cfg.Sink = nil
+		l, err := newLayout(&cfg, "orders")
+		if err != nil {
+			t.Fatal(err)
 		}
-		for range n {
-			<-handled
+		handled := make(chan struct{}, n)
+		r := newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, l)
+		r.native = newNative(func(context.Context, amqp.Delivery) error {
+			handled <- struct{}{}
+			return nil
+		})
+		t.Cleanup(r.native.workers.Close)
+		msgs := make([]amqp.Delivery, n)
+		for i := range msgs {
+			msgs[i] = amqp.Delivery{Headers: amqp.Table{UUIDHeader: fmt.Sprint("o-", i)}, Body: []byte("order"), DeliveryTag: uint64(i) + 1}
 		}
-		close(in)
-		<-done
+		wires := make([]*wire, 0, 2)
+		all := testing.AllocsPerRun(1, func() {
+			w := newWire(t)
+			wires = append(wires, w)
+			in := make(chan amqp.Delivery, 256)
+			lane := newLane(r, laneConfig{kind: mainQueue, queue: "orders", prefetch: cfg.Prefetch, slots: make(chan struct{}, cfg.MaxInFlight)}, w.ch, in)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = lane.run(context.Background()) // that its consumer is gone, at the end
+			}()
+			for _, d := range msgs {
+				in <- d
+			}
+			for range n {
+				<-handled
+			}
+			close(in)
+			<-done
+		})
+		acks := wires[1].acks.Load()
+		if per := (all - float64(20*acks)) / n; per > 1./20 {
+			t.Errorf("%.3f allocations for a message, beside those for %d acks", per, acks)
+		}
 	})
-	acks := wires[1].acks.Load()
-	if per := (all - float64(20*acks)) / n; per > 1./20 {
-		t.Errorf("%.3f allocations for a message, beside those for %d acks", per, acks)
+}
+
+// What is said of a delivery when its attempt is over does not answer for the next
+// attempt in place: an attempt that was given up for its time did.
+func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
+	for name, late := range map[string]func(amqp.Delivery) error{
+		"nack":   func(d amqp.Delivery) error { return d.Nack(false, true) },
+		"reject": func(d amqp.Delivery) error { return d.Reject(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Timeout: time.Second, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, nil)
+				var first amqp.Delivery
+				f.r.native.handle = func(ctx context.Context, d amqp.Delivery) error {
+					if st, _ := redeliver.FromContext(ctx); st.Attempt() > 1 {
+						return late(first)
+					}
+					first = d
+					<-ctx.Done()
+					return nil
+				}
+				f.r.sub.DeadLetters = grave{}
+				ended := make(chan redeliver.Event, 1)
+				f.r.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+					switch e.(type) {
+					case redeliver.Committed, redeliver.DeadLettered:
+						ended <- e
+					}
+				})
+				l, in := f.lane(false, "m")
+				end := f.run(t.Context(), l)
+				e := <-ended
+				if c, ok := e.(redeliver.Committed); !ok || c.State.Attempts != 1 {
+					t.Errorf("it ended in a %T, %+v", e, e)
+				}
+				close(in)
+				_ = f.ended(end)
+			})
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -52,11 +53,14 @@ func (e *entry) work() {
 
 // Handle implements [delayqueue.Task].
 func (e *entry) Handle(a *delayqueue.Attempt) error {
-	e.said.Store(nothing)
+	says := &e.says
+	if a != &e.attempt { // a try in place: the one before may still be answered
+		says = new(acker)
+	}
 	d := e.rec.Delivery
-	d.Acknowledger, d.DeliveryTag, d.ConsumerTag = (*acker)(e), e.tag, consumerTag
+	d.Acknowledger, d.DeliveryTag, d.ConsumerTag = says, e.tag, consumerTag
 	err := e.lane.r.native.handle(a, d)
-	if said := e.said.Load(); err == nil && said != nothing {
+	if said := says.said.Load(); err == nil && said != nothing {
 		return e.nacked(said == requeued)
 	}
 	return err
@@ -99,8 +103,8 @@ const (
 )
 
 // acker stands behind the delivery that a handler gets: those that were written
-// for a loop of their own may go on to ack and nack.
-type acker entry
+// for a loop of their own may go on to ack and nack. It speaks for one attempt.
+type acker struct{ said atomic.Uint32 }
 
 var errMultiple = errors.New("amqp: a handler answers for its own message alone: multiple must be false")
 

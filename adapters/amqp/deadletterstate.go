@@ -157,6 +157,11 @@ func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.
 	return err
 }
 
+// stateArgs are the arguments of the state's queue.
+func stateArgs() amqp.Table {
+	return amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+}
+
 // provisionState makes the state's queue, where create says so.
 func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there bool, err error) {
 	state := q.info.DLQ + stateSuffix
@@ -169,7 +174,7 @@ func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there 
 	if code(err) != amqp.NotFound {
 		return err == nil, err
 	}
-	args := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+	args := stateArgs()
 	switch {
 	case !create:
 		return false, nil

@@ -31,8 +31,8 @@ func (l *lane) drain() {
 		l.poll()
 		l.flight.Watch()
 		select {
-		case landed := <-l.flight.Landings():
-			l.end(landed.E, landed.How)
+		case <-l.flight.Bell():
+			l.flight.Poll(l.end)
 		case <-look.C:
 			l.giveBack()
 			if n := len(l.r.out); n > 0 && n == lying { // nobody takes them
@@ -47,7 +47,7 @@ func (l *lane) drain() {
 	if l.kind == suspectQueue {
 		if l.flight.Len() == 0 && l.ready.Empty() {
 			if d, ok := <-l.in; ok { // it was being fetched when the end came
-				l.take(d)
+				l.take(d, time.Now())
 			}
 		}
 		l.acquit()
@@ -78,7 +78,7 @@ func (l *lane) stopReading() (pause time.Duration) {
 	_ = l.ch.Cancel(tag(l.consumers), false) // else the channel is gone, and l.in ends too
 	pause = min(max(shortest, 4*time.Since(begun)), time.Second)
 	for d := range l.in {
-		l.take(d)
+		l.take(d, time.Now())
 	}
 	return pause
 }

@@ -17,6 +17,8 @@ import (
 
 // entry is one delivery on its way through a lane.
 type entry struct {
+	delayqueue.Seat
+
 	lane    *lane
 	rec     record
 	tag     uint64
@@ -40,7 +42,7 @@ type entry struct {
 	delivery delayqueue.Delivery
 	msg      *message.Message   // nil where the handler takes deliveries
 	attempt  delayqueue.Attempt // where it does
-	said     atomic.Uint32      // by its handler, see acker
+	says     acker              // of that attempt
 	batched  *BatchMessage      // where deliveries are handled many at a time
 }
 
@@ -79,9 +81,9 @@ func (e *entry) Moved(forwarded bool) {
 }
 
 // take registers a delivery and sends it on its way.
-func (l *lane) take(d amqp.Delivery) {
+func (l *lane) take(d amqp.Delivery, now time.Time) {
 	e := l.slab.entry(&d)
-	e.lane, e.tag, e.arrived, e.again = l, d.DeliveryTag, time.Now(), d.Redelivered
+	e.lane, e.tag, e.arrived, e.again = l, d.DeliveryTag, now, d.Redelivered
 	raw, unread := unreadable(&d)
 	e.rec = record{Delivery: d, unread: unread, raw: raw, marshaler: l.r.client.cfg.Marshaler, entry: e}
 	// It is the lane's to ack.

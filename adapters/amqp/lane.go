@@ -80,7 +80,7 @@ func newLane(r *reader, cfg laneConfig, ch *amqp.Channel, in <-chan amqp.Deliver
 		laneConfig: cfg, r: r, ch: ch, in: in, window: cfg.firstWindow(r.client.cfg.RetryBytes),
 		closed: ch.NotifyClose(make(chan *amqp.Error, 1)), gone: ch.NotifyCancel(make(chan string, 1)), landed: make(chan verdict, 1),
 		hold:   delayqueue.NewHold[*entry](2*cfg.prefetch + 1), // the broker's prefetch is the bound, see fit
-		flight: delayqueue.NewFlight[*entry](cap(cfg.slots)), timer: time.NewTimer(time.Hour), swept: time.Now(),
+		flight: delayqueue.NewFlight[*entry](), timer: time.NewTimer(time.Hour), swept: time.Now(),
 	}
 	if l.ordered = l.kind == mainQueue && r.layout.ordered(); l.ordered {
 		l.lines, l.secluded = make(lines), make(chan *entry)
@@ -126,13 +126,17 @@ func (l *lane) run(ctx context.Context) error {
 // read takes what the broker has sent, without waiting. open is false when the
 // channel or the consumer has ended.
 func (l *lane) read() (busy, open bool) {
+	var now time.Time
 	for range 64 {
 		select {
 		case d, ok := <-l.in:
 			if !ok {
 				return busy, false
 			}
-			l.take(d)
+			if !busy { // one look at the clock does for all
+				now = time.Now()
+			}
+			l.take(d, now)
 			busy = true
 		default:
 			return busy, true
@@ -165,62 +169,6 @@ func (l *lane) send() (busy bool) {
 	return busy
 }
 
-// prepare makes sure that next stands, if something is ready, a slot is free and
-// it is this lane's turn.
-func (l *lane) prepare() bool {
-	for l.next == nil {
-		if l.idle() || l.r.sub.Gate.Closed() || l.tired {
-			l.unslot()
-			return false
-		}
-		if !l.slot {
-			select {
-			case l.slots <- struct{}{}:
-				l.slot = true
-			default:
-				return false
-			}
-		}
-		if !l.flight.Room() || l.kind != suspectQueue && l.alone == nil && !l.r.client.turn.Begin() {
-			return false
-		}
-		e := l.alone
-		if l.alone = nil; e == nil {
-			e = l.ready.Pop()
-		}
-		l.slot = false
-		e.slotted.Store(true)
-		e.busy.Store(l.kind != suspectQueue && e.solo == nil)
-		l.flight.Begin(e)
-		if e.then != toHandler {
-			l.pass(e)
-		} else if l.unpack(e) {
-			l.next = e
-		}
-	}
-	return true
-}
-
-// idle tells whether nothing is ready.
-func (l *lane) idle() bool {
-	if l.alone == nil {
-		select {
-		case l.alone = <-l.secluded:
-		default:
-		}
-	}
-	return l.alone == nil && l.ready.Empty()
-}
-
-// unslot gives back a slot for which there is nothing any more: the other lanes
-// wait for it.
-func (l *lane) unslot() {
-	if l.slot {
-		l.slot = false
-		<-l.slots
-	}
-}
-
 // block waits until something can be done. It is false when the channel is gone.
 func (l *lane) block(over <-chan struct{}) bool {
 	var slots chan<- struct{}
@@ -230,13 +178,14 @@ func (l *lane) block(over <-chan struct{}) bool {
 		out = nil
 		l.flight.Watch()
 		if (l.alone != nil || !l.ready.Empty()) && !l.tired {
+			full := l.full()
 			switch {
 			case l.r.sub.Gate.Closed():
 				opened = l.r.sub.Gate.Opened()
+			case full != nil:
+				more = full
 			case !l.slot:
 				slots = l.slots
-			case !l.flight.Room():
-				more = l.flight.More()
 			default:
 				calm = l.r.client.turn.Calm()
 			}
@@ -248,7 +197,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 		if !ok {
 			return false
 		}
-		l.take(d)
+		l.take(d, time.Now())
 	case out <- l.peek():
 		l.flight.Handed(l.next)
 		l.next = nil
@@ -256,8 +205,8 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.slot = true
 	case e := <-l.secluded: // there is only one
 		l.alone = e
-	case landed := <-l.flight.Landings():
-		l.end(landed.E, landed.How)
+	case <-l.flight.Bell():
+		l.flight.Poll(l.end)
 	case <-opened:
 	case <-more:
 	case <-calm:

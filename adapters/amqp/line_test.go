@@ -173,8 +173,8 @@ func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
 			end(stop, in)
 			_ = f.ended(ended)
 			again, back := f.lane(true, "a1", "a2")
-			again.take(<-back)
-			again.take(<-back)
+			again.take(<-back, time.Now())
+			again.take(<-back, time.Now())
 			due, held := again.hold.Next()
 			first := again.acks.oldest
 			if !held || first.state == nil || first.state.Attempts != 1 || !due.Equal(first.state.Due) || time.Until(due) < time.Hour {
@@ -211,8 +211,8 @@ func TestALaneTires(t *testing.T) {
 func TestAKeyThatPanics(t *testing.T) {
 	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, func([]string, redeliver.State) error { return nil })
 	l, in := f.lane(false, "", "a")
-	l.take(<-in)
-	l.take(<-in)
+	l.take(<-in, time.Now())
+	l.take(<-in, time.Now())
 	first := l.acks.oldest
 	var panicked *redeliver.PanicError
 	if !errors.As(first.rec.unread, &panicked) || first.keyed || !first.after.keyed || l.ready.Len() != 2 {

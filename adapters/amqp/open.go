@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -18,15 +17,42 @@ type opened struct {
 	in <-chan amqp.Delivery
 }
 
-// begin opens the first channel of every lane, that of the origin last: a queue
+// begin opens the first channel of every lane, those of the origins last: a queue
 // that the user may not read is refused, and not tried again for ever. Anything
 // else is tried again.
-func (r *reader) begin(ctx context.Context, queues []laneConfig) error {
-	var denied rights
-	for i := range slices.Backward(queues) {
-		cfg := &queues[i]
-		if cfg.kind == mainQueue && len(denied.read.of) > 0 {
-			break // nobody is to get back what this would fetch
+func (c *Client) begin(ctx context.Context, readers ...*reader) error {
+	d := c.declarer(ctx)
+	defer d.close()
+	for _, r := range readers {
+		r.first(ctx, &d.rights, false)
+	}
+	if len(readers) > 1 { // else it is refused before it has fetched anything
+		for _, r := range readers {
+			d.mayRead(r.layout.queue)
+		}
+	}
+	if len(d.rights.read.of) == 0 { // else nobody is to get back what this would fetch
+		for _, r := range readers {
+			r.first(ctx, &d.rights, true)
+		}
+	}
+	var ps redeliver.Problems
+	d.rights.problems(&ps)
+	if err := ps.Err(); err != nil {
+		for _, r := range readers {
+			r.close()
+		}
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return nil
+}
+
+// first opens the first channel of the lane of the origin, or of all others.
+func (r *reader) first(ctx context.Context, denied *rights, origin bool) {
+	for i := range r.queues {
+		cfg := &r.queues[i]
+		if (cfg.kind == mainQueue) != origin {
+			continue
 		}
 		ch, in, err := r.open(ctx, *cfg)
 		if refused, ok := errors.AsType[*amqp.Error](err); ok && denies(refused) {
@@ -35,18 +61,16 @@ func (r *reader) begin(ctx context.Context, queues []laneConfig) error {
 			cfg.first = &opened{ch, in}
 		}
 	}
-	var ps redeliver.Problems
-	denied.problems(&ps)
-	err := ps.Err()
-	if err == nil {
-		return nil
-	}
-	for _, cfg := range queues {
-		if cfg.first != nil {
-			_ = cfg.first.ch.Close() // nothing was acked on it
+}
+
+// close lets go of the channels that no lane has used.
+func (r *reader) close() {
+	for i := range r.queues {
+		if first := r.queues[i].first; first != nil {
+			_ = first.ch.Close() // nothing was acked on it
+			r.queues[i].first = nil
 		}
 	}
-	return fmt.Errorf("amqp: %w", err)
 }
 
 // consumerTag is of the first consumer of a channel.
@@ -61,7 +85,7 @@ func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-cha
 	if cfg.kind == suspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = read(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes))
+		in, err = readAs(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), amqp.Table{policyArg: r.layout.fingerprint})
 	}
 	if err != nil {
 		_ = ch.Close() // it is closed already, or its connection is gone
@@ -72,10 +96,18 @@ func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-cha
 
 // read begins to consume a queue, for the nth time on a channel.
 func read(ch *amqp.Channel, queue string, n, prefetch int) (<-chan amqp.Delivery, error) {
+	return readAs(ch, queue, n, prefetch, nil)
+}
+
+// policyArg is an argument of a consumer, which RabbitMQ only shows: the fingerprint of
+// the policy that it runs, so that Doctor can compare.
+const policyArg = "x-redeliver-policy"
+
+func readAs(ch *amqp.Channel, queue string, n, prefetch int, args amqp.Table) (<-chan amqp.Delivery, error) {
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, err
 	}
-	return ch.Consume(queue, tag(n), false, false, false, false, nil)
+	return ch.Consume(queue, tag(n), false, false, false, false, args)
 }
 
 // tag is of the nth consumer of a channel, from 0.

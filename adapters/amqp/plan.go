@@ -28,7 +28,14 @@ type Plan struct {
 	Topic, Queue string
 	Server       string // what the broker says it is: "RabbitMQ 3.10.8"
 	Queues       []PlannedQueue
-	Delays       []PlannedDelay
+	// State is the DLQ's companion, which is made when somebody works on the DLQ for
+	// the first time. No subscriber needs it.
+	State  PlannedQueue
+	Delays []PlannedDelay
+	// Rights are what a subscriber's user needs where all queues are there already
+	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ
+	// and to send its messages back, where State is there, too.
+	Rights, OperatorRights Rights
 	// LongestWait is the longest wait that a handler may ask for. Where the Order of
 	// the policy is Blocking, longer ones are cut to it.
 	LongestWait time.Duration
@@ -48,7 +55,7 @@ type Plan struct {
 // PlannedQueue is the queue that is read, or one of ours.
 type PlannedQueue struct {
 	Name      string
-	Kind      string         // "queue", "delay", "retry", "suspects", "place" or "dlq"
+	Kind      string         // "queue", "delay", "retry", "suspects", "place" or "dlq"; "state" of Plan.State
 	Level     time.Duration  // of a delay queue
 	Shard     int            // of a delay queue, from 0
 	Arguments map[string]any // what it has or, where that is not known, is declared with
@@ -146,6 +153,8 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	for _, q := range s.old() {
 		add(q, true)
 	}
+	p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: stateArgs(), Messages: -1}
+	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	s.delays(p)
 	s.timeout(p)
 	s.newer(p)

@@ -46,6 +46,14 @@ func (r *record) Message() (msg *message.Message, err error) {
 	return msg, err
 }
 
+// MessageKey implements [delayqueue.Keyed].
+func (r *record) MessageKey() []byte {
+	if r.entry == nil || r.entry.key == "" {
+		return nil
+	}
+	return []byte(r.entry.key)
+}
+
 // DeliveryFromContext returns the delivery behind the message whose handler got
 // ctx, as it came from its queue at first: properties, headers of every type,
 // exchange and routing key. It is nil for a context of another message. It must

@@ -34,38 +34,35 @@ func newSubscriber(c *Client) *Subscriber {
 // nacked has failed an attempt: the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
-	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
-		r, queues, err := s.client.reader(ctx, topic)
+	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		r, err := s.client.reader(ctx, topic)
 		if err != nil {
+			return nil, err
+		}
+		if err := s.client.begin(ctx, r); err != nil {
+			s.client.unclaim(len(r.queues))
 			return nil, err
 		}
 		out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
 		r.out = out
 		return func(ctx context.Context) {
-			defer s.client.unclaim(len(queues))
-			r.run(ctx, queues)
+			defer s.client.unclaim(len(r.queues))
+			r.run(ctx)
 		}, nil
 	})
 	return out, err
 }
 
 // reader makes what reads a topic's queue, and declares or checks before what it
-// needs. It has ctx's values, not its end.
-func (c *Client) reader(ctx context.Context, topic string) (*reader, []laneConfig, error) {
+// needs. It reads nothing yet: see begin. It has ctx's values, not its end.
+func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.ready(ctx, topic)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
-	queues := r.queues()
-	if err := c.claim(l.queue, len(queues)); err != nil {
-		return nil, nil, err
-	}
-	if err := r.begin(ctx, queues); err != nil {
-		c.unclaim(len(queues))
-		return nil, nil, err
-	}
-	return r, queues, nil
+	r.queues = r.lanes()
+	return r, c.claim(l.queue, len(r.queues))
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
@@ -90,11 +87,11 @@ type reader struct {
 	out    chan *message.Message // nil with native
 	native *native               // nil with out
 	values context.Context       // the Subscribe context's values, never its end
+	queues []laneConfig
 
-	mu    sync.Mutex
-	lanes int                      // how many there are
-	up    map[string]*amqp.Channel // those that consume, by queue
-	lost  bool                     // and it was told
+	mu   sync.Mutex
+	up   map[string]*amqp.Channel // those that consume, by queue
+	lost bool                     // and it was told
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
@@ -113,8 +110,8 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	return r
 }
 
-// queues says which queues are read, and how.
-func (r *reader) queues() []laneConfig {
+// lanes says which queues are read, and how.
+func (r *reader) lanes() []laneConfig {
 	cfg := r.client.cfg
 	slots := make(chan struct{}, cfg.MaxRetriesInFlight)
 	back := cfg.retryPrefetch(r.layout.policy)
@@ -133,13 +130,12 @@ func (r *reader) queues() []laneConfig {
 }
 
 // run reads until ctx ends, then closes the channel.
-func (r *reader) run(ctx context.Context, queues []laneConfig) {
+func (r *reader) run(ctx context.Context) {
 	if r.out != nil {
 		defer close(r.out)
 	}
-	r.lanes = len(queues)
 	var all sync.WaitGroup
-	for _, cfg := range queues {
+	for _, cfg := range r.queues {
 		all.Go(func() { r.keep(ctx, cfg) })
 	}
 	all.Wait()
@@ -225,7 +221,7 @@ func (r *reader) disconnected(queue string, err error) {
 func (r *reader) consuming(queue string, ch *amqp.Channel) {
 	r.mu.Lock()
 	r.up[queue] = ch
-	all := len(r.up) == r.lanes
+	all := len(r.up) == len(r.queues)
 	for _, ch := range r.up { // a lane may not have seen yet that its channel is gone
 		all = all && !ch.IsClosed()
 	}

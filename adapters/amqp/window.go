@@ -1,5 +1,7 @@
 package amqp
 
+import "time"
+
 // The broker bounds how many messages it sends, and not how large they are
 // together: it knows no other prefetch. So a lane of retries, which may keep
 // thousands that are not due, begins with few and asks for more as long as the
@@ -46,7 +48,7 @@ func (l *lane) fit() error {
 		return err
 	}
 	for d := range l.in {
-		l.take(d)
+		l.take(d, time.Now())
 	}
 	l.consumers++
 	in, err := read(l.ch, l.queue, l.consumers, window)

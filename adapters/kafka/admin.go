@@ -76,6 +76,33 @@ func (a admin) settings(topics ...string) (map[string]map[string]string, error) 
 	return settings, nil
 }
 
+// commits is what a group has committed.
+type commits struct {
+	group string
+	found *sarama.OffsetFetchResponse
+}
+
+// committed asks what a group has committed for partitions.
+func (a admin) committed(group string, partitions map[string][]int32) (commits, error) {
+	found, err := a.sarama.ListConsumerGroupOffsets(group, partitions)
+	if err != nil {
+		return commits{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
+	}
+	return commits{group, found}, nil
+}
+
+// of is the offset of one of the partitions, below 0 where nothing was committed.
+func (c commits) of(topic string, partition int32) (int64, error) {
+	block := c.found.GetBlock(topic, partition)
+	switch {
+	case block == nil:
+		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer", c.group, topic, partition)
+	case !errors.Is(block.Err, sarama.ErrNoError):
+		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: %w", c.group, topic, partition, block.Err)
+	}
+	return block.Offset, nil
+}
+
 // provision checks the topics that exist and creates those that do not. It may
 // run in several processes at once.
 func (c *Client) provision(l *layout) error {

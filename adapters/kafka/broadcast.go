@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -107,6 +108,7 @@ type Broadcast struct {
 	policy  redeliver.Policy
 	client  sarama.Client
 	readers *delayqueue.Readers
+	calls   sync.WaitGroup // of sarama, which goes on with them when their readers have ended
 
 	lookEvery time.Duration // for new partitions
 }
@@ -123,35 +125,14 @@ func OpenBroadcast(ctx context.Context, cfg BroadcastConfig) (*Broadcast, error)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	clientConfig := cfg.saramaConfig()
-	ctx, cancel := context.WithTimeoutCause(ctx, clientConfig.Net.DialTimeout,
-		fmt.Errorf("no broker of %v answered within %s; %s", cfg.Brokers, clientConfig.Net.DialTimeout, whatToCheck(clientConfig)))
-	defer cancel()
-	type opened struct {
-		client sarama.Client
-		err    error
+	client, err := dial(ctx, cfg.Brokers, cfg.saramaConfig())
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan opened) // sarama takes no context; what comes too late is closed
-	go func() {
-		client, err := sarama.NewClient(cfg.Brokers, clientConfig)
-		select {
-		case done <- opened{client, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = client.Close() // nobody has it
-			}
-		}
-	}()
-	select {
-	case o := <-done:
-		if o.err != nil {
-			return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", cfg.Brokers, o.err, whatToCheck(clientConfig))
-		}
-		b := &Broadcast{cfg: cfg, policy: policy, client: o.client, readers: delayqueue.NewReaders(errors.New("kafka: the broadcast consumer is closed")), lookEvery: lookForPartitions}
-		return b, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("kafka: %w", context.Cause(ctx))
-	}
+	return &Broadcast{
+		cfg: cfg, policy: policy, client: client, lookEvery: lookForPartitions,
+		readers: delayqueue.NewReaders(errors.New("kafka: the broadcast consumer is closed")),
+	}, nil
 }
 
 // Subscribe reads all partitions of a topic, which must exist, and delivers messages
@@ -167,8 +148,8 @@ func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *messag
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	var out chan *message.Message
-	err := b.readers.Begin(ctx, func() (func(context.Context), error) {
-		r, err := b.reader(ctx, topic)
+	err := b.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		r, err := until(ctx, b.calls.Go, func() (*broadcastReader, error) { return b.reader(ctx, topic) }, (*broadcastReader).close)
 		if err != nil {
 			return nil, err
 		}
@@ -179,13 +160,27 @@ func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *messag
 }
 
 // Close ends all subscriptions, waits until their handlers are done or the drain
-// timeout is over, and disconnects. A second Close does nothing.
+// timeout is over, and disconnects. Where brokers do not answer that takes DrainTimeout
+// and the dial timeout (Sarama.Net.DialTimeout) together at most: then it is an error,
+// and goes on in the background. A second Close does nothing.
 func (b *Broadcast) Close() error {
-	if first := b.readers.Close(); !first {
-		return nil
+	most := b.cfg.DrainTimeout + b.client.Config().Net.DialTimeout
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	var first bool
+	var failed error
+	shut := func(r *delayqueue.Readers) { first = r.Close() }
+	if err := delayqueue.CloseAll(ctx, []*delayqueue.Readers{b.readers}, shut, func() {
+		if first {
+			b.calls.Wait()
+			failed = b.client.Close()
+		}
+	}); err != nil {
+		return fmt.Errorf("kafka: closing: %w after %s (DrainTimeout and Sarama.Net.DialTimeout); see whether brokers %v answer. It goes on in the background",
+			err, most, b.cfg.Brokers)
 	}
-	if err := b.client.Close(); err != nil {
-		return fmt.Errorf("kafka: disconnecting: %w", err)
+	if failed != nil {
+		return fmt.Errorf("kafka: disconnecting: %w", failed)
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ type broadcastReader struct {
 	sub      *delayqueue.Subscription
 	air      *delayqueue.Broadcast
 	first    []*broadcastPartition // those that the topic has at the start
+	calls    sync.WaitGroup        // of sarama, which are not waited for when it ends
 
 	lost atomic.Int64 // partitions that cannot be read
 }
@@ -55,19 +56,24 @@ func (b *Broadcast) reader(ctx context.Context, topic string) (*broadcastReader,
 	r.air = delayqueue.NewBroadcast(ctx, r.sub)
 	numbers, err := consumer.Partitions(topic)
 	if err != nil {
+		r.close()
 		return nil, fmt.Errorf("kafka: asking for the partitions of %s: %w; it must exist", topic, err)
 	}
 	for _, number := range numbers {
 		p, err := r.partition(number, b.cfg.Sarama.Consumer.Offsets.Initial)
 		if err != nil {
-			for _, p := range r.first {
-				_ = p.in.Close() // nothing of it was read
-			}
+			r.close()
 			return nil, fmt.Errorf("kafka: %w", err)
 		}
 		r.first = append(r.first, p)
 	}
 	return r, nil
+}
+
+// close ends a reader that nobody runs.
+func (r *broadcastReader) close() {
+	shutAll(r.first)
+	_ = r.consumer.Close() // always nil: the client is not its own
 }
 
 // partition begins to read a partition at an offset, or at the oldest or newest.
@@ -79,18 +85,47 @@ func (r *broadcastReader) partition(number int32, from int64) (*broadcastPartiti
 			return nil, fmt.Errorf("asking where %s/%d begins or ends: %w", r.topic, number, err)
 		}
 	}
-	return p, p.begin()
+	var err error
+	p.in, err = p.begin()
+	return p, err
 }
 
-func (p *broadcastPartition) begin() (err error) {
-	if p.in, err = p.r.consumer.ConsumePartition(p.r.topic, p.number, p.next); err != nil {
-		return fmt.Errorf("reading %s/%d from offset %d: %w", p.r.topic, p.number, p.next, err)
+func (p *broadcastPartition) begin() (sarama.PartitionConsumer, error) {
+	in, err := p.r.consumer.ConsumePartition(p.r.topic, p.number, p.next)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s/%d from offset %d: %w", p.r.topic, p.number, p.next, err)
 	}
-	return nil
+	return in, nil
 }
 
-// run reads until ctx ends, then waits for what is in hand.
+// shut ends the reading of a partition, and returns when sarama has let go of it: when
+// the fetch that is under way has been answered.
+func shut(in sarama.PartitionConsumer) {
+	in.AsyncClose()
+	for range in.Messages() { // read again, or not at all
+		continue
+	}
+	for range in.Errors() {
+		continue
+	}
+}
+
+func shutAll(all []*broadcastPartition) {
+	for _, p := range all {
+		p.in.AsyncClose() // at once
+	}
+	for _, p := range all {
+		shut(p.in)
+	}
+}
+
+// run reads until ctx ends, then waits for what is in hand. What sarama does meanwhile,
+// and takes no context, is left to end by itself.
 func (r *broadcastReader) run(ctx context.Context) {
+	defer r.b.calls.Go(func() {
+		r.calls.Wait()
+		_ = r.consumer.Close() // always nil: the client is not its own
+	})
 	r.tell("consuming", fmt.Sprintf("%d partitions, as a broadcast consumer", len(r.first)), nil)
 	r.air.Run(ctx, r.b.cfg.DrainTimeout, func(ctx context.Context) {
 		var all sync.WaitGroup
@@ -104,14 +139,10 @@ func (r *broadcastReader) run(ctx context.Context) {
 		for {
 			select {
 			case <-tick.C:
-				for _, number := range r.newPartitions(known) {
-					// What stands there was written after Subscribe.
-					p, err := r.partition(number, sarama.OffsetOldest)
-					if err != nil {
-						continue // with the next look
-					}
-					known = append(known, number)
-					r.tell("consuming", fmt.Sprintf("a new partition, %s/%d", r.topic, number), nil)
+				found, _ := until(ctx, r.calls.Go, func() ([]*broadcastPartition, error) { return r.newPartitions(known), nil }, shutAll)
+				for _, p := range found {
+					known = append(known, p.number)
+					r.tell("consuming", fmt.Sprintf("a new partition, %s/%d", r.topic, p.number), nil)
 					all.Go(func() { p.keep(ctx) })
 				}
 			case <-ctx.Done():
@@ -122,8 +153,8 @@ func (r *broadcastReader) run(ctx context.Context) {
 	})
 }
 
-// newPartitions are the partitions of the topic that are not known.
-func (r *broadcastReader) newPartitions(known []int32) []int32 {
+// newPartitions begins to read the partitions of the topic that are not known.
+func (r *broadcastReader) newPartitions(known []int32) (found []*broadcastPartition) {
 	if r.b.client.RefreshMetadata(r.topic) != nil {
 		return nil // the readers of the others tell what is wrong
 	}
@@ -131,7 +162,16 @@ func (r *broadcastReader) newPartitions(known []int32) []int32 {
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(n int32) bool { return slices.Contains(known, n) })
+	for _, number := range all {
+		if slices.Contains(known, number) {
+			continue
+		}
+		// What stands there was written after Subscribe.
+		if p, err := r.partition(number, sarama.OffsetOldest); err == nil { // or with the next look
+			found = append(found, p)
+		}
+	}
+	return found
 }
 
 // keep reads a partition until ctx ends. sarama tries again what fails, but for an
@@ -140,16 +180,12 @@ func (p *broadcastPartition) keep(ctx context.Context) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 	for {
-		if p.in != nil {
+		if in := p.in; in != nil {
 			p.read(ctx)
-			p.in.AsyncClose()
-			for range p.in.Messages() { // read again, or not at all
-				continue
-			}
-			for range p.in.Errors() {
-				continue
-			}
 			p.in = nil
+			if _, err := until(ctx, p.r.calls.Go, func() (struct{}, error) { shut(in); return struct{}{}, nil }, nil); err != nil {
+				return
+			}
 		}
 		timer := time.NewTimer(pause.NextBackOff())
 		select {
@@ -158,12 +194,21 @@ func (p *broadcastPartition) keep(ctx context.Context) {
 			timer.Stop()
 			return
 		}
-		err := p.place()
-		if err == nil {
-			err = p.begin()
+		in, err := until(ctx, p.r.calls.Go, p.again, shut)
+		if err != nil && ctx.Err() != nil {
+			return // and p is the call's
 		}
+		p.in = in
 		p.found(err)
 	}
+}
+
+// again begins to read where it has ended.
+func (p *broadcastPartition) again() (sarama.PartitionConsumer, error) {
+	if err := p.place(); err != nil {
+		return nil, err
+	}
+	return p.begin()
 }
 
 // read hands on what comes until ctx ends or the partition does.

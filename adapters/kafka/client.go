@@ -26,7 +26,8 @@ type Client struct {
 	subs    []*Subscriber
 	closed  bool
 
-	sweepEvery time.Duration
+	sweepEvery    time.Duration
+	commandsEvery time.Duration // 0 for the default
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems
@@ -38,39 +39,67 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	type opened struct {
-		c   *Client
-		err error
-	}
-	// sarama's constructors do not take a context and try every broker several
-	// times; what comes too late is closed.
-	done := make(chan opened)
 	clientConfig := cfg.clientConfig()
-	ctx, cancel := context.WithTimeoutCause(ctx, clientConfig.Net.DialTimeout,
-		fmt.Errorf("no broker of %v answered within %s; %s", cfg.Brokers, clientConfig.Net.DialTimeout, whatToCheck(clientConfig)))
-	defer cancel()
-	go func() {
-		c, err := connect(cfg, clientConfig)
+	return inDialTime(ctx, cfg.Brokers, clientConfig, func() (*Client, error) { return connect(cfg, clientConfig) }, (*Client).disconnect)
+}
+
+// until calls do, which takes no context, as sarama's functions take none, and returns
+// its answer. When ctx ends before, it returns why, do goes on by itself, and what it
+// makes is given to late, if that is not nil. beside runs both: [aside], or the Go of
+// a WaitGroup, where somebody waits for what goes on.
+func until[T any](ctx context.Context, beside func(func()), do func() (T, error), late func(T)) (T, error) {
+	type answer struct {
+		made T
+		err  error
+	}
+	done := make(chan answer)
+	beside(func() {
+		made, err := do()
 		select {
-		case done <- opened{c, err}:
+		case done <- answer{made, err}:
 		case <-ctx.Done():
-			if c != nil {
-				c.disconnect()
+			if err == nil && late != nil {
+				late(made)
 			}
 		}
-	}()
+	})
 	select {
-	case o := <-done:
-		return o.c, o.err
+	case a := <-done:
+		return a.made, a.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("kafka: %w", context.Cause(ctx))
+		var none T
+		return none, fmt.Errorf("kafka: %w", context.Cause(ctx))
 	}
 }
 
-func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
-	client, err := sarama.NewClient(cfg.Brokers, clientConfig)
+func aside(f func()) { go f() }
+
+// inDialTime connects within ctx and the dial timeout: sarama's constructors try every
+// broker several times.
+func inDialTime[T any](ctx context.Context, brokers []string, cfg *sarama.Config, connect func() (T, error), late func(T)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Net.DialTimeout,
+		fmt.Errorf("no broker of %v answered within %s; %s", brokers, cfg.Net.DialTimeout, whatToCheck(cfg)))
+	defer cancel()
+	return until(ctx, aside, connect, late)
+}
+
+// dial makes a client of sarama's within ctx and the dial timeout.
+func dial(ctx context.Context, brokers []string, cfg *sarama.Config) (sarama.Client, error) {
+	return inDialTime(ctx, brokers, cfg, func() (sarama.Client, error) { return newClient(brokers, cfg) }, func(c sarama.Client) { _ = c.Close() })
+}
+
+func newClient(brokers []string, cfg *sarama.Config) (sarama.Client, error) {
+	client, err := sarama.NewClient(brokers, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", cfg.Brokers, err, whatToCheck(clientConfig))
+		return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", brokers, err, whatToCheck(cfg))
+	}
+	return client, nil
+}
+
+func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
+	client, err := newClient(cfg.Brokers, clientConfig)
+	if err != nil {
+		return nil, err
 	}
 	clusterAdmin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
@@ -183,6 +212,7 @@ func (c *Client) ready(topic string) (*layout, error) {
 	if err := c.provision(l); err != nil {
 		return nil, err
 	}
+	c.provisionControl(l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.layouts[topic] = l

@@ -148,14 +148,25 @@ func (c Config) validate() error {
 	for i, b := range c.Brokers {
 		checkBroker(&ps, fmt.Sprintf("Brokers[%d]", i), b)
 	}
-	checkGroup(&ps, "Group", c.Group)
+	c.check(&ps, orders)
+	c.checkGroupConfig(&ps)
+	c.checkPerKey(&ps)
+	return ps.Err()
+}
+
+// orders is what a policy's Order may be.
+var orders = []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey}
+
+// check notes what is wrong, whatever the cluster and the client's configuration are.
+func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
+	checkGroup(ps, "Group", c.Group)
 	ps.Policy("Policy", c.Policy)
-	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+	ps.Order("Policy", c.Policy, allowed...)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
-		checkTopic(&ps, field, topic)
+		checkTopic(ps, field, topic)
 		ps.Policy(field, c.Topics[topic])
-		ps.Order(field, c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+		ps.Order(field, c.Topics[topic], allowed...)
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
@@ -166,10 +177,13 @@ func (c Config) validate() error {
 	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
 	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
 	ps.Count("MaxParked", c.MaxParked, 1, 0)
+}
+
+// checkGroupConfig notes what of the client's configuration a member of the group
+// cannot have.
+func (c Config) checkGroupConfig(ps *redeliver.Problems) {
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
 		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the member is thrown out while it drains", rebalance))
 	}
-	checkSarama(&ps, c.Sarama)
-	c.checkPerKey(&ps)
-	return ps.Err()
+	checkSarama(ps, c.Sarama)
 }

@@ -35,8 +35,9 @@ import (
 //
 // Consume returns nil when ctx has ended: handlers that run may finish within
 // config.DrainTimeout, then their contexts end, and their records stay
-// uncommitted. It returns an error when it cannot begin. What fails later is told
-// to config.Sink and tried again.
+// uncommitted. It returns an error when it cannot begin: all that is wrong with the
+// call and with config is in one redeliver.ConfigError. What fails later is told to
+// config.Sink and tried again.
 func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) error {
 	config, ps := config.behind(client, topics, handler == nil)
 	return config.consume(ctx, ps, topics, func(*reader) *native { return newNative(handler) })
@@ -45,6 +46,7 @@ func Consume(ctx context.Context, client sarama.Client, config Config, topics []
 // consume reads topics until ctx ends, with what is to stand behind each reader. It
 // returns what is wrong with the call before it begins anything.
 func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, behind func(*reader) *native) error {
+	c.checkBehind(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
@@ -85,11 +87,29 @@ func (c *Client) consumers(ctx context.Context, topics []string, behind func(*re
 	for _, r := range readers {
 		_ = r.group.Close() // nobody has joined
 	}
-	return nil, errors.Join(errs...)
+	return nil, oneError(errs)
+}
+
+// oneError joins the errors of topics: what is wrong with any configuration is in one
+// redeliver.ConfigError.
+func oneError(errs []error) error {
+	var ps redeliver.Problems
+	var others []error
+	for _, err := range errs {
+		if bad, ok := errors.AsType[*redeliver.ConfigError](err); ok {
+			ps = append(ps, bad.Problems...)
+		} else {
+			others = append(others, err)
+		}
+	}
+	if err := ps.Err(); err != nil {
+		others = append(others, fmt.Errorf("kafka: %w", err))
+	}
+	return errors.Join(others...)
 }
 
 // behind is the configuration with what client says, and all that is wrong with a
-// call of Consume, ConsumeBatch or Wrap.
+// call of Consume, ConsumeBatch or Wrap, but for what checkBehind looks at.
 func (c Config) behind(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps redeliver.Problems) {
 	if len(c.Brokers) > 0 {
 		ps.Add("Brokers", c.Brokers, "must be empty: the client says where the brokers are")
@@ -103,6 +123,7 @@ func (c Config) behind(client sarama.Client, topics []string, handlerMissing boo
 	if c.NackDelay != 0 {
 		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of records has no nack; it returns redeliver.RetryAfter")
 	}
+	c.Brokers, c.Sarama, c.NackDelay = nil, nil, 0
 	if len(topics) == 0 {
 		ps.Add("topics", "empty", "is required: at least one topic")
 	}
@@ -131,4 +152,26 @@ func (c Config) behind(client sarama.Client, topics []string, handlerMissing boo
 		}
 	}
 	return c, ps
+}
+
+// checkBehind notes what is wrong with the configuration that such a call has, so that
+// all is told at once. Where behind has no client, nothing is said of its configuration.
+func (c Config) checkBehind(ps *redeliver.Problems, topics []string, allowed []redeliver.Order) {
+	known := c.Sarama != nil
+	c = c.withDefaults()
+	c.check(ps, allowed)
+	if known {
+		c.checkGroupConfig(ps)
+	}
+	if known && slices.Contains(allowed, redeliver.PerKey) {
+		c.checkPerKey(ps)
+	}
+	for i, topic := range topics {
+		var bad redeliver.Problems // told of already
+		checkTopic(&bad, "", topic)
+		checkGroup(&bad, "", c.Group)
+		if bad == nil && !slices.Contains(topics[:i], topic) {
+			c.Names.check(ps, topic, c.Group)
+		}
+	}
 }

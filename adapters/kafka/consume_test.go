@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
@@ -318,7 +319,11 @@ func TestConsumeRefuses(t *testing.T) {
 		want   []string
 	}{
 		"everything": {nil, kafka.Config{Brokers: cluster.ListenAddrs(), Sarama: sarama.NewConfig(), Marshaler: kafka.DefaultMarshaler{}, NackDelay: 1}, nil, nil,
-			[]string{"Brokers", "Sarama", "Marshaler", "NackDelay", "topics", "handler", "client"}},
+			[]string{"Brokers", "Sarama", "Marshaler", "NackDelay", "topics", "handler", "client", "Group"}},
+		"the call and its configuration": {careful, kafka.Config{NackDelay: -1, MaxInFlight: -1, MaxRetriesInFlight: 5, DrainTimeout: time.Hour, Policy: redeliver.Policy{MaxRetries: -7}, Topics: map[string]redeliver.Policy{"b b": {}, "a a": {}}}, []string{"orders", "orders"}, handle,
+			[]string{"NackDelay", "topics[1]", "Group", "Policy.MaxRetries", `Topics["a a"]`, `Topics["b b"]`, "MaxInFlight", "DrainTimeout", "Sarama.Consumer.Offsets.AutoCommit.Enable"}},
+		"names": {client, kafka.Config{Group: "billing", Names: kafka.Names{DLQ: func(topic, _ string) string { return topic }}}, []string{"orders", "refunds"}, nil,
+			[]string{"handler", `Names.DLQ("orders", "billing")`, `Names.DLQ("refunds", "billing")`}},
 		"topics":        {client, kafka.Config{Group: "billing"}, []string{"orders", "orders", "a b"}, handle, []string{"topics[1]", "topics[2]"}},
 		"closed client": {gone, kafka.Config{Group: "billing"}, []string{"orders"}, handle, []string{"client"}},
 		"no autocommit": {careful, kafka.Config{Group: "billing"}, []string{"orders"}, handle, []string{"Sarama.Consumer.Offsets.AutoCommit.Enable"}},
@@ -339,6 +344,24 @@ func TestConsumeRefuses(t *testing.T) {
 			}
 		})
 	}
+	t.Run("topics of ours", func(t *testing.T) {
+		addrs := fake(t, "orders", "refunds").ListenAddrs()
+		compact := "compact"
+		if _, err := kadm.NewClient(independent(t, addrs)).CreateTopics(t.Context(), 1, 1, map[string]*string{"cleanup.policy": &compact},
+			"orders.billing.dlq", "refunds.billing.dlq"); err != nil {
+			t.Fatal(err)
+		}
+		err := kafka.Consume(t.Context(), native(t, addrs), kafka.Config{Group: "billing"}, []string{"orders", "refunds", "nowhere"}, handle)
+		bad, ok := errors.AsType[*redeliver.ConfigError](err)
+		if !ok || !strings.Contains(err.Error(), "nowhere does not exist") {
+			t.Fatalf("%v", err)
+		}
+		for _, topic := range []string{"orders", "refunds"} {
+			if field := "topic " + topic + ".billing.dlq cleanup.policy"; !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool { return p.Field == field }) {
+				t.Errorf("%s is not in the error: %v", field, bad)
+			}
+		}
+	})
 	t.Run("topic that is not there", func(t *testing.T) {
 		err := kafka.Consume(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders", "nowhere", "nowhere-else"}, handle)
 		if err == nil || !strings.Contains(err.Error(), "nowhere-else") || !strings.Contains(err.Error(), "nowhere ") {

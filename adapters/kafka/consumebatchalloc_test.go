@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -14,49 +15,53 @@ import (
 
 // The way of a record through lane and batch to the mark allocates nothing of its
 // own either: what a batch of a hundred needs is less than an allocation for three.
+// The clock stands still meanwhile: what has waited for its batch for long is watched,
+// and that allocates.
 func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
-	const n, size = 20_000, 100
-	cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
-	cfg.Sink = nil
-	r := newReader(context.Background(), &Client{cfg: cfg}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
-	handled, batches := 0, 0
-	r.native = &native{batches: delayqueue.NewBatchWorkers(BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, r.sub, func(b *delayqueue.Batch, all []*delayqueue.Batched) error {
-		nb := newBatch(b, all)
-		for i, m := range nb.Messages {
-			if i%2 == 0 && !m.Ack() { // the rest is done at the end
-				t.Error("an ack does not count")
+	synctest.Test(t, func(t *testing.T) {
+		const n, size = 20_000, 100
+		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
+		cfg.Sink = nil
+		r := newReader(context.Background(), &Client{cfg: cfg}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
+		handled, batches := 0, 0
+		r.native = &native{batches: delayqueue.NewBatchWorkers(BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, r.sub, func(b *delayqueue.Batch, all []*delayqueue.Batched) error {
+			nb := newBatch(b, all)
+			for i, m := range nb.Messages {
+				if i%2 == 0 && !m.Ack() { // the rest is done at the end
+					t.Error("an ack does not count")
+				}
 			}
+			handled += len(nb.Messages)
+			batches++
+			return nil
+		})}
+		defer r.native.close()
+		var next int64
+		all := make([]*sarama.ConsumerMessage, 0, n)
+		for i := range n {
+			all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%1000), Value: []byte("order")})
 		}
-		handled += len(nb.Messages)
-		batches++
-		return nil
-	})}
-	defer r.native.close()
-	var next int64
-	all := make([]*sarama.ConsumerMessage, 0, n)
-	for i := range n {
-		all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%1000), Value: []byte("order")})
-	}
-	per := testing.AllocsPerRun(1, func() {
-		s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), upTo: next + n, all: make(chan struct{}, 1)}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			newLane(r, s, s).run()
-		}()
-		for _, m := range all {
-			m.Offset = next
-			next++
-			s.messages <- m
+		per := testing.AllocsPerRun(1, func() {
+			s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), upTo: next + n, all: make(chan struct{}, 1)}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				newLane(r, s, s).run()
+			}()
+			for _, m := range all {
+				m.Offset = next
+				next++
+				s.messages <- m
+			}
+			<-s.all
+			close(s.messages)
+			<-done
+		}) / n
+		if per > 1./3 {
+			t.Errorf("%.3f allocations for a record", per)
 		}
-		<-s.all
-		close(s.messages)
-		<-done
-	}) / n
-	if per > 1./3 {
-		t.Errorf("%.3f allocations for a record", per)
-	}
-	if handled != 2*n || batches != 2*n/size { // of a thousand keys, so each can be full
-		t.Errorf("%d records in %d batches", handled, batches)
-	}
+		if handled != 2*n || batches != 2*n/size { // of a thousand keys, so each can be full
+			t.Errorf("%d records in %d batches", handled, batches)
+		}
+	})
 }

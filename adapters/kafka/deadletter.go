@@ -64,18 +64,20 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	}
 	// A client of its own: fetches of megabytes hold up what else goes over their
 	// connection.
-	client, err := sarama.NewClient(c.cfg.Brokers, c.cfg.clientConfig())
+	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
 	if err != nil {
-		return nil, fmt.Errorf("kafka: connecting to %v: %w", c.cfg.Brokers, err)
+		return nil, err
 	}
 	q := &deadQueue{
 		c: c, info: info, foreign: foreign, lease: cfg.Lease, client: client, ledger: newLedger(),
 		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
 	}
-	if err := q.look(ctx); err != nil {
+	there, err := q.look(ctx)
+	if err != nil {
 		_ = client.Close()
 		return nil, err
 	}
+	q.found(there)
 	return q, nil
 }
 
@@ -98,31 +100,37 @@ type deadQueue struct {
 	state   logReader
 
 	mu         sync.Mutex
-	partitions []int32
+	partitions int32 // how many the DLQ had when it was looked at last
 	hasState   bool
 	ledger     *ledger
 	claims     []*deadClaim
 }
 
-// look asks what there is.
-func (q *deadQueue) look(ctx context.Context) error {
+// look asks which topics there are; the DLQ is one of them.
+func (q *deadQueue) look(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	there, err := q.c.admin.topics()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	dlq := there[q.info.DLQ]
-	if dlq == nil {
-		return fmt.Errorf("kafka: the DLQ %s does not exist: group %s has never subscribed to %s, or its Names differ", q.info.DLQ, q.info.Group, q.info.Origin)
+	if there[q.info.DLQ] == nil {
+		return nil, fmt.Errorf("kafka: the DLQ %s does not exist: group %s has never subscribed to %s, or its Names differ", q.info.DLQ, q.info.Group, q.info.Origin)
 	}
-	q.partitions = nil
-	for p := range int32(len(dlq.Partitions)) {
-		q.partitions = append(q.partitions, p)
-	}
-	q.hasState = there[q.info.DLQ+stateSuffix] != nil
-	return nil
+	return there, nil
+}
+
+// found notes what look has found. The caller holds mu, unless nobody has q yet.
+func (q *deadQueue) found(there map[string]*sarama.TopicMetadata) {
+	q.partitions, q.hasState = int32(len(there[q.info.DLQ].Partitions)), there[q.state.topic] != nil
+}
+
+// width is how many partitions the DLQ has.
+func (q *deadQueue) width() int32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.partitions
 }
 
 // Info implements [deadletter.Queue].
@@ -150,7 +158,7 @@ func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) 
 	if err := q.refresh(ctx); err != nil {
 		return 0, false, err
 	}
-	for _, p := range q.partitions {
+	for p := range q.width() {
 		start, end, err := q.log.bounds(ctx, p)
 		if err != nil {
 			return 0, false, err
@@ -190,7 +198,11 @@ func (q *deadQueue) Holder(ctx context.Context) (h deadletter.Holder, ok bool, e
 
 // Want implements [deadletter.Queue].
 func (q *deadQueue) Want(ctx context.Context, task string, w deadletter.Wanted) error {
-	if err := q.provisionState(ctx); err != nil {
+	there, err := q.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := q.provisionState(there); err != nil {
 		return err
 	}
 	value := []byte(w)

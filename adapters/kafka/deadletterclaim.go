@@ -32,10 +32,14 @@ type deadClaim struct {
 // Claim implements [deadletter.Queue]. Of two that claim at once the one whose
 // record stands first in the state topic has it.
 func (q *deadQueue) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
-	if err := q.checkBack(); err != nil {
+	there, err := q.look(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := q.provisionState(ctx); err != nil {
+	if there[q.info.Back] == nil { // nobody would read it
+		return nil, fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)
+	}
+	if err := q.provisionState(there); err != nil {
 		return nil, err
 	}
 	if err := q.refresh(ctx); err != nil {
@@ -64,18 +68,6 @@ func (q *deadQueue) Claim(ctx context.Context, holder deadletter.Holder) (deadle
 	q.claims = append(q.claims, c)
 	q.mu.Unlock()
 	return c, nil
-}
-
-// checkBack refuses to replay to a topic that is not there: nobody reads it.
-func (q *deadQueue) checkBack() error {
-	there, err := q.c.admin.topics()
-	if err != nil {
-		return err
-	}
-	if there[q.info.Back] == nil {
-		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)
-	}
-	return nil
 }
 
 // renew writes the lease anew, and looks whether it is still ours: who was stopped
@@ -148,7 +140,11 @@ func (c *deadClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return c.q.scan(ctx, from, c)
+	s, err := c.q.scan(ctx, from, c)
+	if err != nil {
+		return nil, err // and not a scan that is nil
+	}
+	return s, nil
 }
 
 // Send implements [deadletter.Claim].
@@ -211,9 +207,7 @@ func recordOfDead(m *deadletter.Message, topic string, headers []deadletter.Head
 		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: h.Value})
 	}
 	if st != nil {
-		for name, value := range st.Headers() {
-			rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: names[name].bytes, Value: value})
-		}
+		appendState(rec, st)
 	}
 	return rec
 }

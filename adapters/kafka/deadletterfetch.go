@@ -73,25 +73,14 @@ func (l *logReader) read(ctx context.Context, partition int32, offset int64) (pa
 // persist tries again what a leader that moves, or a connection that was idle for
 // long, makes fail. The context is obeyed even where sarama has none.
 func persist[T any](ctx context.Context, l *logReader, partition int32, do func() (T, error)) (T, error) {
-	type answer struct {
-		found T
-		err   error
-	}
 	var none T
 	var err error
 	for try := range fetchTries {
-		done := make(chan answer, 1)
-		go func() {
-			found, err := do()
-			done <- answer{found, err}
-		}()
-		select {
-		case a := <-done:
-			if a.err == nil {
-				return a.found, nil
-			}
-			err = a.err
-		case <-ctx.Done():
+		var found T
+		if found, err = until(ctx, aside, do, nil); err == nil {
+			return found, nil
+		}
+		if ctx.Err() != nil {
 			return none, fmt.Errorf("kafka: reading %s: %w", l.topic, ctx.Err())
 		}
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {

@@ -26,6 +26,7 @@ type deadScan struct {
 	parts []deadPart
 	at    int       // of parts
 	page  []fetched // read, and not yet looked at
+	ahead deadAhead
 }
 
 type deadPart struct {
@@ -36,18 +37,22 @@ type deadPart struct {
 
 // Scan implements [deadletter.Queue].
 func (q *deadQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
-	return q.scan(ctx, from, nil)
+	s, err := q.scan(ctx, from, nil)
+	if err != nil {
+		return nil, err // and not a scan that is nil
+	}
+	return s, nil
 }
 
 func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadClaim) (*deadScan, error) {
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &deadScan{q: q}
+	s := &deadScan{q: q, ahead: deadAhead{log: &q.log}}
 	if from == deadletter.Start { // what begins elsewhere does not see all there is
 		s.claim = claim
 	}
-	for _, p := range q.partitions {
+	for p := range q.width() {
 		start, end, err := q.log.bounds(ctx, p)
 		if err != nil {
 			return nil, err
@@ -91,7 +96,7 @@ func (s *deadScan) turn(ctx context.Context) error {
 		return s.again(ctx)
 	}
 	part := &s.parts[s.at]
-	p, err := s.q.log.read(ctx, part.partition, part.next)
+	p, err := s.ahead.read(ctx, part)
 	if err != nil {
 		return err
 	}
@@ -127,7 +132,10 @@ func (s *deadScan) again(ctx context.Context) error {
 }
 
 // Close implements [deadletter.Scan].
-func (s *deadScan) Close() error { return nil }
+func (s *deadScan) Close() error {
+	s.ahead.close()
+	return nil
+}
 
 // message makes the message of a record; nil for one that is settled.
 func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
@@ -157,26 +165,13 @@ func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
 	return m
 }
 
-// own copies what a record points to: its bytes alias a response of megabytes,
-// which would live as long as the message.
+// own gives a message copies of what its record points to.
 func own(m *deadletter.Message, rec *fetched, users []*sarama.RecordHeader) {
-	size := len(rec.key) + len(rec.value)
-	for _, h := range users {
-		size += len(h.Key) + len(h.Value)
-	}
-	room := make([]byte, 0, size)
-	take := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		n := len(room)
-		room = append(room, b...)
-		return room[n:len(room):len(room)]
-	}
-	m.Key, m.Body = take(rec.key), take(rec.value)
+	room := newCopies(rec.key, rec.value, users)
+	m.Key, m.Body = room.take(rec.key), room.take(rec.value)
 	m.Headers = make([]deadletter.Header, 0, len(users))
 	for _, h := range users {
-		m.Headers = append(m.Headers, deadletter.Header{Name: string(h.Key), Value: take(h.Value)})
+		m.Headers = append(m.Headers, deadletter.Header{Name: string(h.Key), Value: room.take(h.Value)})
 	}
 }
 

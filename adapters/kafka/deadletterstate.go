@@ -12,37 +12,55 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// refresh reads the state topic to its end.
+// refresh reads the state topic to its end, and tells of what nobody here can have
+// written.
 func (q *deadQueue) refresh(ctx context.Context) error {
+	strange, err := q.readState(ctx)
+	if strange > 0 {
+		q.c.cfg.Sink.Event(redeliver.SubscriptionChanged{
+			Origin: q.info.Origin, Group: q.info.Group, Change: "the state of the DLQ has garbage",
+			Detail: fmt.Sprintf("%d records of %s are passed over; see who else writes to it", strange, q.state.topic),
+		})
+	}
+	return err
+}
+
+// readState returns how many records it could not read.
+func (q *deadQueue) readState(ctx context.Context) (strange int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.hasState {
-		if err := q.look(ctx); err != nil || !q.hasState {
-			return err
+		there, err := q.look(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if q.found(there); !q.hasState {
+			return 0, nil
 		}
 	}
 	start, end, err := q.state.bounds(ctx, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if end < q.ledger.next { // it was deleted and made anew
 		q.ledger = newLedger()
 	}
+	before := q.ledger.strange
 	q.ledger.next = max(q.ledger.next, start)
 	for q.ledger.next < end {
 		p, err := q.state.read(ctx, 0, q.ledger.next)
 		if err != nil {
-			return err
+			return q.ledger.strange - before, err
 		}
 		for _, r := range p.records {
 			q.ledger.apply(r.key, r.value)
 		}
 		q.ledger.next = p.next
 		if p.end && p.next < end {
-			return fmt.Errorf("kafka: %s could be read to offset %d of %d only: somebody writes to it in transactions", q.state.topic, p.next, end)
+			return q.ledger.strange - before, fmt.Errorf("kafka: %s could be read to offset %d of %d only: somebody writes to it in transactions", q.state.topic, p.next, end)
 		}
 	}
-	return nil
+	return q.ledger.strange - before, nil
 }
 
 // entry is a record for the state topic; a nil value is a tombstone.
@@ -55,23 +73,28 @@ func entryOf(key string, value []byte) stateEntry { return stateEntry{key, value
 
 // note writes records to the state topic and returns when all are confirmed.
 func (q *deadQueue) note(ctx context.Context, entries ...stateEntry) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("no answer within %s", q.c.cfg.SendTimeout))
+	return q.c.note(ctx, q.state.topic, entries...)
+}
+
+// note writes records to a compacted topic and returns when all are confirmed.
+func (c *Client) note(ctx context.Context, topic string, entries ...stateEntry) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, fmt.Errorf("no answer within %s", c.cfg.SendTimeout))
 	defer cancel()
 	waits := make([]*confirm, 0, len(entries))
 	for _, e := range entries {
-		m := &sarama.ProducerMessage{Topic: q.state.topic, Key: sarama.StringEncoder(e.key)}
+		m := &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(e.key)}
 		if e.value != nil {
 			m.Value = sarama.ByteEncoder(e.value)
 		}
-		c, err := q.c.producer.start(ctx, m, 0)
+		one, err := c.producer.start(ctx, m, 0)
 		if err != nil {
 			return err
 		}
-		waits = append(waits, c)
+		waits = append(waits, one)
 	}
 	var failed error
-	for _, c := range waits {
-		if err := c.wait(ctx); err != nil && failed == nil {
+	for _, one := range waits {
+		if err := one.wait(ctx); err != nil && failed == nil {
 			failed = err
 		}
 	}
@@ -87,38 +110,19 @@ func jsonEntry(key string, v any) (stateEntry, error) {
 }
 
 // provisionState makes the state topic, or looks whether the one there is will do.
-func (q *deadQueue) provisionState(ctx context.Context) error {
+// there is what look has found.
+func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.look(ctx); err != nil {
-		return err
-	}
-	there, err := q.c.admin.topics()
-	if err != nil {
-		return err
-	}
-	dlq, state := there[q.info.DLQ], there[q.state.topic]
-	if dlq == nil {
-		return fmt.Errorf("kafka: the DLQ %s is gone", q.info.DLQ)
-	}
-	if state != nil {
+	q.found(there)
+	if state := there[q.state.topic]; state != nil {
 		return q.checkState(len(state.Partitions))
 	}
 	settings, err := q.c.admin.settings(q.info.DLQ)
 	if err != nil {
 		return err
 	}
-	t := ownTopic{name: q.state.topic, partitions: 1, replicas: int16(len(dlq.Partitions[0].Replicas)), settings: map[string]string{
-		"cleanup.policy": "compact",
-		// A race for the claim is decided by order, which compaction must not
-		// change while anybody looks.
-		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
-		"segment.bytes":                  strconv.Itoa(16 << 20),
-		"unclean.leader.election.enable": "false",
-	}}
-	if n := settings[q.info.DLQ]["min.insync.replicas"]; n != "" {
-		t.settings["min.insync.replicas"] = n
-	}
+	t := stateTopic(q.info.DLQ, int16(len(there[q.info.DLQ].Partitions[0].Replicas)), settings[q.info.DLQ]["min.insync.replicas"])
 	if q.c.cfg.NoProvisioning {
 		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
 	}
@@ -130,6 +134,22 @@ func (q *deadQueue) provisionState(ctx context.Context) error {
 	}
 	q.hasState = true
 	return nil
+}
+
+// stateTopic is the companion of a DLQ, as it is made.
+func stateTopic(dlq string, replicas int16, minInSync string) ownTopic {
+	t := ownTopic{name: dlq + stateSuffix, kind: stateKind, partitions: 1, replicas: replicas, settings: map[string]string{
+		"cleanup.policy": "compact",
+		// A race for the claim is decided by order, which compaction must not
+		// change while anybody looks.
+		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
+		"segment.bytes":                  strconv.Itoa(16 << 20),
+		"unclean.leader.election.enable": "false",
+	}}
+	if minInSync != "" {
+		t.settings["min.insync.replicas"] = minInSync
+	}
+	return t
 }
 
 func (q *deadQueue) checkState(partitions int) error {

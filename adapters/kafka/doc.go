@@ -29,6 +29,7 @@
 //	orders.billing.retry.10s    one delay topic for each level
 //	orders.billing.retry        the way back, for waits shorter than a level
 //	orders.billing.dlq          the DLQ
+//	orders.billing.control      commands about what waits, compacted; see [Client.Waiting]
 //
 // In the group's part of a name the dot and every byte that a topic cannot have
 // are written _xx. The group's own members read orders, the delay topics and the
@@ -47,6 +48,12 @@
 // Delay topics of levels that the policy does not have are found by their name
 // and read, also those that members with another policy create meanwhile (a
 // deploy that is rolled back), within five minutes; delete them when they are empty.
+//
+// Every member reads the control topic, one partition, from its start, and notes
+// there what it has done (the user needs Read and Write on it). Where it is missing
+// and may not be created, what waits can be neither released nor cancelled, a warning
+// says so, and all else goes on. docs/waiting.md says what is obeyed, and what a
+// crash may leave twice.
 //
 // # Delivery guarantees
 //
@@ -92,7 +99,10 @@
 // record runs, all that waits on its levels is read once. Of each that waits, key and
 // offset are in memory, about 140 bytes, [Config.MaxParked] at most: then the origin
 // stands still until there are fewer, and says so. After a rebalance all is read
-// back, however many there are.
+// back, however many there are, and what stands unsettled on the origin before the last
+// of them, at most 170 bytes each. That is no more than was in flight, unless somebody
+// set the group's offsets back: then, behind the first MaxParked, only what has the key
+// of one that waits is kept.
 //
 // What is not in order: messages without a key; replays from the DLQ and delayed
 // publishes; what was in the topics when partitions were added. A dead letter lets
@@ -131,7 +141,9 @@
 //     with backoff up to 10 s; meanwhile the source stays unacked, the handler
 //     does not run again, and no new handler is started (the event intake paused).
 //   - A delay topic stays unwritable for good (deleted, no rights): the whole
-//     subscription waits for it, loudly. The DLQ is not used in its place.
+//     subscription waits for it, loudly. The DLQ is not used in its place, but for
+//     a message that the topic refuses for itself (it is too large by now): that is
+//     dead-lettered as unschedulable.
 //   - Brokers go away: the client joins again with backoff up to 5 s and says so
 //     once.
 //   - A handler is slow: only its key waits. A partition that is 10 x MaxInFlight

@@ -54,9 +54,9 @@ func (l *lane) drain(over bool) {
 		select {
 		case out <- l.peek():
 			l.sent()
-		case o := <-l.flight.Landings():
+		case <-l.flight.Bell():
 			before := l.begun
-			l.end(o.E, o.How)
+			l.flight.Poll(l.end)
 			if l.begun < before { // it was abandoned
 				l.forget()
 			}

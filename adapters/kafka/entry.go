@@ -15,20 +15,23 @@ import (
 
 // entry is one record on its way through a lane.
 type entry struct {
-	lane   *lane
-	rec    record
-	number uint64 // in the tracker
-	key    uint64
-	keyed  bool
-	behind *entry    // the next of the same key
-	then   then      // what to do when its time has come
-	last   then      // what to do when it is due: then, unless that is toLevel
-	unsure *confirm  // a write of it that nobody has answered
-	handed bool      // it lies ready for a consumer, or one has it
-	room   *card     // for card; nil where a key does not wait for its failures
-	card   *card     // its place in the line of its key; nil where it has none
-	until  time.Time // when to look again, of what waits for its key on a level
-	went   went
+	delayqueue.Seat
+
+	lane    *lane
+	rec     record
+	number  uint64 // in the tracker
+	key     uint64
+	keyed   bool
+	handed  bool      // it lies ready for a consumer, or one has it
+	then    then      // what to do when its time has come
+	last    then      // what to do when it is due: then, unless that is toLevel
+	behind  *entry    // the next of the same key
+	unsure  *confirm  // a write of it that nobody has answered
+	room    *card     // for card; nil where a key does not wait for its failures
+	card    *card     // its place in the line of its key; nil where it has none
+	until   time.Time // when to look again, of what waits for its key on a level
+	written int64     // to where it waits, in Unix milliseconds
+	went    went
 
 	state    *redeliver.State     // what it brought from a topic that we write
 	d        *delayqueue.Delivery // delivery, once it leaves for the handler
@@ -51,6 +54,7 @@ const (
 // went says where a record was written.
 type went struct {
 	parked   bool // to a level, not to the DLQ
+	buried   bool // to the DLQ, although no handler has seen it: its topic refuses it
 	attempts int
 	due      time.Time
 }
@@ -165,10 +169,12 @@ func (l *lane) delivery(e *entry) *delayqueue.Delivery {
 		if m.Timestamp.UnixMilli() > 0 { // producers that have no clock write 0 or -1
 			d.Source.Timestamp = m.Timestamp
 		}
-		if l.r.sub.Sink != nil {
+		if l.r.sub.Wants(redeliver.Attempted{}) {
 			d.ID = e.rec.ID() // it is asked for more than once then
+		}
+		if l.r.sub.Sink != nil {
 			if found := strangers(m.Headers); found != nil {
-				l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: d.ID, Findings: found})
+				l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: e.rec.ID(), Findings: found})
 			}
 		}
 	}

@@ -69,6 +69,14 @@ func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *
 	return f.write(ctx, f.layout.find(deadTopic, 0).name, d, st)
 }
 
+// onward writes an entry that no handler is to see now to where it goes next.
+func (f *forwarder) onward(ctx context.Context, e *entry, st *redeliver.State) (string, error) {
+	if e.then == toOrigin {
+		return f.publish(ctx, e.d)
+	}
+	return f.hop(ctx, e.d, st)
+}
+
 // publish writes a delayed publish to its topic at last, as its publisher made it.
 func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery) (string, error) {
 	rec, err := recordOf(d)

@@ -49,6 +49,16 @@ func (o *owned) mark(topic string, partition int32, offset int64) {
 	}
 }
 
+// markOf is how far a partition is settled, as its lane knows.
+func (o *owned) markOf(topic string, partition int32) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.partitions[topic][partition]; s != nil {
+		return s.mark
+	}
+	return 0
+}
+
 // own is called by the lane that reads a partition; the returned function, at
 // its end, takes back what begin noted.
 func (r *reader) own(topic string, partition int32) (release func()) {
@@ -105,6 +115,7 @@ func (o *owned) swept(topic string, below map[int32]int64) {
 // ends it.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
+	control := r.control.start()
 	var done sync.WaitGroup
 	done.Go(func() {
 		var told bool
@@ -129,6 +140,7 @@ func (r *reader) startJanitor() (stop func()) {
 		}
 	})
 	return func() {
+		control()
 		cancel()
 		done.Wait()
 	}
@@ -141,7 +153,7 @@ func (r *reader) sweep() error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	committed, err := r.client.admin.sarama.ListConsumerGroupOffsets(r.layout.group, partitions)
+	committed, err := r.client.admin.committed(r.layout.group, partitions)
 	if err != nil {
 		return err
 	}
@@ -149,10 +161,13 @@ func (r *reader) sweep() error {
 	for topic, ps := range partitions {
 		below := make(map[int32]int64)
 		for _, p := range ps {
-			if block := committed.GetBlock(topic, p); block != nil {
-				if offset, ok := r.owned.below(topic, p, block.Offset); ok {
-					below[p] = offset
-				}
+			offset, err := committed.of(topic, p)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if offset, ok := r.owned.below(topic, p, offset); ok {
+				below[p] = offset
 			}
 		}
 		if len(below) == 0 {

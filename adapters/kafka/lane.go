@@ -32,6 +32,7 @@ type lane struct {
 	topic     string
 	partition int32
 	waits     *waitLevel // nil for the origin
+	ahead     *ahead     // nil for the origin, and where no commands are read
 	slots     chan struct{}
 
 	ctx    context.Context // its end: the messages are lost to this process
@@ -65,7 +66,7 @@ func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerG
 	l := &lane{
 		r: r, sess: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(),
 		slots: r.first, keys: make(map[uint64]*entry),
-		flight: delayqueue.NewFlight[*entry](cap(r.first) + cap(r.retries)),
+		flight: delayqueue.NewFlight[*entry](),
 		timer:  time.NewTimer(time.Hour),
 	}
 	if w, ok := r.levels[l.topic]; ok {
@@ -160,7 +161,11 @@ func (l *lane) send() (busy bool) {
 // Workers take all there is, so with them nothing is ever left to stand.
 func (l *lane) prepare() bool {
 	for l.next == nil {
-		if l.r.sub.Gate.Closed() || !l.choose() {
+		if l.r.sub.Gate.Closed() {
+			return false
+		}
+		if !l.choose() {
+			l.flight.Yield()
 			return false
 		}
 		if !l.slot {
@@ -178,6 +183,9 @@ func (l *lane) prepare() bool {
 		l.chosen, l.slot = nil, false
 		l.backlog--
 		l.flight.Begin(e)
+		if l.ahead != nil && l.cancelled(e) {
+			continue
+		}
 		if e.then != toHandler {
 			l.pass(e)
 		} else if l.unpack(e) {
@@ -275,9 +283,8 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.sent()
 	case slots <- struct{}{}:
 		l.slot = true
-	case o := <-l.flight.Landings():
-		l.end(o.E, o.How)
-		l.mark()
+	case <-l.flight.Bell():
+		l.poll()
 	case <-opened:
 	case <-more:
 	case <-l.box.bell:

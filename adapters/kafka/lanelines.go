@@ -180,6 +180,8 @@ func (l *lane) left(e *entry, how delayqueue.Ending) {
 	switch {
 	case how == delayqueue.Abandoned:
 		l.lines.giveUp(e.card)
+	case e.then != toHandler && e.went.buried:
+		l.lines.bury(e.card)
 	case e.then == toLevel:
 		l.lines.hopped(e.card)
 	case e.then == toLine || e.d.Forwarded():

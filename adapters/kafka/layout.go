@@ -32,6 +32,8 @@ type layout struct {
 	largest       int   // record that the origin takes, in bytes
 	fingerprint   string
 	topics        []ownTopic
+	state         ownTopic // of who works on the DLQ; no member of the group needs it
+	control       ownTopic // of commands; without it none are read
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
 	maxWait time.Duration
@@ -55,6 +57,7 @@ const (
 	delayTopic kind = "delay"
 	retryTopic kind = "retry"
 	deadTopic  kind = "dlq"
+	stateKind  kind = "state"
 )
 
 // waits tells whether messages wait on the topic and come back from it.
@@ -135,6 +138,12 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
 	for _, level := range l.oldLevels(cfg.Names, there) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
+	}
+	l.state = stateTopic(cfg.Names.dlq(l.origin, l.group), replicas, settings["min.insync.replicas"])
+	l.state.exists = there[l.state.name] != nil
+	l.control = controlTopic(cfg.Names.control(l.origin, l.group), replicas, settings["min.insync.replicas"])
+	if m := there[l.control.name]; m != nil {
+		l.control.exists, l.control.partitions = true, int32(len(m.Partitions))
 	}
 }
 

@@ -63,6 +63,7 @@ type item struct {
 	attempts int32 // of the copy that has gone furthest: what has fewer is out of date
 	copies   int32 // on levels, as they were when the session began
 	done     bool  // only its other copies are waited for, to be dropped
+	buried   bool  // a copy beside the one in hand was dead-lettered: what that one is written as is dropped
 	unread   bool  // no copy is on a level: the origin's lane comes to it
 	level    bool  // the copy that counts is on a level, or was read there
 }

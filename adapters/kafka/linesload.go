@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -50,22 +49,21 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 	for topic := range r.levels {
 		topics[topic] = []int32{partition}
 	}
-	committed, err := r.client.admin.sarama.ListConsumerGroupOffsets(r.layout.group, topics)
+	committed, err := r.client.admin.committed(r.layout.group, topics)
 	if err != nil {
-		return fmt.Errorf("kafka: reading the offsets of group %s: %w", r.layout.group, err)
+		return err
 	}
 	ls.clear()
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		block := committed.GetBlock(topic, partition)
-		if block == nil || !errors.Is(block.Err, sarama.ErrNoError) {
-			return fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer (%v)", r.layout.group, topic, partition, block)
+		next, err := committed.of(topic, partition)
+		if err != nil {
+			return err
 		}
 		log := logReader{client: r.client.admin.client, topic: topic}
 		start, end, err := log.bounds(ctx, partition)
 		if err != nil {
 			return err
 		}
-		next := block.Offset
 		if next < start || next > end { // as the lane does, whose offset is not valid
 			next = start
 		}
@@ -88,7 +86,12 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 }
 
 // loadOrigin reads back what stands on the origin unsettled, before something of it
-// that waits. There is no more than was in flight, unless the origin was made anew.
+// that waits: all of it, or what was not read might be overtaken. There is no more than
+// was in flight, 10 x MaxInFlight, unless the origin was made anew or the group's
+// offsets were set back. Then there may be millions, and behind the first MaxParked only
+// those count whose key has something that waits. Each is an item and a place in memory,
+// 64 bytes; with what lies spare in lines and maps about 75, and 170 where its key had no
+// line yet.
 func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) error {
 	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
 	next, high := ls.from, ls.highest()
@@ -100,14 +103,18 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) err
 		return err
 	}
 	next = max(next, start)
-	for n := 0; next < min(end, high) && n < r.client.cfg.MaxParked; {
+	for n := 0; next < min(end, high); {
 		p, err := log.read(ctx, partition, next)
 		if err != nil {
 			return err
 		}
 		for _, rec := range p.records {
-			if rec.key != nil && rec.offset < high {
-				ls.expect(place{maphash.Bytes(seed, rec.key), rec.offset}, originTime(rec.at))
+			if rec.key == nil || rec.offset >= high {
+				continue
+			}
+			at := place{maphash.Bytes(seed, rec.key), rec.offset}
+			if n < r.client.cfg.MaxParked || ls.known(at.key) {
+				ls.expect(at, originTime(rec.at))
 				n++
 			}
 		}
@@ -122,6 +129,9 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) err
 // loaded reads a record of a waiting topic as its lane will. ok is false for one
 // that has no order.
 func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c card, due time.Time, ok bool) {
+	if r.control.gone(waitPlace{w.level, partition}, rec.offset, rec.at) {
+		return c, due, false
+	}
 	users, ours := split(rec.headers)
 	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
 	stay := r.arrive(&m, ours, w)
@@ -182,6 +192,13 @@ func (ls *lines) load(c card, due time.Time, ok bool) {
 	defer ls.mu.Unlock()
 	ls.high = max(ls.high, c.offset)
 	ls.append(c.key, item{offset: c.offset, at: c.at, attempts: c.attempts, due: due.UnixMilli(), copies: 1})
+}
+
+// known tells whether a key has a line.
+func (ls *lines) known(key uint64) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.keys[key] != nil
 }
 
 // expect adds a record that the origin's lane will come to.

@@ -11,10 +11,33 @@ import (
 func (ls *lines) done(c *card) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if ln, i, found := ls.find(c); found && ln.items[i].hand == c {
+		ls.end(ln, i, c)
+	}
+}
+
+// bury says that the record of a card was dead-lettered on its way to a level, which
+// refuses it. It may have asked, or, for a hop, not. All its other copies are dropped
+// when they come, but for one in hand.
+func (ls *lines) bury(c *card) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	ln, i, found := ls.find(c)
-	if !found || ln.items[i].hand != c {
+	if !found || ln.items[i].at != c.at {
 		return
 	}
+	if it := &ln.items[i]; it.hand != nil && it.hand != c {
+		// That one runs, or this is what became of it, which its lane has not told
+		// yet. When it does there is nothing left to wait for.
+		it.buried = true
+		ls.drop(ln, i, c)
+		return
+	}
+	ls.end(ln, i, c)
+}
+
+// end settles the record of a card, and lets those behind it go.
+func (ls *lines) end(ln *line, i int, c *card) {
 	it := &ln.items[i]
 	it.hand, it.done = nil, true
 	ls.onLevel(it, false)
@@ -39,6 +62,10 @@ func (ls *lines) park(c *card, attempts int, due time.Time) {
 		return
 	}
 	it := &ln.items[i]
+	if it.buried {
+		ls.end(ln, i, c)
+		return
+	}
 	it.hand, it.due, it.attempts = nil, due.UnixMilli(), max(it.attempts, int32(attempts))
 	ls.onLevel(it, true)
 	if c.counted {

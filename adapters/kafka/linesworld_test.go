@@ -26,6 +26,7 @@ type world struct {
 	waiting []*card           // in hand
 	writing []*card           // told to park
 	written []*card           // a retry or a park is written, and not settled
+	refused []*card           // hop, and are to be dead-lettered
 	then    map[*card]*copied // what was written
 	origin  map[int]bool      // acked
 	copyOf  map[*card]*copied // the copy on a level that a card is; nil for the origin's
@@ -64,7 +65,7 @@ func (w *world) restart() {
 	w.lines = newLines(new(atomic.Int64))
 	w.lines.begin(int64(w.next))
 	w.box = mailbox{bell: make(chan struct{}, 1)}
-	w.running, w.waiting, w.writing, w.written = nil, nil, nil, nil
+	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
 	w.then, w.copyOf = make(map[*card]*copied), make(map[*card]*copied)
 	w.mine = make([]bool, len(w.keys))
 	// What was acked on a level last may not have been committed.
@@ -110,7 +111,11 @@ func (w *world) step() {
 		}
 	case 6:
 		if c := pop(&w.writing, w.draw); c != nil {
-			w.write(c, int(c.attempts))
+			if w.draw(8) == 0 {
+				w.bury(c)
+			} else {
+				w.write(c, int(c.attempts))
+			}
 		}
 	case 7:
 		if c := pop(&w.written, w.draw); c != nil {
@@ -134,6 +139,10 @@ func (w *world) step() {
 				}
 				w.then[c] = &copied{offset: int(c.offset), due: w.now.Add(recovery)}
 				w.writing = append(w.writing, c)
+			}
+		case 4:
+			if c := pop(&w.refused, w.draw); c != nil {
+				w.bury(c)
 			}
 		case 2: // written twice
 			if c := w.pick(func(*copied) bool { return true }); c != nil {
@@ -196,6 +205,9 @@ func (w *world) ask(c *card) {
 		for _, r := range w.running {
 			if r.place == c.place {
 				panic(fmt.Sprintf("%d runs twice at once", n))
+			}
+			if r.key == c.key {
+				panic(fmt.Sprintf("%d runs beside %d, which has its key", n, r.offset))
 			}
 		}
 		for m := range n {
@@ -283,6 +295,11 @@ func (w *world) hop(c *copied) {
 		c.acked = true
 		return
 	}
+	if w.draw(4) == 0 {
+		c.taken, w.copyOf[&own] = true, c
+		w.refused = append(w.refused, &own)
+		return
+	}
 	w.add(*c)
 	if w.draw(3) == 0 {
 		return // its ack is not heard of
@@ -291,10 +308,19 @@ func (w *world) hop(c *copied) {
 	w.lines.hopped(&own)
 }
 
+// bury is what no level takes: it is dead-lettered on its way there.
+func (w *world) bury(c *card) {
+	inHand := func(o *card) bool { return o != c && o.place == c.place }
+	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // goes on
+	w.settled[c.offset], w.mine[c.offset] = true, w.mine[c.offset] || !another
+	w.ack(c)
+	w.lines.bury(c)
+}
+
 // finish lets everything come to its end.
 func (w *world) finish() {
 	for range 100_000 {
-		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written) == 0 &&
+		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&
 			!slices.ContainsFunc(w.copies, func(c *copied) bool { return !c.acked }) && w.next == len(w.keys) {
 			if n := w.lines.behind.Load(); n != 0 || len(w.lines.keys) != 0 {
 				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.lines.keys)))
@@ -313,6 +339,8 @@ func (w *world) finish() {
 			w.write(c, int(c.attempts))
 		case len(w.written) > 0:
 			w.park(pop(&w.written, w.draw))
+		case len(w.refused) > 0:
+			w.bury(pop(&w.refused, w.draw))
 		default:
 			w.now = w.now.Add(time.Second)
 			for _, c := range w.copies {

@@ -30,6 +30,9 @@ type Names struct {
 	Retry func(topic, group string) string
 	// DLQ is the dead-letter topic. Default "<topic>.<group>.dlq".
 	DLQ func(topic, group string) string
+	// Control is the topic from which the group's consumers read what is asked of
+	// them, see Client.Waiting. Default "<topic>.<group>.control".
+	Control func(topic, group string) string
 }
 
 func (n Names) retry(topic, group string) string {
@@ -44,6 +47,13 @@ func (n Names) dlq(topic, group string) string {
 		return n.DLQ(topic, group)
 	}
 	return base(topic, group) + ".dlq"
+}
+
+func (n Names) control(topic, group string) string {
+	if n.Control != nil {
+		return n.Control(topic, group)
+	}
+	return base(topic, group) + ".control"
 }
 
 func (n Names) delay(topic, group string, level time.Duration) string {
@@ -80,12 +90,20 @@ func (n Names) check(ps *redeliver.Problems, topic, group string) {
 			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of ours")
 		}
 	}
+	if n.Control != nil {
+		field, name := fmt.Sprintf("Names.Control(%q, %q)", topic, group), n.control(topic, group)
+		checkTopic(ps, field, name)
+		if name == topic || name == retry || name == dead || strings.HasPrefix(name, retry+".") {
+			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of ours")
+		}
+	}
 }
 
 // apart refuses names that another subscription of the client has already.
 func (l *layout) apart(ps *redeliver.Problems, other *layout) {
-	for _, t := range l.topics {
-		if other.origin != l.origin && slices.ContainsFunc(other.topics, func(o ownTopic) bool { return o.name == t.name }) {
+	theirs := append(slices.Clip(other.topics), other.control)
+	for _, t := range append(slices.Clip(l.topics), l.control) {
+		if other.origin != l.origin && t.name != "" && slices.ContainsFunc(theirs, func(o ownTopic) bool { return o.name == t.name }) {
 			ps.Add("Names", t.name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.origin, l.origin))
 		}
 	}

@@ -204,6 +204,54 @@ func TestOnKafkaWhatWaitsDoesNotOvertakeWhatIsStillOnTheOrigin(t *testing.T) {
 	}
 }
 
+// However far before what waits the others of its key stand, and however few may wait:
+// the origin was read back up to MaxParked, and to the end of a fetch.
+func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
+	const between = 60 // of 100 KB, six fetches
+	p := onKafka(t)
+	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
+	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
+	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	recs := []*kgo.Record{keyed(p, "other", "other")}
+	for i := range between {
+		rec := keyed(p, fmt.Sprint("between ", i), "between")
+		rec.Value = noise(byte(i), 100<<10)
+		recs = append(recs, rec)
+	}
+	recs = append(recs, keyed(p, "key", "first"), keyed(p, "key", "second"))
+	put(t, p.addrs, recs...)
+	put(t, p.addrs, left(p, 200*time.Millisecond, "key", "second", between+2, 0, 0, recs[between+2].Timestamp))
+	var mu sync.Mutex
+	var ran []string
+	early := make(chan struct{}, 1)
+	ev, _ := consume(t, p, cfg, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+		if len(rec.Value) > 100 {
+			return nil
+		}
+		mu.Lock()
+		ran = append(ran, string(rec.Value))
+		mu.Unlock()
+		switch string(rec.Value) {
+		case "other":
+			select { // time enough for what must not happen
+			case <-early:
+			case <-time.After(500 * time.Millisecond):
+			}
+		case "second":
+			early <- struct{}{}
+		}
+		return nil
+	})
+	ev.awaitEnds(t, "other", "first", "second")
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(ran, []string{"other", "first", "second"}) {
+		t.Errorf("ran %q", ran)
+	}
+}
+
 // What a session reads back may be more than there may be: then the origin stands
 // still from the start, and what is only there twice does not.
 func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {

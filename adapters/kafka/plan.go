@@ -16,7 +16,15 @@ import (
 type Plan struct {
 	Origin, Group string
 	Topics        []PlannedTopic
-	Delays        []PlannedDelay
+	// Companions are topics without which messages wait and come back all the same: the
+	// DLQ's state is of who works on the DLQ, and made when that is done first; by the
+	// other the group is told what is to become of what waits.
+	Companions []PlannedTopic
+	Delays     []PlannedDelay
+	// Rights are what the group's members need where all topics are there already
+	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ,
+	// to send its messages back, and to ask Doctor, where the companions are there, too.
+	Rights, OperatorRights []Right
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
 	// Notes are what is worth knowing: old levels, short retention.
@@ -26,7 +34,7 @@ type Plan struct {
 // PlannedTopic is one topic of ours.
 type PlannedTopic struct {
 	Name       string
-	Kind       string        // "delay", "retry" or "dlq"
+	Kind       string        // "delay", "retry" or "dlq"; "state" and "control" of companions
 	Level      time.Duration // of a delay topic
 	Partitions int32
 	Replicas   int16
@@ -59,12 +67,11 @@ func (c *Client) Plan(topic string) (*Plan, error) {
 }
 
 func (l *layout) plan() *Plan {
-	p := &Plan{Origin: l.origin, Group: l.group, LongestWait: l.maxWait}
+	p := &Plan{
+		Origin: l.origin, Group: l.group, Companions: []PlannedTopic{l.state.planned(), l.control.planned()}, Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
+	}
 	for _, t := range l.topics {
-		p.Topics = append(p.Topics, PlannedTopic{
-			Name: t.name, Kind: string(t.kind), Level: t.level, Partitions: t.partitions, Replicas: t.replicas,
-			Settings: t.settings, Exists: t.exists, Old: t.old,
-		})
+		p.Topics = append(p.Topics, t.planned())
 		if t.old {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
 		}
@@ -89,6 +96,13 @@ func (l *layout) plan() *Plan {
 		})
 	}
 	return p
+}
+
+func (t ownTopic) planned() PlannedTopic {
+	return PlannedTopic{
+		Name: t.name, Kind: string(t.kind), Level: t.level, Partitions: t.partitions, Replicas: t.replicas,
+		Settings: t.settings, Exists: t.exists, Old: t.old,
+	}
 }
 
 // mechanism tells in words how a wait is spent.

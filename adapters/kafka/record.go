@@ -25,6 +25,9 @@ type record struct {
 // Message implements [delayqueue.Record].
 func (r *record) Message() (*message.Message, error) { return unmarshal(r) }
 
+// MessageKey implements [delayqueue.Keyed].
+func (r *record) MessageKey() []byte { return r.Key }
+
 // RecordFromContext returns the Kafka record behind the message whose handler
 // got ctx, as it stood in its origin: its key, headers with their order,
 // duplicates and bytes, topic, partition, offset and timestamp. It is nil for a
@@ -142,33 +145,42 @@ func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	}
 }
 
-// detach copies what a record points to. The bytes of a fetched record alias the
-// whole response, a megabyte and more, which would live as long as the record waits.
+// copies is room for what a record points to. The bytes of a fetched record alias the
+// whole response, a megabyte and more, which would live as long as the record does.
+type copies []byte
+
+// newCopies makes room for a key, a value, and headers with their names.
+func newCopies(key, value []byte, headers []*sarama.RecordHeader) copies {
+	size := len(key) + len(value)
+	for _, h := range headers {
+		if h != nil {
+			size += len(h.Key) + len(h.Value)
+		}
+	}
+	return make(copies, 0, size)
+}
+
+// take copies b; nil stays nil.
+func (c *copies) take(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	n := len(*c)
+	*c = append(*c, b...)
+	return (*c)[n:len(*c):len(*c)]
+}
+
+// detach copies what a record points to.
 func detach(m *sarama.ConsumerMessage) {
-	size := len(m.Key) + len(m.Value)
-	for _, h := range m.Headers {
-		if h == nil {
-			continue
-		}
-		size += len(h.Key) + len(h.Value)
-	}
-	room := make([]byte, 0, size)
-	take := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		n := len(room)
-		room = append(room, b...)
-		return room[n:len(room):len(room)]
-	}
-	m.Key, m.Value = take(m.Key), take(m.Value)
+	room := newCopies(m.Key, m.Value, m.Headers)
+	m.Key, m.Value = room.take(m.Key), room.take(m.Value)
 	structs := make([]sarama.RecordHeader, len(m.Headers))
 	pointers := make([]*sarama.RecordHeader, len(m.Headers))
 	for i, h := range m.Headers {
 		if h == nil {
 			continue
 		}
-		structs[i] = sarama.RecordHeader{Key: take(h.Key), Value: take(h.Value)}
+		structs[i] = sarama.RecordHeader{Key: room.take(h.Key), Value: room.take(h.Value)}
 		pointers[i] = &structs[i]
 	}
 	m.Headers = pointers

@@ -92,6 +92,7 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	if c.perKey() {
 		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{copartitioned{&c}}
 	}
+	cfg.Consumer.Group.Member.UserData = c.announced(topic, cfg)
 	if c.InstanceID != "" {
 		cfg.Consumer.Group.InstanceId = c.InstanceID + "-" + topic
 		if !cfg.Version.IsAtLeast(sarama.V2_3_0_0) {

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,8 +73,11 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
 		from = oldest
 	}
-	if _, waits := r.levels[claim.Topic()]; waits {
+	var a *ahead
+	if w, waits := r.levels[claim.Topic()]; waits {
 		r.owned.begin(claim.Topic(), claim.Partition(), from)
+		a = r.control.begin(sess.Context(), claim.Topic(), claim.Partition(), w.level)
+		defer r.control.end(a)
 		sess = marker{sess, &r.owned}
 	}
 	var ls *lines
@@ -88,6 +90,7 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 	if ls != nil {
 		l.share(ls)
 	}
+	l.watch(a)
 	// Paused partitions stay paused across sessions.
 	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})
 	l.run()
@@ -117,16 +120,16 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 		return false, nil
 	}
 	origin := r.layout.origin
-	committed, err := r.client.admin.sarama.ListConsumerGroupOffsets(r.layout.group, map[string][]int32{origin: partitions})
+	committed, err := r.client.admin.committed(r.layout.group, map[string][]int32{origin: partitions})
 	if err != nil {
-		return false, fmt.Errorf("kafka: reading the offsets of group %s: %w", r.layout.group, err)
+		return false, err
 	}
 	for _, p := range partitions {
-		block := committed.GetBlock(origin, p)
-		if block == nil || !errors.Is(block.Err, sarama.ErrNoError) {
-			return false, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer (%v)", r.layout.group, origin, p, block)
+		offset, err := committed.of(origin, p)
+		if err != nil {
+			return false, err
 		}
-		if block.Offset >= 0 {
+		if offset >= 0 {
 			continue
 		}
 		newest, err := r.client.admin.client.GetOffset(origin, p, sarama.OffsetNewest)

@@ -37,7 +37,7 @@ func newSubscriber(c *Client) *Subscriber {
 // nacked has failed an attempt: the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
-	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
+	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
 		r, err := s.client.reader(ctx, topic)
 		if err != nil {
 			return nil, err
@@ -78,19 +78,20 @@ const outAhead = 64
 // reader is one Subscribe: a member of the group that reads the origin and its
 // delay topics.
 type reader struct {
-	client *Client
-	layout *layout
-	group  sarama.ConsumerGroup
-	sub    *delayqueue.Subscription
-	fwd    *forwarder
-	out    chan *message.Message // nil with native
-	native *native               // nil with out
-	values context.Context       // the Subscribe context's values, never its end
-	levels map[string]waitLevel  // of the session
-	old    oldLevels
-	owned  owned
-	jitter time.Duration // the most that the policy's backoff adds to a delay
-	wait   time.Duration // how long a fetch may wait for records
+	client  *Client
+	layout  *layout
+	group   sarama.ConsumerGroup
+	sub     *delayqueue.Subscription
+	fwd     *forwarder
+	out     chan *message.Message // nil with native
+	native  *native               // nil with out
+	values  context.Context       // the Subscribe context's values, never its end
+	levels  map[string]waitLevel  // of the session
+	old     oldLevels
+	owned   owned
+	control *control
+	jitter  time.Duration // the most that the policy's backoff adds to a delay
+	wait    time.Duration // how long a fetch may wait for records
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
@@ -120,6 +121,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		},
 	}
 	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
+	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
 	r.wait = c.cfg.consumerConfig(l.origin).Consumer.MaxWaitTime
 	for _, t := range l.topics {

@@ -15,6 +15,7 @@ type deleter struct {
 	sarama.ClusterAdmin
 	committed int64
 	refuses   string // topic
+	unknown   string // topic
 	deleted   map[string]int64
 }
 
@@ -22,7 +23,11 @@ func (d *deleter) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sa
 	res := &sarama.OffsetFetchResponse{}
 	for topic, partitions := range of {
 		for _, p := range partitions {
-			res.AddBlock(topic, p, &sarama.OffsetFetchResponseBlock{Offset: d.committed})
+			block := &sarama.OffsetFetchResponseBlock{Offset: d.committed}
+			if topic == d.unknown {
+				block = &sarama.OffsetFetchResponseBlock{Offset: -1, Err: sarama.ErrTopicAuthorizationFailed}
+			}
+			res.AddBlock(topic, p, block)
 		}
 	}
 	return res, nil
@@ -41,7 +46,7 @@ func (d *deleter) DeleteRecords(topic string, below map[int32]int64) error {
 func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
 	t.Helper()
 	d.deleted = make(map[string]int64)
-	if err := r.sweep(); (err != nil) != (d.refuses != "") {
+	if err := r.sweep(); (err != nil) != (d.refuses+d.unknown != "") {
 		t.Errorf("sweeping: %v", err)
 	}
 	if !maps.Equal(d.deleted, want) {
@@ -69,6 +74,10 @@ func TestSweepStaysBelowWhatItsOwnLaneHasMarked(t *testing.T) {
 	d.expect(t, r, map[string]int64{"2s": 100})
 	d.refuses = ""
 	d.expect(t, r, map[string]int64{"1s": 42})
+	r.owned.mark("2s", 0, 150)
+	d.committed, d.unknown = 120, "1s" // which must not keep the other one from it either
+	d.expect(t, r, map[string]int64{"2s": 120})
+	d.unknown = ""
 	r.owned.mark("1s", 0, 43)
 	release()
 	d.expect(t, r, map[string]int64{}) // not ours any more

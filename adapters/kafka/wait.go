@@ -17,6 +17,11 @@ const holdMost = 1 << 20
 // holds it until it may go on.
 func (l *lane) receive(e *entry) {
 	m := e.rec.ConsumerMessage
+	e.written = m.Timestamp.UnixMilli()
+	if l.ahead.pass(m.Offset, m.Timestamp) {
+		l.moved = l.track.settle(e.number) || l.moved
+		return
+	}
 	users, ours := split(m.Headers)
 	m.Headers = users
 	detach(m)
@@ -47,10 +52,16 @@ func (l *lane) receive(e *entry) {
 
 // release lets go what has waited long enough.
 func (l *lane) release(now time.Time) {
+	if l.ahead != nil && l.ahead.news.Swap(false) {
+		l.shed()
+	}
 	for {
 		e, ok := l.hold.Pop(now)
 		if !ok {
 			return
+		}
+		if !l.leaves(e, now) {
+			continue
 		}
 		if e.then == toLevel && e.state.Due.Sub(now) <= l.r.jitter && l.hold.Len() < holdSoft/2 {
 			// What remains is jitter. While there is room it is waited for
@@ -63,8 +74,8 @@ func (l *lane) release(now time.Time) {
 	}
 }
 
-// pass moves an entry on that no handler is to see now: to a shorter level, or,
-// a delayed publish that is due, to its topic.
+// pass moves an entry on that no handler is to see now: to a level, or, a delayed
+// publish that is due, to its topic. What that refuses for good goes to the DLQ.
 func (l *lane) pass(e *entry) {
 	e.d = l.delivery(e)
 	sub, st := l.r.sub, e.state
@@ -75,23 +86,23 @@ func (l *lane) pass(e *entry) {
 	}
 	go func() {
 		how := delayqueue.Forwarded
-		var buried *redeliver.Decision // a delayed publish that its topic refuses for good
+		var buried *redeliver.Decision // where its topic refuses it for good
 		where, err := sub.Persist(e.d, st, func(ctx context.Context) (string, error) {
-			if e.then != toOrigin {
-				return l.r.fwd.hop(ctx, e.d, st)
+			if buried == nil {
+				where, err := l.r.fwd.onward(ctx, e, st)
+				if !errors.Is(err, delayqueue.ErrRefused) {
+					return where, err
+				}
+				buried = &redeliver.Decision{State: *st}
+				sub.Policy.Unschedulable(buried, err)
 			}
-			where, err := l.r.fwd.publish(ctx, e.d)
-			if !errors.Is(err, delayqueue.ErrRefused) {
-				return where, err
-			}
-			buried = &redeliver.Decision{State: *st}
-			sub.Policy.Unschedulable(buried, err)
 			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
 		})
 		switch {
 		case err != nil:
 			how = delayqueue.Abandoned
 		case buried != nil:
+			e.went.buried = true
 			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
 		case e.then == toOrigin:
 			sub.Tell(redeliver.Published{State: *st, Topic: where})

@@ -50,7 +50,8 @@ type asked struct {
 // handler marks what is settled and no more), and Offsets.Initial Newest, sarama's
 // default (what was written to a delay topic before its first claim would be
 // skipped). A group that has committed offsets is not affected by Oldest.
-// The order PerKey is refused, too: it needs a way to balance of its own.
+// The order PerKey is refused, too: it needs a way to balance of its own. All that is
+// wrong with the call and with config is in one redeliver.ConfigError.
 //
 // Each session begins with a look at the group. It fails, with the reason, when
 // the member that it belongs to is not one of config.Group, or does not read what
@@ -77,10 +78,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		config.Sarama = &own
 	}
 	// PerKey needs a way to balance of its own, and the group has its own.
-	ps.Order("Policy", config.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
-	for topic, p := range config.Topics {
-		ps.Order(fmt.Sprintf("Topics[%q]", topic), p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking)
-	}
+	config.checkBehind(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -101,7 +99,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		w.readers = append(w.readers, r)
 	}
 	if errs != nil {
-		return nil, errors.Join(append(errs, c.Close(ctx))...)
+		return nil, errors.Join(oneError(errs), c.Close(ctx))
 	}
 	var stops []func()
 	for _, r := range w.readers {

@@ -208,15 +208,23 @@ func TestWrapRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = client.Close() }()
-		_, err = kafka.Wrap(t.Context(), client, nil, kafka.Config{Group: p.group, InstanceID: "a"}, []string{"orders"}, handle)
+		perKey := redeliver.Policy{Order: redeliver.PerKey}
+		_, err = kafka.Wrap(t.Context(), client, nil, kafka.Config{
+			InstanceID: "a", MaxInFlight: -1, MaxRetriesInFlight: 5, Topics: map[string]redeliver.Policy{"b": perKey, "a": perKey, "c": perKey},
+		}, []string{"orders"}, handle)
 		bad, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok {
 			t.Fatal(err)
 		}
-		for _, field := range []string{"group", "InstanceID", "Sarama.Consumer.Offsets.Initial"} {
-			if !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool { return p.Field == field }) {
-				t.Errorf("%s is not refused: %v", field, err)
-			}
+		var fields []string
+		for _, p := range bad.Problems {
+			fields = append(fields, p.Field)
+		}
+		if want := []string{
+			"group", "InstanceID", "Sarama.Consumer.Offsets.Initial", "Group", `Topics["a"].Order`, `Topics["b"].Order`, `Topics["c"].Order`,
+			"MaxInFlight", "Sarama.Consumer.Offsets.AutoCommit.Enable",
+		}; !slices.Equal(fields, want) {
+			t.Errorf("refused for %q, want %q: %v", fields, want, err)
 		}
 		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 		_, group := running(t, p.addrs, p.group)

@@ -55,7 +55,9 @@ func (c BroadcastConfig) withDefaults() BroadcastConfig {
 // policy's Timeout) is told of, as redeliver.BroadcastFailed, after the policy's
 // Immediate tries, and acked: it does not come back, and the next goes on. A
 // Watermill subscriber delivers one message at a time, so one handler runs at once
-// for each Subscribe, and where one hangs all wait for its Timeout.
+// for each Subscribe, and where one hangs all wait for its Timeout. A message's context
+// has the values of the context of Subscribe, and those that the subscriber has put
+// into the message's own; it ends with the attempt.
 //
 // middleware.Retry is refused around it, see middleware.AllowBroadcast, and so is
 // middleware.Receiver.
@@ -90,7 +92,7 @@ func OpenBroadcast(cfg BroadcastConfig) (*Broadcast, error) {
 // A message is done when it is acked; one that is nacked has failed.
 func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
-	err := b.readers.Begin(ctx, func() (func(context.Context), error) {
+	err := b.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
 		r := &broadcastReader{b: b, topic: topic, sub: &delayqueue.Subscription{
 			Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, MaxInFlight: 1,
 		}}
@@ -128,27 +130,17 @@ type broadcastReader struct {
 
 // subscribe begins to read. The end of ctx does not end it: leave does.
 func (r *broadcastReader) subscribe(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	in, err := r.b.cfg.Subscriber.Subscribe(ctx, r.topic)
-	if err == nil && in == nil {
-		err = errors.New("the subscriber has returned no channel")
+	in, cancel, err := subscribe(ctx, ctx, r.b.cfg.Subscriber, r.topic)
+	if err == nil {
+		r.in, r.cancel = in, cancel
 	}
-	if err != nil {
-		cancel()
-		return fmt.Errorf("pubsub: subscribing to %s: %w", r.topic, err)
-	}
-	r.in, r.cancel = in, cancel
-	return nil
+	return err
 }
 
 // leave ends the Subscribe. What the subscriber still has is given back.
 func (r *broadcastReader) leave() {
 	r.cancel()
-	go func(in <-chan *message.Message) {
-		for raw := range in {
-			raw.Nack()
-		}
-	}(r.in)
+	go giveBack(r.in)
 }
 
 // keep reads until ctx ends, and subscribes again where the channel is closed.
@@ -203,7 +195,7 @@ func (r *broadcastReader) take(ctx context.Context, raw *message.Message) bool {
 	if found := rec.strangers(); found != nil {
 		r.sub.Tell(redeliver.HeadersIgnored{Topic: r.topic, ID: rec.id(), Findings: found})
 	}
-	return r.air.Deliver(ctx, &delayqueue.Aired{Record: rec, ID: rec.id(), Done: func(settled bool) {
+	return r.air.Deliver(ctx, &delayqueue.Aired{Values: raw.Context(), Record: rec, ID: rec.id(), Done: func(settled bool) {
 		if settled {
 			raw.Ack()
 		} else {

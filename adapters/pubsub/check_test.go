@@ -80,6 +80,86 @@ func TestCheckRefusesWhatLoses(t *testing.T) {
 	}
 }
 
+// What is not Check's own counts neither as what has come nor as what has come twice.
+func TestCheckCountsItsOwnMessages(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost int // of the ten that two Subscribes get
+		want string
+	}{
+		"strangers for both of two Subscribes": {0, ""},
+		"a stranger in the place of a message": {1, "9 of 10 messages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory().member(t, "billing")
+				err := Check(t.Context(), over(&losing{Publisher: m, from: 2, lost: c.lost}, strange{m}))
+				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("checked: %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// losing is a publisher that loses some of the messages behind the first.
+type losing struct {
+	message.Publisher
+	from, lost int
+}
+
+func (p *losing) Publish(topic string, msgs ...*message.Message) error {
+	if p.from--; p.from < 0 && p.lost > 0 {
+		p.lost--
+		return nil
+	}
+	return p.Publisher.Publish(topic, msgs...)
+}
+
+// strange is a subscriber that delivers, when it has delivered one of the ten, copies of
+// others to whoever subscribes.
+type strange struct{ message.Subscriber }
+
+func (s strange) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	in, err := s.Subscriber.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		send := func(msg *message.Message) bool {
+			select {
+			case out <- msg:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for {
+			msg, ok := <-in
+			if !ok || !send(msg) {
+				return
+			}
+			if msg.UUID == "one UUID" {
+				continue
+			}
+			for i := range 8 {
+				stranger := message.NewMessage("a stranger "+string(rune('a'+i)), nil)
+				if !send(stranger) {
+					return
+				}
+			}
+			break
+		}
+		for msg := range in {
+			if !send(msg) {
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
 // once is a publisher that takes each UUID once, as brokers do that deduplicate.
 type once struct {
 	message.Publisher

@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,8 +38,9 @@ func newHarness() adaptertest.Harness {
 		Features: adaptertest.Features{
 			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
 			SlowHoldsUpNone: true, // this broker reads nothing ahead
+			Broadcast:       true,
 		},
-		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -78,17 +80,28 @@ func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Servi
 	c, err := Open(Config{
 		Publisher: m, Subscriber: m, Group: cfg.Group, Confirms: true, MaxUnacked: NoLimit, Policy: cfg.Policy, Sink: cfg.Sink,
 		MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
-		Decode: func(msg *message.Message) error {
-			if string(msg.Payload) == adaptertest.Undecodable {
-				return errors.New("no such schema")
-			}
-			return nil
-		},
+		Decode: decode,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return service{c, m}, nil
+}
+
+// openBroadcast reads as a group of its own, which in this broker is none.
+func (h *harness) openBroadcast(tb testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
+	tb.Helper()
+	return OpenBroadcast(BroadcastConfig{
+		Subscriber: h.broker(cfg.Origin).member(tb, rand.Text()), Policy: cfg.Policy, Sink: cfg.Sink, DrainTimeout: cfg.DrainTimeout, Decode: decode,
+	})
+}
+
+// decode refuses what the kit says no decoder takes.
+func decode(msg *message.Message) error {
+	if string(msg.Payload) == adaptertest.Undecodable {
+		return errors.New("no such schema")
+	}
+	return nil
 }
 
 func (h *harness) put(_ testing.TB, origin string, msgs ...adaptertest.Message) {

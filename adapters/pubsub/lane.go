@@ -3,7 +3,6 @@ package pubsub
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -47,18 +46,12 @@ var errEnded = errors.New("the subscriber has closed the channel by itself")
 
 // subscribe begins to read. What a message's context ends with is the lane's: the
 // end of Subscribe's context must not cut off what is in flight.
-func (l *lane) subscribe() error {
-	ctx, cancel := context.WithCancel(l.r.values)
-	in, err := l.r.client.cfg.Subscriber.Subscribe(ctx, l.topic)
-	if err == nil && in == nil {
-		err = errors.New("the subscriber has returned no channel")
+func (l *lane) subscribe(ctx context.Context) error {
+	in, cancel, err := subscribe(ctx, l.r.values, l.r.client.cfg.Subscriber, l.topic)
+	if err == nil {
+		l.in, l.cancel = in, cancel
 	}
-	if err != nil {
-		cancel()
-		return fmt.Errorf("pubsub: subscribing to %s: %w", l.topic, err)
-	}
-	l.in, l.cancel = in, cancel
-	return nil
+	return err
 }
 
 // run reads until ctx ends. A channel that is closed before that is subscribed to
@@ -85,7 +78,7 @@ func (l *lane) run(ctx context.Context) {
 				timer.Stop()
 				return
 			}
-			err = l.subscribe()
+			err = l.subscribe(ctx)
 		}
 		l.r.found()
 	}
@@ -140,11 +133,7 @@ func (l *lane) leave() {
 		l.acked = nil
 	}
 	l.cancel()
-	go func(in <-chan *message.Message) {
-		for raw := range in {
-			raw.Nack()
-		}
-	}(l.in)
+	go giveBack(l.in)
 }
 
 // open waits until the intake may go on. It is false when ctx has ended before.

@@ -108,6 +108,16 @@ func (l *layout) place(due, now time.Time) (where string, until time.Time) {
 	return l.delays[nth], redeliver.CeilMilli(until)
 }
 
+// level is what a record waits for on the nth delay topic that has lost when it is
+// due. Where the policy has no such level, the record's own word is taken of how much
+// longer it stays there, up to the longest level.
+func (l *layout) level(nth int, longer time.Duration) time.Duration {
+	if nth < len(l.ladder) {
+		return l.ladder[nth]
+	}
+	return min(max(0, longer), l.ladder[len(l.ladder)-1])
+}
+
 // stay is the longest that a record is to stay on the nth delay topic, counted
 // from 0: its level, and a rest that no level fits.
 func (l *layout) stay(nth int) time.Duration {

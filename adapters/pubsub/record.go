@@ -18,7 +18,9 @@ import (
 )
 
 // record is a message as the subscriber delivered it, without redeliver's own
-// entry. Nothing in it changes. It implements delayqueue.Record.
+// entry. Nothing in it changes: it shares the payload, and where it has no entry of
+// ours the metadata, with what the subscriber delivered, and nobody else gets them. It
+// implements delayqueue.Record.
 type record struct {
 	uuid     string
 	payload  []byte
@@ -30,7 +32,7 @@ type record struct {
 // entry, which is nil where nothing does. Only a message of a topic that
 // redeliver writes has something in it.
 func newRecord(msg *message.Message, ours bool, decode func(*message.Message) error) (*record, *carried) {
-	r := &record{uuid: msg.UUID, payload: bytes.Clone(msg.Payload), metadata: maps.Clone(msg.Metadata), decode: decode}
+	r := &record{uuid: msg.UUID, payload: msg.Payload, metadata: msg.Metadata, decode: decode}
 	value, there := r.metadata[StateKey]
 	if !ours || !there {
 		return r, nil
@@ -39,6 +41,7 @@ func newRecord(msg *message.Message, ours bool, decode func(*message.Message) er
 	if !ok {
 		return r, nil
 	}
+	r.metadata = maps.Clone(r.metadata)
 	delete(r.metadata, StateKey)
 	if c.own != nil {
 		r.metadata[StateKey] = *c.own

@@ -32,13 +32,13 @@ func newSubscriber(c *Client) *Subscriber {
 // the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
-	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
-		l, err := s.client.ready(topic)
+	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		l, err := within(ctx, func() (*layout, error) { return s.client.ready(topic) }, func(*layout) {})
 		if err != nil {
 			return nil, err
 		}
 		r := newReader(context.WithoutCancel(ctx), s.client, l)
-		if err := r.subscribe(); err != nil {
+		if err := r.subscribe(ctx); err != nil {
 			return nil, err
 		}
 		out = r.out
@@ -90,7 +90,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		client: c, layout: l, fwd: fwd, values: values, out: make(chan *message.Message), live: make(map[*entry]struct{}),
 		sub: &delayqueue.Subscription{
 			Origin: l.topic, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
+			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Values: values,
 		},
 	}
 	r.sub.Shrink(c.cfg.MinInFlight, 2*c.cfg.MaxInFlight)
@@ -105,9 +105,9 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 }
 
 // subscribe makes all subscriptions, or none.
-func (r *reader) subscribe() error {
+func (r *reader) subscribe(ctx context.Context) error {
 	for i, l := range r.lanes {
-		if err := l.subscribe(); err != nil {
+		if err := l.subscribe(ctx); err != nil {
 			for _, made := range r.lanes[:i] {
 				made.leave()
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // wait holds the message that heads a delay topic until its time there is over,
@@ -14,61 +15,48 @@ import (
 // it wait for it, and lose nothing: what is written to one delay topic has its time
 // in the order of the writes, but for a rest that no level fits.
 func (l *lane) wait(ctx context.Context, raw *message.Message) bool {
-	w := l.waiting(raw)
-	e := l.r.newEntry(raw, w.rec, &w.state)
+	lay := l.r.layout
+	rec, stay, publish := l.waiting(raw)
+	st := stay.State
+	e := l.r.newEntry(raw, rec, st)
 	defer e.end()
 	// An older policy has put it here, or nobody of ours: it moves to its own place
 	// and holds up nobody.
-	if stays := time.Until(w.until); stays <= l.r.layout.stay(l.nth)+slack && !e.sleep(ctx, w.until) {
+	if stays := time.Until(stay.Until); stays <= lay.stay(l.nth)+slack && !e.sleep(ctx, stay.Until) {
 		return false
 	}
 	var where string
 	ok := e.until(func() (err error) {
-		where, err = l.r.sub.Persist(e.d, &w.state, func(ctx context.Context) (string, error) { return l.pass(ctx, w) })
+		where, err = l.r.sub.Persist(e.d, st, func(ctx context.Context) (string, error) { return l.r.fwd.wait(ctx, rec, st, publish) })
 		return err
 	})
 	switch {
 	case !ok:
-	case where == l.r.layout.topic:
-		l.r.sub.Tell(redeliver.Published{State: w.state, Topic: where})
-	case where != l.r.layout.back:
-		l.r.sub.Tell(redeliver.Hopped{State: w.state, From: l.topic, To: where})
+	case where == lay.topic:
+		l.r.sub.Tell(redeliver.Published{State: *st, Topic: where})
+	case where != lay.back:
+		l.r.sub.Tell(redeliver.Hopped{State: *st, From: l.topic, To: where})
 	}
 	return ok
 }
 
-// waiting is a message that waits.
-type waiting struct {
-	rec   *record
-	ours  *carried // nil: it goes back as it is
-	state redeliver.State
-	until time.Time
-}
-
-// waiting reads a message. One whose state cannot be right goes to where it comes
-// back at once: there it is reported.
-func (l *lane) waiting(raw *message.Message) *waiting {
-	lay := l.r.layout
+// waiting reads a message that waits, and believes what can be right. It is written
+// anew when it goes on, so what is wrong with it is told here.
+func (l *lane) waiting(raw *message.Message) (rec *record, stay delayqueue.Stay, publish bool) {
+	lay, now := l.r.layout, time.Now()
 	rec, c := newRecord(raw, true, l.r.client.cfg.Decode)
+	// Nothing says which level the topic stood for when it was written, so Above is
+	// unknown, and nothing when that was.
+	a := delayqueue.Arrival{Group: lay.group, Origin: lay.topic, Policy: lay.print, Ladder: lay.ladder, Written: now, Now: now}
+	var headers []redeliver.Header
 	if c != nil {
-		st, found := redeliver.ParseHeaders(lay.group, c.headers)
-		if len(found) == 0 && !st.Due.IsZero() && st.Due.Before(time.Now().Add(redeliver.MaxWait)) {
-			if st.ID == "" {
-				st.ID = rec.id()
-			}
-			st.Group, st.Origin, st.Policy = lay.group, lay.topic, lay.print
-			return &waiting{rec: rec, ours: c, state: st, until: c.until}
-		}
+		headers, a.Leaves = c.headers, c.until
 	}
-	rec, _ = newRecord(raw, false, nil) // with whatever stands there
-	return &waiting{rec: rec, state: redeliver.State{ID: rec.id(), Group: lay.group, Origin: lay.topic}}
-}
-
-// pass writes it to where it goes now: to a shorter level, back to the group, or, a
-// delayed publish that is due, to its topic.
-func (l *lane) pass(ctx context.Context, w *waiting) (string, error) {
-	if back := l.r.layout.back; w.ours == nil {
-		return back, l.r.fwd.write(ctx, back, w.rec, nil)
+	a.Level = lay.level(l.nth, a.Leaves.Sub(now))
+	stay = delayqueue.Arrive(&a, headers, rec.id)
+	if len(stay.Findings) > 0 {
+		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: stay.State.ID, Findings: stay.Findings})
 	}
-	return l.r.fwd.wait(ctx, w.rec, &w.state, w.ours.publish)
+	stay.State.Policy = lay.print // it goes on by this one's levels
+	return rec, stay, c != nil && c.publish && stay.Publish
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -81,7 +80,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
 	return &deadLetters{
-		c: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: beside(strings.TrimSuffix(dlq.name, fifoEnd)+fifoEnd, stateSuffix), inside: make(chan struct{}, 1),
+		c: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), inside: make(chan struct{}, 1),
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, Back: main.name,
 			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until it ends, or for %s where its process dies", cfg.Lease),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -199,6 +200,24 @@ func (q *deadLetters) encode(r *deadletter.Record) (string, error) {
 	}
 }
 
+// stateName is what the state's queue is called.
+func stateName(dlq string) string {
+	return beside(strings.TrimSuffix(dlq, fifoEnd)+fifoEnd, stateSuffix)
+}
+
+// stateAttributes are those of the state's queue: it is encrypted as its DLQ is.
+func stateAttributes(dlq map[string]string) map[string]string {
+	attributes := map[string]string{
+		"FifoQueue": "true", "MessageRetentionPeriod": strconv.Itoa(int(longestRetention / time.Second)),
+	}
+	for _, name := range []string{"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} {
+		if v := dlq[name]; v != "" {
+			attributes[name] = v
+		}
+	}
+	return attributes
+}
+
 // provisionState finds the state's queue, or makes it, where create says so.
 func (q *deadLetters) provisionState(ctx context.Context, create bool) (url string, young bool, err error) {
 	q.mu.Lock()
@@ -212,14 +231,7 @@ func (q *deadLetters) provisionState(ctx context.Context, create bool) (url stri
 		return "", false, err
 	}
 	if !there {
-		attributes := map[string]string{
-			"FifoQueue": "true", "MessageRetentionPeriod": strconv.Itoa(int(longestRetention / time.Second)),
-		}
-		for _, name := range []string{"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} {
-			if v := q.dlq.attributes[name]; v != "" {
-				attributes[name] = v
-			}
-		}
+		attributes := stateAttributes(q.dlq.attributes)
 		if q.c.cfg.NoProvisioning {
 			var ps redeliver.Problems
 			ps.Add("queue "+q.stateName, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(attributes))

@@ -59,8 +59,8 @@ func (l *lane) finish(deadline <-chan time.Time, over <-chan struct{}) {
 			}
 		case <-over:
 			over = nil
-		case landed := <-l.flight.Landings():
-			l.end(landed.E, landed.How)
+		case <-l.flight.Bell():
+			l.flight.Poll(l.end)
 		case d := <-l.deleted:
 			l.gone(d)
 		case b := <-l.beaten:

@@ -17,6 +17,8 @@ import (
 // entry is one delivery of a message on its way through a lane. A message that
 // waits in hand has one after another, under the same ticket.
 type entry struct {
+	delayqueue.Seat
+
 	lane    *lane
 	ticket  *ticket
 	rec     record

@@ -88,7 +88,7 @@ func newLane(r *reader, k kind, q *queue) *lane {
 	if k == suspectQueue {
 		l.limits = [2]int{1, 1}
 	}
-	l.flight = delayqueue.NewFlight[*entry](l.limits[fresh] + l.limits[retried])
+	l.flight = delayqueue.NewFlight[*entry]()
 	if k != suspectQueue {
 		l.flight.Bound(&r.sub.Throttle)
 	}
@@ -244,6 +244,7 @@ func (l *lane) prepare() bool {
 		}
 		class, ok := l.choose()
 		if !ok {
+			l.flight.Yield()
 			return false
 		}
 		if l.ready[class].Peek().ticket.Err() != nil { // it was lost while it lay here
@@ -291,8 +292,8 @@ func (l *lane) block(over <-chan struct{}) {
 	case out <- l.peek():
 		l.flight.Handed(l.next)
 		l.next = nil
-	case landed := <-l.flight.Landings():
-		l.end(landed.E, landed.How)
+	case <-l.flight.Bell():
+		l.flight.Poll(l.end)
 	case d := <-l.deleted:
 		l.gone(d)
 	case b := <-l.beaten:

@@ -21,7 +21,14 @@ type Plan struct {
 	URL          string // empty where the queue is not there yet
 	FIFO         bool
 	Queues       []PlannedQueue
-	Delays       []PlannedDelay
+	// State is the DLQ's companion, which is made when somebody looks into the DLQ for
+	// the first time. No subscriber needs it.
+	State  PlannedQueue
+	Delays []PlannedDelay
+	// Rights are what a subscriber needs where all queues are there already
+	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ
+	// and to send its messages back, where State is there, too.
+	Rights, OperatorRights []Right
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
 	// MaxMessageSize is how many bytes body and attributes may have.
@@ -35,7 +42,8 @@ type Plan struct {
 // PlannedQueue is the queue that is read, or one of ours.
 type PlannedQueue struct {
 	Name       string
-	Kind       string            // "queue", "suspects" or "dlq"
+	Kind       string            // "queue", "suspects" or "dlq"; "state" of Plan.State
+	ARN        string            // empty where that is not known
 	Attributes map[string]string // what it has or is created with; nil where that is not known
 	Exists     bool              // false: it is created at start
 	// Messages is about how many the queue holds, delayed and received ones
@@ -76,12 +84,14 @@ func (l *layout) plan(cfg *Config) *Plan {
 		Notes: l.notes, NotChecked: l.unchecked,
 	}
 	for _, q := range l.queues() {
-		planned := PlannedQueue{Name: q.name, Kind: string(q.kind), Exists: q.exists, Messages: q.messages(), Attributes: maps.Clone(q.attributes)}
+		planned := PlannedQueue{Name: q.name, Kind: string(q.kind), ARN: q.arn, Exists: q.exists, Messages: q.messages(), Attributes: maps.Clone(q.attributes)}
 		if !q.exists {
 			planned.Attributes = l.wants(cfg, q)
 		}
 		p.Queues = append(p.Queues, planned)
 	}
+	p.State = PlannedQueue{Name: stateName(l.dlq.name), Kind: "state", Attributes: stateAttributes(p.Queues[2].Attributes), Messages: -1}
+	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	l.delays(p)
 	if l.main.fifo {
 		p.Notes = append(p.Notes,

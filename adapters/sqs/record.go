@@ -52,6 +52,14 @@ func (r *record) Message() (msg *message.Message, err error) {
 	return msg, err
 }
 
+// MessageKey implements [delayqueue.Keyed].
+func (r *record) MessageKey() []byte {
+	if group, ok := r.Attributes[groupID]; ok {
+		return []byte(group)
+	}
+	return nil
+}
+
 // MessageFromContext returns the SQS message behind the message whose handler got
 // ctx, as it came first: body, attributes of every type, MessageId, SentTimestamp,
 // group and deduplication id. It has no receipt handle; the other system

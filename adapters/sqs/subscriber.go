@@ -31,7 +31,7 @@ func newSubscriber(c *Client) *Subscriber {
 // nacked has failed an attempt: the policy decides, as for an error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
-	err := s.readers.Begin(ctx, func() (func(context.Context), error) {
+	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
 		l, err := s.client.ready(ctx, topic)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,46 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A name that is ours is read back; one that was cut, or that no subscription has made,
+// is listed without its origin.
+func TestTheDLQsAreListed(t *testing.T) {
+	long, umlauts := strings.Repeat("x", 240), strings.Repeat("ü", 120)
+	f := fakeAPI{version: "3.10.8"}
+	for _, name := range []string{"orders.dlq", "orders.retry", "shop.eu.orders.dlq", "shop.eu.orders.retry", "payments.dlq", "dlq", "orders", ".dlq", ".retry"} {
+		f.queues = append(f.queues, fields{"name": name})
+	}
+	for _, queue := range []string{long, umlauts} {
+		f.queues = append(f.queues, fields{"name": Names{}.dlq(queue)}, fields{"name": Names{}.retry(queue)})
+	}
+	server := httptest.NewServer(f)
+	defer server.Close()
+	c := &Client{cfg: Config{
+		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1),
+	}.withDefaults()}
+	all, err := c.DeadLetterQueues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, info := range all {
+		got[info.DLQ] = info.Origin + "/" + info.Group + "/" + info.Back
+	}
+	want := map[string]string{
+		"orders.dlq": "orders/orders/orders.retry", "shop.eu.orders.dlq": "shop.eu.orders/shop.eu.orders/shop.eu.orders.retry",
+		"payments.dlq": "//", ".dlq": "//", Names{}.dlq(long): "//", Names{}.dlq(umlauts): "//",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("they are\n%v, want\n%v", got, want)
+	}
+	c.cfg.ManagementURL = ""
+	if _, err := c.DeadLetterQueues(t.Context()); !errors.Is(err, ErrNoManagement) {
+		t.Errorf("without the management API: %v", err)
+	}
+}

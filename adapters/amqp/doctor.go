@@ -1,0 +1,222 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// doctor looks at one queue and those on which its messages wait.
+type doctor struct {
+	*delayqueue.Diagnosis
+	*survey
+
+	c   *Client
+	how delayqueue.Examination
+}
+
+// Doctor looks at a queue and those on which its messages wait: whether they are there,
+// keep what they have, are read, and let go what is due; which levels a change of the
+// policy has left; whether all consumers run one policy. It consumes nothing, and writes
+// and creates nothing. Most of it only the management API tells: without
+// Config.ManagementURL it is not checked. The error is that the broker, or that API, does
+// not answer.
+func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.survey(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	d := &doctor{&delayqueue.Diagnosis{Origin: l.queue, Group: l.queue}, s, c, how}
+	if how.AnyPolicy {
+		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy is not given)")
+	}
+	if err := d.places(ctx); err != nil {
+		return nil, err
+	}
+	d.NotChecked = append(d.NotChecked, s.unchecked...)
+	if !s.asked {
+		d.NotChecked = append(d.NotChecked, "what is late, and the policies of the consumers (ManagementURL is not set)")
+		return d.Diagnosis, nil
+	}
+	d.settings()
+	if !how.AnyPolicy {
+		d.levels()
+	}
+	if err := d.late(ctx); err != nil {
+		return nil, err
+	}
+	return d.Diagnosis, d.policies(ctx)
+}
+
+// places looks which queues are there, and whether somebody reads what lies in them.
+func (d *doctor) places(ctx context.Context) error {
+	ch, err := d.c.publishing.channel(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }()
+	for _, q := range append([]ownQueue{{name: d.layout.queue, kind: mainQueue}}, d.layout.queues...) {
+		ready, consumers, err := stat(ch, q.name)
+		switch code(err) {
+		case 0:
+			if err != nil {
+				return err
+			}
+		case amqp.NotFound:
+			if q.kind != delayQueue || !d.how.AnyPolicy {
+				d.Find(delayqueue.SymptomMissing, q.name, fmt.Sprintf("the %s queue is not there: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
+			}
+		default:
+			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
+		}
+		if code(err) != 0 { // that has closed it
+			if ch, err = d.c.publishing.channel(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if (q.kind == mainQueue || q.kind == retryQueue) && consumers == 0 && ready > 0 {
+			d.Find(delayqueue.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
+		}
+	}
+	d.Checked = append(d.Checked, "which queues are there, and whether somebody reads them")
+	return nil
+}
+
+// settings tells what the survey has found to be in the way.
+func (d *doctor) settings() {
+	for _, p := range d.problems {
+		name, ok := strings.CutPrefix(p.Field, "queue ")
+		kind := delayqueue.SymptomSettings
+		if set, is := p.Value.(setting); is && slices.Contains([]string{"message-ttl", "expires", "max-length", "max-length-bytes"}, set.key) {
+			kind = delayqueue.SymptomRetention
+		}
+		if !ok {
+			name = p.Field
+		}
+		d.Find(kind, name, fmt.Sprintf("%v: %s", p.Value, p.Rule))
+	}
+	d.Checked = append(d.Checked, "arguments of the queues, and policies and limits on them")
+}
+
+func (d *doctor) levels() {
+	for _, q := range d.old() {
+		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
+		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
+			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs"
+		} else if n != nil {
+			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
+		}
+		d.Find(delayqueue.SymptomOrphan, q.name, text)
+	}
+	d.Checked = append(d.Checked, "levels of older policies")
+}
+
+// behind is how far the broker's own counts may be behind.
+const behind = 6 * time.Second
+
+// late looks for messages whose level is over and that are not on their way. What has
+// just been let go is behind as such, too: what is seen is looked at again.
+func (d *doctor) late(ctx context.Context) error {
+	m := newManagement(&d.c.cfg)
+	defer m.close()
+	stuck := d.stuck(d.queues)
+	if len(stuck) > 0 {
+		select {
+		case <-time.After(behind):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		again, err := m.queues(ctx, d.layout.pattern())
+		if err != nil {
+			return err
+		}
+		now := d.stuck(again)
+		for _, name := range slices.Sorted(maps.Keys(stuck)) {
+			if n := min(now[name], stuck[name]); n > 0 {
+				d.Find(delayqueue.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
+			}
+		}
+	}
+	d.Checked = append(d.Checked, "whether messages whose level is over are stuck")
+	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.retry()+" when they are due (no API tells it)")
+	return nil
+}
+
+// stuck is how many messages of each level are neither ready nor in anybody's hand.
+func (d *doctor) stuck(queues map[string]queueInfo) map[string]int64 {
+	found := make(map[string]int64)
+	for name, q := range queues {
+		if _, level := d.layout.names.level(d.layout.queue, name); !level || q.Messages == nil || q.Ready == nil {
+			continue
+		}
+		over := *q.Messages - *q.Ready
+		if q.Unacked != nil {
+			over -= *q.Unacked
+		}
+		if over > 0 {
+			found[name] = over
+		}
+	}
+	return found
+}
+
+// policies looks whether all who read the queue run one policy.
+func (d *doctor) policies(ctx context.Context) error {
+	m := newManagement(&d.c.cfg)
+	defer m.close()
+	var queue struct {
+		Consumers []struct {
+			Arguments object `json:"arguments"`
+			Channel   struct {
+				Connection string `json:"connection_name"`
+			} `json:"channel_details"`
+		} `json:"consumer_details"`
+	}
+	err := m.get(ctx, &queue, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, d.layout.queue)
+	if answer, ok := errors.AsType[*answerError](err); ok && answer.code == 404 { // it is missing, which is told
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	runs, silent := make(map[string][]string), 0
+	for _, c := range queue.Consumers {
+		if policy, ok := c.Arguments[policyArg].(string); ok {
+			runs[policy] = append(runs[policy], c.Channel.Connection)
+		} else {
+			silent++
+		}
+	}
+	if silent > 0 {
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not say: an older version, or none of redeliver's)", silent, d.layout.queue))
+	}
+	if len(runs) > 0 {
+		d.Checked = append(d.Checked, "the policies of the consumers")
+	}
+	var texts []string
+	for _, p := range slices.Sorted(maps.Keys(runs)) {
+		slices.Sort(runs[p])
+		texts = append(texts, fmt.Sprintf("%s runs on %s", p, strings.Join(runs[p], ", ")))
+	}
+	switch {
+	case len(runs) > 1:
+		d.Find(delayqueue.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
+		d.Find(delayqueue.SymptomPolicies, d.layout.queue, "the consumers run another policy than the one that is given, which is "+d.layout.fingerprint+": "+texts[0])
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// WaitingConfig says whose messages wait. Topic is required.
+type WaitingConfig struct {
+	// Topic is the origin whose messages the group failed.
+	Topic string
+	// Group is the group that failed them. Default: the client's.
+	Group string
+}
+
+// Waiting is what waits for one topic and group, seen from outside of the group, and
+// the way to give its consumers commands. It is safe for concurrent use.
+type Waiting struct {
+	c            *Client
+	topic, group string
+	client       sarama.Client
+	control      logReader
+	levels       []waitingTopic
+
+	reading sync.Mutex // held while the topic is read
+
+	mu   sync.Mutex
+	book *book
+}
+
+// waitingTopic is a topic on which messages wait.
+type waitingTopic struct {
+	log        logReader
+	level      time.Duration
+	partitions int32
+}
+
+// Waiting opens what waits for a topic and a group. Its delay topics are found by name,
+// those of older policies too. The client must stay open for as long as it is used.
+func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, error) {
+	if cfg.Group == "" {
+		cfg.Group = c.cfg.Group
+	}
+	var ps redeliver.Problems
+	checkTopic(&ps, "Topic", cfg.Topic)
+	checkGroup(&ps, "Group", cfg.Group)
+	c.cfg.Names.check(&ps, cfg.Topic, cfg.Group)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	there, err := c.admin.topics()
+	if err != nil {
+		return nil, err
+	}
+	names := c.cfg.Names
+	back := names.retry(cfg.Topic, cfg.Group)
+	if there[back] == nil {
+		return nil, fmt.Errorf("kafka: %s does not exist: group %s has never subscribed to %s, or its Names differ", back, cfg.Group, cfg.Topic)
+	}
+	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
+	if err != nil {
+		return nil, err
+	}
+	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, book: newBook()}
+	for name, t := range there {
+		level, ok := names.level(cfg.Topic, cfg.Group, name)
+		if ok || name == back {
+			w.levels = append(w.levels, waitingTopic{logReader{client: client, topic: name}, level, int32(len(t.Partitions))})
+		}
+	}
+	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
+	w.control = logReader{client: client, topic: names.control(cfg.Topic, cfg.Group)}
+	if there[w.control.topic] == nil {
+		w.control.client = nil // nobody reads commands
+	}
+	return w, nil
+}
+
+// Close lets go of the connections.
+func (w *Waiting) Close() error {
+	if err := w.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
+		return fmt.Errorf("kafka: closing the reader of what waits for %s: %w", w.topic, err)
+	}
+	return nil
+}
+
+// refresh reads the control topic, where there is one.
+func (w *Waiting) refresh(ctx context.Context) error {
+	if w.control.client == nil {
+		return nil
+	}
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.book.refresh(ctx, &w.control, &w.mu)
+}
+
+// settled says what is settled of a place ahead of its committed offset.
+func (w *Waiting) settled(at waitPlace) blocks {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.book.settled[at].clone()
+}
+
+// stretch is what waits on a partition: from the committed offset to the end.
+type stretch struct {
+	partition  int32
+	start, end int64
+	ahead      blocks
+}
+
+func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, error) {
+	partitions := make([]int32, t.partitions)
+	for p := range t.partitions {
+		partitions[p] = p
+	}
+	committed, err := w.c.admin.committed(w.group, map[string][]int32{t.log.topic: partitions})
+	nobody := errors.Is(err, sarama.ErrGroupIDNotFound) // nobody is in it, and it has committed nothing
+	if err != nil && !nobody {
+		return nil, err
+	}
+	all := make([]stretch, 0, len(partitions))
+	for _, p := range partitions {
+		next := int64(-1)
+		if !nobody {
+			if next, err = committed.of(t.log.topic, p); err != nil {
+				return nil, err
+			}
+		}
+		start, end, err := t.log.bounds(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if next < start || next > end { // as a member begins
+			next = start
+		}
+		all = append(all, stretch{p, next, end, w.settled(waitPlace{t.level, p})})
+	}
+	return all, nil
+}
+
+// Levels says how much waits on each level, the way back first. Of each partition the
+// first record that waits is read, no more. Where transactions left holes in the log,
+// they count as messages.
+func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error) {
+	if err := w.refresh(ctx); err != nil {
+		return nil, err
+	}
+	all := make([]deadletter.WaitingLevel, 0, len(w.levels))
+	for i := range w.levels {
+		t := &w.levels[i]
+		row := deadletter.WaitingLevel{Level: t.level, Place: t.log.topic, Exact: true}
+		parts, err := w.stretches(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range parts {
+			n := s.end - s.start - s.ahead.count(s.start, s.end)
+			if row.Depth += n; n == 0 {
+				continue
+			}
+			err := w.each(ctx, t, s, func(m *deadletter.Message) bool {
+				row.Oldest, row.Due = earlier(row.Oldest, m.Time), earlier(row.Due, m.State.Due)
+				return false
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+func earlier(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
+}
+
+// each yields what waits on a partition, until yield returns false.
+func (w *Waiting) each(ctx context.Context, t *waitingTopic, s stretch, yield func(*deadletter.Message) bool) error {
+	for next := s.start; next < s.end; {
+		p, err := t.log.read(ctx, s.partition, next)
+		if err != nil {
+			return err
+		}
+		for i := range p.records {
+			rec := &p.records[i]
+			if rec.offset >= s.end {
+				return nil
+			}
+			if s.ahead.has(rec.offset, rec.at.UnixMilli()) {
+				continue
+			}
+			if !yield(w.message(t, s.partition, rec)) {
+				return nil
+			}
+		}
+		if p.end && p.next <= next {
+			return nil // somebody's transaction is open
+		}
+		next = p.next
+	}
+	return nil
+}
+
+// message is a record that waits, as its headers have it.
+func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadletter.Message {
+	users, ours := split(rec.headers)
+	var room [20]redeliver.Header
+	st, findings := redeliver.ParseHeaders(w.group, appendTexts(room[:0], ours))
+	m := &deadletter.Message{
+		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Filler: deadletter.FilledByRedeliver,
+	}
+	own(m, rec, users)
+	if m.State.Due.IsZero() { // as its consumer takes it
+		m.State.Due = redeliver.CeilMilli(rec.at.Add(t.level).UTC())
+	}
+	m.State.Origin = w.topic
+	if m.ID = st.ID; m.ID == "" {
+		m.ID = uuidOf(&sarama.ConsumerMessage{Topic: t.log.topic, Partition: partition, Offset: rec.offset, Headers: users})
+	}
+	return m
+}
+
+// Browse yields what waits and is taken by a filter, level by level, as it stands in the
+// logs, until yield returns false or limit are found (0: no limit). It reads all that
+// waits on the filter's levels.
+func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error {
+	if err := errors.Join(f.Check(), w.refresh(ctx)); err != nil {
+		return err
+	}
+	found, more := 0, true
+	for i := range w.levels {
+		t := &w.levels[i]
+		parts, err := w.stretches(ctx, t)
+		if err != nil {
+			return err
+		}
+		for _, s := range parts {
+			err := w.each(ctx, t, s, func(m *deadletter.Message) bool {
+				if err := ctx.Err(); err != nil {
+					return false
+				}
+				if f.Match(m, t.level) {
+					found++
+					more = yield(deadletter.WaitingLevel{Level: t.level, Place: t.log.topic}, m) && found != limit
+				}
+				return more
+			})
+			if err = errors.Join(err, ctx.Err()); err != nil || !more {
+				return err
+			}
+		}
+	}
+	return nil
+}

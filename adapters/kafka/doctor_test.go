@@ -1,0 +1,189 @@
+package kafka_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// patient is a group on a Kafka, and the policy that it is said to run.
+type patient struct {
+	place
+	policy redeliver.Policy
+}
+
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	return &patient{onKafka(t), redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: []time.Duration{time.Second, time.Minute}}}
+}
+
+func (p *patient) config(policy redeliver.Policy) kafka.Config {
+	return kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
+}
+
+// member has somebody read the topic with a policy.
+func (p *patient) member(t *testing.T, policy redeliver.Policy) (*kafka.Client, *events) {
+	t.Helper()
+	c, ev := open(t, p.config(policy))
+	kafka.SweepEvery(c, time.Hour) // until then it does not look for levels again
+	route(t, c, p.topic, failFirst(0))
+	ev.joined(t, 1)
+	return c, ev
+}
+
+// provision makes the topics of a policy, which nobody reads.
+func (p *patient) provision(t *testing.T, policy redeliver.Policy) {
+	t.Helper()
+	c, _ := open(t, p.config(policy))
+	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waits puts a message on a level, due at a time.
+func (p *patient) waits(t *testing.T, level string, due time.Time) {
+	t.Helper()
+	put(t, p.addrs, ours(p.ours("retry."+level), "waits", redeliver.State{
+		ID: "waits", Group: p.group, Origin: p.topic, Attempts: 1, Due: due, Source: redeliver.Source{Known: true},
+	}))
+}
+
+func (p *patient) examine(t *testing.T, how delayqueue.Examination) *delayqueue.Diagnosis {
+	t.Helper()
+	c, _ := open(t, p.config(p.policy))
+	d, err := c.Doctor(t.Context(), p.topic, how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Origin != p.topic || d.Group != p.group {
+		t.Errorf("%+v", d)
+	}
+	return d
+}
+
+// has fails the test unless the symptoms are these and no others: each is "kind place
+// part of the text".
+func has(t *testing.T, d *delayqueue.Diagnosis, want ...string) {
+	t.Helper()
+	for i, s := range d.Symptoms {
+		if i < len(want) {
+			part := strings.SplitN(want[i], " ", 3)
+			if string(s.Kind) == part[0] && s.Place == part[1] && strings.Contains(s.Text, part[2]) {
+				continue
+			}
+		}
+		t.Errorf("found %s %s: %s", s.Kind, s.Place, s.Text)
+	}
+	if len(d.Symptoms) < len(want) {
+		t.Errorf("found only %v, want %q", d.Symptoms, want)
+	}
+}
+
+func TestOnKafkaADoctorFindsNothingWhereAllIsWell(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.member(t, p.policy)
+	p.member(t, p.policy)
+	write(t, p.addrs, order(p.topic, "a"))
+	p.waits(t, "1m", time.Now().Add(time.Minute))
+	for _, how := range []delayqueue.Examination{{}, {AnyPolicy: true}} {
+		d := p.examine(t, how)
+		has(t, d)
+		checked, unchecked := 5, 0
+		if how.AnyPolicy { // levels of older policies are not
+			checked, unchecked = 4, 1
+		}
+		if len(d.Checked) != checked || len(d.NotChecked) != unchecked {
+			t.Errorf("checked: %q, not checked: %q", d.Checked, d.NotChecked)
+		}
+	}
+}
+
+func TestOnKafkaADoctorFindsWhatNobodyReads(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	d := p.examine(t, delayqueue.Examination{})
+	has(t, d, "missing "+p.ours("retry.1s")+" is not there", "missing "+p.ours("retry.1m")+" is not there", "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
+	has(t, p.examine(t, delayqueue.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
+	p.provision(t, p.policy)
+	has(t, p.examine(t, delayqueue.Examination{})) // nothing waits
+	p.waits(t, "1m", time.Now().Add(time.Minute))
+	write(t, p.addrs, order(p.topic, "a"))
+	has(t, p.examine(t, delayqueue.Examination{}), "consumer "+p.group+" about 2 messages wait, 1 of them retries")
+}
+
+func TestOnKafkaADoctorFindsWhatIsLate(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.provision(t, p.policy)
+	p.waits(t, "1m", time.Now().Add(-10*time.Minute))
+	p.waits(t, "1m", time.Now().Add(time.Minute))
+	p.waits(t, "1s", time.Now().Add(-10*time.Minute))
+	nobody := "consumer " + p.group + " 3 of them retries"
+	has(t, p.examine(t, delayqueue.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" there are 2 records from it on")
+	has(t, p.examine(t, delayqueue.Examination{Late: time.Hour}), nobody)
+}
+
+// A level that a policy has left is found, whether anything waits on it or not.
+func TestOnKafkaADoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}})
+	p.provision(t, p.policy)
+	p.waits(t, "1h", time.Now().Add(time.Hour))
+	p.member(t, p.policy)
+	empty, left := "orphan "+p.ours("retry.10m")+" and empty: delete it", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
+	has(t, p.examine(t, delayqueue.Examination{}), empty, left)
+	has(t, p.examine(t, delayqueue.Examination{AnyPolicy: true})) // it cannot tell
+	// One that comes when the members have looked is read by nobody for a while.
+	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(2 * time.Hour), Levels: []time.Duration{2 * time.Hour}})
+	p.waits(t, "2h", time.Now().Add(time.Hour))
+	has(t, p.examine(t, delayqueue.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
+}
+
+func TestOnKafkaADoctorFindsMembersWithDifferentPolicies(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	other := p.policy
+	other.MaxRetries = 1
+	_, first := p.member(t, p.policy)
+	has(t, p.examine(t, delayqueue.Examination{}))
+	p.member(t, other)
+	first.joined(t, 2) // after the rebalance the first one says it again
+	for _, how := range []delayqueue.Examination{{}, {AnyPolicy: true}} {
+		has(t, p.examine(t, how), "policies "+p.group+" members run different policies: ")
+	}
+	p.policy = redeliver.Policy{MaxRetries: 7, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: p.policy.Levels}
+	alone := newPatient(t)
+	alone.member(t, other)
+	has(t, alone.examine(t, delayqueue.Examination{AnyPolicy: true}))
+	has(t, alone.examine(t, delayqueue.Examination{}), "policies "+alone.group+" another policy than the one that is given")
+}
+
+func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.provision(t, p.policy)
+	adm := kadm.NewClient(independent(t, p.addrs))
+	alter := func(topic, name, value string) {
+		t.Helper()
+		results, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, topic)
+		if err != nil || results[0].Err != nil {
+			t.Fatal(err, results)
+		}
+	}
+	alter(p.ours("retry.1m"), "retention.ms", "3600000")
+	alter(p.ours("dlq"), "cleanup.policy", "compact")
+	eventually(t, "the settings have come everywhere", func() bool {
+		return len(p.examine(t, delayqueue.Examination{}).Symptoms) == 2
+	})
+	for _, how := range []delayqueue.Examination{{}, {AnyPolicy: true}} {
+		has(t, p.examine(t, how), "retention "+p.ours("retry.1m")+" retention.ms is 3600000: must be -1", "settings "+p.ours("dlq")+" cleanup.policy is compact")
+	}
+}

@@ -1,0 +1,75 @@
+package kafka
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Of the origin only so much was read back as MaxParked allowed, to the end of the
+// fetch: what stood behind that was overtaken by what waits. All of it is read, over
+// many fetches; behind the first MaxParked it is kept only where something may overtake it.
+func TestAllThatMayBeOvertakenIsReadBack(t *testing.T) {
+	const most, records = 3, 60 // of 100 KB: six times what a fetch brings
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	want := []int64{0, 1, 2}
+	for i := range records {
+		rec := &kgo.Record{Topic: "orders", Key: fmt.Append(nil, "other ", i), Value: make([]byte, 100<<10)}
+		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(rec.Value) // never fails
+		if i%10 == 9 {
+			rec.Key = []byte("waits")
+			want = append(want, int64(i))
+		}
+		if err := producer.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, err := sarama.NewClient(cluster.ListenAddrs(), sarama.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	r := &reader{client: &Client{cfg: Config{MaxParked: most}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
+	ls := newLines(new(atomic.Int64))
+	ls.begin(0)
+	waits := card{place: place{maphash.String(seed, "waits"), records}}
+	ls.load(waits, time.Now(), true)
+	if err := r.loadOrigin(t.Context(), ls, 0); err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, p := range ls.unread {
+		got = append(got, p.offset)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("expects the records at %v, want %v", got, want)
+	}
+	if ln := ls.keys[waits.key]; len(ln.items) != records/10+1 {
+		t.Errorf("the line of the key that waits has %d records, want %d", len(ln.items), records/10+1)
+	}
+}
+
+// What loadOrigin says of the memory that a record takes.
+func TestARecordThatIsReadBackTakes64Bytes(t *testing.T) {
+	if n := unsafe.Sizeof(item{}) + unsafe.Sizeof(place{}); n > 64 {
+		t.Errorf("%d bytes", n)
+	}
+}

@@ -1,0 +1,111 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// watching is a subscriber that measures for how long its messages are not settled.
+type watching struct {
+	message.Subscriber
+	mu      sync.Mutex
+	open    map[*message.Message]time.Time // since when
+	longest time.Duration
+	n       int
+}
+
+// begin and settle note what becomes of a message.
+func (s *watching) begin(msg *message.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[msg] = time.Now()
+}
+
+func (s *watching) settle(msg *message.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.longest, s.n = max(s.longest, time.Since(s.open[msg])), s.n+1
+	delete(s.open, msg)
+}
+
+// most is the longest, of what is not settled too, and of how many.
+func (s *watching) most() (longest time.Duration, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	longest = s.longest
+	for _, began := range s.open {
+		longest = max(longest, time.Since(began))
+	}
+	return longest, s.n
+}
+
+func (s *watching) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	in, err := s.Subscriber.Subscribe(ctx, topic)
+	if err != nil || topic != "orders" && topic != "orders.billing.retry" {
+		return in, err
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for msg := range in {
+			select {
+			case out <- msg:
+			case <-ctx.Done():
+				return
+			}
+			s.begin(msg)
+			select {
+			case <-msg.Acked():
+			case <-msg.Nacked():
+			case <-ctx.Done():
+				return
+			}
+			s.settle(msg)
+		}
+	}()
+	return out, nil
+}
+
+// While messages fail, each waits for its turn, and no longer than the turns of all others
+// take: MaxUnacked is checked against that.
+func TestWhatWaitsForRoomIsUnackedForItsTurnsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const inFlight, takes = 8, 50 * time.Millisecond
+		m, sink := newMemory().member(t, "billing"), &told{}
+		sub := &watching{Subscriber: m, open: make(map[*message.Message]time.Time)}
+		cfg := over(m, sub)
+		cfg.MaxInFlight, cfg.MinInFlight, cfg.Sink = inFlight, 1, sink
+		cfg.Policy = redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second)}
+		serve(t, cfg, func(*message.Message) error {
+			<-time.After(takes)
+			return errors.New("declined")
+		})
+		for i := range 400 {
+			if err := m.Publish("orders", message.NewMessage(fmt.Sprint("m-", i), nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		elapse(20 * time.Second) // by now one message is in flight at a time
+		sub.mu.Lock()
+		sub.longest, sub.n = 0, 0
+		sub.mu.Unlock()
+		elapse(20 * time.Second)
+		synctest.Wait()
+		longest, n := sub.most()
+		if want := int(20 * time.Second / takes); n < want*9/10 || n > want+1 {
+			t.Fatalf("%d messages were settled in 20 s, want one after another, %d", n, want)
+		}
+		if most := 2 * inFlight * takes; longest > most {
+			t.Errorf("a message was unacked for %s, want %s at most", longest, most)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package pubsub
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A message that waits is never early, whatever has become of a field of its state:
+// what can be right is believed, and what was lost is its level.
+func TestWhatWaitsIsNeverEarly(t *testing.T) {
+	const far = "9999-01-01T00:00:00.000Z"
+	without := func(names ...string) func(fields map[string]string) {
+		return func(fields map[string]string) {
+			for _, name := range names {
+				delete(fields, redeliver.HeaderPrefix+name)
+			}
+		}
+	}
+	with := func(name, value string) func(fields map[string]string) {
+		return func(fields map[string]string) { fields[redeliver.HeaderPrefix+name] = value }
+	}
+	for name, c := range map[string]struct {
+		nth     int // 1 s, 10 min, and none of the policy's
+		until   time.Duration
+		damage  func(fields map[string]string)
+		runs    time.Duration // after the begin
+		attempt int
+		told    string // the header that is told of; empty for none
+	}{
+		"whole":                        {2, 10 * time.Minute, without(), 10 * time.Minute, 3, ""},
+		"its attempts are garbage":     {2, 10 * time.Minute, with("attempt", "two"), 10 * time.Minute, 2, redeliver.HeaderAttempt},
+		"its first failure is garbage": {2, 10 * time.Minute, with("first-failed", "then"), 10 * time.Minute, 3, redeliver.HeaderFirstFailed},
+		"it does not say when to go":   {2, 0, without(), 10 * time.Minute, 3, ""},
+		"when to go is over":           {2, -time.Hour, without(), 10 * time.Minute, 3, ""},
+		"it is due at no time":         {2, 10 * time.Minute, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"it is due in another age":     {2, 10 * time.Minute, with("due", far), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"of a level that is not ours":  {5, 5 * time.Minute, with("due", "soon"), 5 * time.Minute, 3, redeliver.HeaderDue},
+		"of none, and a lie":           {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"of another group":             {2, 10 * time.Minute, with("group", "mail"), 10 * time.Minute, 1, redeliver.HeaderGroup},
+		"there is no state":            {2, 10 * time.Minute, func(fields map[string]string) { clear(fields) }, 10 * time.Minute, 1, redeliver.HeaderAttempt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, sink := newMemory(), &told{}
+				m := b.member(t, "billing")
+				cfg := over(m, m)
+				cfg.Sink, cfg.Policy = sink, redeliver.Policy{Levels: []time.Duration{time.Second, 10 * time.Minute}}
+				begin := time.Now()
+				st := redeliver.State{
+					ID: "a", Group: "billing", Origin: "orders", Attempts: 2, Due: begin.Add(10 * time.Minute).UTC(),
+					FirstFailed: begin.UTC(), LastFailed: begin.UTC(),
+				}
+				fields := make(map[string]string)
+				for _, h := range st.AppendHeaders(nil) {
+					fields[h.Name] = h.Value
+				}
+				c.damage(fields)
+				carries := &carried{}
+				if c.until != 0 {
+					carries.until = begin.Add(c.until)
+				}
+				for _, name := range slices.Sorted(maps.Keys(fields)) {
+					carries.headers = append(carries.headers, redeliver.Header{Name: name, Value: fields[name]})
+				}
+				rec, _ := newRecord(message.NewMessage("a", []byte("payload")), false, nil)
+				msg, err := rec.with(carries)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(fields) == 0 {
+					delete(msg.Metadata, StateKey)
+				}
+				b.put(Names{}.delay("orders", "billing", c.nth), msg)
+				var mu sync.Mutex
+				var ran []time.Duration
+				serve(t, cfg, func(msg *message.Message) error {
+					mu.Lock()
+					defer mu.Unlock()
+					ran = append(ran, time.Since(begin))
+					if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() != c.attempt || st.ID != "a" || string(msg.Payload) != "payload" {
+						t.Errorf("it runs as %+v, want attempt %d", st, c.attempt)
+					}
+					return nil
+				})
+				elapse(24 * time.Hour)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(ran) != 1 || ran[0] < c.runs || ran[0] > c.runs+2*time.Second {
+					t.Errorf("it ran after %v, want %s", ran, c.runs)
+				}
+				found := of[redeliver.HeadersIgnored](sink)
+				if c.told == "" && len(found) == 0 {
+					return
+				}
+				if len(found) != 1 || found[0].ID != "a" || !slices.ContainsFunc(found[0].Findings, func(f redeliver.Finding) bool { return f.Header == c.told }) {
+					t.Errorf("told %+v, want %q", found, c.told)
+				}
+			})
+		})
+	}
+}
+
+// A delayed publish that has lost what says so is for the group that has it: others
+// would get a message that is not theirs.
+func TestADamagedPublishStaysInItsGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newMemory()
+		m := b.member(t, "billing")
+		begin := time.Now()
+		st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Due: begin.Add(time.Second).UTC()}
+		rec, _ := newRecord(message.NewMessage("a", nil), false, nil)
+		headers := append(st.AppendHeaders(nil), redeliver.Header{Name: redeliver.HeaderReplays, Value: "many"})
+		msg, err := rec.with(&carried{headers: headers, until: st.Due, publish: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.put("orders.billing.retry.1", msg)
+		ran := 0
+		cfg := over(m, m)
+		serve(t, cfg, func(*message.Message) error { ran++; return nil })
+		elapse(time.Minute)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if n := len(b.topics["orders"]); n != 0 || ran != 1 {
+			t.Errorf("ran %d times, %d were published", ran, n)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// within waits for do, but no longer than until ctx ends: what the user's Pub/Sub does
+// may take any time, and not all of it has a context, or heeds it. What is left behind
+// goes on; late gets what it returns then.
+func within[T any](ctx context.Context, do func() (T, error), late func(T)) (none T, err error) {
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := do()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if r := <-done; r.err == nil {
+			late(r.v)
+		}
+	}()
+	return none, context.Cause(ctx)
+}
+
+// subscribe makes a Subscribe of sub with values, which ends with cancel and not with
+// ctx; but when ctx ends before it is made, it is not waited for.
+func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
+	reading, cancel := context.WithCancel(context.WithoutCancel(values))
+	in, err = within(ctx, func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, giveBack)
+	if err == nil && in == nil {
+		err = errors.New("the subscriber has returned no channel")
+	}
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("pubsub: subscribing to %s: %w", topic, err)
+	}
+	return in, cancel, nil
+}
+
+// giveBack gives back what a Subscribe that has ended still has.
+func giveBack(in <-chan *message.Message) {
+	if in == nil {
+		return
+	}
+	for raw := range in {
+		raw.Nack()
+	}
+}

@@ -1,0 +1,59 @@
+package sqs
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+const dlqSuffix = "-dlq"
+
+// DeadLetterQueues lists the DLQs that the account has in its region, by name: the
+// queues that end in "-dlq", or "-dlq.fifo". SQS searches by the beginning of a name
+// alone, so it is asked for all queues (sqs:ListQueues). Origin, Group and Back are read
+// from the name, and empty where that says nothing: it was too long and is cut, or the
+// queue is somebody else's. Those that Config.Names calls otherwise are not found.
+func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
+	there := make(map[string]bool)
+	pages := sqs.NewListQueuesPaginator(c.api, &sqs.ListQueuesInput{MaxResults: aws.Int32(1000)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, errorOf("listing the queues that end in", dlqSuffix, err)
+		}
+		for _, url := range page.QueueUrls {
+			there[parseTopic(url).name] = true
+		}
+	}
+	var found []deadletter.Info
+	for name := range there {
+		if !strings.HasSuffix(strings.TrimSuffix(name, fifoEnd), dlqSuffix) {
+			continue
+		}
+		info := deadletter.Info{Broker: "sqs", DLQ: name}
+		// Whoever subscribes makes a queue for suspects, too: what has none is a DLQ of
+		// somebody else's.
+		if queue, ok := queueOf(name); ok && there[queue] && there[c.cfg.Names.suspects(queue)] && c.cfg.Names.dlq(queue) == name {
+			info.Origin, info.Group, info.Back = queue, queue, queue
+		}
+		found = append(found, info)
+	}
+	slices.SortFunc(found, func(x, y deadletter.Info) int { return strings.Compare(x.DLQ, y.DLQ) })
+	return found, nil
+}
+
+// queueOf reads the queue back from the name of its DLQ; of one that was cut that is a
+// queue which is not there.
+func queueOf(dlq string) (queue string, ok bool) {
+	stem, end := dlq, ""
+	if isFIFO(dlq) {
+		stem, end = strings.TrimSuffix(dlq, fifoEnd), fifoEnd
+	}
+	stem = strings.TrimSuffix(stem, dlqSuffix)
+	return stem + end, stem != "" && beside(stem+end, dlqSuffix) == dlq
+}

@@ -1,0 +1,109 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// A queue is looked at so often, so far apart, before it is said that nobody reads it.
+const (
+	glances     = 4
+	glancePause = time.Second
+)
+
+// Doctor looks at a queue and those beside it: whether they are there, keep what they
+// have for long enough, and are read. It receives nothing, because that would hide
+// messages from others, and writes and creates nothing; so it does not know what is
+// late, nor who reads. It takes some seconds where messages lie in the queue. The error
+// is that SQS does not answer.
+func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
+	l, a, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	d := &delayqueue.Diagnosis{Origin: l.main.name, Group: l.main.name}
+	for _, q := range l.queues() {
+		at := address{name: q.name}
+		if q == l.main {
+			at = a
+		}
+		if err := c.lookAt(ctx, q, at); err != nil {
+			return nil, err
+		}
+		if !q.exists {
+			d.Find(delayqueue.SymptomMissing, q.name, fmt.Sprintf("the queue is not there (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
+		}
+	}
+	if how.AnyPolicy { // whose waits are the longest nobody says
+		l.longest, l.all, l.jitter = 0, 0, 0
+		d.NotChecked = append(d.NotChecked, "whether the retention is longer than the waits (the policy is not given)")
+	}
+	var ps redeliver.Problems
+	l.check(&ps)
+	for _, p := range ps {
+		kind := delayqueue.SymptomSettings
+		if strings.Contains(p.Rule, "MessageRetentionPeriod") {
+			kind = delayqueue.SymptomRetention
+		}
+		d.Find(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
+	}
+	for _, q := range l.queues() {
+		if q.exists && !q.unread && q.retention == 0 {
+			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not tell it)")
+		}
+		if q != l.main && q.exists && q.retention > 0 && q.retention < longestRetention {
+			d.Find(delayqueue.SymptomRetention, q.name, fmt.Sprintf("SQS deletes what lies there after %s, and can keep it for %s: raise its MessageRetentionPeriod", q.retention, longestRetention))
+		}
+	}
+	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
+	if l.main.retention > 0 {
+		d.Checked = append(d.Checked, "retention")
+	}
+	d.NotChecked = append(d.NotChecked, l.unchecked...)
+	d.NotChecked = append(d.NotChecked,
+		"what is late (SQS does not tell without a receive; CloudWatch has ApproximateAgeOfOldestMessage)",
+		"the policies of the consumers (SQS does not know its consumers)")
+	return d, c.readers(ctx, l.main, d)
+}
+
+// readers looks whether somebody reads the queue: for a while messages lie there, and
+// nobody has one in hand.
+func (c *Client) readers(ctx context.Context, q *queue, d *delayqueue.Diagnosis) error {
+	if !q.exists {
+		return nil
+	}
+	var lie int64
+	for n := range glances {
+		if n > 0 {
+			if !sleep(ctx, glancePause) {
+				return ctx.Err()
+			}
+			if err := c.lookAt(ctx, q, address{name: q.name, url: q.url}); err != nil {
+				return err
+			}
+		}
+		visible, err1 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessages"], 10, 64)
+		hidden, err2 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesNotVisible"], 10, 64)
+		if err1 != nil || err2 != nil {
+			d.NotChecked = append(d.NotChecked, "whether somebody reads "+q.name+" (its attributes are not told)")
+			return nil //nolint:nilerr // which is said
+		}
+		if lie = visible; visible == 0 || hidden > 0 {
+			break
+		}
+	}
+	d.Checked = append(d.Checked, "whether somebody reads "+q.name)
+	if lie > 0 && q.idle() {
+		d.Find(delayqueue.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s nobody had one in hand: nobody reads it", lie, (glances-1)*glancePause))
+	}
+	return nil
+}
+
+// idle tells whether nobody has a message of the queue in hand.
+func (q *queue) idle() bool { return q.attributes["ApproximateNumberOfMessagesNotVisible"] == "0" }

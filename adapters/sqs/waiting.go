@@ -1,0 +1,37 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Waiting says about how many messages wait in the queue of a topic: SQS counts what
+// was sent with a delay, and lets nobody look at it. What waits in hand, that of a
+// FIFO queue above all, it counts with what handlers have: the depth is -1 there.
+func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
+	l, a, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	q, err := c.look(ctx, a)
+	switch {
+	case err != nil:
+		return nil, err
+	case !q.exists:
+		return nil, fmt.Errorf("sqs: queue %s does not exist", a.name)
+	case q.unread:
+		return nil, fmt.Errorf("sqs: the attributes of queue %s cannot be read: grant sqs:GetQueueAttributes", a.name)
+	}
+	row := deadletter.WaitingLevel{Place: l.main.name, Depth: -1}
+	if !l.main.fifo {
+		row.Depth, err = strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesDelayed"], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("sqs: queue %s does not say how much is delayed: %w", a.name, errors.Unwrap(err))
+		}
+	}
+	return []deadletter.WaitingLevel{row}, nil
+}

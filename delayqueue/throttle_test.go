@@ -1,0 +1,165 @@
+package delayqueue_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// shrunk is a subscription that has room for one message, because all have failed.
+func shrunk(t *testing.T) *delayqueue.Subscription {
+	t.Helper()
+	sub, _ := subscribe(&broker{}, t.Context())
+	sub.Shrink(1, 16)
+	fail := func() {
+		d := deliver(sub, t.Context())
+		if !sub.Throttle.Enter(t.Context()) {
+			t.Fatal("no room")
+		}
+		if err := sub.Forward(d, later(t, sub, d), errOurs); err != nil {
+			t.Fatal(err)
+		}
+		sub.Throttle.Leave(d, delayqueue.Forwarded)
+	}
+	for range 10 {
+		fail()
+	}
+	<-time.After(time.Second)
+	fail()
+	if limit := sub.Throttle.Limit(); limit != 1 {
+		t.Fatalf("there is room for %d, want 1", limit)
+	}
+	return sub
+}
+
+// Who waits for room gets it in turn, and who comes later is not before them: a
+// subscriber that leaves a message here for a time bounds how many wait before it.
+func TestWhoWaitsForRoomGetsItInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sub := shrunk(t)
+		room := &sub.Throttle
+		if !room.Enter(t.Context()) {
+			t.Fatal("no room")
+		}
+		var mu sync.Mutex
+		var got []string
+		wait := func(who string) context.CancelFunc {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				if room.Enter(ctx) {
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, who)
+				}
+			}()
+			synctest.Wait() // it stands in the line
+			return cancel
+		}
+		seen := func() string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprint(got)
+		}
+		wait("first")
+		leaves := wait("leaves")
+		wait("second")
+		leaves()
+		synctest.Wait()
+		wait("third")
+		for _, want := range []string{"[first]", "[first second]", "[first second third]"} {
+			room.Leave(nil, delayqueue.Abandoned)
+			late, cancel := context.WithTimeout(t.Context(), time.Second)
+			if room.Enter(late) { // while the first of the line has not woken yet
+				t.Fatalf("who came last was before %s", want)
+			}
+			cancel()
+			if got := seen(); got != want {
+				t.Fatalf("got room: %s, want %s", got, want)
+			}
+		}
+		room.Leave(nil, delayqueue.Abandoned)
+		if !room.Enter(t.Context()) {
+			t.Error("the room of who had left the line is lost")
+		}
+	})
+}
+
+// passenger is a message in flight that nobody handles.
+type passenger struct {
+	delayqueue.Seat
+	d *delayqueue.Delivery
+}
+
+func (p *passenger) Delivery() *delayqueue.Delivery { return p.d }
+func (p *passenger) Handed() *message.Message       { return nil }
+
+// The lanes of a subscription take turns, too; and one that has nothing to begin when
+// its turn comes keeps the room from nobody.
+func TestLanesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sub := shrunk(t)
+		lanes := make([]*delayqueue.Flight[*passenger], 3)
+		for i := range lanes {
+			lanes[i] = delayqueue.NewFlight[*passenger]()
+			lanes[i].Bound(&sub.Throttle)
+		}
+		has := func(lane int) bool {
+			select {
+			case <-lanes[lane].More():
+				return lanes[lane].Room()
+			default:
+				return false
+			}
+		}
+		first := &passenger{d: deliver(sub, t.Context())}
+		if !lanes[0].Room() {
+			t.Fatal("no room")
+		}
+		lanes[0].Begin(first)
+		if lanes[1].Room() || lanes[2].Room() {
+			t.Fatal("there is room for two")
+		}
+		lanes[0].Land(first, delayqueue.Abandoned)
+		if lanes[0].Room() || !has(1) || has(2) {
+			t.Error("the next is not the second lane's turn")
+		}
+		lanes[1].Yield() // what was ready there is gone
+		if has(0) {
+			t.Error("the room that the second lane gave back is not the third's")
+		}
+		lanes[2].Close() // it has not asked since
+		if !has(0) {
+			t.Error("a lane that ends keeps its room")
+		}
+		if lanes[1].Room() {
+			t.Error("there is room for two")
+		}
+		lanes[1].Yield()
+		lanes[0].Yield()
+		if !slices.ContainsFunc([]int{0, 1}, has) {
+			t.Error("the room is lost")
+		}
+	})
+}
+
+// A flight that nothing bounds has room: who waits for that is not to wait for ever.
+func TestAFlightThatNothingBoundsHasRoom(t *testing.T) {
+	f := delayqueue.NewFlight[*passenger]()
+	select {
+	case <-f.More():
+	default:
+		t.Error("it is waited for")
+	}
+	if f.Yield(); !f.Room() {
+		t.Error("it has none")
+	}
+}
