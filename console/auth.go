@@ -16,7 +16,9 @@ import (
 // Auth says who a request is from. Make one with [Basic], [BehindProxy] or
 // [Custom]. The zero Auth serves this machine alone, and everybody on it is an
 // operator: the address must be a loopback one, and the name by which the console
-// is asked for, too, so that no page of the web reaches it by a name of its own.
+// is asked for, too, so that no page of the web reaches it by a name of its own. A
+// request that has come through a proxy is refused: its proxy is on this machine,
+// and whoever sent it need not be.
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
@@ -38,6 +40,9 @@ var (
 	ErrLogin = errors.New("a name and a password are required")
 	// ErrStranger refuses whoever asks.
 	ErrStranger = errors.New("who asks is not known here")
+	// ErrProxied refuses what comes through a proxy, as its headers say, where no
+	// authentication is configured.
+	ErrProxied = errors.New("the request came through a proxy, and no authentication is configured")
 )
 
 func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) }
@@ -59,8 +64,23 @@ func (a *Auth) who(r *http.Request) (Actor, error) {
 	return actor, nil
 }
 
+// proxied is a header that only a proxy adds; empty where there is none.
+func proxied(h http.Header) string {
+	for name := range h {
+		switch lower := strings.ToLower(name); {
+		case lower == "forwarded", lower == "via", lower == "x-real-ip", strings.HasPrefix(lower, "x-forwarded-"):
+			return name
+		}
+	}
+	return ""
+}
+
 // local knows who comes from this machine.
 func local(r *http.Request) (Actor, error) {
+	if header := proxied(r.Header); header != "" {
+		return Actor{}, fmt.Errorf("%w: it has the header %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
+			"redeliver console takes --behind-proxy CIDR with --grant, or --basic-auth FILE; a service sets Config.Auth", ErrProxied, header)
+	}
 	at, ok := remote(r)
 	if !ok || !at.IsLoopback() {
 		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrStranger)

@@ -61,6 +61,9 @@ type Level struct {
 	Name  string // "10s"
 	Count int64  // messages that wait there
 	Late  int64  // of those, how many are due already; -1 where that is not known
+	// Overdue is for how long the first of them has been due. 0 where it is not due
+	// yet, or that is not known.
+	Overdue time.Duration
 }
 
 // Keeper is a DLQ that can tell how long its broker keeps a message.

@@ -28,16 +28,19 @@ func New(cfg Config) (*Console, error) {
 	c.handler = c.guard(c.routes())
 	turn := make(chan struct{}, 1)
 	for _, q := range c.desk.queues {
-		c.desk.wg.Go(func() { c.desk.poll(q, turn) })
+		if err := c.desk.background(func() { c.desk.poll(q, turn) }); err != nil {
+			return nil, err // it is not closed yet
+		}
 	}
 	return c, nil
 }
 
 // Close ends what runs in the background and returns when it has ended. A task that
-// runs here is paused; it can be resumed from anywhere.
+// runs here is paused; it can be resumed from anywhere. An edit may go to its end,
+// for 5 s. What is asked for from then on is not begun.
 func (c *Console) Close() {
 	c.cancel()
-	c.desk.wg.Wait()
+	c.desk.close()
 }
 
 // ServeHTTP implements [http.Handler]. All addresses are relative to each other, so
@@ -69,20 +72,21 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *Console) routes() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /{$}":      c.home,
-		"GET /dlq":      c.dlq,
-		"GET /messages": c.messages,
-		"GET /message":  c.message,
-		"GET /payload":  c.payload,
-		"GET /tasks":    c.tasks,
-		"GET /task":     c.task,
-		"POST /task":    c.askTask,
-		"GET /replay":   c.replayForm,
-		"POST /replay":  c.replay,
-		"GET /purge":    c.purgeForm,
-		"POST /purge":   c.purge,
-		"GET /edit":     c.editForm,
-		"POST /edit":    c.edit,
+		"GET /{$}":         c.home,
+		"GET /dlq":         c.dlq,
+		"GET /messages":    c.messages,
+		"GET /message":     c.message,
+		"GET /payload":     c.payload,
+		"GET /tasks":       c.tasks,
+		"GET /task":        c.task,
+		"POST /task":       c.askTask,
+		"GET /replay":      c.replayForm,
+		"POST /replay":     c.replay,
+		"POST /quarantine": c.quarantine,
+		"GET /purge":       c.purgeForm,
+		"POST /purge":      c.purge,
+		"GET /edit":        c.editForm,
+		"POST /edit":       c.edit,
 	}
 	for pattern, page := range pages {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

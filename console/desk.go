@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -21,7 +20,10 @@ type desk struct {
 
 	ctx  context.Context // of what runs in the background
 	jobs jobs
-	wg   sync.WaitGroup
+
+	mu     sync.Mutex // of closed, and of what is added to wg
+	closed bool
+	wg     sync.WaitGroup
 }
 
 // queue is one DLQ with what was seen of it in the background.
@@ -52,6 +54,29 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 		d.queues = append(d.queues, one)
 	}
 	return d
+}
+
+// errClosing refuses what would run on when the console has been closed.
+var errClosing = errors.New("the console is closing, and starts nothing")
+
+// background runs something for whose end close waits. Once that waits, nothing
+// more begins: the queues are closed next.
+func (d *desk) background(do func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosing
+	}
+	d.wg.Go(do)
+	return nil
+}
+
+// close returns when all that runs in the background has ended.
+func (d *desk) close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.wg.Wait()
 }
 
 // errNoQueue is a DLQ that the console does not have.
@@ -93,6 +118,10 @@ func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
 		return nil, err
 	}
 	r.DLQ = q.key
+	if r.Filter != nil {
+		f := d.filter(auditor, q.info, r.Filter)
+		r.Filter = &f
+	}
 	if err := d.may(who, r.Action); err != nil {
 		r.Result = denied
 		return nil, errors.Join(err, d.audit.write(r))
@@ -105,16 +134,23 @@ func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
 }
 
 // left records how something ended.
-func (d *desk) left(who Actor, r Record, t *deadletter.Task, err error) error {
-	r.Who, r.Role, r.From, r.Result = who.Name, who.Role.String(), who.from, done
+func (d *desk) left(who Actor, q *queue, r Record, t *deadletter.Task, err error) error {
+	r.Who, r.Role, r.From, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, q.key, done
+	if r.Filter != nil {
+		f := d.filter(auditor, q.info, r.Filter)
+		r.Filter = &f
+	}
 	if t != nil && t.ID != "" {
 		r.Task, r.Status, r.Counts = t.ID, t.Status, &t.Counts
 	}
 	if err != nil {
-		r.Result, r.Error = failed, redeliver.Redact(err.Error())
+		r.Result, r.Error = failed, d.trouble(auditor, q.info, err)
 	}
 	return d.audit.write(r)
 }
+
+// auditor is who reads the record: what the redactor hides, it hides there, too.
+var auditor = Actor{Role: Reader}
 
 // Overview is a DLQ with what was seen of it.
 type Overview struct {
@@ -133,6 +169,7 @@ func (d *desk) overview(who Actor, q *queue) Overview {
 		g := &s.Summary.Groups[i]
 		g.Error = d.errorText(who, q.info, nil, g.Error)
 	}
+	s.Trouble = d.errorText(who, q.info, nil, s.Trouble)
 	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Snapshot: s}
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,12 @@ func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(),
 		return bounded, func() { cancel(); <-d.looks }, nil
 	case <-bounded.Done():
 		cancel()
-		return nil, nil, fmt.Errorf("too many look into DLQs at once: %w", bounded.Err())
+		return nil, nil, fmt.Errorf("%w: %w", errBusy, bounded.Err())
 	}
 }
+
+// errBusy refuses a look, before anything was done.
+var errBusy = errors.New("too many look into DLQs at once")
 
 // list is some messages that a filter takes.
 func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, error) {
@@ -90,7 +94,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	err = deadletter.Browse(ctx, watching{q.q, func(*deadletter.Message) { out.Scanned++ }}, w.Filter, 0, func(m *deadletter.Message) bool {
 		n++
 		if w.Newest {
-			last = append(last, d.row(who, q, m))
+			last = append(last, d.listed(who, q, m))
 			if keep := w.Size + w.Skip + 1; len(last) >= 2*keep {
 				last = append(last[:0], last[len(last)-keep:]...)
 			}
@@ -101,7 +105,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 				out.More = true
 				return false
 			}
-			out.Rows = append(out.Rows, d.row(who, q, m))
+			out.Rows = append(out.Rows, d.listed(who, q, m))
 		}
 		return true
 	})
@@ -122,14 +126,19 @@ func within(f *deadletter.Filter) bool {
 	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != ""
 }
 
+// listed is a row of a list, which keeps of a key what a line shows: thousands of them
+// may be kept, and a key is as long as a message.
+func (d *desk) listed(who Actor, q *queue, m *deadletter.Message) Row {
+	r := d.row(who, q, m)
+	r.Key = bytes.Clone(r.Key[:min(len(r.Key), shownLine+1)])
+	return r
+}
+
 func (d *desk) row(who Actor, q *queue, m *deadletter.Message) Row {
 	r := Row{
-		Position: m.Position, ID: m.ID, Failed: m.State.LastFailed, Attempts: m.State.Attempts, Replays: m.State.Replays,
-		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: m.Mismatch, Size: len(m.Body), HasKey: m.Key != nil,
+		Position: m.Position, ID: m.ID, Failed: m.Failed(), Attempts: m.State.Attempts, Replays: m.State.Replays,
+		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: d.quotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
 		Error: d.errorText(who, q.info, m.Headers, m.State.Error),
-	}
-	if r.Failed.IsZero() {
-		r.Failed = m.Time
 	}
 	if who.Role >= Reader {
 		r.Key, _ = d.redact(Part{Kind: PartKey, Value: m.Key, DLQ: q.info, Headers: m.Headers})

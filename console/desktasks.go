@@ -75,28 +75,39 @@ func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
 	if w.Job != nil && w.Job.Running {
 		w.Task = w.Job.Task
 	}
-	if who.Role < Reader {
-		if within(&w.Filter) {
-			w.Filter.Key, w.Filter.Headers, w.Filter.ErrorText = nil, nil, hidden
+	w.Filter = d.filter(who, q.info, &w.Filter)
+	w.Note = d.quotation(who, q.info, w.Note)
+	w.Diff = d.diff(who, q, w.Diff)
+	if w.Job != nil { // a copy, as view made it
+		w.Job.Task = w.Task
+		w.Job.Err = d.quotation(who, q.info, w.Job.Err)
+		for i := range w.Job.Results {
+			r := &w.Job.Results[i]
+			r.Why = d.quotation(who, q.info, r.Why)
 		}
-		w.Note = deadletter.Normalise(w.Note)
-		if w.Job != nil { // a copy, as view made it
-			w.Job.Err = deadletter.Normalise(w.Job.Err)
-			for i := range w.Job.Results {
-				w.Job.Results[i].Why = deadletter.Normalise(w.Job.Results[i].Why)
-			}
-		}
-	}
-	if w.Diff != nil && (who.Role < Reader || d.cfg.Redact != nil) {
-		diff := *w.Diff
-		diff.Headers = slices.Clone(diff.Headers)
-		for i := range diff.Headers {
-			h := &diff.Headers[i]
-			h.Before, h.After = d.values(who, q, h.Name, h.Before), d.values(who, q, h.Name, h.After)
-		}
-		w.Diff = &diff
 	}
 	return w
+}
+
+// diff is what an edit changed, as somebody may see it. The sums of bodies are
+// hidden where a body may be: of a short one they tell what it is.
+func (d *desk) diff(who Actor, q *queue, was *deadletter.Diff) *deadletter.Diff {
+	if was == nil || who.Role >= Reader && d.cfg.Redact == nil {
+		return was
+	}
+	shown := *was
+	if shown.BodyBefore != shown.BodyAfter {
+		shown.BodyBefore, shown.BodyAfter = hidden, hidden+", another one"
+	}
+	shown.Headers = slices.Clone(shown.Headers)
+	for i := range shown.Headers {
+		h := &shown.Headers[i]
+		h.Before, h.After = d.values(who, q, h.Name, h.Before), d.values(who, q, h.Name, h.After)
+		if who.Role < Reader {
+			h.Name = hidden
+		}
+	}
+	return &shown
 }
 
 func (d *desk) values(who Actor, q *queue, name string, values [][]byte) [][]byte {

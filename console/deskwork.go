@@ -93,6 +93,9 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 	}
 	defer leave()
 	f, err = deadletter.DryRun(ctx, q.q, r)
+	for i, why := range f.Refusals {
+		f.Refusals[i] = d.quotation(who, q.info, why)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return f, true, nil
 	}
@@ -131,6 +134,20 @@ func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 	return err
 }
 
+// quarantine marks messages, so that no replay takes them.
+func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadletter.Isolation, expect int64) (string, error) {
+	rec := Record{Action: Quarantine, Filter: &i.Filter, Why: i.Why}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return "", err
+	}
+	i.Who = signature(who)
+	return d.start(ctx, who, q, rec, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+		i.Report = report
+		return deadletter.Quarantine(ctx, q.q, i)
+	})
+}
+
 // purge removes messages for good.
 func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Removal) (string, error) {
 	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
@@ -153,9 +170,6 @@ var errSlow = errors.New("the task is being started, and the broker takes its ti
 
 // start runs a task in the background, and returns its id as soon as it has one.
 func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
-	if d.ctx.Err() != nil {
-		return "", errors.New("the console is closing, and starts nothing")
-	}
 	job := &Job{Expect: expect, Running: true, Began: time.Now()}
 	began, ended := make(chan string, 1), make(chan error, 1)
 	report := deadletter.Report{
@@ -176,8 +190,8 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 			})
 		},
 	}
-	d.jobs.add(job)
-	d.wg.Go(func() {
+	err := d.background(func() {
+		d.jobs.add(job)
 		t, err := do(d.ctx, report)
 		d.jobs.change(func() {
 			job.Running = false
@@ -188,11 +202,13 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 				job.Err = redeliver.Redact(err.Error())
 			}
 		})
-		rec.DLQ = q.key
-		ended <- errors.Join(err, d.left(who, rec, &t, err))
+		ended <- errors.Join(err, d.left(who, q, rec, &t, err))
 		q.poke()
 		d.live.poke()
 	})
+	if err != nil {
+		return "", errors.Join(err, d.left(who, q, rec, nil, err))
+	}
 	patience := time.NewTimer(firstWords)
 	defer patience.Stop()
 	select {
@@ -229,14 +245,13 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	default:
 		err = fmt.Errorf("%s is nothing to ask of a task", a)
 	}
-	rec.DLQ = q.key
-	err = errors.Join(err, d.left(who, rec, nil, err))
+	err = errors.Join(err, d.left(who, q, rec, nil, err))
 	d.live.poke()
 	return err
 }
 
 // edit replays one message changed. It goes on to its end also when whoever asked
-// does not wait for it.
+// does not wait for it, and for a while when the console is closed.
 func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := d.enter(who, key, rec)
@@ -244,18 +259,38 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 		return "", err
 	}
 	if err := d.editable(ctx, q, &c); err != nil {
-		rec.DLQ = q.key
-		return "", errors.Join(err, d.left(who, rec, nil, err))
+		return "", errors.Join(err, d.left(who, q, rec, nil, err))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+firstWords)
-	defer cancel()
 	c.Who = signature(who)
-	t, err := deadletter.Edit(ctx, q.q, c)
-	rec.DLQ = q.key
-	err = errors.Join(err, d.left(who, rec, &t, err))
-	q.poke()
-	d.live.poke()
-	return t.ID, err
+	type end struct {
+		id  string
+		err error
+	}
+	ended := make(chan end, 1)
+	err = d.background(func() {
+		long, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+firstWords)
+		defer cancel()
+		defer context.AfterFunc(d.ctx, func() {
+			select {
+			case <-time.After(closeTime):
+				cancel()
+			case <-long.Done():
+			}
+		})()
+		t, err := deadletter.Edit(long, q.q, c)
+		ended <- end{t.ID, errors.Join(err, d.left(who, q, rec, &t, err))}
+		q.poke()
+		d.live.poke()
+	})
+	if err != nil {
+		return "", errors.Join(err, d.left(who, q, rec, nil, err))
+	}
+	select {
+	case e := <-ended:
+		return e.id, e.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // editable refuses to write over what whoever edits could not see.
@@ -270,7 +305,7 @@ func (d *desk) editable(ctx context.Context, q *queue, c *deadletter.Change) err
 	defer leave()
 	m, err := deadletter.Find(ctx, q.q, c.Position)
 	if err != nil {
-		return err
+		return &beforeError{err}
 	}
 	if _, whole := d.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers}); c.Body != nil && !whole {
 		return errors.New("the body is hidden in part, and what is hidden cannot be edited here")

@@ -21,7 +21,7 @@
 //     alone, characters that cannot be seen are made visible, and no page has an
 //     inline script or style: the Content-Security-Policy forbids them.
 //   - Nothing is public by accident. Without [Config.Auth] only who comes from this
-//     machine is served.
+//     machine is served, and nothing that came through a proxy.
 //   - What is shown of a DLQ on the home page was counted in the background, and
 //     its age stands there. A DLQ in which looking changes a counter is never
 //     looked into unless somebody asks.

@@ -55,6 +55,7 @@ var functions = template.FuncMap{
 	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"clock":    func(t time.Time) string { return t.UTC().Format("15:04") },
 	"percent":  percent,
+	"overdue":  func(l Level) bool { return l.Overdue >= lateAfter },
 	"describe": describe,
 	"cause": func(fingerprint string) *deadletter.Filter {
 		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
@@ -141,8 +142,9 @@ func (c *Console) problemPage(w http.ResponseWriter, r *http.Request, status int
 
 // trouble is the page about an error.
 func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
+	key := r.FormValue("dlq")
 	p := Problem{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
-	if key := r.FormValue("dlq"); key != "" {
+	if key != "" {
 		if _, unknown := c.desk.queue(key); unknown == nil {
 			p.Back = address("dlq", key, nil)
 		}
@@ -167,11 +169,31 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 		status, p.Heading = http.StatusNotFound, "It is not there"
 	case errors.Is(err, deadletter.ErrMore):
 		status, p.Heading = http.StatusConflict, "More has come"
+	case errors.Is(err, errBusy):
+		status, p.Heading, p.Text = http.StatusServiceUnavailable, "Too many look at once", p.Text+". Nothing was changed; ask again in a moment."
 	case errors.Is(err, context.DeadlineExceeded):
 		status, p.Heading = http.StatusGatewayTimeout, "The broker does not answer"
-		p.Text = "It took longer than " + lasting(lookTime) + ". Nothing was changed. " + p.Text
+		p.Text = "It took longer than " + lasting(lookTime) + ". " + outcomeOf(r, err) + " " + c.desk.about(actorOf(r), key, err)
+	default:
+		p.Text = c.desk.about(actorOf(r), key, err) // whatever a broker says may quote a message
 	}
 	c.problemPage(w, r, status, p)
+}
+
+// beforeError is what went wrong before anything was done.
+type beforeError struct{ err error }
+
+func (e *beforeError) Error() string { return e.err.Error() }
+func (e *beforeError) Unwrap() error { return e.err }
+
+// outcomeOf says what became of a request to which a broker gave no answer: what was
+// sent to it may have been done all the same.
+func outcomeOf(r *http.Request, err error) string {
+	_, before := errors.AsType[*beforeError](err)
+	if before || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return "Nothing was changed."
+	}
+	return "It is not known whether it was done: the history of tasks tells."
 }
 
 // asset is one of the embedded files. A browser keeps it until there is another

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -75,7 +74,7 @@ func newEditPage(l *Letter) EditPage {
 	for _, h := range l.Headers[:min(len(l.Headers), editHeaders)] {
 		e := EditHeader{Name: h.Name, Value: string(h.Value)}
 		switch {
-		case ownHeader(h.Name):
+		case deadletter.Locked(h.Name):
 			e.Locked = "it says what the message is"
 		case !h.Whole:
 			e.Locked = "it is hidden"
@@ -90,12 +89,6 @@ func newEditPage(l *Letter) EditPage {
 		p.Headers = append(p.Headers, e)
 	}
 	return p
-}
-
-// ownHeader tells what package deadletter locks.
-func ownHeader(name string) bool {
-	lower := strings.ToLower(name)
-	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
 }
 
 // bodyLocked is why a body cannot be edited in a form. A form gives text back with
@@ -132,7 +125,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	r.Form.Set("look", "yes")
 	l, err := c.asked(r)
 	if err != nil {
-		return err
+		return &beforeError{err}
 	}
 	if id := v.Get("id"); id != l.ID {
 		return wrong("another message lies there now; look again")
@@ -200,7 +193,7 @@ func (p *EditPage) readHeaders(v url.Values, change *deadletter.Change) error {
 			continue
 		}
 		there := slices.ContainsFunc(p.Letter.Headers, func(v HeaderView) bool { return v.Name == h.Name })
-		if there || ownHeader(h.Name) || len(h.Name) > maxParam {
+		if there || deadletter.Locked(h.Name) || len(h.Name) > maxParam {
 			return wrong("%s cannot be added: it is there already, or says what the message is", h.Name)
 		}
 		change.Set = append(change.Set, deadletter.Header{Name: h.Name, Value: []byte(h.Value)})

@@ -29,6 +29,10 @@ type QueueView struct {
 	Most  int64
 }
 
+// lateAfter is for how long what waits may have been due before that is said: it is
+// on its way then.
+const lateAfter = 10 * time.Second
+
 // staleAfter is after how many refreshes without an answer a DLQ is shown as stale.
 const staleAfter = 3
 
@@ -84,8 +88,8 @@ type DLQPage struct {
 	Form       FilterForm
 	List       ListView
 	Filter     *deadletter.Filter // that takes all
-	// May are the actions that are open to who looks, and else why not.
-	MayReplay, MayPurge string
+	// MayReplay is why who looks may neither replay nor purge; empty where they may.
+	MayReplay string
 }
 
 // GroupView is a cause, with its share of all.
@@ -108,7 +112,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := DLQPage{QueueView: c.view(o), From: from, Filter: &deadletter.Filter{}}
-	p.MayReplay, p.MayPurge = c.why(who, Replay), c.why(who, Purge)
+	p.MayReplay = c.why(who, Replay)
 	groups := o.Summary.Groups
 	for i := from; i < min(from+shownGroups, len(groups)); i++ {
 		g := GroupView{Group: groups[i]}
@@ -127,7 +131,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	p.Form = newForm(o.Key, who, wants{})
 	if p.State != "error" {
 		if p.List, err = c.listing(r, o, wants{Size: firstRows}); err != nil {
-			p.List.Trouble = err.Error()
+			p.List.Trouble = c.desk.about(who, o.Key, err)
 		}
 	}
 	c.show(w, r, http.StatusOK, "dlq", Frame{Title: o.Info.DLQ, Nav: "dlq", Live: true, Page: p})

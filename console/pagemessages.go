@@ -30,10 +30,7 @@ type FilterForm struct {
 }
 
 func newForm(key string, who Actor, w wants) FilterForm {
-	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: who.Role >= Reader, Reasons: []redeliver.Reason{
-		redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonExpired, redeliver.ReasonUndecodable, redeliver.ReasonTimeout,
-		redeliver.ReasonPanic, redeliver.ReasonCrashed, redeliver.ReasonInvalidated, redeliver.ReasonRejected, redeliver.ReasonUnschedulable,
-	}}
+	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: who.Role >= Reader, Reasons: redeliver.Reasons()}
 	for name, value := range w.Filter.Headers {
 		f.Header, f.Value = name, value
 	}
@@ -106,8 +103,8 @@ type MessagesPage struct {
 	List   ListView
 	Filter *deadletter.Filter
 	Words  []string
-	// Replay and Purge are addresses for the same filter, or why not.
-	MayReplay, MayPurge string
+	// MayReplay is why who looks may neither replay nor purge; empty where they may.
+	MayReplay string
 }
 
 func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
@@ -132,7 +129,7 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := MessagesPage{QueueView: c.view(o), Form: newForm(o.Key, who, ask), Filter: &f, Words: describe(&f)}
-	p.MayReplay, p.MayPurge = c.why(who, Replay), c.why(who, Purge)
+	p.MayReplay = c.why(who, Replay)
 	if p.List, err = c.listing(r, o, ask); err != nil {
 		return err
 	}

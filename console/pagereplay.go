@@ -117,6 +117,29 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	return startedTask(w, key, id, err)
 }
 
+// quarantine marks what the page of a replay has shown.
+func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	v := r.PostForm
+	f, err := readFilter(v)
+	if err != nil {
+		return err
+	}
+	order := deadletter.Isolation{Filter: f}
+	if order.Why, err = readWhy(v); err != nil {
+		return err
+	}
+	expect, err := number(v, "expect", 0, 0, 1<<50)
+	if err != nil {
+		return err
+	}
+	key := v.Get("dlq")
+	id, err := c.desk.quarantine(r.Context(), actorOf(r), key, order, int64(expect))
+	return startedTask(w, key, id, err)
+}
+
 // startedTask leads to a task that was started.
 func startedTask(w http.ResponseWriter, key, id string, err error) error {
 	switch {

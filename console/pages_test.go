@@ -135,7 +135,7 @@ func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
 func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("waits", 3)
-		q.waiting = []Level{{"10s", 4, 0}, {"1m", 5, 2}}
+		q.waiting = []Level{{"10s", 4, 0, 0}, {"1m", 5, 2, 0}, {"2m", 6, -1, 3 * time.Minute}, {"3m", 7, -1, lateAfter - 1}}
 		q.keeps = 20 * time.Hour
 		c, err := New(Config{Queues: []Queue{{Queue: q, Cluster: "east"}}})
 		if err != nil {
@@ -143,8 +143,8 @@ func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
 		}
 		defer c.Close()
 		synctest.Wait()
-		get(t, c, "/").has(t, "east", "10s: 4", "1m: 5 2 late", "dropped in 19 h")
-		get(t, c, page("dlq", q)).has(t, "Dropped by the broker in 19 h", "1m: 5, 2 late")
+		get(t, c, "/").has(t, "east", "10s: 4 1m:", "1m: 5 2 late", "2m: 6 late by 3 min 3m: 7", "dropped in 19 h")
+		get(t, c, page("dlq", q)).has(t, "Dropped by the broker in 19 h", "1m: 5, 2 late", "2m: 6, late by 3 min 3m: 7")
 	})
 }
 

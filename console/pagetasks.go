@@ -3,9 +3,6 @@ package console
 import (
 	"net/http"
 	"time"
-
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter"
 )
 
 // shownTasks is how many tasks a page shows.
@@ -52,7 +49,7 @@ func (c *Console) taskView(who Actor, w Work) TaskView {
 		}
 	}
 	v.Unended = w.Open()
-	v.Resumable = v.Unended && w.Status != deadletter.StatusRunning && (w.Kind == deadletter.KindReplay || w.Kind == deadletter.KindPurge)
+	v.Resumable = w.Resumable()
 	return v
 }
 
@@ -68,7 +65,7 @@ func (c *Console) tasks(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, q := range c.desk.queues {
 		if err := errs[q.key]; err != nil {
-			p.Troubles = append(p.Troubles, TaskTrouble{q.key, redeliver.Redact(err.Error())})
+			p.Troubles = append(p.Troubles, TaskTrouble{q.key, c.desk.about(who, q.key, err)})
 		}
 	}
 	c.show(w, r, http.StatusOK, "tasks", Frame{Title: "Tasks", Nav: "tasks", Live: true, Page: p})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -37,7 +38,10 @@ const (
 	PartBody   PartKind = "body"
 	PartKey    PartKind = "key"
 	PartHeader PartKind = "header"
-	PartError  PartKind = "error" // the text of the error
+	// PartError is the text of the error, and every other text that may quote a
+	// message: why one is refused, what a task says of itself, what was searched
+	// for, what a broker answers.
+	PartError PartKind = "error"
 )
 
 // hidden stands for what is not shown.
@@ -63,6 +67,51 @@ func askRedactor(r Redactor, p Part) (value []byte, err error) {
 	}()
 	p.Value = bytes.Clone(p.Value) // the broker's bytes are not its own to change
 	return r(p)
+}
+
+// quotation is a text that may quote a message word for word, as somebody may see
+// it: a viewer not at all.
+func (d *desk) quotation(who Actor, info deadletter.Info, text string) string {
+	if text != "" && who.Role < Reader {
+		return hidden
+	}
+	return d.errorText(who, info, nil, text)
+}
+
+// filter is a filter as somebody may see it: it says what stands in messages.
+func (d *desk) filter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
+	shown := *f
+	if who.Role < Reader {
+		if f.Key != nil {
+			shown.Key = []byte(hidden)
+		}
+		if len(f.Headers) > 0 {
+			shown.Headers = map[string]string{hidden: hidden}
+		}
+	} else if d.cfg.Redact != nil {
+		shown.Key, _ = d.redact(Part{Kind: PartKey, Value: f.Key, DLQ: info})
+		shown.Headers = make(map[string]string, len(f.Headers))
+		for name, value := range f.Headers {
+			v, _ := d.redact(Part{Kind: PartHeader, Name: name, Value: []byte(value), DLQ: info})
+			shown.Headers[name] = string(v)
+		}
+	}
+	shown.ErrorText = d.quotation(who, info, f.ErrorText)
+	return shown
+}
+
+// trouble is what went wrong, as somebody may see it.
+func (d *desk) trouble(who Actor, info deadletter.Info, err error) string {
+	return d.errorText(who, info, nil, redeliver.Redact(err.Error()))
+}
+
+// about is trouble with the DLQ that a request names, which may be none.
+func (d *desk) about(who Actor, key string, err error) string {
+	var info deadletter.Info
+	if q, unknown := d.queue(key); unknown == nil {
+		info = q.info
+	}
+	return d.trouble(who, info, err)
 }
 
 // errorText is the text of an error as somebody may see it.

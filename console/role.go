@@ -19,7 +19,7 @@ const (
 	// Reader sees messages whole, as far as Config.Redact lets them through, and
 	// may search by what stands in them.
 	Reader
-	// Operator may replay, edit and purge.
+	// Operator may replay, edit, quarantine and purge.
 	Operator
 )
 
@@ -80,6 +80,8 @@ const (
 	Resume Action = "resume"
 	Edit   Action = "edit"
 	Purge  Action = "purge"
+	// Quarantine marks messages, so that no replay takes them.
+	Quarantine Action = "quarantine"
 )
 
 // needs is the least role for an action.

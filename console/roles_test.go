@@ -47,6 +47,7 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 		{"purge form", "GET", page("purge", q), nil, Operator, true},
 		{"edit form", "GET", page("edit", q, "at", at), nil, Operator, true},
 		{"replay", "POST", "/replay", form("id", "none"), Operator, true},
+		{"quarantine", "POST", "/quarantine", form("id", "none"), Operator, true},
 		{"purge", "POST", "/purge", form("id", "none", "expect", "1", "confirm", key), Operator, true},
 		{"edit", "POST", "/edit", form("at", at, "id", "o-1", "body", "changed", "step", "preview"), Operator, true},
 		{"pause", "POST", "/task", form("id", "none", "ask", "pause"), Operator, true},

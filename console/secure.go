@@ -36,6 +36,9 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			h.Set("WWW-Authenticate", `Basic realm="dead letters", charset="UTF-8"`)
 			c.problem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
 			return
+		case errors.Is(err, ErrProxied):
+			c.problem(w, r, http.StatusForbidden, "A proxy stands before this console", err.Error()+".")
+			return
 		case err != nil:
 			c.problem(w, r, http.StatusForbidden, "Not for you", err.Error())
 			return

@@ -12,7 +12,7 @@ import (
 // DefaultAddress is where a console listens that is told nothing else.
 const DefaultAddress = "127.0.0.1:8377"
 
-// closeTime bounds how long requests may take to end.
+// closeTime bounds how long requests may take to end, and an edit that is on its way.
 const closeTime = 5 * time.Second
 
 // ServeConfig says where a console listens.
@@ -44,14 +44,7 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	if err := c.mayListen(ln.Addr(), tls); err != nil {
 		return fmt.Errorf("console: listening on %s: %w", cfg.Address, err)
 	}
-	server := &http.Server{
-		Handler:           c,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
-	}
+	server := c.server(ctx)
 	served := make(chan error, 1)
 	go func() {
 		if tls {
@@ -74,6 +67,24 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 		_ = server.Close() // what has not ended by now is cut off
 	}
 	return nil
+}
+
+// answerTime bounds an answer, from the first byte of what was asked to the last of
+// what is answered: an edit, the longest, may take 65 s. A stream of events moves its
+// own bound on, from word to word.
+const answerTime = 2 * time.Minute
+
+// server serves the console until ctx ends.
+func (c *Console) server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:           c,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      answerTime,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
+	}
 }
 
 // mayListen tells whether the console is safe where it listens.

@@ -71,11 +71,13 @@
 
   function lose() {
     if (!lost) lost = clock();
+    say("Not up to date.", true); // the alert below says it aloud
     offline.hidden = false;
     offline.textContent = "Disconnected since " + lost + ". What you see is as old as that. It is tried again by itself.";
   }
 
   function found() {
+    if (lost && !paused) say("This page keeps itself up to date.", true);
     lost = null;
     offline.hidden = true;
     offline.textContent = "";

@@ -1,0 +1,36 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// What is quarantined stays, says so, and is passed over by a replay that does not ask
+// for it.
+func TestACauseIsQuarantined(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, letter("o-1", "card 1 declined", "1"), letter("o-2", "card 2 declined", "2"), letter("o-3", "closed", "3"))
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &record{}})
+		form := get(t, c, page("replay", s.queue, "text", "declined")).form(t, "quarantine")
+		if a := ask(t, c, http.MethodPost, "/quarantine", form); a.StatusCode != http.StatusBadRequest {
+			t.Errorf("without a reason it is %d", a.StatusCode)
+		}
+		form.Set("why", "waits for OPS-17")
+		follow(t, c, "quarantine", form).has(t, "The task was started", "OPS-17")
+		b.Wait()
+		get(t, c, "/tasks").has(t, "quarantine", "done", "2 of 2")
+		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-1"))).has(t, "Quarantined. Somebody has marked it.")
+		get(t, c, page("replay", s.queue)).has(t, "Would be sent 1", "Quarantined 2", "Take them along, too")
+		if n := len(s.orders.DeadLetters()); n != 3 {
+			t.Errorf("%d of 3 are left", n)
+		}
+		// Not everything at once, by no form and no other way.
+		all := url.Values{"dlq": form["dlq"], "why": {"x"}}
+		if a := ask(t, c, http.MethodPost, "/quarantine", all); a.StatusCode != http.StatusBadRequest {
+			t.Errorf("all of it is %d", a.StatusCode)
+		}
+	})
+}
