@@ -6,6 +6,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -21,6 +22,10 @@ type broker struct {
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
 	// plan says how a subscription of the topic would wait.
 	plan func(ctx context.Context, topic string) (*planned, error)
+	// doctor looks at a subscription from outside.
+	doctor func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error)
+	// waiting opens what waits for a topic and a group.
+	waiting func(ctx context.Context, s subject) (*waiting, error)
 	// close lets go of the connections.
 	close func(ctx context.Context) error
 }
@@ -34,8 +39,10 @@ type subject struct {
 
 // setup is what a broker is opened for.
 type setup struct {
-	group  string           // empty where it does not matter
-	policy redeliver.Policy // of plan
+	group     string           // empty where it does not matter
+	api       string           // the management API of RabbitMQ; empty for none
+	policy    redeliver.Policy // of plan
+	elsewhere bool             // of plan: who asks makes nothing, and who makes it does so without redeliver
 }
 
 // open connects to the broker that the flags name. A broker that the command learns
@@ -43,6 +50,9 @@ type setup struct {
 func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	u, err := a.conn.url(a.Env)
 	if err != nil {
+		return nil, err
+	}
+	if s.api, err = a.conn.managementURL(a.Env, u); err != nil {
 		return nil, err
 	}
 	switch u.Broker {
@@ -76,8 +86,19 @@ const patience = 5 * time.Second
 
 // notThere is what a verb says of a broker that it cannot work with yet.
 func (b *broker) notThere(verb string) error {
-	names := map[brokerurl.Broker]string{brokerurl.Kafka: "Kafka", brokerurl.RabbitMQ: "RabbitMQ", brokerurl.SQS: "SQS"}
-	return failed(codeFailed, "%s is not there yet on %s", verb, names[b.kind])
+	return failed(codeFailed, "%s is not there yet on %s", verb, called(b.kind))
+}
+
+// called is a broker's name for people.
+func called(kind brokerurl.Broker) string {
+	switch kind {
+	case brokerurl.RabbitMQ:
+		return "RabbitMQ"
+	case brokerurl.SQS:
+		return "SQS"
+	default:
+		return "Kafka"
+	}
 }
 
 // silence is for what an adapter tells of subscriptions: there are none.

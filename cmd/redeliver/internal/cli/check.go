@@ -65,8 +65,16 @@ longer than --max-age, a task that has neither ended nor a runner.`,
 			var err error
 			if len(args) == 0 && s.topic == "" && s.group == "" {
 				ctx := cmd.Context()
+				if err := a.listable(); err != nil {
+					return err
+				}
 				err = a.with(ctx, setup{}, func(b *broker) error {
-					return b.each(ctx, func(info deadletter.Info, q deadletter.Queue) error { return one(ctx, info, q) })
+					return b.each(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
+						if err != nil {
+							return fmt.Errorf("%s: %w", info.DLQ, err)
+						}
+						return one(ctx, info, q)
+					})
 				})
 			} else {
 				err = a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error { return one(ctx, q.Info(), q) })
@@ -117,7 +125,7 @@ func (c *checks) of(ctx context.Context, info deadletter.Info, q deadletter.Queu
 		return row, err
 	}
 	for i := range tasks {
-		if t := &tasks[i]; t.Open() && t.Status != deadletter.StatusRunning {
+		if t := &tasks[i]; t.Resumable() {
 			find("task", "the %s %s is %s: resume or cancel it", t.Kind, t.ID, t.Status)
 		}
 	}

@@ -191,8 +191,8 @@ func TestNoBrokerEndsWith1(t *testing.T) {
 func TestOtherBrokers(t *testing.T) {
 	t.Parallel()
 	const sqs = "sqs+http://127.0.0.1:1"
-	call{}.run(t, "dlq", "list", "--broker", sqs).want(t, 1, "not there yet on SQS")
-	call{}.run(t, "dlq", "check", "--broker", sqs).want(t, 1, "not there yet on SQS")
+	call{}.run(t, "dlq", "list", "--broker", sqs).want(t, 1, "127.0.0.1:1")
+	call{}.run(t, "dlq", "check", "--broker", sqs).want(t, 1, "127.0.0.1:1")
 	call{}.run(t, "dlq", "groups", "orders", "--broker", sqs).want(t, 2, "give --topic")
 	for _, args := range []string{"dlq groups orders-dlq", "dlq groups orders-dlq.fifo", "dlq show --topic orders"} {
 		if got := (call{}).run(t, append(strings.Fields(args), "--broker", sqs)...).want(t, 1); strings.Contains(got.err, "not there yet") {
@@ -200,4 +200,33 @@ func TestOtherBrokers(t *testing.T) {
 		}
 	}
 	call{}.run(t, "dlq", "groups", "orders.dlq", "--broker", "amqp://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
+}
+
+// A flag that a broker has no use for is refused before anything is asked of it, and
+// says why; a profile's group is for the brokers that have some.
+func TestFlagsWithoutAMeaningAreRefused(t *testing.T) {
+	t.Parallel()
+	const sqs, rabbit, kafka = "sqs+http://127.0.0.1:1", "amqp://127.0.0.1:1", "kafka://127.0.0.1:1"
+	for args, says := range map[string]string{
+		"dlq groups --topic orders --group billing --broker " + sqs:                    "SQS has no consumer groups",
+		"dlq groups orders.dlq --group billing --broker " + rabbit:                     "RabbitMQ has no consumer groups",
+		"dlq check --group billing --broker " + rabbit:                                 "RabbitMQ has no consumer groups",
+		"plan --topic orders --group billing --broker " + sqs:                          "SQS has no consumer groups",
+		"dlq replay orders.dlq --lease 5s --reason test --yes --broker " + rabbit:      "for as long as its connection lasts",
+		"dlq resume orders.dlq 7 --lease 5s --yes --broker " + rabbit:                  "for as long as its connection lasts",
+		"dlq import orders.dlq --lease 5s --reason test --yes --broker " + rabbit:      "for as long as its connection lasts",
+		"dlq purge orders.dlq --all --lease 5s --reason test --yes --broker " + rabbit: "for as long as its connection lasts",
+	} {
+		call{}.run(t, strings.Fields(args)...).want(t, 2, says)
+	}
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("mine:\n  broker: "+sqs+"\n  group: billing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{
+		"dlq resume --topic orders --group billing 7 --lease 5s --yes --broker " + kafka, "dlq resume orders-dlq 7 --lease 5s --yes --broker " + sqs,
+		"dlq groups --topic orders --profile mine --config " + config,
+	} {
+		call{}.run(t, strings.Fields(args)...).want(t, 1, "127.0.0.1:1")
+	}
 }

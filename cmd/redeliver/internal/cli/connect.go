@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ const (
 	envConfig   = "REDELIVER_CONFIG"
 	envPassword = "REDELIVER_PASSWORD"
 	envWho      = "REDELIVER_WHO"
+
+	envManagement = "REDELIVER_MANAGEMENT_URL"
 )
 
 var brokers = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS}
@@ -28,8 +31,10 @@ type connection struct {
 	profile      string
 	config       string
 	passwordFile string
+	management   string
 
-	read profile // the profile that url chose
+	read    profile // the profile that url chose
+	readAPI string  // its management API, where the broker is its own, too
 }
 
 func (c *connection) flags(flags *pflag.FlagSet) {
@@ -37,11 +42,12 @@ func (c *connection) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.profile, "profile", "", "`name` of a profile: a broker, a group (default $"+envProfile+")")
 	flags.StringVar(&c.config, "config", "", "`file` of the profiles, YAML (default $"+envConfig+", or redeliver/config.yaml where configurations are)")
 	flags.StringVar(&c.passwordFile, "password-file", "", "`file` with the password of the URL's user (default $"+envPassword+" has the password itself)")
+	flags.StringVar(&c.management, "management-url", "", "`URL` of RabbitMQ's management API, http://host:15672: it lists queues (default $"+envManagement+", or the profile's)")
 }
 
 // url reads where the broker is. What it returns in errors has no password in it.
 func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
-	name := first(c.profile, env(envProfile))
+	name := cmp.Or(c.profile, env(envProfile))
 	if name != "" {
 		p, err := c.find(env, name)
 		if err != nil {
@@ -49,11 +55,11 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 		}
 		c.read = p
 	}
-	raw, file := first(c.broker, env(brokerurl.Env)), c.passwordFile
+	raw, file := cmp.Or(c.broker, env(brokerurl.Env)), c.passwordFile
 	// A profile that was named on the command line means more than a variable of
 	// the environment, and less than another flag beside it.
 	if c.read.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
-		raw, file = c.read.Broker, first(file, c.read.PasswordFile)
+		raw, file, c.readAPI = c.read.Broker, cmp.Or(file, c.read.PasswordFile), c.read.Management
 	}
 	if raw == "" {
 		return brokerurl.URL{}, usagef("which broker? give --broker URL, %s, or a profile", brokerurl.Env)
@@ -87,15 +93,6 @@ func secret(env func(string) string, file string) (string, error) {
 	default:
 		return password, nil
 	}
-}
-
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }
 
 var errNoProfiles = errors.New("there is no file of profiles")

@@ -15,7 +15,7 @@ Kafka Connect) by all three.
 list, groups, show, export, check and tasks only look. replay, edit, purge, import,
 pause, resume and cancel change something; those that begin work ask first, or want --yes.`,
 	}
-	cmd.AddCommand(a.lists(), a.groups(), a.show(), a.replay(), a.edit(), a.purge(), a.export(), a.imports(), a.check(),
+	cmd.AddCommand(a.lists(), a.groups(), a.show(), a.replay(), a.edit(), a.quarantine(), a.purge(), a.export(), a.imports(), a.check(),
 		a.tasks(), a.pause(), a.resume(), a.cancel())
 	verbs(cmd)
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.yaml.in/yaml/v3"
@@ -117,7 +118,7 @@ func TestFormatsAgree(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
-	hostile := dead(6, 0, declined, kgo.RecordHeader{Key: "odd", Value: []byte("yes: no\n- \x1b[31m\u009b \x7f 0x10 ~ \u202e")})
+	hostile := dead(6, 0, declined, kgo.RecordHeader{Key: "odd", Value: []byte("yes: no\n- \x1b[31m\u009b \x7f 0x10 ~ \u202e\u2066\u200b\ufeff\u00a0\U000e0001\U0001f600")})
 	hostile.Value = []byte("null")
 	s.put(hostile)
 	for _, args := range []string{"dlq list", "dlq groups orders.billing.dlq", "dlq show orders.billing.dlq", "dlq show orders.billing.dlq --id nosuch"} {
@@ -158,11 +159,12 @@ func TestFormatsAgree(t *testing.T) {
 	}
 }
 
-// harmless fails when a terminal would obey something.
+// harmless fails when a terminal would obey something, or not show it: U+202E turns
+// round what stands behind it.
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	for _, r := range text {
-		if r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r <= 0x9f {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			t.Errorf("%U stands in\n%q", r, text)
 			return
 		}
@@ -181,17 +183,12 @@ func TestHostileTextIsEscaped(t *testing.T) {
 	rec.Key, rec.Value = []byte("key "+hostile), []byte("body "+hostile+"\nsecond line")
 	s.put(rec)
 	for _, args := range []string{
-		"dlq list", "dlq groups " + dlq, "dlq show " + dlq, "dlq show " + dlq + " --full", "dlq check " + dlq, "dlq export " + dlq,
+		"dlq list", "dlq groups " + dlq, "dlq show " + dlq, "dlq show " + dlq + " -o json", "dlq show " + dlq + " -o jsonl", "dlq show " + dlq + " -o yaml", "dlq show " + dlq + " --full", "dlq check " + dlq, "dlq export " + dlq,
 		"dlq edit " + dlq + " --position 0/0 --dry-run --set a=b", "dlq groups nosuch\x1b[2J", "dlq show " + dlq + " --after x\x1b[2J",
 	} {
 		got := s.run(strings.Split(args, " ")...)
 		harmless(t, got.out)
 		harmless(t, got.err)
-		for _, r := range []string{"\u202e", "\u200b"} {
-			if strings.Contains(args, "show") && strings.Contains(got.out, r) {
-				t.Errorf("%s: %q stands in\n%s", args, r, got.out)
-			}
-		}
 	}
 	if got := s.run("dlq", "show", dlq, "--full").out; !strings.Contains(got, `\x1b[2J`) || !strings.Contains(got, `\xff`) || !strings.Contains(got, "second line") {
 		t.Errorf("not shown at all:\n%s", got)

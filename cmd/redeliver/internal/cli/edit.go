@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -47,7 +48,7 @@ the id and redeliver's own headers are locked.`,
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			c.Who, c.Why = sign.who, first(sign.reason, "dry run")
+			c.Who, c.Why = sign.who, cmp.Or(sign.reason, "dry run")
 			if !dry {
 				if err := a.unasked(cmd, yes); err != nil {
 					return err

@@ -39,11 +39,6 @@ func (f *filterFlags) chooser(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.quarantined, "quarantined", false, "replay also what was replayed too often")
 }
 
-var reasons = []redeliver.Reason{
-	redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonExpired, redeliver.ReasonUndecodable, redeliver.ReasonTimeout,
-	redeliver.ReasonPanic, redeliver.ReasonCrashed, redeliver.ReasonInvalidated, redeliver.ReasonRejected, redeliver.ReasonUnschedulable,
-}
-
 // filter reads them. now is the time from which "2h" counts back.
 func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	filter := deadletter.Filter{
@@ -70,7 +65,7 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	}
 	for _, r := range f.reasons {
 		reason := redeliver.Reason(r)
-		if !slices.Contains(reasons, reason) {
+		if reasons := redeliver.Reasons(); !slices.Contains(reasons, reason) {
 			return filter, usagef("--dead-reason is %q: it must be one of %v", r, reasons)
 		}
 		filter.Reasons = append(filter.Reasons, reason)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -50,7 +51,7 @@ func (a *app) groups() *cobra.Command {
 						Attempts: g.Attempts, Keys: g.Keys, Reason: string(g.Reason), ErrorType: g.ErrorType, Error: g.Error, Handler: g.Handler,
 						Example: string(g.Example),
 					}
-					if err := out.add(row, first(g.Fingerprint, "(the rest)"), g.Count, percent(g.Keys), g.FirstSeen, g.LastSeen,
+					if err := out.add(row, cmp.Or(g.Fingerprint, "(the rest)"), g.Count, percent(g.Keys), g.FirstSeen, g.LastSeen,
 						string(g.Reason), string(g.Example), short(errorOf(g.ErrorType, g.Error), 100)); err != nil {
 						return err
 					}

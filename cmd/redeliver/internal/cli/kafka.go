@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -16,7 +18,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	client := u.Sarama()
 	client.ClientID = "redeliver-command"
 	c, err := kafka.Open(ctx, kafka.Config{
-		Brokers: u.Hosts, Group: first(s.group, nobody), Policy: s.policy, Sink: silence, Sarama: client,
+		Brokers: u.Hosts, Group: cmp.Or(s.group, nobody), Policy: s.policy, Sink: silence, Sarama: client,
 	})
 	if err != nil {
 		return nil, err
@@ -37,6 +39,12 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			}
 			return c.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: s.topic, Group: s.group, DLQ: s.dlq, Lease: s.lease})
 		},
+		doctor: func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
+			if s.group == "" {
+				return nil, usagef("which group consumes it? give --group")
+			}
+			return c.Doctor(ctx, topic, how)
+		},
 		plan: func(_ context.Context, topic string) (*planned, error) {
 			if s.group == "" {
 				return nil, usagef("which group would subscribe? give --group")
@@ -45,7 +53,14 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			if err != nil {
 				return nil, err
 			}
-			return planOnKafka(p), nil
+			return planOnKafka(p, u.Hosts), nil
+		},
+		waiting: func(ctx context.Context, s subject) (*waiting, error) {
+			w, err := c.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group})
+			if err != nil {
+				return nil, err
+			}
+			return &waiting{levels: w.Levels, commands: w, close: w.Close}, nil
 		},
 		close: c.Close,
 	}, nil
@@ -64,7 +79,7 @@ func whoseOnKafka(all []deadletter.Info, dlq string) (topic, group string, err e
 	}
 }
 
-func planOnKafka(p *kafka.Plan) *planned {
+func planOnKafka(p *kafka.Plan, hosts []string) *planned {
 	row := planRow{Broker: string(brokerurl.Kafka), Origin: p.Origin, Group: p.Group, LongestWait: p.LongestWait.String(), Notes: p.Notes}
 	for _, t := range p.Topics {
 		row.Places = append(row.Places, placeRow{
@@ -75,5 +90,5 @@ func planOnKafka(p *kafka.Plan) *planned {
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String()}
+	return &planned{row, p.String(), kafkaMakers(p, hosts)}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -31,19 +32,38 @@ type holderRow struct {
 func (a *app) lists() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the DLQs of the broker, whatever their group", Args: exactly(),
+		Long: `list finds DLQs by their names: the topics of Kafka and the queues of RabbitMQ that end
+in .dlq, the queues of SQS that end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url,
+because AMQP cannot list queues.`,
+		Example: `  redeliver dlq list --broker kafka://localhost:9092
+  redeliver dlq list --broker amqp://ops@localhost --management-url http://localhost:15672`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
+			if err := a.listable(); err != nil {
+				return err
+			}
 			return a.with(ctx, setup{}, func(b *broker) error {
 				out := a.list("DLQ", "ORIGIN", "GROUP", "MESSAGES", "RUNNING")
-				err := b.each(ctx, func(info deadletter.Info, q deadletter.Queue) error {
-					row, err := queueRowOf(ctx, info, q)
-					if err != nil {
-						return err
+				silent := 0
+				err := b.each(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
+					row := queueRow{Broker: info.Broker, DLQ: info.DLQ, Origin: info.Origin, Group: info.Group}
+					if err == nil {
+						row, err = queueRowOf(ctx, info, q)
+					}
+					if err != nil { // it has gone meanwhile, or may not be looked at; the others are there
+						silent++
+						a.sayf("%s: %v", info.DLQ, err)
 					}
 					return out.add(row, row.cells()...)
 				})
-				if err == nil && out.n == 0 {
+				switch {
+				case err != nil:
+				case out.n == 0:
 					a.sayf("there are no DLQs")
+				case silent == out.n:
+					err = failed(codeFailed, "of %d DLQs none could be opened", out.n)
+				case silent > 0:
+					err = failed(codePartly, "%d of %d DLQs could not be opened", silent, out.n)
 				}
 				return errors.Join(err, out.end())
 			})
@@ -51,8 +71,9 @@ func (a *app) lists() *cobra.Command {
 	}
 }
 
-// each opens one DLQ after another. q is nil where it cannot be told whose it is.
-func (b *broker) each(ctx context.Context, do func(deadletter.Info, deadletter.Queue) error) error {
+// each opens one DLQ after another. q is nil where it cannot be told whose it is, and
+// where it could not be opened.
+func (b *broker) each(ctx context.Context, do func(info deadletter.Info, q deadletter.Queue, err error) error) error {
 	if b.queues == nil || b.dlq == nil {
 		return b.notThere("listing the DLQs")
 	}
@@ -62,16 +83,15 @@ func (b *broker) each(ctx context.Context, do func(deadletter.Info, deadletter.Q
 	}
 	for _, info := range all {
 		var q deadletter.Queue
+		var unopened error
 		if info.Origin != "" {
-			if q, err = b.dlq(ctx, subject{topic: info.Origin, group: info.Group}); err != nil {
-				return err
-			}
+			q, unopened = b.dlq(ctx, subject{topic: info.Origin, group: info.Group})
 		}
-		err := do(info, q)
-		if q != nil {
+		err := do(info, q, unopened)
+		if unopened == nil && q != nil {
 			err = errors.Join(err, q.Close())
 		}
-		if err != nil {
+		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
 	}
@@ -96,7 +116,7 @@ func queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (
 }
 
 func (r queueRow) cells() []any {
-	cells := []any{r.DLQ, first(r.Origin, "?"), first(r.Group, "?"), "?", ""}
+	cells := []any{r.DLQ, cmp.Or(r.Origin, "?"), cmp.Or(r.Group, "?"), "?", ""}
 	if r.Messages != nil {
 		cells[3] = *r.Messages
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf16"
 )
 
 // The formats of --output. In all but the table a list is an array (in jsonl one
@@ -109,22 +110,27 @@ func (a *app) encode(v any) (string, error) {
 		return "", fmt.Errorf("writing %T as JSON: %w", v, err)
 	}
 	if a.output == formatYAML {
-		return toYAML(b.Bytes())
+		text, err := toYAML(b.Bytes())
+		return harmless(text), err
 	}
 	return harmless(b.String()), nil
 }
 
-// harmless escapes what JSON lets stand and some terminals obey: DEL and the
-// controls beyond ASCII. In JSON they stand in strings alone, so it is the same.
+// harmless escapes what JSON and YAML let stand, and a terminal obeys or does not show:
+// DEL and the controls beyond ASCII, marks of direction, characters without a shape. They
+// stand in strings alone, in YAML in those with double quotes, so it means the same. What
+// is beyond U+FFFF is written as JSON has it; the writer of YAML has escaped it already.
 func harmless(text string) string {
-	bad := func(r rune) bool { return r >= 0x7f && r <= 0x9f }
+	bad := func(r rune) bool { return r != '\n' && hidden(r) }
 	if strings.IndexFunc(text, bad) < 0 {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text {
 		if bad(r) {
-			fmt.Fprintf(&b, `\u%04x`, r)
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
+			}
 		} else {
 			b.WriteRune(r)
 		}

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,8 +12,9 @@ import (
 
 // planned is a plan for programs and for people.
 type planned struct {
-	row  planRow
-	text string // as the adapter writes it
+	row    planRow
+	text   string           // as the adapter writes it
+	makers map[string]maker // by format
 }
 
 // planRow is what plan prints, on every broker.
@@ -81,15 +84,24 @@ func known(n int64) *int64 {
 
 func (a *app) plan() *cobra.Command {
 	var p policyFlags
-	var topic, group, format string
+	var topic, group string
+	var m making
 	cmd := &cobra.Command{
 		Use:   "plan --topic T [--group G]",
 		Short: "Say how a policy would wait, and what would be created",
 		Long: `plan asks the broker what there is, and says which topics or queues a subscription
 with this policy would use and create, and how each delay would be spent. Nothing is
-created. What cannot be met is refused, all problems at once, with exit code 1.`,
-		Example: "  redeliver plan --broker kafka://localhost:9092 --topic orders --group billing --retries 5 --backoff steps:10s,1m,1h",
-		Args:    exactly(),
+created. What cannot be met is refused, all problems at once, with exit code 1.
+
+Where only an administrator may create anything, --format writes it down for him:
+kafka-topics and kafka-acls are shell scripts for Kafka's own tools, rabbitmq-definitions
+is for rabbitmqctl import_definitions, sqs-cloudformation is a template of the queues that
+are not there yet, and iam a policy. The rights are those of --principal, and the least
+that a consumer needs that creates nothing (NoProvisioning), or, with --for operator, who
+works on the DLQ.`,
+		Example: `  redeliver plan --broker kafka://localhost:9092 --topic orders --group billing --retries 5 --backoff steps:10s,1m,1h
+  redeliver plan --broker kafka://localhost:9092 --topic orders --group billing --format kafka-acls --principal User:billing`,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			policy, err := p.policy(cmd.Flags())
@@ -99,40 +111,64 @@ created. What cannot be met is refused, all problems at once, with exit code 1.`
 			if topic == "" {
 				return usagef("which topic, or queue? give --topic")
 			}
+			u, err := a.conn.url(a.Env) // reads the profile
+			if err != nil {
+				return err
+			}
+			if err := noGroup(u.Broker, group); err != nil {
+				return err
+			}
+			if err := m.check(u.Broker); err != nil {
+				return err
+			}
 			switch {
-			case format == "":
+			case m.format == "":
 			case cmd.Flags().Changed("output"):
 				return usagef("--format and --output say the same: leave one out")
-			case format == "json":
+			case m.format == formatJSON:
 				a.output = formatJSON
-			case format != "text":
-				return usagef("--format is %q: it must be text or json; topics, rights and templates for brokers are not there yet", format)
 			}
-			if group == "" {
-				if _, err := a.conn.url(a.Env); err != nil { // reads the profile
-					return err
-				}
-				group = a.conn.read.Group
-			}
-			return a.with(ctx, setup{group: group, policy: policy}, func(b *broker) error {
+			group = cmp.Or(group, a.conn.read.Group)
+			elsewhere := m.format != "" && m.format != formatText && m.format != formatJSON
+			return a.with(ctx, setup{group: group, policy: policy, elsewhere: elsewhere}, func(b *broker) error {
 				plan, err := b.plan(ctx, topic)
 				if err != nil {
 					return failed(codeOf(err), "%w", err)
 				}
-				if a.output == formatTable {
+				switch {
+				case elsewhere:
+					return a.make(plan, &m)
+				case a.output == formatTable:
 					return a.write(visibleLines(plan.text))
+				default:
+					return a.one(plan.row, nil)
 				}
-				return a.one(plan.row, nil)
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&topic, "topic", "", "the `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
 	flags.StringVar(&group, "group", "", "the consumer `group` (on Kafka required; elsewhere there is none)")
-	flags.StringVar(&format, "format", "", "text or json; --output does as well")
+	flags.StringVar(&m.format, "format", "", strings.Join(allFormats(), ", ")+"; --output does as well for the first two")
+	flags.StringVar(&m.principal, "principal", "", "whose rights are written: Kafka's `User:name`, or RabbitMQ's user")
+	flags.StringVar(&m.whose, "for", forConsumer, "whose rights: consumer, or operator, who works on the DLQ")
+	flags.StringVar(&m.account, "account", "", "the `number` of the AWS account, where no queue is there yet (iam)")
 	p.flags(flags)
-	complete(cmd, "format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "format", cobra.FixedCompletions(allFormats(), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "for", cobra.FixedCompletions([]string{forConsumer, forOperator}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// make writes a plan for who makes it without redeliver.
+func (a *app) make(plan *planned, m *making) error {
+	text, notes, err := plan.makers[m.format](m)
+	if err != nil {
+		return err
+	}
+	for _, n := range notes {
+		a.sayf("note: %s", n)
+	}
+	return a.write(text)
 }
 
 // codeOf is the code of a plan that was refused: the call was not wrong, unless it

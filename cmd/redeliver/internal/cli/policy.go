@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,32 +32,33 @@ func (p *policyFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.order, "order", "", "which messages wait for which: KeyOrder (default), Unordered, Blocking, PerKey")
 }
 
-// policy reads them.
+// policy reads them. All that is wrong with them is in one error.
 func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 	policy := redeliver.Policy{
 		Immediate: p.immediate, Timeout: p.timeout, MaxAge: p.maxAge, Levels: p.levels, MaxLevels: p.maxLevels,
 	}
+	var errs []error
 	switch {
 	case p.retries < 0:
-		return policy, usagef("--retries is %d: must be 0 or more", p.retries)
+		errs = append(errs, usagef("--retries is %d: must be 0 or more", p.retries))
 	case p.retries == 0:
 		policy.MaxRetries = redeliver.NoRetries
 	case given.Changed("retries"):
 		policy.MaxRetries = p.retries // else what the backoff was drawn up for
 	}
 	if p.timeout <= 0 {
-		return policy, usagef("--timeout is %s: must be longer than nothing", p.timeout)
+		errs = append(errs, usagef("--timeout is %s: must be longer than nothing", p.timeout))
 	}
 	var err error
 	if p.backoff != "" { // else the policy's default
 		if policy.Backoff, err = backofftext.Parse(p.backoff); err != nil {
-			return policy, usagef("--backoff %w", err)
+			errs = append(errs, usagef("--backoff %w", err))
 		}
 	}
 	if policy.Order, err = parseOrder(p.order); err != nil {
-		return policy, usagef("--order %w", err)
+		errs = append(errs, usagef("--order %w", err))
 	}
-	return policy, nil
+	return policy, errors.Join(errs...)
 }
 
 func parseOrder(text string) (redeliver.Order, error) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,11 +24,12 @@ type profile struct {
 	Broker       string `yaml:"broker"`
 	Group        string `yaml:"group"`
 	PasswordFile string `yaml:"password-file"`
+	Management   string `yaml:"management-url"`
 }
 
 // profiles reads the file.
 func (c *connection) profiles(env func(string) string) (all map[string]profile, path string, err error) {
-	path = first(c.config, env(envConfig))
+	path = cmp.Or(c.config, env(envConfig))
 	if path == "" {
 		dir, err := configDir(env)
 		if err != nil {

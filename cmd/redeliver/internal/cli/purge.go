@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -21,7 +22,8 @@ func (a *app) purge() *cobra.Command {
 		Use: "purge [DLQ] --reason WHY", Short: "Remove messages from a DLQ for good", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `purge removes what the flags take, and what lies in the DLQ now. A filter that takes
 everything must be meant: give --all. Before a terminal it shows how many, and wants the
-name of the DLQ typed; when more would be removed than were shown, nothing is.`,
+name of the DLQ typed; when more would be removed than were shown, or than --expect
+says, nothing is. What comes meanwhile is not touched.`,
 		Example: `  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --dry-run
   redeliver dlq purge orders.billing.dlq --before 2026-01-01 --reason 'older than we may keep'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -46,11 +48,19 @@ name of the DLQ typed; when more would be removed than were shown, nothing is.`,
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				if dry || !yes {
 					row, err := a.forecastPurge(ctx, q, p.Filter)
+					if err != nil {
+						return err
+					}
+					if dry {
+						err = a.one(row, row.draw)
+					}
 					switch {
 					case err != nil:
 						return err
+					case p.Expect > 0 && row.Purge > p.Expect:
+						return failed(codeFailed, "%w: they are %d; look again", deadletter.ErrMore, row.Purge)
 					case dry:
-						return a.one(row, row.draw)
+						return nil
 					case row.Purge == 0:
 						a.sayf("no message in %s is taken by that", row.DLQ)
 						return nil
@@ -58,7 +68,7 @@ name of the DLQ typed; when more would be removed than were shown, nothing is.`,
 					if err := a.confirm(ctx, row.DLQ, "remove %d of %d messages in %s for good? Type the name of the DLQ:", row.Purge, row.Scanned, row.DLQ); err != nil {
 						return err
 					}
-					p.Expect = row.Purge
+					p.Expect = cmp.Or(p.Expect, row.Purge)
 				}
 				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					p.Report = report
@@ -86,14 +96,9 @@ name of the DLQ typed; when more would be removed than were shown, nothing is.`,
 
 func (a *app) forecastPurge(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error) {
 	a.looking(q)
-	row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ}
-	err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
-		row.Scanned++
-		if f.Match(m) {
-			row.Matched++
-		}
-		return true
-	})
-	row.Purge = row.Matched
-	return row, err
+	plan, err := deadletter.DryRun(ctx, q, deadletter.Replay{Filter: f})
+	if err != nil {
+		return nil, err
+	}
+	return &forecastRow{DryRun: true, DLQ: q.Info().DLQ, Scanned: plan.Scanned, Matched: plan.Matched, Purge: plan.Matched}, nil
 }

@@ -10,13 +10,12 @@ import (
 )
 
 func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
-	c, err := amqp.Open(ctx, amqp.Config{URLs: u.AMQP(), Policy: s.policy, Sink: silence})
+	c, err := amqp.Open(ctx, amqp.Config{URLs: u.AMQP(), Policy: s.policy, Sink: silence, NoProvisioning: s.elsewhere, ManagementURL: s.api})
 	if err != nil {
 		return nil, err
 	}
-	return &broker{
+	b := &broker{
 		kind: u.Broker,
-		// AMQP has no way to ask for the queues there are.
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
 			queue, ok := strings.CutSuffix(dlq, ".dlq")
 			if !ok || queue == "" {
@@ -27,18 +26,32 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 		dlq: func(ctx context.Context, s subject) (deadletter.Queue, error) {
 			return c.DeadLetters(ctx, amqp.DeadLetterConfig{Topic: s.topic, DLQ: s.dlq})
 		},
+		doctor: c.Doctor,
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
+			if s.elsewhere {
+				p, err = planElsewhere(p, err)
+			}
 			if err != nil {
 				return nil, err
 			}
-			return planOnRabbitMQ(p), nil
+			return planOnRabbitMQ(p, u.VHost), nil
+		},
+		waiting: func(_ context.Context, s subject) (*waiting, error) {
+			return &waiting{
+				levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, s.topic) },
+				notes:  []string{"these are the levels of the policy that the flags give: AMQP cannot list queues, and does not tell when the first message is due"},
+			}, nil
 		},
 		close: c.Close,
-	}, nil
+	}
+	if s.api != "" { // AMQP has no way to ask for the queues there are
+		b.queues = c.DeadLetterQueues
+	}
+	return b, nil
 }
 
-func planOnRabbitMQ(p *amqp.Plan) *planned {
+func planOnRabbitMQ(p *amqp.Plan, vhost string) *planned {
 	row := planRow{
 		Broker: string(brokerurl.RabbitMQ), Origin: p.Queue, LongestWait: p.LongestWait.String(), Notes: p.Notes, NotChecked: p.NotChecked,
 	}
@@ -50,5 +63,5 @@ func planOnRabbitMQ(p *amqp.Plan) *planned {
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String()}
+	return &planned{row, p.String(), rabbitMQMakers(p, vhost)}
 }

@@ -21,6 +21,8 @@ type forecastRow struct {
 	Refuse     int64    `json:"refuse,omitempty"`     // name another group or origin
 	Purge      int64    `json:"purge,omitempty"`      // would be removed
 	Refusals   []string `json:"refusals,omitempty"`   // why, for the first few
+
+	marks bool // a quarantine is forecast, not a purge
 }
 
 func (f *forecastRow) draw(c *card) {
@@ -32,6 +34,8 @@ func (f *forecastRow) draw(c *card) {
 		c.line("would replay", f.Replay)
 		c.line("would quarantine", f.Quarantine)
 		c.line("would refuse", f.Refuse)
+	} else if f.marks {
+		c.line("would quarantine", f.Quarantine)
 	} else {
 		c.line("would remove", f.Purge)
 	}

@@ -256,4 +256,29 @@ func TestPurgeEditImport(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("the history is %q, want %q", kinds, want)
 	}
+	// Nobody can go on with those, so nobody is told to.
+	s.run("dlq", "check", dlq, "--max", "99").want(t, 0)
+}
+
+// What was given with --expect counts, also where the question shows another number.
+func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	purge := []string{"dlq", "purge", dlq, "--dead-reason", "exhausted", "--reason", "test", "--expect"}
+	for _, more := range []string{"--dry-run", "--reason=test"} {
+		s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "2", more)...).want(t, 1, "more than was expected", "they are 3")
+	}
+	if left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t); len(left) != 5 {
+		t.Fatalf("%d are left, want all 5", len(left))
+	}
+	s.run(append(purge, "4", "--dry-run")...).want(t, 0)
+	got := s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "4", "-o", "json")...).want(t, 0, "remove 3 of 5").object(t)
+	if got["expect"] != 4.0 || got["counts"].(map[string]any)["purged"] != 3.0 {
+		t.Errorf("%v", got)
+	}
+	got = s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--all", "--reason", "test", "-o", "json").want(t, 0, "remove 2 of 2").object(t)
+	if got["expect"] != 2.0 {
+		t.Errorf("what was shown is not what is expected: %v", got)
+	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -141,15 +142,11 @@ func (a *app) showList(ctx context.Context, q deadletter.Queue, f deadletter.Fil
 	out := a.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "MARK", "ERROR")
 	err := a.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
 		row := messageRowOf(q.Info(), m)
-		failed := m.State.LastFailed
-		if failed.IsZero() {
-			failed = m.Time
-		}
 		mark := row.Mark
 		if mark == "" && row.Mismatch != "" {
 			mark = "mismatch"
 		}
-		return out.add(row, row.Position, short(row.ID, 60), failed, row.Reason, row.Attempts, row.Replays,
+		return out.add(row, row.Position, short(row.ID, 60), m.Failed(), row.Reason, row.Attempts, row.Replays,
 			short(string(m.Key), 40), mark, short(errorOf(row.ErrorType, row.Error), 80))
 	})
 	return errors.Join(err, out.end())
@@ -248,7 +245,7 @@ func (r *messageRow) draw(c *card, m *deadletter.Message) {
 	c.line("first failed", r.FirstFailed)
 	c.line("last failed", r.LastFailed)
 	c.line("handler", r.Handler)
-	c.line("filled by", first(r.Filler, "somebody unknown"))
+	c.line("filled by", cmp.Or(r.Filler, "somebody unknown"))
 	c.line("mark", r.Mark)
 	c.line("mismatch", r.Mismatch)
 	c.line("key", plain(m.Key))

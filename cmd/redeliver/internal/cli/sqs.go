@@ -19,7 +19,8 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		return nil, err
 	}
 	return &broker{
-		kind: u.Broker,
+		kind:   u.Broker,
+		queues: c.DeadLetterQueues,
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
 			name, fifo := strings.CutSuffix(dlq, ".fifo")
 			queue, ok := strings.CutSuffix(name, "-dlq")
@@ -34,18 +35,25 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		dlq: func(ctx context.Context, s subject) (deadletter.Queue, error) {
 			return c.DeadLetters(ctx, sqs.DeadLetterConfig{Topic: s.topic, DLQ: s.dlq, Lease: s.lease})
 		},
+		doctor: c.Doctor,
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
 			if err != nil {
 				return nil, err
 			}
-			return planOnSQS(p), nil
+			return planOnSQS(p, cfg.Region), nil
+		},
+		waiting: func(_ context.Context, s subject) (*waiting, error) {
+			return &waiting{
+				levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, s.topic) },
+				notes:  []string{"SQS estimates what is delayed; what waits in hand (visibility time-outs, all of a FIFO queue) it does not tell from what handlers have"},
+			}, nil
 		},
 		close: c.Close,
 	}, nil
 }
 
-func planOnSQS(p *sqs.Plan) *planned {
+func planOnSQS(p *sqs.Plan, region string) *planned {
 	row := planRow{
 		Broker: string(brokerurl.SQS), Origin: p.Queue, LongestWait: p.LongestWait.String(), Notes: p.Notes, NotChecked: p.NotChecked,
 	}
@@ -57,5 +65,5 @@ func planOnSQS(p *sqs.Plan) *planned {
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String()}
+	return &planned{row, p.String(), sqsMakers(p, region)}
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // Ctrl-C in the middle of a write pauses a replay and ends with 130; resume sends
-// the rest. Where the pause took too long, what was on its way may be there twice.
+// the rest. What was on its way is finished first: it is there twice only where that
+// took longer than the runner waits.
 func TestInterruptedReplayIsResumed(t *testing.T) {
 	t.Parallel()
 	const n, window = 600, 10
@@ -28,6 +29,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var writes atomic.Int32
+	var told time.Time // is read when the command has ended
 	var slow atomic.Bool
 	slow.Store(true)
 	s.onWrite(func(topic string) {
@@ -35,6 +37,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 			return
 		}
 		if writes.Add(1) == 8 {
+			told = time.Now()
 			interrupt()
 		}
 		if slow.Load() { // a replay is not to be done before it has seen that it is to pause
@@ -43,7 +46,8 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	})
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	s.with(call{ctx: ctx}, "dlq", "replay", dlq, "--reason", "test", "--window", strconv.Itoa(window), "--results", results, "--yes").
-		want(t, 130, "is paused; go on with: redeliver dlq resume "+dlq)
+		want(t, 130, "pausing task", "is paused; go on with: redeliver dlq resume "+dlq)
+	took := time.Since(told)
 	if done := lines(t, results); done == 0 || done >= n {
 		t.Fatalf("%d of %d were replayed before the interrupt", done, n)
 	}
@@ -60,10 +64,10 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	if seen := s.ids(back, sent); len(seen) != n || sent > n+window {
 		t.Errorf("%d messages of %d are on the way back, in %d records; at most %d may be there twice", len(seen), n, sent, window)
 	}
-	if task["note"] == "as asked" && sent != n {
-		t.Errorf("it was paused in order, and %d messages are there twice", sent-n)
+	if took < 10*time.Second && sent != n {
+		t.Errorf("it was paused within %s, and %d messages are there twice", took, sent-n)
 	}
-	t.Logf("report: %d are there twice; paused %v", sent-n, task["note"])
+	t.Logf("report: %d are there twice; paused within %s: %v", sent-n, took, task["note"])
 	s.run("dlq", "check", dlq).want(t, 0)
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // subjectFlags say which DLQ is meant: by its name, as dlq list has it, or by the
@@ -22,12 +24,12 @@ type subjectFlags struct {
 func (s *subjectFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.topic, "topic", "", "the `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
-	flags.StringVar(&s.group, "group", "", "the consumer `group` that failed them (default read from the DLQ's name, or the profile's)")
+	flags.StringVar(&s.group, "group", "", "the consumer `group` that failed them; of Kafka alone (default read from the DLQ's name, or the profile's)")
 }
 
 // runner adds what a verb that writes needs.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
-	flags.DurationVar(&s.lease, "lease", 0, "how long a runner that died keeps the next one out (default 30s)")
+	flags.DurationVar(&s.lease, "lease", 0, "how long a runner that died keeps the next one out; not of RabbitMQ (default 30s)")
 }
 
 // atMostDLQ takes the name of a DLQ, or nothing.
@@ -45,7 +47,7 @@ func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args 
 		s.dlq = args[0]
 	}
 	if s.topic != "" {
-		s.group = first(s.group, a.conn.read.Group)
+		s.group = cmp.Or(s.group, a.conn.read.Group)
 		return s, nil
 	}
 	if s.dlq == "" {
@@ -59,9 +61,34 @@ func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args 
 	return s, err
 }
 
+// fits refuses flags that mean nothing on this broker: who gives one believes that it
+// does something.
+func (a *app) fits(flags *subjectFlags) error {
+	u, err := a.conn.url(a.Env)
+	switch {
+	case err != nil:
+		return err
+	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
+		return usagef("--lease is %s: on RabbitMQ a runner has the DLQ for as long as its connection lasts, and no longer; leave it out", flags.lease)
+	default:
+		return noGroup(u.Broker, flags.group)
+	}
+}
+
+// noGroup refuses --group where there are none.
+func noGroup(kind brokerurl.Broker, group string) error {
+	if group == "" || kind == brokerurl.Kafka {
+		return nil
+	}
+	return usagef("--group is %q: %s has no consumer groups, its queue is the group; leave it out", group, called(kind))
+}
+
 // onDLQ runs a verb on the DLQ that is meant.
 func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do func(context.Context, deadletter.Queue) error) error {
 	ctx := cmd.Context()
+	if err := a.fits(flags); err != nil {
+		return err
+	}
 	return a.with(ctx, setup{}, func(b *broker) error {
 		if b.dlq == nil {
 			return b.notThere(cmd.CommandPath())

@@ -34,7 +34,8 @@ type taskRow struct {
 	Watch      string             `json:"watch,omitempty"`
 	Window     int                `json:"window,omitempty"`
 	MaxReplays int                `json:"max_replays,omitempty"`
-	Diff       *deadletter.Diff   `json:"diff,omitempty"` // of an edit
+	Expect     int64              `json:"expect,omitempty"` // of a purge: the most that it may remove
+	Diff       *deadletter.Diff   `json:"diff,omitempty"`   // of an edit
 	Counts     deadletter.Counts  `json:"counts"`
 }
 
@@ -42,12 +43,12 @@ func taskRowOf(t *deadletter.Task, back string) taskRow {
 	row := taskRow{
 		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Reason: t.Why, Note: t.Note,
 		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window,
-		MaxReplays: t.MaxReplays, Diff: t.Diff, Counts: t.Counts,
+		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
 		row.Back = back
 	}
-	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge {
+	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge || t.Kind == deadletter.KindQuarantine {
 		row.Filter = &t.Filter
 	}
 	if len(t.Canary) > 0 {
@@ -90,7 +91,7 @@ func (a *app) sign(s *signFlags, dry bool) error {
 	if s.reason == "" && !dry {
 		return usagef("why? give --reason, which stands in the history")
 	}
-	s.who = first(s.who, a.Env(envWho))
+	s.who = cmp.Or(s.who, a.Env(envWho))
 	if s.who == "" {
 		name, host := "somebody", "somewhere"
 		if u, err := user.Current(); err == nil {
@@ -124,15 +125,18 @@ func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task,
 	}
 	again := fmt.Sprintf("redeliver dlq resume %s %s", t.DLQ, t.ID)
 	done := t.Counts.Replayed + t.Counts.Edited + t.Counts.Purged + t.Counts.Imported
-	resumable := t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge
+	stay := t.Counts.Quarantined + t.Counts.Refused
+	if t.Kind == deadletter.KindQuarantine { // that is what it is for
+		done, stay = t.Counts.Quarantined, 0
+	}
 	switch {
 	case t.Status == deadletter.StatusDone && err != nil: // all is done, and something behind it is not
 		return failed(codePartly, "task %s is done: %w", t.ID, err)
-	case t.Status == deadletter.StatusDone && t.Counts.Quarantined+t.Counts.Refused > 0:
-		return failed(codePartly, "%d messages stay in %s: they are quarantined or refused, see dlq show", t.Counts.Quarantined+t.Counts.Refused, t.DLQ)
+	case t.Status == deadletter.StatusDone && stay > 0:
+		return failed(codePartly, "%d messages stay in %s: they are quarantined or refused, see dlq show", stay, t.DLQ)
 	case t.Status == deadletter.StatusDone:
 		return nil
-	case ctx.Err() != nil && resumable:
+	case ctx.Err() != nil && t.Resumable():
 		return failed(codeInterrupted, "task %s is paused; go on with: %s", t.ID, again)
 	case ctx.Err() != nil:
 		return failed(codeInterrupted, "task %s has ended: %w", t.ID, err)
@@ -140,7 +144,7 @@ func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task,
 		return failed(codePartly, "task %s was cancelled: %s", t.ID, t.Note)
 	case err == nil: // paused by another, or stopped by its canary
 		return failed(codePartly, "task %s is %s: %s; go on with: %s", t.ID, t.Status, t.Note, again)
-	case done > 0 && resumable:
+	case done > 0 && t.Resumable():
 		return failed(codePartly, "task %s is %s: %w; go on with: %s", t.ID, t.Status, err, again)
 	case done > 0:
 		return failed(codePartly, "task %s is %s: %w", t.ID, t.Status, err)

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/console"
+)
+
+// consoleRow is what console prints when it listens.
+type consoleRow struct {
+	URL    string `json:"url"`
+	Queues int    `json:"queues"` // how many DLQs it shows
+}
+
+// consoleFlags say what the console shows, where, and to whom.
+type consoleFlags struct {
+	sources  sourceFlags
+	access   accessFlags
+	listen   string
+	cert     string
+	key      string
+	audit    string
+	title    string
+	readOnly bool
+	refresh  time.Duration
+}
+
+func (a *app) console() *cobra.Command {
+	var f consoleFlags
+	cmd := &cobra.Command{
+		Use: "console", Short: "Serve the web console of one or several brokers", Args: exactly(),
+		Long: `console serves the dead-letter queues of brokers to browsers, until it is told to end.
+
+It listens on this machine alone, and whoever is on it is an operator, unless it is
+told who may do what: --basic-auth, or --behind-proxy with --grant. An address that
+others reach is refused without one of them, and --basic-auth there without TLS.
+
+It shows all DLQs that redeliver finds by their names, on RabbitMQ by --management-url.
+Those of a broker that has no such list are named with --dlq, as is one that somebody
+else fills; then no others of that broker are shown.`,
+		Example: `  redeliver console --broker kafka://localhost:9092
+  redeliver console --broker eu=kafka://kafka-eu:9092 --broker amqp://rabbit:5672 --dlq rabbitmq/orders.dlq
+  redeliver console --listen :8443 --tls-cert cert.pem --tls-key key.pem --basic-auth users --audit audit.jsonl`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveConsole(cmd.Context(), &f) },
+	}
+	f.sources.flags(cmd.Flags())
+	f.access.flags(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "`address` to listen on")
+	flags.StringVar(&f.cert, "tls-cert", "", "`file` of the certificate, PEM (default no TLS)")
+	flags.StringVar(&f.key, "tls-key", "", "`file` of its key, PEM")
+	flags.StringVar(&f.audit, "audit", "", "`file` to which is added who did what, a line of JSON each (default stderr)")
+	flags.BoolVar(&f.readOnly, "read-only", false, "nobody may change anything")
+	flags.StringVar(&f.title, "title", "", "what stands on each page (default Dead letters)")
+	flags.DurationVar(&f.refresh, "refresh", 0, "how often the DLQs are looked at (default "+console.DefaultRefresh.String()+")")
+	return cmd
+}
+
+func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
+	if (f.cert == "") != (f.key == "") {
+		return usagef("--tls-cert and --tls-key belong together")
+	}
+	auth, err := f.access.auth(a.Env)
+	if err != nil {
+		return err
+	}
+	record, err := a.openAudit(f.audit)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, record.Close()) }()
+	s, err := a.openSources(ctx, &f.sources)
+	defer func() { err = cmp.Or(err, s.close(ctx)) }()
+	if err != nil {
+		return err
+	}
+	for _, name := range s.strange {
+		a.sayf("%s is not shown: its name does not say whose it is; --dlq NAME,topic=T,group=G does", name)
+	}
+	for _, why := range s.silent {
+		a.sayf("what waits for a retry is not known of %s", redeliver.Redact(why))
+	}
+	c, err := console.New(console.Config{
+		Queues: s.queues, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var wrong error
+	err = c.ListenAndServe(ctx, console.ServeConfig{Address: f.listen, CertFile: f.cert, KeyFile: f.key, Ready: func(url string) {
+		wrong = a.one(consoleRow{URL: url, Queues: len(s.queues)}, func(t *card) {
+			t.line("console", url)
+			t.line("queues", len(s.queues))
+		})
+	}})
+	if errors.Is(err, console.ErrPublic) {
+		return usagef("%w; here that is --behind-proxy with --grant, or --basic-auth with --tls-cert and --tls-key", err)
+	}
+	return cmp.Or(err, wrong)
+}
+
+// openAudit opens the record: a file that is only ever added to, or stderr.
+func (a *app) openAudit(path string) (io.WriteCloser, error) {
+	if path == "" {
+		return stays{&harmlessLines{w: a.Err}}, nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, usagef("the audit record: %w", err)
+	}
+	return f, nil
+}
+
+// stays is a writer that is not ours to close.
+type stays struct{ io.Writer }
+
+func (stays) Close() error { return nil }

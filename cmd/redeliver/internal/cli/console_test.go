@@ -1,0 +1,342 @@
+package cli_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
+)
+
+// served is a console that the command serves in this process.
+type served struct {
+	t    *testing.T
+	url  string
+	stop context.CancelFunc
+	code chan int
+	errs *buffer
+}
+
+// serve runs redeliver console until the test ends, or stop.
+func serve(t *testing.T, env map[string]string, args ...string) *served {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := &served{t: t, stop: stop, code: make(chan int, 1), errs: &buffer{}}
+	all := map[string]string{"XDG_CONFIG_HOME": t.TempDir()}
+	maps.Copy(all, env)
+	out, in := io.Pipe()
+	go func() {
+		code := cli.Run(ctx, append([]string{"console", "--listen", "127.0.0.1:0", "-o", "jsonl", "--refresh", "1s"}, args...), cli.Streams{
+			In: strings.NewReader(""), Out: in, Err: s.errs, Env: func(name string) string { return all[name] },
+		})
+		_ = in.Close()
+		s.code <- code
+	}()
+	t.Cleanup(func() {
+		stop()
+		_ = out.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	var row struct {
+		URL    string `json:"url"`
+		Queues int    `json:"queues"`
+	}
+	if err != nil || json.Unmarshal([]byte(line), &row) != nil || row.URL == "" {
+		t.Fatalf("it prints %q (%v) and says %s", line, err, s.errs.String())
+	}
+	s.url = row.URL
+	return s
+}
+
+// end tells it to end, and wants it to end in order.
+func (s *served) end() {
+	s.t.Helper()
+	s.stop()
+	select {
+	case code := <-s.code:
+		if code != 0 {
+			s.t.Errorf("it ends with %d: %s", code, s.errs.String())
+		}
+	case <-time.After(patience):
+		s.t.Fatal("it does not end")
+	}
+}
+
+// ask sends a request, a form where there is one, and returns where that led.
+func (s *served) ask(form url.Values, to string, header ...string) (status int, at, page string) {
+	s.t.Helper()
+	method, body := http.MethodGet, io.Reader(http.NoBody)
+	if form != nil {
+		method, body = http.MethodPost, strings.NewReader(form.Encode())
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+to, body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer.StatusCode, answer.Request.URL.RequestURI()[1:], string(text)
+}
+
+// until asks for a page until it says something.
+func (s *served) until(to, says string, header ...string) {
+	s.t.Helper()
+	page := ""
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(patience); !strings.Contains(page, says); {
+		select {
+		case <-tick.C:
+			_, _, page = s.ask(nil, to, header...)
+		case <-deadline:
+			s.t.Fatalf("/%s never says %q:\n%s", to, says, page)
+		}
+	}
+}
+
+// replay replays no message and waits for the end of that: the next may begin then.
+func (s *served) replay(header ...string) (status int) {
+	s.t.Helper()
+	status, at, _ := s.ask(url.Values{"dlq": {dlq}, "why": {"x"}, "id": {"none"}}, "replay", header...)
+	if status == http.StatusOK {
+		s.until(at, `<span class="tag good">done</span>`, header...)
+	}
+	return status
+}
+
+func write(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The console shows what lies on the broker, replays it, and adds to its record.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	k.fill()
+	// What waits: on a level of 1 h, due in a while, and on the way back, due since yesterday.
+	k.topics("orders.billing.retry.1h")
+	for topic, due := range map[string]time.Time{"orders.billing.retry.1h": time.Now().Add(time.Hour), "orders.billing.retry": time.Now().Add(-24 * time.Hour)} {
+		st := redeliver.State{ID: "o-1", Origin: "orders", Group: "billing", Attempts: 1, Due: due}
+		rec := &kgo.Record{Topic: topic, Value: []byte("{}"), Timestamp: due.Add(-time.Hour)}
+		for _, h := range st.AppendHeaders(nil) {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
+		}
+		k.put(rec)
+	}
+	audit := write(t, "what was there before\n")
+	s := serve(t, nil, "--broker", k.url, "--audit", audit, "--title", "The shop")
+	s.until("", ">5 dead letters<")
+	s.until("", "The shop")
+	s.until("", "1h: 1")
+	s.until("", "late by 24 h")
+	if status, _, page := s.ask(nil, "message?dlq="+dlq+"&at=0/0"); status != http.StatusOK || !strings.Contains(page, "12345678901234567890") {
+		t.Errorf("the message is %d: %s", status, page)
+	}
+	status, at, page := s.ask(url.Values{"dlq": {dlq}, "why": {"INC-7"}, "type": {"*bank.NotFoundError"}}, "replay")
+	if status != http.StatusOK || !strings.HasPrefix(at, "task?") {
+		t.Fatalf("the replay leads to %s, %d: %s", at, status, page)
+	}
+	s.until(at, `<span class="tag good">done</span>`)
+	s.until("", ">3 dead letters<")
+	s.end()
+	if n := k.written(back); n != 3 {
+		t.Errorf("%d are on the way back, with the one that was", n)
+	}
+	text, err := os.ReadFile(audit)
+	if err != nil || !strings.HasPrefix(string(text), "what was there before\n{") {
+		t.Fatalf("the record is %q: %v", text, err)
+	}
+	for _, want := range []string{`"action":"reveal"`, `"action":"replay"`, `"result":"done"`, `"why":"INC-7"`, `"who":"local"`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the record lacks %s: %s", want, text)
+		}
+	}
+	if said := s.errs.String(); strings.Contains(said, "INC-7") {
+		t.Errorf("the record is on stderr, too: %s", said)
+	}
+}
+
+func TestConsoleUsersAndRoles(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	k.fill()
+	users := "# the shift\n\nann:operator:a long:password\r\nbob:viewer:another password\n"
+	ann := []string{"Authorization", "Basic YW5uOmEgbG9uZzpwYXNzd29yZA=="}
+	bob := []string{"Authorization", "Basic Ym9iOmFub3RoZXIgcGFzc3dvcmQ="}
+	for name, s := range map[string]*served{
+		"file":        serve(t, nil, "--broker", k.url, "--basic-auth", write(t, users)),
+		"environment": serve(t, map[string]string{"REDELIVER_CONSOLE_USERS": users}, "--broker", k.url),
+	} {
+		for who, row := range map[string]struct {
+			header        []string
+			home, replays int
+		}{
+			"nobody": {nil, http.StatusUnauthorized, http.StatusUnauthorized}, "ann": {ann, http.StatusOK, http.StatusOK}, "bob": {bob, http.StatusOK, http.StatusForbidden},
+		} {
+			if status, _, page := s.ask(nil, "", row.header...); status != row.home {
+				t.Errorf("%s: %s gets %d: %s", name, who, status, page)
+			}
+			if status := s.replay(row.header...); status != row.replays {
+				t.Errorf("%s: %s replays with %d", name, who, status)
+			}
+		}
+		s.end()
+		if said := s.errs.String(); !strings.Contains(said, `"who":"ann"`) || strings.Contains(said, "password") {
+			t.Errorf("%s: stderr says %s", name, said)
+		}
+	}
+
+	s := serve(t, nil, "--broker", k.url, "--read-only")
+	if status := s.replay(); status != http.StatusForbidden {
+		t.Errorf("a read-only console replays with %d", status)
+	}
+	s.end()
+}
+
+func TestConsoleBehindAProxy(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	k.fill()
+	s := serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8,127.0.0.1", "--user-header", "X-User", "--grant", "viewer=*", "--grant", "operator=@ops,ann", "--grant", "reader=ann")
+	for name, row := range map[string]struct {
+		header        []string
+		home, replays int
+	}{
+		"nobody":          {nil, http.StatusForbidden, http.StatusForbidden},
+		"ann":             {[]string{"X-User", "ann", "X-Forwarded-For", "192.0.2.1"}, http.StatusOK, http.StatusOK},
+		"bob":             {[]string{"X-User", "bob"}, http.StatusOK, http.StatusForbidden},
+		"bob of ops":      {[]string{"X-User", "bob", "X-Forwarded-Groups", "dev, ops"}, http.StatusOK, http.StatusOK},
+		"somebody @ops":   {[]string{"X-User", "@ops"}, http.StatusOK, http.StatusForbidden},
+		"the other field": {[]string{"X-Forwarded-User", "ann"}, http.StatusForbidden, http.StatusForbidden},
+	} {
+		if status, _, page := s.ask(nil, "", row.header...); status != row.home {
+			t.Errorf("%s gets %d: %s", name, status, page)
+		}
+		if status := s.replay(row.header...); status != row.replays {
+			t.Errorf("%s replays with %d", name, status)
+		}
+	}
+	s.end()
+	s = serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8", "--grant", "viewer=*")
+	if status, _, _ := s.ask(nil, "", "X-Forwarded-User", "ann"); status != http.StatusForbidden {
+		t.Errorf("from elsewhere it is %d", status)
+	}
+	s.end()
+	s = serve(t, nil, "--broker", k.url)
+	if status, _, page := s.ask(nil, "", "X-Forwarded-For", "192.0.2.1"); status != http.StatusForbidden || !strings.Contains(page, "--behind-proxy") {
+		t.Errorf("through a proxy that was not named it is %d: %s", status, page)
+	}
+	s.end()
+}
+
+// Several brokers: each with a name, each with its DLQs.
+func TestConsoleOfSeveralBrokers(t *testing.T) {
+	t.Parallel()
+	one, two := newStand(t), newStand(t)
+	one.fill()
+	two.topics("mails", "mails.sender.retry", "mails.sender.dlq", "strange", "others.dlq")
+	two.put(dead(1, 0, declined))
+	s := serve(t, nil, "--broker", "eu="+one.url, "--broker", two.url)
+	s.until("", ">6 dead letters<")
+	for _, want := range []string{"eu · orders → billing", "kafka · orders → billing", "kafka · mails → sender", "dlq?dlq=eu%2F" + dlq, "dlq?dlq=kafka%2F" + dlq} {
+		if _, _, page := s.ask(nil, ""); !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s:\n%s", want, page)
+		}
+	}
+	s.end()
+	if said := s.errs.String(); !strings.Contains(said, "kafka/others.dlq is not shown") {
+		t.Errorf("it says %s", said)
+	}
+
+	profiles := write(t, "eu:\n  broker: "+one.url+"\nus:\n  broker: "+two.url+"\n")
+	s = serve(t, nil, "--config", profiles, "--profile", "eu", "--profile", "us", "--dlq", "us/mails.sender.dlq", "--dlq", "us/strange,topic=orders,group=billing")
+	s.until("", "eu · orders → billing")
+	_, _, page := s.ask(nil, "")
+	if !strings.Contains(page, "us · mails → sender") || !strings.Contains(page, ">strange<") || strings.Contains(page, "us%2F"+dlq) {
+		t.Errorf("the page is\n%s", page)
+	}
+	s.end()
+
+	for says, args := range map[string][]string{
+		"on which broker?":    {"--broker", one.url, "--broker", two.url, "--dlq", dlq},
+		"is there twice":      {"--broker", "a=" + one.url, "--broker", "a=" + two.url},
+		"topic: give both":    {"--broker", one.url, "--dlq", dlq + ",group=billing"},
+		"names no DLQ":        {"--broker", "a=" + one.url, "--dlq", "a/"},
+		"password in the URL": {"--broker", "kafka://ann:" + password + "@127.0.0.1:1", "--password-file", write(t, password)},
+	} {
+		got := call{}.run(t, append([]string{"console", "--listen", "127.0.0.1:0"}, args...)...).want(t, 2, says)
+		if got.out != "" || strings.Contains(got.err, password) {
+			t.Errorf("%q: it prints %s, and says %s", says, got.out, got.err)
+		}
+	}
+	call{}.run(t, "console", "--broker", one.url, "--dlq", "nosuch.dlq").want(t, 1, "no DLQ nosuch.dlq")
+	call{}.run(t, "console", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
+	call{}.run(t, "console", "--broker", "sqs+http://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
+	call{}.run(t, "console", "--broker", "a="+one.url, "--broker", "b=amqp://127.0.0.1:1", "--management-url", "http://h:1").want(t, 2, "give profiles")
+	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "RabbitMQ alone")
+}
+
+// What is not safe is refused, and no password is repeated.
+func TestConsoleRefuses(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	users := write(t, "ann:operator:"+password+"\n")
+	for says, args := range map[string][]string{
+		"open to others":            {"--listen", "0.0.0.0:0"},
+		"open to others than this":  {"--listen", ":0", "--read-only"},
+		"passwords to whoever":      {"--listen", "0.0.0.0:0", "--basic-auth", users},
+		"belong together":           {"--tls-cert", users},
+		"--tls-key belong together": {"--tls-key", users},
+		"who authenticates?":        {"--basic-auth", users, "--behind-proxy", "10.0.0.0/8", "--grant", "viewer=*"},
+		"--grant is for":            {"--basic-auth", users, "--grant", "viewer=*"},
+		"are for --behind-proxy":    {"--grant", "viewer=*"},
+		"without --grant":           {"--behind-proxy", "10.0.0.0/8"},
+		"is no ROLE=WHO":            {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
+		"--behind-proxy: ":          {"--behind-proxy", "localhost", "--grant", "viewer=*"},
+		"is everybody":              {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},
+		"reading the users":         {"--basic-auth", filepath.Join(t.TempDir(), "nosuch")},
+		"there are no users":        {"--basic-auth", write(t, "# nobody\n")},
+		"line 2 of":                 {"--basic-auth", write(t, "\nann:"+password+"\n")},
+		"must be viewer, reader":    {"--basic-auth", write(t, "ann:"+password+":x\n")},
+		"at least 8 bytes":          {"--basic-auth", write(t, "ann:viewer:"+brief+"\n")},
+		"the audit record":          {"--audit", filepath.Join(t.TempDir(), "no", "such", "place")},
+		"there are only flags":      {"orders.billing.dlq"},
+		"Refresh":                   {"--refresh", "1ms"},
+	} {
+		got := call{}.run(t, append([]string{"console", "--broker", k.url}, args...)...).want(t, 2, says)
+		if got.out != "" || strings.Contains(got.err, password) || strings.Contains(got.err, brief) {
+			t.Errorf("%q: it prints %s, and says %s", args, got.out, got.err)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver/console"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// levelled is a DLQ that also tells what waits for its group.
+type levelled struct {
+	deadletter.Queue
+	waits *waiting
+}
+
+// withLevels adds what waits, where the broker tells that.
+func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
+	if b.waiting == nil {
+		return q, nil
+	}
+	w, err := b.waiting(ctx, subject{topic: q.Info().Origin, group: q.Info().Group})
+	if err != nil {
+		return q, err
+	}
+	if _, err := w.levels(ctx); err != nil { // a right that is missing, and not each time anew
+		return q, errors.Join(err, w.end())
+	}
+	return &levelled{q, w}, nil
+}
+
+// Waiting implements [console.Waiter].
+func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
+	all, err := l.waits.levels(ctx)
+	levels := make([]console.Level, 0, len(all))
+	for _, one := range all {
+		if one.Depth < 0 {
+			continue // not known
+		}
+		level := console.Level{Name: delayqueue.LevelName(one.Level), Count: one.Depth, Late: -1}
+		if one.Level == 0 {
+			level.Name = "on the way back"
+		}
+		if late := time.Since(one.Due); one.Depth > 0 && !one.Due.IsZero() && late > 0 {
+			level.Overdue = late
+		}
+		if i := slices.IndexFunc(levels, func(l console.Level) bool { return l.Name == level.Name }); i >= 0 { // shards
+			levels[i].Count, levels[i].Overdue = levels[i].Count+level.Count, max(levels[i].Overdue, level.Overdue)
+			continue
+		}
+		levels = append(levels, level)
+	}
+	return levels, err
+}
+
+// Close implements [deadletter.Queue].
+func (l *levelled) Close() error { return errors.Join(l.waits.end(), l.Queue.Close()) }
+
+// end lets go of what was opened, where something was.
+func (w *waiting) end() error {
+	if w.close == nil {
+		return nil
+	}
+	return w.close()
+}

@@ -1,0 +1,70 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a shop's administrator gets for Kafka: the same plan is the same script, all
+// settings are explicit, and a group's name is an argument whatever is in it.
+func TestPlanForKafkasOwnTools(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	plan := func(args ...string) []string {
+		return append([]string{"plan", "--topic", "payments", "--group", "bil'ling; $(boom)", "--retries", "1", "--backoff", "fixed:10s", "--levels", "10s"}, args...)
+	}
+	before := s.everything()
+	topics := s.run(plan("--format", "kafka-topics")...).want(t, 0)
+	script := strings.ReplaceAll(topics.out, strings.TrimPrefix(s.url, "kafka://"), "HOSTS")
+	ending{out: script}.golden(t, "plan-kafka-topics.sh")
+	for _, whose := range []string{"consumer", "operator"} {
+		acls := s.run(plan("--format", "kafka-acls", "--principal", "User:CN=bill, O=the shop's", "--for", whose)...).want(t, 0)
+		script := strings.ReplaceAll(acls.out, strings.TrimPrefix(s.url, "kafka://"), "HOSTS")
+		ending{out: script}.golden(t, "plan-kafka-acls-"+whose+".sh")
+	}
+	if after := s.everything(); len(after) != len(before) {
+		t.Errorf("there were topics %v and now are %v", before, after)
+	}
+	for args, says := range map[string]string{
+		"--format kafka-acls":                                 "User:billing",
+		"--format kafka-acls --principal billing":             "User:billing",
+		"--format kafka-acls --principal User:b --for nobody": "--for",
+		"--format kafka-acls --principal User:b --group *":    "means all there are",
+		"--format rabbitmq-definitions":                       "of RabbitMQ, and the broker is Kafka",
+		"--format iam":                                        "of SQS",
+		"--format terraform":                                  "must be one of text, json, kafka-topics, kafka-acls, rabbitmq-definitions, sqs-cloudformation, iam",
+	} {
+		s.run(plan(strings.Fields(args)...)...).want(t, 2, says)
+	}
+	s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--group", "a\x1bb")...).want(t, 2, "cannot be read")
+	s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--group", " b")...).want(t, 2, "blanks")
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	args := []string{"doctor", "--topic", "orders", "--group", "billing"}
+	// The stand's DLQ and way back are topics of two partitions and no more.
+	well := s.run(args...).want(t, 3, "want looking at")
+	for _, want := range []string{"settings", "orders.billing.dlq", "max.message.bytes", "checked", "not checked", "the policy of the group is not given"} {
+		if !strings.Contains(well.out, want) {
+			t.Errorf("the table lacks %q:\n%s", want, well.out)
+		}
+	}
+	row := s.run(append(args, "--output", "json", "--retries", "2", "--backoff", "steps:10s,1m30s")...).want(t, 3).object(t)
+	missing := 0
+	for _, f := range row["findings"].([]any) {
+		f := f.(map[string]any)
+		if f["kind"] == "missing" && strings.HasPrefix(f["place"].(string), "orders.billing.retry.") && f["text"] != "" {
+			missing++
+		}
+	}
+	if row["broker"] != "kafka" || row["origin"] != "orders" || row["group"] != "billing" || missing < 2 || len(row["checked"].([]any)) < 3 || len(row["not_checked"].([]any)) != 0 {
+		t.Errorf("%v", row)
+	}
+	s.run("doctor", "--topic", "orders").want(t, 2, "--group")
+	s.run("doctor", "--group", "billing").want(t, 2, "--topic")
+	s.run(append(args, "--late", "-1s")...).want(t, 2, "--late")
+	s.run("doctor", "--topic", "nosuch", "--group", "billing").want(t, 1, "nosuch")
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// kafkaMakers write a plan for Kafka's own tools.
+func kafkaMakers(p *kafka.Plan, hosts []string) map[string]maker {
+	return map[string]maker{
+		formatKafkaTopics: func(*making) (string, []string, error) { return kafkaTopics(p, hosts), nil, nil },
+		formatKafkaACLs: func(m *making) (string, []string, error) {
+			if err := sayable("--group", p.Group); err != nil {
+				return "", nil, err
+			}
+			return kafkaACLs(p, hosts, m), nil, nil
+		},
+	}
+}
+
+// kafkaTopics is one kafka-topics.sh for each topic. A level of an older policy is
+// there, or is not needed.
+func kafkaTopics(p *kafka.Plan, hosts []string) string {
+	var lines [][]string
+	for _, t := range slices.Concat(p.Topics, p.Companions) {
+		if t.Old {
+			continue
+		}
+		line := []string{
+			"--create", "--if-not-exists", "--topic", t.Name,
+			"--partitions", strconv.Itoa(int(t.Partitions)), "--replication-factor", strconv.Itoa(int(t.Replicas)),
+		}
+		for _, name := range byName(t.Settings) {
+			line = append(line, "--config", name+"="+t.Settings[name])
+		}
+		lines = append(lines, line)
+	}
+	return script("kafka-topics.sh", hosts, lines,
+		fmt.Sprintf("The topics that group %s needs beside %s, with all that is not a broker's default.", p.Group, p.Origin),
+		"sh FILE, or with what logs in: sh FILE --command-config admin.properties")
+}
+
+// kafkaACLs is one kafka-acls.sh for each topic and the group.
+func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
+	rights, what := p.Rights, fmt.Sprintf("What %s needs to consume %s as group %s, its retries and its DLQ.", m.principal, p.Origin, p.Group)
+	if m.whose == forOperator {
+		rights, what = p.OperatorRights, fmt.Sprintf("What %s needs to work on the DLQ of %s and group %s: redeliver dlq, doctor.", m.principal, p.Origin, p.Group)
+	}
+	var lines [][]string
+	for _, r := range rights {
+		line := []string{"--add", "--allow-principal", m.principal}
+		for _, o := range r.Operations {
+			line = append(line, "--operation", o)
+		}
+		lines = append(lines, append(line, "--"+r.Resource, r.Name))
+	}
+	comments := []string{what, "sh FILE, or with what logs in: sh FILE --command-config admin.properties", "Kafka before 2.8 wants IdempotentWrite on the cluster, too."}
+	if m.whose == forConsumer {
+		comments = append(comments, fmt.Sprintf("Delayed publishes come to %s by this group: where there are any, it needs Write on %s, too.", p.Origin, p.Origin))
+	}
+	return script("kafka-acls.sh", hosts, lines, comments...)
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+// definitions is a file of definitions, as rabbitmqctl import_definitions and the
+// management plugin take it.
+type definitions struct {
+	Permissions []definedPermission `json:"permissions,omitempty"`
+	Queues      []definedQueue      `json:"queues"`
+}
+
+type definedQueue struct {
+	Name       string         `json:"name"`
+	VHost      string         `json:"vhost"`
+	Durable    bool           `json:"durable"`
+	AutoDelete bool           `json:"auto_delete"`
+	Arguments  map[string]any `json:"arguments"`
+}
+
+type definedPermission struct {
+	User      string `json:"user"`
+	VHost     string `json:"vhost"`
+	Configure string `json:"configure"`
+	Write     string `json:"write"`
+	Read      string `json:"read"`
+}
+
+// planElsewhere is a plan for who makes the queues without redeliver: that they are
+// missing is no refusal then, nor what the user may do who asks.
+func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
+	refused, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok || p == nil {
+		return p, err
+	}
+	for _, problem := range refused.Problems {
+		missing := strings.HasPrefix(problem.Field, "queue ") && problem.Value == "missing"
+		if !missing && !strings.HasPrefix(problem.Field, "right to ") {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// rabbitMQMakers write a plan for RabbitMQ's own tools.
+func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
+	return map[string]maker{formatRabbitMQ: func(m *making) (string, []string, error) {
+		d := definitions{Queues: []definedQueue{}}
+		add := func(q amqp.PlannedQueue) {
+			d.Queues = append(d.Queues, definedQueue{Name: q.Name, VHost: vhost, Durable: true, Arguments: q.Arguments})
+		}
+		for _, q := range p.Queues {
+			if q.Old || q.Kind == "queue" && q.Exists { // what is left over, and the user's own
+				continue
+			}
+			add(q)
+		}
+		add(p.State)
+		notes := []string{p.State.Name + " is for who works on the DLQ"}
+		if m.principal == "" {
+			notes = append(notes, "no permissions are written: --principal USER names the user whose they are")
+		} else {
+			rights := p.Rights
+			if m.whose == forOperator {
+				rights = p.OperatorRights
+			}
+			d.Permissions = []definedPermission{{m.principal, vhost, pattern(rights.Configure), pattern(rights.Write), pattern(rights.Read)}}
+			notes = append(notes, fmt.Sprintf("user %s and virtual host %s must be there, and what else the user may do in it is replaced", m.principal, vhost))
+		}
+		text, err := jsonFile(d)
+		return text, notes, err
+	}}
+}
+
+// pattern is for these names and no other.
+func pattern(names []string) string {
+	if len(names) == 0 {
+		return "^$"
+	}
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	return "^(" + strings.Join(quoted, "|") + ")$"
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redeliver/redeliver/adapters/sqs"
+)
+
+// template is a template of CloudFormation.
+type template struct {
+	Version     string              `json:"AWSTemplateFormatVersion"`
+	Description string              `json:"Description"`
+	Resources   map[string]resource `json:"Resources"`
+}
+
+// resource is one of a template's. Who deletes the stack does not delete what lies in
+// the queues.
+type resource struct {
+	Type       string         `json:"Type"`
+	Deletion   string         `json:"DeletionPolicy"`
+	Update     string         `json:"UpdateReplacePolicy"`
+	Properties map[string]any `json:"Properties"`
+}
+
+// numbers and switches are the attributes that a template does not have as text.
+var (
+	numbers  = []string{"DelaySeconds", "KmsDataKeyReusePeriodSeconds", "MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds", "VisibilityTimeout"}
+	switches = []string{"ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled"}
+)
+
+// sqsMakers write a plan for AWS.
+func sqsMakers(p *sqs.Plan, region string) map[string]maker {
+	return map[string]maker{
+		formatCloudFormation: func(*making) (string, []string, error) { return cloudFormation(p) },
+		formatIAM:            func(m *making) (string, []string, error) { return iam(p, region, m) },
+	}
+}
+
+// logical are the names of the resources.
+var logical = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
+
+// cloudFormation is a template of the queues that are not there yet: it cannot have
+// the others.
+func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
+	t := template{Version: "2010-09-09", Description: "The queues of redeliver for " + p.Queue, Resources: map[string]resource{}}
+	dlq := 0 // the DLQ's place in the plan
+	for i, q := range p.Queues {
+		if q.Kind == "dlq" {
+			dlq = i
+		}
+	}
+	for _, q := range append(slices.Clip(p.Queues), p.State) {
+		if q.Exists {
+			notes = append(notes, q.Name+" is there already, and not in the template")
+			continue
+		}
+		properties, err := propertiesOf(q, p.Queues[dlq])
+		if err != nil {
+			return "", nil, err
+		}
+		t.Resources[logical[q.Kind]] = resource{"AWS::SQS::Queue", "Retain", "Retain", properties}
+	}
+	text, err = jsonFile(t)
+	return text, append(notes, p.State.Name+" is for who works on the DLQ"), err
+}
+
+// propertiesOf are a queue's attributes as a template has them.
+func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
+	properties := map[string]any{"QueueName": q.Name}
+	for name, value := range q.Attributes {
+		switch {
+		case slices.Contains(numbers, name):
+			properties[name] = json.Number(value)
+		case slices.Contains(switches, name):
+			properties[name] = value == "true"
+		case strings.HasSuffix(name, "Policy"): // JSON in an attribute
+			var policy map[string]any
+			if err := json.Unmarshal([]byte(value), &policy); err != nil {
+				return nil, failed(codeFailed, "the %s of %s is no JSON: %w", name, q.Name, err)
+			}
+			if policy["deadLetterTargetArn"] == dlq.ARN && !dlq.Exists { // it has none yet
+				policy["deadLetterTargetArn"] = map[string]any{"Fn::GetAtt": []string{logical["dlq"], "Arn"}}
+			}
+			properties[name] = policy
+		default:
+			properties[name] = value
+		}
+	}
+	return properties, nil
+}
+
+// policyDocument is a policy of IAM.
+type policyDocument struct {
+	Version   string            `json:"Version"`
+	Statement []policyStatement `json:"Statement"`
+}
+
+type policyStatement struct {
+	Sid      string   `json:"Sid"`
+	Effect   string   `json:"Effect"`
+	Action   []string `json:"Action"`
+	Resource string   `json:"Resource"`
+}
+
+// iam is a policy with the least that is needed of each queue.
+func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, err error) {
+	rights := p.Rights
+	if m.whose == forOperator {
+		rights = p.OperatorRights
+	}
+	// Where one of them is, the others are made.
+	var beside string
+	for _, r := range p.Rights {
+		beside = cmp.Or(beside, r.ARN)
+	}
+	doc := policyDocument{Version: "2012-10-17"}
+	for _, r := range rights {
+		arn := r.ARN
+		if arn == "" {
+			if arn, err = arnOf(r.Queue, beside, region, m.account); err != nil {
+				return "", nil, err
+			}
+		}
+		doc.Statement = append(doc.Statement, policyStatement{Sid: sidOf(p, r.Queue), Effect: "Allow", Action: r.Actions, Resource: arn})
+	}
+	keys := make(map[string]bool)
+	for _, q := range p.Queues {
+		if key := q.Attributes["KmsMasterKeyId"]; key != "" && key != "alias/aws/sqs" {
+			keys[key] = true
+		}
+	}
+	for _, key := range byName(keys) {
+		notes = append(notes, fmt.Sprintf("the queues are encrypted with key %s: kms:Decrypt and kms:GenerateDataKey on it are needed, too", key))
+	}
+	text, err = jsonFile(doc)
+	return text, notes, err
+}
+
+func sidOf(p *sqs.Plan, queue string) string {
+	for _, q := range append(slices.Clip(p.Queues), p.State) {
+		if q.Name == queue {
+			return logical[q.Kind]
+		}
+	}
+	return ""
+}
+
+// arnOf is the ARN of a queue that is not there yet: beside another, or in an account
+// that is given.
+func arnOf(queue, beside, region, account string) (string, error) {
+	if at := strings.LastIndexByte(beside, ':'); at >= 0 {
+		return beside[:at+1] + queue, nil
+	}
+	if account == "" {
+		return "", usagef("the ARN of %s is not known, because no queue is there yet: give --account, the number of the AWS account", queue)
+	}
+	partition := "aws"
+	switch {
+	case strings.HasPrefix(region, "cn-"):
+		partition = "aws-cn"
+	case strings.HasPrefix(region, "us-gov-"):
+		partition = "aws-us-gov"
+	}
+	return fmt.Sprintf("arn:%s:sqs:%s:%s:%s", partition, region, account, queue), nil
+}

@@ -1,0 +1,194 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// whose are the flags that say whose messages wait.
+var whose = []string{"--topic", "orders", "--group", "billing"}
+
+// park puts five messages on the level of an hour, of two causes: due at day plus an
+// hour, so they are late.
+func (s *stand) park() {
+	s.t.Helper()
+	s.topics("orders.billing.retry.1h")
+	compact := "compact"
+	if _, err := s.adm.CreateTopic(s.t.Context(), 1, 1, map[string]*string{"cleanup.policy": &compact}, "orders.billing.control"); err != nil {
+		s.t.Fatal(err)
+	}
+	for n := range 5 {
+		st := redeliver.State{
+			ID: fmt.Sprintf("order-%04d", n), Origin: "orders", Group: "billing", Attempts: 1, Due: day.Add(time.Hour + time.Duration(n)*time.Minute),
+			FirstFailed: day, LastFailed: day, Error: fmt.Sprintf("card %d declined", n), ErrorType: "*bank.Error",
+			Source: redeliver.Source{Known: true, Partition: int32(n % 2), Offset: int64(n), Timestamp: day},
+		}
+		if n > 2 {
+			st.Error = "no route to the bank"
+		}
+		rec := &kgo.Record{
+			Topic: "orders.billing.retry.1h", Partition: int32(n % 2), Key: fmt.Appendf(nil, "customer-%d", n), Value: fmt.Appendf(nil, `{"order":%d}`, n), Timestamp: day,
+			Headers: []kgo.RecordHeader{{Key: "tenant", Value: []byte("acme")}, {Key: kafka.UUIDHeader, Value: []byte(st.ID)}},
+		}
+		for _, h := range st.AppendHeaders(nil) {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
+		}
+		s.put(rec)
+	}
+}
+
+func (s *stand) waiting(args ...string) ending {
+	s.t.Helper()
+	return s.run(append(append([]string{"waiting"}, args...), whose...)...)
+}
+
+func TestWaitingListSaysHowMuchWaits(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.park()
+	levels := s.waiting("list", "-o", "json").want(t, 0).objects(t)
+	if len(levels) != 2 || levels[0]["place"] != back || levels[0]["messages"] != 0.0 || levels[0]["due"] != nil || levels[0]["late"] != nil {
+		t.Fatalf("%v", levels)
+	}
+	hour := levels[1]
+	if hour["level"] != "1h" || hour["messages"] != 5.0 || hour["exact"] != true || hour["due"] != day.Add(time.Hour).Format(time.RFC3339) || hour["late"] == nil ||
+		hour["oldest"] != day.Format(time.RFC3339) || hour["origin"] != "orders" || hour["group"] != "billing" {
+		t.Errorf("%v", hour)
+	}
+	all := s.waiting("list", "--messages", "-o", "json").want(t, 0).objects(t)
+	if len(all) != 5 || all[0]["id"] != "order-0000" || all[0]["level"] != "1h" || all[0]["body_text"] != `{"order":0}` || all[0]["attempts"] != 1.0 {
+		t.Errorf("%v", all)
+	}
+	if got := s.waiting("list", "--error-text", "ROUTE", "-o", "json").want(t, 0).objects(t); len(got) != 2 || got[0]["fingerprint"] != got[1]["fingerprint"] || got[0]["fingerprint"] == all[0]["fingerprint"] {
+		t.Errorf("%v", got)
+	}
+	if got := s.waiting("list", "--fingerprint", all[0]["fingerprint"].(string), "--limit", "2", "-o", "json").want(t, 0, "there are more").objects(t); len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+	for _, flag := range []string{"--level=30s", "--key=nobody", "--id=7", "--header=tenant=bolt", "--error-type=x"} {
+		if got := s.waiting("list", flag, "-o", "json").want(t, 0, "no message that waits").objects(t); len(got) > 0 {
+			t.Errorf("%s: %v", flag, got)
+		}
+	}
+	if text := s.waiting("list").want(t, 0); !strings.Contains(text.out, "1h") || !strings.Contains(text.out, "PLACE") {
+		t.Errorf("%s", text.out)
+	}
+	s.run("waiting", "list", "--topic", "payments", "--group", "billing").want(t, 1, "has never subscribed")
+}
+
+func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.park()
+	before := s.everything()
+	dry := s.waiting("release", "--error-text", "declined", "--dry-run", "-o", "json").want(t, 0).object(t)
+	if dry["scanned"] != 5.0 || dry["matched"] != 3.0 || dry["kind"] != "release" {
+		t.Errorf("%v", dry)
+	}
+	s.waiting("cancel", "--all", "--reason", "test").want(t, 2, "--yes")
+	if no := s.with(call{terminal: true, in: strings.NewReader("n\n")}, append([]string{"waiting", "cancel", "--all", "--reason", "test"}, whose...)...); no.code != 1 || !strings.Contains(no.err, "5 messages") {
+		t.Errorf("%+v", no)
+	}
+	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
+	for topic, n := range s.everything() {
+		if n != before[topic] {
+			t.Errorf("%d records were written to %s", n-before[topic], topic)
+		}
+	}
+
+	given := s.waiting("release", "--level", "1h", "--error-text", "declined", "--rate", "50", "--for", "2h", "--reason", "the bank is back", "--yes", "-o", "json").want(t, 0, "given").object(t)
+	cancel := s.waiting("cancel", "--all", "--reason", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
+	all := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
+	if len(all) != 2 || all[0]["id"] != given["id"] || all[1]["id"] != cancel["id"] {
+		t.Fatalf("%v", all)
+	}
+	if c := all[0]; c["kind"] != "release" || c["status"] != "waiting" || c["who"] != "ann@ops-1" || c["reason"] != "the bank is back" || c["rate"] != 50.0 ||
+		c["partitions"] != 4.0 || c["filter"] == nil || c["released"] != 0.0 {
+		t.Errorf("%v", c)
+	}
+	if c := all[1]; c["kind"] != "cancel" || c["filter"] != nil || c["rate"] != nil {
+		t.Errorf("%v", c)
+	}
+	back := s.waiting("withdraw", given["id"].(string), "-o", "json").want(t, 0).object(t)
+	if back["id"] != given["id"] || back["status"] != "withdrawn" {
+		t.Errorf("%v", back)
+	}
+	s.waiting("withdraw", given["id"].(string)).want(t, 1, "no such task")
+	if left := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t); len(left) != 1 || left[0]["id"] != cancel["id"] {
+		t.Errorf("%v", left)
+	}
+	if _, err := s.adm.DeleteTopic(t.Context(), "orders.billing.control"); err != nil {
+		t.Fatal(err)
+	}
+	s.waiting("release", "--all", "--reason", "test", "--yes").want(t, 1, "orders.billing.control does not exist")
+	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
+}
+
+// The fields that docs/waiting.md promises are there, under these names.
+func TestWaitingSchema(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.park()
+	command := "created expires filter group id kind origin partitions rate reason released cancelled refused status walked who"
+	for _, at := range []struct{ args, want string }{
+		{"list", "broker exact group messages origin place"},
+		{"list --messages", "attempts body body_text due error error_type fingerprint first_failed group headers id key key_text last_failed level origin place position replays time"},
+		{"release --all --dry-run", "dry_run group kind matched origin scanned"},
+		{"cancel --id 7 --rate 5 --reason test --yes", command},
+		{"list --commands", command},
+	} {
+		text := s.waiting(append(strings.Fields(at.args), "--output", "jsonl")...).want(t, 0).out
+		var v map[string]any
+		if err := json.Unmarshal([]byte(text[:strings.IndexByte(text, '\n')]), &v); err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Fields(at.want)
+		slices.Sort(want)
+		if got := slices.Sorted(maps.Keys(v)); !slices.Equal(got, want) {
+			t.Errorf("%s: fields %v, want %v", at.args, got, want)
+		}
+	}
+}
+
+func TestWrongCallsOfWaiting(t *testing.T) {
+	t.Parallel()
+	const broker = "--broker kafka://127.0.0.1:1 "
+	for _, args := range []string{
+		"waiting", "waiting nosuch", broker + "waiting list", broker + "waiting list --topic orders", broker + "waiting list --topic orders --group billing --limit -1",
+		broker + "waiting list --topic orders --group billing --messages --commands", broker + "waiting list --topic orders --group billing --level 90s",
+		broker + "waiting list --topic orders --group billing --header tenant",
+		broker + "waiting release --topic orders --group billing --reason test --yes", broker + "waiting release --topic orders --group billing --all --yes",
+		broker + "waiting cancel --topic orders --group billing --all --id 7 --reason test --yes", broker + "waiting cancel --topic orders --group billing --all --reason test",
+		broker + "waiting cancel --topic orders --group billing --all --reason test --yes --rate -1", broker + "waiting cancel --topic orders --group billing --all --reason test --yes --for 0s",
+		broker + "waiting withdraw --topic orders --group billing", "waiting list --topic orders --group billing --broker sqs+http://127.0.0.1:1",
+	} {
+		got := call{}.run(t, strings.Fields(args)...).want(t, 2, "redeliver: ", "--help")
+		if got.out != "" {
+			t.Errorf("%s: stdout has %q", args, got.out)
+		}
+	}
+}
+
+// Where consumers cannot be told, the verbs say so, and what to do instead.
+func TestWaitingElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, broker := range []string{"amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {
+		for _, args := range []string{
+			"waiting release --topic orders --all --reason test --yes", "waiting cancel --topic orders --id 7 --reason test --yes",
+			"waiting list --topic orders --messages", "waiting list --topic orders --commands", "waiting withdraw 7 --topic orders",
+		} {
+			call{}.run(t, append(strings.Fields(args), "--broker", broker)...).want(t, 1, "on Kafka alone", "Policy.Invalid")
+		}
+		call{}.run(t, "waiting", "list", "--topic", "orders", "--broker", broker).want(t, 1, "127.0.0.1:1")
+	}
+}

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// levelRow is how much waits in one place.
+type levelRow struct {
+	Broker   string    `json:"broker"`
+	Origin   string    `json:"origin"`
+	Group    string    `json:"group,omitempty"`    // of Kafka
+	Level    string    `json:"level,omitempty"`    // absent of the way back, and where there are none
+	Place    string    `json:"place"`              // the topic or queue
+	Messages *int64    `json:"messages,omitempty"` // absent where that is not known
+	Exact    bool      `json:"exact"`              // false: messages is an estimate
+	Oldest   time.Time `json:"oldest,omitzero"`    // when the first was written there
+	Due      time.Time `json:"due,omitzero"`       // when the first is due
+	Late     string    `json:"late,omitempty"`     // for how long that is over
+}
+
+// waitingRow is a message that waits.
+type waitingRow struct {
+	Origin      string      `json:"origin"`
+	Group       string      `json:"group"`
+	Level       string      `json:"level,omitempty"` // absent of the way back
+	Place       string      `json:"place"`
+	Position    string      `json:"position"`
+	ID          string      `json:"id"`
+	Time        time.Time   `json:"time"` // when it was written there
+	Due         time.Time   `json:"due"`
+	Attempts    int         `json:"attempts"`
+	Replays     int         `json:"replays"`
+	FirstFailed time.Time   `json:"first_failed,omitzero"`
+	LastFailed  time.Time   `json:"last_failed,omitzero"`
+	ErrorType   string      `json:"error_type,omitempty"`
+	Error       string      `json:"error,omitempty"`
+	Fingerprint string      `json:"fingerprint"`
+	Key         []byte      `json:"key"` // base64; null for none
+	KeyText     *string     `json:"key_text,omitempty"`
+	Headers     []headerRow `json:"headers"`
+	Body        []byte      `json:"body"`
+	BodyText    *string     `json:"body_text,omitempty"`
+}
+
+func (a *app) waitingList() *cobra.Command {
+	var w waitingFlags
+	var p policyFlags
+	var limit int
+	var messages, commands bool
+	cmd := &cobra.Command{
+		Use: "list --topic T [--group G]", Short: "Say how much waits on each level, and list messages and commands", Args: exactly(),
+		Long: `list says how much waits on each level, when the first of it is due, and how late that
+is. On Kafka --messages, or any flag of a filter, lists the messages themselves: it
+reads what waits, all of it where the filter takes little. --commands lists what the
+consumers were asked to do by release and cancel, and how far they are.
+
+On RabbitMQ the levels are those of a policy, given by the flags of plan. SQS says
+about how much is delayed, and no more.`,
+		Example: `  redeliver waiting list --topic orders --group billing
+  redeliver waiting list --topic orders --group billing --error-text 'card declined' --limit 10
+  redeliver waiting list --topic orders --group billing --commands`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := w.filter()
+			if err != nil {
+				return err
+			}
+			messages = messages || !filter.All()
+			switch {
+			case limit < 0:
+				return usagef("--limit is %d: it must be 0, for all, or more", limit)
+			case messages && commands:
+				return usagef("--commands lists no messages: leave out --messages and what says which")
+			}
+			policy, err := p.policy(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			if messages || commands {
+				return a.onCommands(cmd, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
+					if commands {
+						return a.listCommands(ctx, at, of)
+					}
+					return a.listWaiting(ctx, at, of, filter, limit)
+				})
+			}
+			return a.onWaiting(cmd, &w, setup{policy: policy}, a.listLevels)
+		},
+	}
+	w.whose(cmd)
+	w.filters(cmd)
+	p.flags(cmd.Flags())
+	flags := cmd.Flags()
+	flags.BoolVar(&messages, "messages", false, "list the messages that wait")
+	flags.BoolVar(&commands, "commands", false, "list what the consumers were asked to do")
+	flags.IntVar(&limit, "limit", defaultLimit, "the most messages that are listed, 0 for all")
+	return cmd
+}
+
+func (a *app) listLevels(ctx context.Context, b *broker, w *waiting, of subject) error {
+	levels, err := w.levels(ctx)
+	if err != nil {
+		return err
+	}
+	out, now := a.list("LEVEL", "MESSAGES", "OLDEST", "FIRST DUE", "LATE", "PLACE"), time.Now()
+	for _, l := range levels {
+		row := levelRow{
+			Broker: string(b.kind), Origin: of.topic, Group: of.group, Level: level(l.Level), Place: l.Place, Messages: known(l.Depth), Exact: l.Exact,
+			Oldest: l.Oldest.UTC(), Due: l.Due.UTC(),
+		}
+		if !l.Due.IsZero() && now.After(l.Due) {
+			row.Late = now.Sub(l.Due).Round(time.Second).String()
+		}
+		var depth any = "?"
+		if row.Messages != nil {
+			depth = *row.Messages
+		}
+		if err := out.add(row, waitsAt(l.Level), depth, row.Oldest, row.Due, cmp.Or(row.Late, "-"), row.Place); err != nil {
+			return err
+		}
+	}
+	for _, n := range w.notes {
+		a.sayf("%s", n)
+	}
+	return out.end()
+}
+
+func (a *app) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
+	out := a.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
+	most := 0
+	if limit > 0 {
+		most = limit + 1 // one more, to know whether there is
+	}
+	n, more := 0, false
+	var wrong error
+	err := w.Browse(ctx, f, most, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
+		if n++; limit > 0 && n > limit {
+			more = true
+			return false
+		}
+		row := waitingRowOf(of, at, m)
+		wrong = out.add(row, waitsAt(at.Level), short(row.ID, 60), row.Due, row.Attempts, short(string(m.Key), 40), row.Fingerprint,
+			short(errorOf(row.ErrorType, row.Error), 80))
+		return wrong == nil
+	})
+	switch {
+	case more:
+		a.sayf("the first %d messages; there are more, see --limit", limit)
+	case n == 0 && err == nil:
+		a.sayf("no message that waits is taken by that")
+	}
+	return errors.Join(err, wrong, out.end())
+}
+
+func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message) waitingRow {
+	st := &m.State
+	return waitingRow{
+		Origin: of.topic, Group: of.group, Level: level(at.Level), Place: at.Place, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Due: st.Due.UTC(),
+		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), ErrorType: st.ErrorType, Error: st.Error,
+		Fingerprint: deadletter.Fingerprint(m), Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
+	}
+}
+
+// commandRow is a command to the consumers of a group.
+type commandRow struct {
+	ID         string                    `json:"id"`
+	Kind       string                    `json:"kind"`   // release, cancel
+	Status     string                    `json:"status"` // waiting (no consumer has read it), running, done, expired
+	Origin     string                    `json:"origin"`
+	Group      string                    `json:"group"`
+	Who        string                    `json:"who"`
+	Reason     string                    `json:"reason"`
+	Created    time.Time                 `json:"created"` // what was scheduled later is not taken
+	Expires    time.Time                 `json:"expires"`
+	Updated    time.Time                 `json:"updated,omitzero"` // when a consumer last said something of it
+	Filter     *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it takes everything
+	Rate       float64                   `json:"rate,omitempty"`
+	Released   int64                     `json:"released"`
+	Cancelled  int64                     `json:"cancelled"`
+	Refused    int64                     `json:"refused"`    // the broker takes no copy of them: they stay
+	Walked     int                       `json:"walked"`     // partitions that were searched
+	Partitions int                       `json:"partitions"` // of so many
+	Notes      []string                  `json:"notes,omitempty"`
+}
+
+func commandRowOf(of subject, p *deadletter.CommandProgress, now time.Time) commandRow {
+	c := &p.Command
+	row := commandRow{
+		ID: c.ID, Kind: string(c.Kind), Status: p.Status(now), Origin: of.topic, Group: of.group, Who: c.Who, Reason: c.Why, Created: c.Created, Expires: c.Expires,
+		Updated: p.Updated, Rate: c.Rate, Released: p.Released, Cancelled: p.Cancelled, Refused: p.Refused, Walked: p.Walked, Partitions: p.Partitions,
+	}
+	if !c.Everything {
+		row.Filter = &c.Filter
+	}
+	for _, n := range p.Notes {
+		row.Notes = append(row.Notes, redeliver.Redact(n))
+	}
+	return row
+}
+
+func (a *app) listCommands(ctx context.Context, w *kafka.Waiting, of subject) error {
+	all, err := w.Commands(ctx)
+	if err != nil {
+		return err
+	}
+	out, now := a.list("COMMAND", "KIND", "STATUS", "RELEASED", "CANCELLED", "WALKED", "WHO", "REASON", "NOTES"), time.Now()
+	for i := range all {
+		row := commandRowOf(of, &all[i], now)
+		if err := out.add(row, row.ID, row.Kind, row.Status, row.Released, row.Cancelled, walked(&row), row.Who, short(row.Reason, 60), strings.Join(row.Notes, "; ")); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 {
+		a.sayf("nothing was asked of the consumers of group %s", of.group)
+	}
+	return out.end()
+}

@@ -1,0 +1,95 @@
+package sidecar
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// StatusError is the answer of a handler that has not handled its message.
+type StatusError struct {
+	Code int
+	Text string // the beginning of the answer's body, or what is wrong with it
+}
+
+func (e *StatusError) Error() string {
+	text := strconv.Itoa(e.Code)
+	if name := http.StatusText(e.Code); name != "" {
+		text += " " + name
+	}
+	if e.Text == "" {
+		return "the handler answers " + text
+	}
+	return "the handler answers " + text + ": " + e.Text
+}
+
+// verdict is what a status says of a message. text is the beginning of the body.
+func verdict(code int, header http.Header, text string, now time.Time) error {
+	err := &StatusError{code, text}
+	switch {
+	case code >= 200 && code < 300:
+		return nil
+	case code >= 300 && code < 400:
+		// Whoever moved the handler has to say so here: a message's body must not
+		// go wherever an answer sends it. Nothing is wrong with the message.
+		err.Text = "redirects are not followed; give --http where the handler is now"
+		if to := header.Get("Location"); to != "" {
+			err.Text += fmt.Sprintf(" (it names %q)", redeliver.Cut(to, 200))
+		}
+		return err
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		if d, ok := retryAfter(header.Get("Retry-After"), now); ok {
+			return redeliver.RetryAfter(err, d)
+		}
+		return err
+	case code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
+		return err
+	case code >= 400 && code < 500:
+		return redeliver.Permanent(err)
+	default:
+		return err
+	}
+}
+
+// retryAfter reads a Retry-After: seconds, or an HTTP date. It is not ok where there
+// is none, where it is over, and where it is beyond all that is ever waited for: then
+// the policy decides.
+func retryAfter(text string, now time.Time) (time.Duration, bool) {
+	text = strings.TrimSpace(text)
+	var d time.Duration
+	if seconds, err := strconv.ParseUint(text, 10, 63); err == nil {
+		if seconds > uint64(redeliver.MaxWait/time.Second) {
+			return 0, false
+		}
+		d = time.Duration(seconds) * time.Second
+	} else {
+		at, err := http.ParseTime(text)
+		if err != nil {
+			return 0, false
+		}
+		d = at.Sub(now)
+	}
+	return d, d > 0 && d <= redeliver.MaxWait
+}
+
+// mostText is how much of what a program says goes into an error, in bytes.
+const mostText = 700
+
+// firstWords is the beginning of an answer's body as one line.
+func firstWords(body []byte) string {
+	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*mostText)), " ")
+	return redeliver.Cut(text, mostText)
+}
+
+// lastWords is the end of what a program said as one line.
+func lastWords(said []byte) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(said), "?")), " ")
+	if len(text) <= mostText {
+		return text
+	}
+	return strings.TrimLeft(text[len(text)-mostText:], "\uFFFD") // what is left of a character
+}

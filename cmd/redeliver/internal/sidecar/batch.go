@@ -1,0 +1,170 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// batchRequest is what is posted of a batch.
+type batchRequest struct {
+	Origin   string        `json:"origin"`
+	Group    string        `json:"group"`
+	Messages []jsonMessage `json:"messages"`
+}
+
+// batchAnswers are what a handler says of a batch.
+type batchAnswers struct {
+	Answers *[]batchAnswer `json:"answers"`
+}
+
+// batchAnswer is what it says of one message.
+type batchAnswer struct {
+	Index  *int   `json:"index"`  // of the message in the request, from 0
+	Answer string `json:"answer"` // ack, retry, reject
+	Delay  string `json:"delay"`  // of retry: 90s, 1m30s; without it the policy decides
+	Reason string `json:"reason"` // of retry and reject
+}
+
+// AnswerError is an answer to a batch that cannot be understood.
+type AnswerError struct{ Text string }
+
+func (e *AnswerError) Error() string { return "the handler's answer: " + e.Text }
+
+func misunderstood(format string, args ...any) error {
+	return &AnswerError{fmt.Sprintf(format, args...)}
+}
+
+// mostAnswer bounds the answer to a batch of n messages, in bytes.
+func mostAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
+
+// HandleBatch implements [Batcher]. Where a batch is refused as a whole, nobody knows
+// for which of its messages, so each is posted alone then.
+func (h *HTTP) HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error {
+	err := h.postBatch(ctx, all, answer)
+	if len(all) == 1 || !errors.Is(err, redeliver.ErrPermanent) {
+		return err
+	}
+	for i, m := range all {
+		answered := false
+		err := h.postBatch(ctx, []*Message{m}, func(_ int, err error) {
+			answered = true
+			answer(i, err)
+		})
+		switch _, unreached := errors.AsType[*UnreachedError](err); {
+		case answered:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case unreached: // it has gone away in the middle
+			answer(i, redeliver.Postpone(err))
+		default:
+			answer(i, err)
+		}
+	}
+	return nil
+}
+
+func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error {
+	body, err := encodeBatch(all)
+	if err != nil {
+		return err
+	}
+	res, err := h.post(ctx, http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}, "User-Agent": userAgent}, body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		text := use(res, 2*mostText)
+		return verdict(res.StatusCode, res.Header, firstWords(text), time.Now())
+	}
+	defer func() { _ = res.Body.Close() }()
+	most := mostAnswer(len(all))
+	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return misunderstood("it breaks off: %v", err)
+	case int64(len(text)) > most:
+		return misunderstood("it is longer than %d bytes", most)
+	}
+	return decodeAnswers(text, len(all), answer)
+}
+
+func encodeBatch(all []*Message) ([]byte, error) {
+	req := batchRequest{Origin: all[0].State.Origin, Group: all[0].State.Group, Messages: make([]jsonMessage, len(all))}
+	for i, m := range all {
+		req.Messages[i] = m.json()
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(&req); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// decodeAnswers reads what a handler says of n messages. What it says nothing of is
+// done. An answer that cannot be understood as a whole is an error, because then it
+// is not known what was done; one of which only an entry cannot be fails that message.
+func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
+	var all batchAnswers
+	if err := json.Unmarshal(text, &all); err != nil {
+		return misunderstood("it is not the JSON that is wanted: %v", err)
+	}
+	if all.Answers == nil {
+		return misunderstood(`it has no "answers"`)
+	}
+	seen := make([]bool, n)
+	for _, a := range *all.Answers {
+		switch {
+		case a.Index == nil:
+			return misunderstood("one of its entries has no index")
+		case *a.Index < 0 || *a.Index >= n:
+			return misunderstood("index %d is none of 0 to %d", *a.Index, n-1)
+		case seen[*a.Index]:
+			return misunderstood("index %d stands twice", *a.Index)
+		}
+		seen[*a.Index] = true
+	}
+	for _, a := range *all.Answers {
+		answer(*a.Index, a.err())
+	}
+	return nil
+}
+
+// err is an answer as a handler in Go gives it.
+func (a *batchAnswer) err() error {
+	switch a.Answer {
+	case "ack":
+		return nil
+	case "reject":
+		return redeliver.Reject(a.Reason)
+	case "retry":
+		err := errors.New("the handler asked for a retry")
+		if a.Reason != "" {
+			err = errors.New(a.Reason)
+		}
+		if a.Delay == "" {
+			return err
+		}
+		d, bad := time.ParseDuration(a.Delay)
+		if bad != nil || d < 0 || d > redeliver.MaxWait {
+			return misunderstood("the delay %q is none from 0s to %s", redeliver.Cut(a.Delay, 64), redeliver.MaxWait)
+		}
+		return redeliver.RetryAfter(err, d)
+	default:
+		return misunderstood("%q is none of ack, retry and reject", redeliver.Cut(a.Answer, 64))
+	}
+}

@@ -1,0 +1,151 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// The exit statuses that mean something, from sysexits.h. All others are a failure
+// that is worth a retry, EX_TEMPFAIL, 75, by name.
+const statusData = 65 // EX_DATAERR
+
+const (
+	// mercy is how long a child whose time is over may take to end: together with
+	// what comes after it, less than makes a handler stuck.
+	mercy = 500 * time.Millisecond
+	// pipes is how long what a child has left running may keep its output open.
+	pipes = 750 * time.Millisecond
+)
+
+// Exec is a handler that is run for each message: the body is its standard input, and
+// its exit status the answer.
+type Exec struct {
+	argv []string
+	env  []string // of every child
+	say  func(id, line string)
+}
+
+// NewExec returns a handler that runs a program with its arguments, as they are: no
+// shell reads them. env is the environment of every child, without what begins with
+// REDELIVER_. say is told what children say, line by line, with the id of
+// the message that it is about; it may be called by many goroutines at once.
+func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
+	if !groups {
+		return nil, errors.New("commands as handlers are not there on this system: give --http")
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, err
+	}
+	return &Exec{append([]string{path}, argv[1:]...), withoutOurs(env), say}, nil
+}
+
+// ExitError is a child that has not handled its message.
+type ExitError struct {
+	How  string // "exit status 75", "signal: killed"
+	Text string // the end of what it said on its standard error
+}
+
+func (e *ExitError) Error() string {
+	if e.Text == "" {
+		return e.How
+	}
+	return e.How + ": " + e.Text
+}
+
+// Handle implements [Handler].
+func (e *Exec) Handle(ctx context.Context, m *Message) error {
+	env, rest := environment(m)
+	cmd := exec.CommandContext(ctx, e.argv[0], e.argv[1:]...)
+	cmd.Env = slices.Concat(e.env, env)
+	cmd.Stdin = bytes.NewReader(m.Body)
+	said := newOutput(func(line string) { e.say(m.State.ID, line) })
+	out, errs := said.stream(0), said.stream(mostText*2)
+	cmd.Stdout, cmd.Stderr = out, errs
+	ownGroup(cmd)
+	var killing *time.Timer
+	cmd.Cancel = func() error {
+		killing = time.AfterFunc(mercy, func() { killGroup(cmd.Process.Pid) })
+		return endGroup(cmd.Process.Pid)
+	}
+	cmd.WaitDelay = pipes
+	beside, err := pass(cmd, rest)
+	if err == nil {
+		err = cmd.Start()
+		beside.started()
+	}
+	if err != nil {
+		beside.end()
+		return &UnreachedError{fmt.Errorf("the command cannot be started: %w", err)}
+	}
+	err = cmd.Wait()
+	beside.end()
+	said.end(out, errs)
+	if ctx.Err() != nil {
+		if killing != nil {
+			killing.Stop()
+			killGroup(cmd.Process.Pid) // what the child has started goes with it
+		}
+		return context.Cause(ctx)
+	}
+	return exited(cmd.ProcessState, err, lastWords(errs.tail))
+}
+
+// exited is what the end of a child says of its message.
+func exited(state *os.ProcessState, err error, text string) error {
+	if state == nil {
+		return fmt.Errorf("waiting for the command: %w", err)
+	}
+	failed := &ExitError{state.String(), text}
+	switch state.ExitCode() {
+	case 0: // whatever it has left running
+		return nil
+	case statusData:
+		return redeliver.Permanent(failed)
+	default:
+		return failed
+	}
+}
+
+// beside is what a child may read on descriptor 3.
+type beside struct {
+	read, write *os.File
+	text        []byte
+	done        chan struct{} // closed when all is written, or nobody reads it
+}
+
+// pass gives a child something to read on descriptor 3.
+func pass(cmd *exec.Cmd, text []byte) (*beside, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return &beside{}, err
+	}
+	cmd.ExtraFiles = []*os.File{r}
+	return &beside{r, w, text, make(chan struct{})}, nil
+}
+
+// started writes, now that the child has its end. A child need not read it.
+func (b *beside) started() {
+	_ = b.read.Close()
+	go func() {
+		defer close(b.done)
+		_, _ = b.write.Write(b.text)
+		_ = b.write.Close()
+	}()
+}
+
+// end ends a write that nobody reads.
+func (b *beside) end() {
+	if b.write != nil {
+		_ = b.write.Close()
+		<-b.done
+	}
+}

@@ -1,0 +1,240 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// heard collects what children say.
+type heard struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (h *heard) say(id, line string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines = append(h.lines, id+" "+line)
+}
+
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.lines)
+}
+
+func run(t *testing.T, what string, args ...string) (*Exec, *heard) {
+	t.Helper()
+	said := &heard{}
+	e, err := NewExec(append([]string{os.Args[0]}, args...), append(os.Environ(), asChild+"="+what), said.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, said
+}
+
+func TestExecAnswers(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		0: "", 1: "exit status 1: the bank is closed", 64: "exit status 64: the bank is closed", 65: "permanent exit status 65: the bank is closed",
+		75: "exit status 75: the bank is closed", 78: "exit status 78: the bank is closed", 255: "exit status 255: the bank is closed",
+	} {
+		e, said := run(t, "exit", strconv.Itoa(status))
+		err := e.Handle(t.Context(), message())
+		got := ""
+		if err != nil {
+			got = inWords(err)
+		}
+		if got != want {
+			t.Errorf("%d is %q, want %q", status, got, want)
+		}
+		lines := said.all()
+		slices.Sort(lines)
+		if want := []string{"orders/0/17  is closed", "orders/0/17 on stdout", "orders/0/17 the bank"}; !slices.Equal(lines, want) {
+			t.Errorf("it says %q", lines)
+		}
+	}
+}
+
+// A body that nobody reads, however long it is, is no failure.
+func TestExecReadsNothing(t *testing.T) {
+	t.Parallel()
+	e, _ := run(t, "exit", "0")
+	m := message()
+	m.Body = make([]byte, 10<<20)
+	for range 500 {
+		m.Headers = append(m.Headers, Header{"h", strings.Repeat("x", 1000)}) // nor descriptor 3
+	}
+	if err := e.Handle(t.Context(), m); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a child says is bounded, and its end is in the error.
+func TestExecSaysTooMuch(t *testing.T) {
+	t.Parallel()
+	e, said := run(t, "flood")
+	err := e.Handle(t.Context(), message())
+	if err == nil || !strings.HasSuffix(err.Error(), "x the end") || len(err.Error()) > mostText+50 {
+		t.Errorf("%.1000v", err)
+	}
+	size := 0
+	lines := said.all()
+	for _, l := range lines {
+		size += len(l)
+		if len(l) > mostLine+100 {
+			t.Errorf("a line of %d bytes", len(l))
+		}
+	}
+	if last := lines[len(lines)-1]; size > 2*mostOutput || !strings.HasSuffix(last, "bytes more)") {
+		t.Errorf("%d bytes were passed on, the last %q", size, last)
+	}
+}
+
+// A line that is longer than all is several.
+func TestOutputCutsLines(t *testing.T) {
+	var lines []string
+	o := newOutput(func(line string) { lines = append(lines, line) })
+	s := o.stream(5)
+	for _, text := range []string{"a", "b\nc\n\n", strings.Repeat("x", mostLine+1), "\nend"} {
+		_, _ = io.WriteString(s, text)
+	}
+	o.end(s)
+	if want := []string{"ab", "c", "", strings.Repeat("x", mostLine), "x", "end"}; !slices.Equal(lines, want) || string(s.tail) != "x\nend" {
+		t.Errorf("%.200q, %q", lines, s.tail)
+	}
+}
+
+// await waits for a file that a child writes.
+func await(t *testing.T, path string) string {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		if text, err := os.ReadFile(path); err == nil {
+			return string(text)
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s was not written within %s", path, patience)
+		}
+	}
+}
+
+// gone waits until there is no such process.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		// One that nobody has waited for is there as a zombie: its father is gone, so
+		// init does, sooner or later.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("process %d is still there", pid)
+		}
+	}
+}
+
+// A child that outlives its time is ended, with all that it has started, however
+// little they obey.
+func TestExecEndsWhatHangs(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"hang", "lead", "quiet"} {
+		path := filepath.Join(t.TempDir(), "pids")
+		e, _ := run(t, what, path)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- e.Handle(ctx, message()) }()
+		var pid, leaf int
+		if _, err := fmt.Sscan(await(t, path), &pid, &leaf); err != nil {
+			t.Fatal(err)
+		}
+		cancel(&redeliver.TimeoutError{After: time.Minute})
+		if err := <-done; !errors.Is(err, redeliver.ErrTimeout) {
+			t.Errorf("%s: %v", what, err)
+		}
+		gone(t, pid)
+		gone(t, leaf)
+	}
+}
+
+// It is asked first.
+func TestExecAsksFirst(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "there")
+	e, _ := run(t, "obey", path)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Handle(ctx, message()) }()
+	await(t, path)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(path + ".obeyed"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a child leaves running does not hold up its answer.
+func TestExecLeavesSomething(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pid")
+	e, _ := run(t, "leave", path)
+	if err := e.Handle(t.Context(), message()); err != nil {
+		t.Error(err)
+	}
+	var child, left int
+	if _, err := fmt.Sscan(await(t, path), &child, &left); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(left, syscall.SIGKILL); err != nil {
+		t.Errorf("it is not left running: %v", err)
+	}
+}
+
+// A command that cannot be started has not seen its message, and one that is not there
+// is no handler.
+func TestExecCannotStart(t *testing.T) {
+	t.Parallel()
+	if _, err := NewExec([]string{"no-such-command"}, nil, nil); err == nil {
+		t.Error("there is no such command")
+	}
+	path := filepath.Join(t.TempDir(), "command")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := NewExec([]string{path}, nil, func(string, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	err = e.Handle(t.Context(), message())
+	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
+		t.Errorf("%v", err)
+	}
+}

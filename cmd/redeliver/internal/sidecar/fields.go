@@ -1,0 +1,126 @@
+package sidecar
+
+import (
+	"mime"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// fields yields what a program is told of a message beside its key, headers and body,
+// by the names that it has over HTTP; a command has Redeliver-First-Failed as
+// REDELIVER_FIRST_FAILED. What is not known is left out.
+func (m *Message) fields(yield func(name, value string)) {
+	yield("Redeliver-Id", m.State.ID)
+	yield("Redeliver-Attempt", strconv.Itoa(m.State.Attempt()))
+	yield("Redeliver-Origin", m.State.Origin)
+	yield("Redeliver-Group", m.State.Group)
+	if !m.Timestamp.IsZero() {
+		yield("Redeliver-Timestamp", stamp(m.Timestamp))
+	}
+	if !m.State.FirstFailed.IsZero() {
+		yield("Redeliver-First-Failed", stamp(m.State.FirstFailed))
+	}
+	if m.State.Replays > 0 {
+		yield("Redeliver-Replays", strconv.Itoa(m.State.Replays))
+	}
+	if m.Null {
+		yield("Redeliver-Null", "true")
+	}
+}
+
+// octets is the type of a body of which nothing is known.
+const octets = "application/octet-stream"
+
+// contentType is what the message says of its body, in its properties or in a header
+// of that name, where it can be believed to be one.
+func (m *Message) contentType() string {
+	text := m.ContentType
+	for _, h := range m.Headers {
+		if text == "" && strings.EqualFold(h.Name, "content-type") {
+			text = h.Value
+		}
+	}
+	if text == "" || len(text) > 256 || !visible(text) {
+		return octets
+	}
+	if _, _, err := mime.ParseMediaType(text); err != nil {
+		return octets
+	}
+	return text
+}
+
+// visible tells whether a text is printable ASCII and spaces.
+func visible(text string) bool {
+	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
+// jsonHeader is a header in JSON: its value as text where it is UTF-8, else in base64.
+type jsonHeader struct {
+	Name  string  `json:"name"`
+	Text  *string `json:"text,omitempty"`
+	Value []byte  `json:"value,omitempty"`
+}
+
+// jsonMessage is a message in JSON. Of each pair of fields, one in text and one in
+// base64, there is one.
+type jsonMessage struct {
+	ID          string       `json:"id,omitempty"`
+	Attempt     int          `json:"attempt,omitempty"`
+	Origin      string       `json:"origin,omitempty"`
+	Group       string       `json:"group,omitempty"`
+	Timestamp   string       `json:"timestamp,omitempty"`
+	FirstFailed string       `json:"first_failed,omitempty"`
+	Replays     int          `json:"replays,omitempty"`
+	KeyText     *string      `json:"key_text,omitempty"`
+	Key         []byte       `json:"key,omitempty"`
+	ContentType string       `json:"content_type,omitempty"`
+	Headers     []jsonHeader `json:"headers"`
+	Properties  []jsonHeader `json:"properties,omitempty"`
+	Null        bool         `json:"null,omitempty"`
+	BodyText    *string      `json:"body_text,omitempty"`
+	Body        []byte       `json:"body,omitempty"`
+}
+
+// json is the whole message.
+func (m *Message) json() jsonMessage {
+	j := jsonMessage{
+		ID: m.State.ID, Attempt: m.State.Attempt(), Origin: m.State.Origin, Group: m.State.Group, Timestamp: stamp(m.Timestamp),
+		FirstFailed: stamp(m.State.FirstFailed), Replays: m.State.Replays, ContentType: strings.ToValidUTF8(m.ContentType, "?"),
+		Headers: jsonHeaders(m.Headers), Null: m.Null,
+	}
+	j.Properties = jsonProperties(m.Properties)
+	if m.Key != nil {
+		j.KeyText, j.Key = textOrBytes(string(m.Key))
+	}
+	if !m.Null {
+		j.BodyText, j.Body = textOrBytes(string(m.Body))
+	}
+	return j
+}
+
+func jsonHeaders(all []Header) []jsonHeader {
+	out := make([]jsonHeader, 0, len(all))
+	for _, h := range all {
+		j := jsonHeader{Name: strings.ToValidUTF8(h.Name, "?")}
+		j.Text, j.Value = textOrBytes(h.Value)
+		out = append(out, j)
+	}
+	return out
+}
+
+// jsonProperties are properties in JSON, where all names are in small letters.
+func jsonProperties(all []Header) (out []jsonHeader) {
+	for _, p := range all {
+		out = append(out, jsonHeaders([]Header{{strings.ToLower(p.Name), p.Value}})...)
+	}
+	return out
+}
+
+// textOrBytes is a value as text, or as bytes where it is none.
+func textOrBytes(value string) (*string, []byte) {
+	if utf8.ValidString(value) {
+		return &value, nil
+	}
+	return nil, []byte(value)
+}

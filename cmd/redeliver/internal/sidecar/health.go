@@ -1,0 +1,120 @@
+package sidecar
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Health is how a sidecar is, for whoever decides whether it is to be restarted, or
+// has begun. It is safe for concurrent use.
+type Health struct {
+	unreached atomic.Pointer[UnreachedError] // nil while the handler is there, as far as anybody knows
+
+	mu      sync.Mutex
+	waiting map[string]string // by topic: why nothing is read of it
+	ending  bool
+}
+
+// NewHealth is the health of a sidecar that has not begun to read its topics.
+func NewHealth(topics []string) *Health {
+	h := &Health{waiting: make(map[string]string)}
+	for _, t := range topics {
+		h.waiting[t] = "not read yet"
+	}
+	return h
+}
+
+// Handler serves /healthz, which is well as long as there is somebody to answer, and
+// /readyz, which is well while all topics are read and the handler is there.
+func (h *Health) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		why := h.Why()
+		if len(why) == 0 {
+			fmt.Fprintln(w, "ok")
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, strings.Join(why, "\n"))
+	})
+	return mux
+}
+
+// Why is what keeps the sidecar from being ready; nothing, when it is.
+func (h *Health) Why() (why []string) {
+	h.mu.Lock()
+	for topic, reason := range h.waiting {
+		why = append(why, topic+": "+reason)
+	}
+	slices.Sort(why)
+	if h.ending {
+		why = append(why, "it is ending")
+	}
+	h.mu.Unlock()
+	if u := h.unreached.Load(); u != nil {
+		why = append(why, redeliver.Redact(u.Error()))
+	}
+	return why
+}
+
+func (h *Health) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ending = true
+}
+
+// reached notes whether the handler was there; nil when it was.
+func (h *Health) reached(err *UnreachedError) {
+	if err != nil || h.unreached.Load() != nil { // a load is cheaper than a store
+		h.unreached.Store(err)
+	}
+}
+
+// note keeps what an adapter tells of a topic.
+func (h *Health) note(e redeliver.SubscriptionChanged) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch e.Change {
+	case "assigned", "consuming", "intake resumed":
+		// SQS tells the name of a queue that was given as a URL or an ARN.
+		maps.DeleteFunc(h.waiting, func(topic, _ string) bool {
+			return topic == e.Origin || strings.HasSuffix(topic, "/"+e.Origin) || strings.HasSuffix(topic, ":"+e.Origin)
+		})
+	case "disconnected", "intake paused":
+		h.waiting[e.Origin] = e.Change
+	}
+}
+
+// sink listens to what adapters tell on its way to next.
+func (h *Health) sink(next redeliver.Sink) redeliver.Sink { return &healthSink{next, h} }
+
+type healthSink struct {
+	redeliver.Sink
+
+	health *Health
+}
+
+func (s *healthSink) Event(e redeliver.Event) {
+	if e, ok := e.(redeliver.SubscriptionChanged); ok {
+		s.health.note(e)
+	}
+	s.Sink.Event(e)
+}
+
+// Wants says what is not to be told: of a message that succeeds nobody asks.
+func (s *healthSink) Wants(e redeliver.Event) bool {
+	if next, ok := s.Sink.(interface{ Wants(e redeliver.Event) bool }); ok {
+		return next.Wants(e)
+	}
+	return true
+}

@@ -1,0 +1,252 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// patience is for what must happen at last; nothing depends on how soon.
+const patience = time.Minute
+
+// handlerAt is a handler that posts to a server of the test's.
+func handlerAt(t *testing.T, c HTTPConfig, serve http.HandlerFunc) (*HTTP, *httptest.Server) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(serve)
+	server.Config.ErrorLog = quiet
+	server.Start()
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL + "/orders?shop=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.URL = u
+	if c.Requests == 0 {
+		c.Requests = 10
+	}
+	h := NewHTTP(c)
+	t.Cleanup(h.transport.(*http.Transport).CloseIdleConnections)
+	return h, server
+}
+
+// The body goes as it is, and what is asked for besides.
+func TestHTTPPosts(t *testing.T) {
+	t.Parallel()
+	body := bytes.Repeat([]byte{0, 255, '\r', '\n', 'x'}, 50_000)
+	var got []byte
+	var header http.Header
+	h, _ := handlerAt(t, HTTPConfig{Authorization: "Bearer secret"}, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.RequestURI() != "/orders?shop=1" {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		got, _ = io.ReadAll(r.Body)
+		header = r.Header
+		w.WriteHeader(http.StatusAccepted)
+	})
+	m := message()
+	m.Body = body
+	if err := h.Handle(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, body) || header.Get("Authorization") != "Bearer secret" || header.Get("Redeliver-Id") != m.State.ID {
+		t.Errorf("%d bytes of %d, with %v", len(got), len(body), header)
+	}
+	m.Body = nil
+	if err := h.Handle(t.Context(), m); err != nil || len(got) != 0 {
+		t.Errorf("an empty body comes as %d bytes, %v", len(got), err)
+	}
+}
+
+// A handler that hangs is given up when the attempt is over.
+func TestHTTPHangs(t *testing.T) {
+	t.Parallel()
+	entered := make(chan struct{})
+	h, server := handlerAt(t, HTTPConfig{}, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		entered <- struct{}{}
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over := &redeliver.TimeoutError{After: time.Minute}
+	go func() {
+		<-entered
+		cancel(over)
+	}()
+	if err := h.Handle(ctx, message()); !errors.Is(err, redeliver.ErrTimeout) {
+		t.Errorf("%v", err)
+	}
+	server.CloseClientConnections()
+}
+
+// A handler that is not there has not seen the message; one that breaks off has.
+func TestHTTPWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	h, server := handlerAt(t, HTTPConfig{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	err := h.Handle(t.Context(), message())
+	if _, unreached := errors.AsType[*UnreachedError](err); err == nil || unreached || errors.Is(err, redeliver.ErrPermanent) || !strings.Contains(err.Error(), "has not answered") {
+		t.Errorf("it breaks off: %v", err)
+	}
+	server.Close()
+	err = h.Handle(t.Context(), message())
+	if _, unreached := errors.AsType[*UnreachedError](err); !unreached || errors.Is(err, redeliver.ErrPermanent) {
+		t.Errorf("it is not there: %v", err)
+	}
+	secure := httptest.NewUnstartedServer(nil)
+	secure.Config.ErrorLog = quiet
+	secure.StartTLS()
+	defer secure.Close()
+	u, err := url.Parse(secure.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = NewHTTP(HTTPConfig{URL: u, Requests: 1}).Handle(t.Context(), message())
+	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
+		t.Errorf("its certificate is unknown: %v", err)
+	}
+}
+
+// A redirect is an answer, and nothing is posted to where it leads.
+func TestHTTPFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		var elsewhere atomic.Int32
+		h, _ := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/orders" {
+				elsewhere.Add(1)
+				return
+			}
+			http.Redirect(w, r, "/elsewhere", code)
+		})
+		err := h.Handle(t.Context(), message())
+		status, ok := errors.AsType[*StatusError](err)
+		if !ok || status.Code != code || errors.Is(err, redeliver.ErrPermanent) || !strings.Contains(err.Error(), `"/elsewhere"`) || elsewhere.Load() != 0 {
+			t.Errorf("%d: %v, followed %d times", code, err, elsewhere.Load())
+		}
+	}
+}
+
+// The beginning of what a handler says becomes the error's text, however much it says.
+func TestHTTPSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code int
+		body string
+		want string
+	}{
+		"a word":    {500, "card declined\n", "the handler answers 500 Internal Server Error: card declined"},
+		"nothing":   {500, "", "the handler answers 500 Internal Server Error"},
+		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answers 500 Internal Server Error: " + strings.Repeat("x", mostText)},
+		"all is ok": {200, strings.Repeat("x", 1<<20), ""},
+	} {
+		h, _ := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.code)
+			_, _ = io.WriteString(w, c.body)
+		})
+		text := ""
+		if err := h.Handle(t.Context(), message()); err != nil {
+			text = err.Error()
+		}
+		if text != c.want {
+			t.Errorf("%s: %.100q", name, text)
+		}
+	}
+}
+
+// An answer without end does not hold its message up, nor does one that stands still.
+func TestHTTPAnswersWithoutEnd(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
+		"it goes on": func(w http.ResponseWriter, _ *http.Request) bool {
+			_, err := w.Write(make([]byte, 64<<10))
+			return err == nil
+		},
+		"it stands still": func(_ http.ResponseWriter, r *http.Request) bool {
+			<-r.Context().Done()
+			return false
+		},
+	} {
+		for _, code := range []int{200, 503} {
+			h, _ := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(code)
+				_, _ = io.WriteString(w, "so far")
+				w.(http.Flusher).Flush()
+				for more(w, r) {
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			err := h.Handle(ctx, message())
+			if ctx.Err() != nil || (err == nil) != (code == 200) || err != nil && !strings.Contains(err.Error(), "so far") {
+				t.Errorf("%s, %d: %v", name, code, err)
+			}
+			cancel()
+		}
+	}
+}
+
+// Many posts at once need no more connections than there are posts at once.
+func TestHTTPKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	const at, each = 20, 50
+	var made atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = fmt.Fprint(w, strings.Repeat("done ", 1000)) // what is not read keeps a connection from being used again
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			made.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHTTP(HTTPConfig{URL: u, Requests: at})
+	defer h.transport.(*http.Transport).CloseIdleConnections()
+	var all sync.WaitGroup
+	for range at {
+		all.Go(func() {
+			for range each {
+				if err := h.Handle(t.Context(), message()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	// One that is dialled may come when another is free again: then both are kept.
+	if n := made.Load(); n > 3*at {
+		t.Errorf("%d connections for %d posts, %d at once", n, at*each, at)
+	}
+}
+
+func TestCheckURL(t *testing.T) {
+	for text, good := range map[string]bool{
+		"http://localhost:8080": true, "https://handler/orders?a=1": true, "http://[::1]:80/": true,
+		"ftp://host": false, "http://": false, "localhost:8080": false, "/orders": false, "http://user:secret@host": false, "http://:80/": false, "http://host/#x": false,
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckURL(u); (err == nil) != good || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

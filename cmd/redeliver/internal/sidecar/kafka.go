@@ -1,0 +1,58 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+func (r *runner) kafka(ctx context.Context) error {
+	own := r.Broker.Sarama()
+	own.ClientID = "redeliver-run"
+	// Who drains for longer than a rebalance may take is thrown out of the group.
+	own.Consumer.Group.Rebalance.Timeout = max(own.Consumer.Group.Rebalance.Timeout, r.Drain+15*time.Second)
+	client, err := sarama.NewClient(r.Broker.Hosts, own)
+	if err != nil {
+		return fmt.Errorf("connecting to Kafka at %v: %w", r.Broker.Hosts, err)
+	}
+	defer func() { _ = client.Close() }()
+	c := kafka.Config{
+		Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
+		DrainTimeout: r.Drain, InstanceID: r.Instance, NoProvisioning: r.NoProvisioning, Sink: r.Sink,
+	}
+	if r.Batch.Size == 0 {
+		return kafka.Consume(ctx, client, c, r.Topics, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+			state, _ := redeliver.FromContext(ctx)
+			return r.one(ctx, fromKafka(state, rec))
+		})
+	}
+	return kafka.ConsumeBatch(ctx, client, c, r.Topics, r.Batch, func(ctx context.Context, b *kafka.Batch) error {
+		all := make([]*Message, len(b.Messages))
+		for i, m := range b.Messages {
+			all[i] = fromKafka(m.State(), m.ConsumerMessage)
+		}
+		return r.many(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+	})
+}
+
+func fromKafka(state redeliver.State, rec *sarama.ConsumerMessage) *Message {
+	m := &Message{
+		State: state, Key: rec.Key, Body: rec.Value, Null: rec.Value == nil, Timestamp: rec.Timestamp,
+		Properties: []Header{{"Partition", strconv.Itoa(int(rec.Partition))}, {"Offset", strconv.FormatInt(rec.Offset, 10)}},
+	}
+	if len(rec.Headers) > 0 {
+		m.Headers = make([]Header, 0, len(rec.Headers))
+		for _, h := range rec.Headers {
+			if h != nil {
+				m.Headers = append(m.Headers, Header{string(h.Key), string(h.Value)})
+			}
+		}
+	}
+	return m
+}

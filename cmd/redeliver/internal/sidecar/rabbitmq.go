@@ -1,0 +1,79 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+func (r *runner) rabbitmq(ctx context.Context) error {
+	c := amqp.Config{
+		URLs: r.Broker.AMQP(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
+		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, Sink: r.Sink,
+	}
+	if r.KeyHeader != "" {
+		c.Key = amqp.KeyHeader(r.KeyHeader)
+	}
+	if r.Batch.Size == 0 {
+		return amqp.Consume(ctx, c, r.Topics, func(ctx context.Context, d amqp091.Delivery) error {
+			state, _ := redeliver.FromContext(ctx)
+			return r.one(ctx, fromRabbitMQ(state, &d))
+		})
+	}
+	return amqp.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *amqp.Batch) error {
+		all := make([]*Message, len(b.Messages))
+		for i, m := range b.Messages {
+			all[i] = fromRabbitMQ(m.State(), &m.Delivery)
+		}
+		return r.many(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+	})
+}
+
+func fromRabbitMQ(state redeliver.State, d *amqp091.Delivery) *Message {
+	m := &Message{State: state, Body: d.Body, Timestamp: d.Timestamp, ContentType: d.ContentType}
+	for _, p := range []Header{
+		{"Exchange", d.Exchange}, {"Routing-Key", d.RoutingKey}, {"Message-Id", d.MessageId}, {"Correlation-Id", d.CorrelationId},
+		{"Reply-To", d.ReplyTo}, {"Type", d.Type}, {"App-Id", d.AppId}, {"User-Id", d.UserId}, {"Content-Encoding", d.ContentEncoding},
+	} {
+		if p.Value != "" {
+			m.Properties = append(m.Properties, p)
+		}
+	}
+	if d.Priority > 0 {
+		m.Properties = append(m.Properties, Header{"Priority", strconv.Itoa(int(d.Priority))})
+	}
+	// A table has no order.
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		m.Headers = append(m.Headers, Header{name, tableText(d.Headers[name])})
+	}
+	return m
+}
+
+// tableText is a value of a header table as text: a number or a truth as it is
+// written, and what has parts as JSON.
+func tableText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	case time.Time:
+		return v.UTC().Format(time.RFC3339)
+	case amqp091.Table, []any, amqp091.Decimal:
+		if text, err := json.Marshal(v); err == nil {
+			return string(text)
+		}
+	}
+	return fmt.Sprint(v)
+}

@@ -1,0 +1,148 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// Config says what a sidecar reads, and who handles it. Broker, Topics and Handler are
+// required, and on Kafka Group.
+type Config struct {
+	Broker brokerurl.URL
+	// Topics are the topics, or the queues.
+	Topics []string
+	// Group is the consumer group of Kafka. Elsewhere there is none.
+	Group string
+	// Instance is the member's name, where it is static (Kafka). Empty for none.
+	Instance string
+	// KeyHeader is the header that is a message's key (RabbitMQ), which the order
+	// PerKey wants. Empty for none.
+	KeyHeader string
+	Policy    redeliver.Policy
+	Handler   Handler
+	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
+	// of 0 is no batches.
+	Batch delayqueue.BatchConfig
+	// InFlight and RetriesInFlight are how many first deliveries of each topic, and
+	// how many retries beside them, are in hand at once.
+	InFlight, RetriesInFlight int
+	// Drain is how long what is in hand may take when ctx ends.
+	Drain time.Duration
+	// NoProvisioning refuses to create what is missing.
+	NoProvisioning bool
+	// Health is told how things are. Required.
+	Health *Health
+	Sink   redeliver.Sink
+}
+
+// Run gives the messages of c.Topics to c.Handler until ctx ends, and what is in hand
+// then has been answered, or c.Drain is over. It returns an error when it cannot begin.
+func Run(ctx context.Context, c Config) error {
+	c.Sink = c.Health.sink(c.Sink)
+	r := &runner{Config: c, ending: ctx.Done()}
+	stop := context.AfterFunc(ctx, c.Health.end)
+	defer stop()
+	defer r.leave()
+	switch c.Broker.Broker {
+	case brokerurl.RabbitMQ:
+		return r.rabbitmq(ctx)
+	case brokerurl.SQS:
+		return r.sqs(ctx)
+	default:
+		return r.kafka(ctx)
+	}
+}
+
+type runner struct {
+	Config
+
+	ending <-chan struct{} // closed when nothing new is read
+	calls  sync.WaitGroup  // of the handler
+}
+
+// mostLeave is how long a handler may take that has been told to leave off. A command
+// needs less.
+const mostLeave = 3 * time.Second
+
+// leave waits for calls of the handler that were cut off: a process that ends before
+// they have would leave commands running.
+func (r *runner) leave() {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		r.calls.Wait()
+	}()
+	timer := time.NewTimer(mostLeave)
+	defer timer.Stop()
+	select {
+	case <-left:
+	case <-timer.C:
+	}
+}
+
+// The pauses between two tries to reach a handler that is not there, and how long it
+// is tried in all: while messages wait here no more are read. After that they are put
+// aside, in which no attempt is counted either.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+	mostTries  = 30 * time.Second
+)
+
+// one has one message handled.
+func (r *runner) one(ctx context.Context, m *Message) error {
+	return r.reach(ctx, func() error { return r.Handler.Handle(ctx, m) })
+}
+
+// many has a batch handled.
+func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, err error)) error {
+	b, ok := r.Handler.(Batcher)
+	if !ok {
+		return fmt.Errorf("a %T handles no batches", r.Handler)
+	}
+	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
+}
+
+// reach calls a handler until it is there.
+func (r *runner) reach(ctx context.Context, call func() error) error {
+	r.calls.Add(1)
+	defer r.calls.Done()
+	until := time.Now().Add(mostTries)
+	if end, ok := ctx.Deadline(); ok {
+		// In time before the attempt is over, which would count.
+		if half := time.Now().Add(time.Until(end) / 2); half.Before(until) {
+			until = half
+		}
+	}
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		err := call()
+		gone, unreached := errors.AsType[*UnreachedError](err)
+		if !unreached {
+			r.Health.reached(nil)
+			return err
+		}
+		r.Health.reached(gone)
+		left := time.Until(until)
+		if left <= 0 {
+			return redeliver.Postpone(err)
+		}
+		timer := time.NewTimer(min(pause, left))
+		select {
+		case <-timer.C:
+			continue
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-r.ending:
+			err = redeliver.Postpone(err)
+		}
+		timer.Stop()
+		return err
+	}
+}

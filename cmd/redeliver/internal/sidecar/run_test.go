@@ -1,0 +1,150 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// handlerFunc is a handler that is a function.
+type handlerFunc func(ctx context.Context, m *Message) error
+
+func (f handlerFunc) Handle(ctx context.Context, m *Message) error { return f(ctx, m) }
+
+var errGone = &UnreachedError{errors.New("nobody listens")}
+
+// A handler that is not there is waited for, then the message is put aside: that is no
+// attempt. What it says when it is there counts.
+func TestReach(t *testing.T) {
+	for name, c := range map[string]struct {
+		back    time.Duration // when the handler is there
+		timeout time.Duration
+		ending  time.Duration
+		want    string
+		least   time.Duration
+		most    time.Duration
+	}{
+		"at once":          {want: "declined", timeout: time.Hour},
+		"after a restart":  {back: 10 * time.Second, timeout: time.Hour, want: "declined", least: 10 * time.Second, most: 11 * time.Second},
+		"never":            {back: time.Hour, timeout: time.Hour, want: "postponed nobody listens", least: mostTries, most: mostTries},
+		"a short attempt":  {back: time.Hour, timeout: 4 * time.Second, want: "postponed nobody listens", least: 2 * time.Second, most: 2 * time.Second},
+		"it ends meantime": {back: time.Hour, timeout: time.Hour, ending: 3 * time.Second, want: "postponed nobody listens", least: 3 * time.Second, most: 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				h := NewHealth(nil)
+				ending := make(chan struct{})
+				r := &runner{Config: Config{Health: h, Handler: handlerFunc(func(context.Context, *Message) error {
+					if time.Since(began) < c.back {
+						return errGone
+					}
+					return errors.New("declined")
+				})}, ending: ending}
+				if c.ending > 0 {
+					time.AfterFunc(c.ending, func() { close(ending) })
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
+				defer cancel()
+				err := r.one(ctx, message())
+				if took := time.Since(began); inWords(err) != c.want || took < c.least || took > c.most {
+					t.Errorf("%s after %s", inWords(err), took)
+				}
+				if ready := len(h.Why()) == 0; ready != (c.want == "declined") {
+					t.Errorf("it is ready: %t", ready)
+				}
+			})
+		})
+	}
+}
+
+// The end of the attempt ends the wait.
+func TestReachEndsWithTheAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		lost := errors.New("lost")
+		time.AfterFunc(time.Second, func() { cancel(lost) })
+		r := &runner{Config: Config{Health: NewHealth(nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
+		if err := r.one(ctx, message()); !errors.Is(err, lost) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// Calls that were cut off are waited for, and not for ever.
+func TestLeave(t *testing.T) {
+	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, mostLeave}} {
+		synctest.Test(t, func(t *testing.T) {
+			entered := make(chan struct{})
+			r := &runner{Config: Config{Health: NewHealth(nil), Handler: handlerFunc(func(context.Context, *Message) error {
+				close(entered)
+				<-time.After(c.takes)
+				return nil
+			})}}
+			done := make(chan error, 1)
+			go func() { done <- r.one(t.Context(), message()) }()
+			<-entered
+			began := time.Now()
+			r.leave()
+			if took := time.Since(began); took != c.want {
+				t.Errorf("a call takes %s, and it is left after %s", c.takes, took)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestHealth(t *testing.T) {
+	h := NewHealth([]string{"orders", "https://sqs.eu-west-1.amazonaws.com/1/refunds"})
+	var told int
+	sink := h.sink(redeliver.SinkFunc(func(redeliver.Event) { told++ }))
+	ask := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		h.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code, strings.TrimSpace(w.Body.String())
+	}
+	changed := func(origin, change string) func() {
+		return func() { sink.Event(redeliver.SubscriptionChanged{Origin: origin, Change: change}) }
+	}
+	steps := []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, "https://sqs.eu-west-1.amazonaws.com/1/refunds: not read yet\norders: not read yet"},
+		{changed("orders", "assigned"), "https://sqs.eu-west-1.amazonaws.com/1/refunds: not read yet"},
+		{changed("refunds", "consuming"), "ok"},
+		{changed("orders", "throttled"), "ok"},
+		{changed("orders", "disconnected"), "orders: disconnected"},
+		{changed("orders", "assigned"), "ok"},
+		{changed("orders", "intake paused"), "orders: intake paused"},
+		{changed("orders", "intake resumed"), "ok"},
+		{func() { h.reached(&UnreachedError{errors.New("dial http://user:secret@host: refused")}) }, "dial http://***@host: refused"},
+		{func() { h.reached(nil) }, "ok"},
+		{func() { h.end() }, "it is ending"},
+	}
+	for i, s := range steps {
+		s.do()
+		code, text := ask("/readyz")
+		if text != s.want || (code == http.StatusOK) != (s.want == "ok") {
+			t.Errorf("step %d: %d %q, want %q", i, code, text, s.want)
+		}
+		if code, text := ask("/healthz"); code != http.StatusOK || text != "ok" {
+			t.Errorf("step %d: /healthz says %d %q", i, code, text)
+		}
+	}
+	if told != 7 {
+		t.Errorf("%d events were passed on", told)
+	}
+	if code, _ := ask("/"); code != http.StatusNotFound {
+		t.Errorf("/ is %d", code)
+	}
+}
