@@ -12,7 +12,7 @@ GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit test race lint fmt tidy-check bench soak cover fuzz tools clean
+.PHONY: help build unit test race lint fmt tidy-check bench soak screenshots cover fuzz tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ
 
 soak: tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
 	REDELIVER_SOAK=1 $(SUITES) -timeout 6h integration loss
+
+screenshots: ## write docs/screenshots anew, by a Chromium
+	$(GO) test -count=1 -run '^TestScreenshots$$' ./integration/console -screenshots $(CURDIR)/docs/screenshots
 
 cover: ## how much of the root module its unit tests run, per function and in all
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

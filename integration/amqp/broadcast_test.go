@@ -188,17 +188,21 @@ func broadcastComesBack(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// An exchange that is said to be there, and is not, is refused.
+// An exchange that is said to be there, and is not, is refused, and leaves no queue
+// behind: the connection stays.
 func TestABroadcastWithoutItsExchange(t *testing.T) {
 	t.Parallel()
-	b, err := amqp.OpenBroadcast(t.Context(), amqp.BroadcastConfig{
-		URLs: []string{brokers.RequireRabbitMQ(t).URL()}, Topology: amqp.Topology{Existing: true},
-	})
+	r := brokers.RequireRabbitMQ(t)
+	b, err := amqp.OpenBroadcast(t.Context(), amqp.BroadcastConfig{URLs: []string{r.URL()}, Topology: amqp.Topology{Existing: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Subscribe(t.Context(), unique(t)); err == nil || !strings.Contains(err.Error(), "no exchange") {
+	topic := unique(t)
+	if _, err := b.Subscribe(t.Context(), topic); err == nil || !strings.Contains(err.Error(), "no exchange") {
 		t.Errorf("an exchange that is not there: %v", err)
+	}
+	if left := newAdmin(t, r).queues(t, topic); len(left) > 0 {
+		t.Errorf("there are %q", left)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)

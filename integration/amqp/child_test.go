@@ -56,6 +56,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if raw := os.Getenv(orderEnv); raw != "" {
+		if err := orderChild(raw); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	sideBySide()
 	os.Exit(m.Run())

@@ -221,3 +221,28 @@ func TestConsumeCannotBegin(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Where one of several queues cannot be read, none is: what lies in the others is not
+// fetched, and what is wrong with each is in one error.
+func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
+	t.Parallel()
+	l := native(t, brokers.RequireRabbitMQ(t), nil)
+	l.declared()
+	l.put("m")
+	cfg := l.cfg
+	cfg.Topology, cfg.NoProvisioning = amqp.ExistingQueue(), true
+	queues := []string{l.queue, l.queue + "-gone", l.queue + "-lost"}
+	err := amqp.Consume(t.Context(), cfg, queues, func(context.Context, amqp091.Delivery) error { return nil })
+	refused, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	for _, queue := range queues[1:] {
+		if !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool { return p.Field == "queue "+queue && p.Value == "missing" }) {
+			t.Errorf("of %s it says nothing: %v", queue, err)
+		}
+	}
+	if d := l.take(l.queue); d.Redelivered {
+		t.Error("what lies in the first queue was fetched")
+	}
+}

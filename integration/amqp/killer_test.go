@@ -141,22 +141,7 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), 
 	})
 	l.declared()
 	l.put("m", "behind")
-	for range 2 { // it has been in the hands of two others
-		conn, err := amqp091.Dial(r.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ch, err := conn.Channel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := ch.Consume(l.queue, "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-in
-		_ = conn.Close()
-	}
+	l.suspected()
 	handle := func(msg *message.Message, _ run) error {
 		l.mu.Lock()
 		runs := len(l.runs["m"])
@@ -182,5 +167,26 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), 
 	defer l.mu.Unlock()
 	if len(l.dead) > 0 {
 		t.Errorf("runs are %+v, dead letters %+v; want none", l.runs["m"], l.dead)
+	}
+}
+
+// suspected has two others take what is in the queue, and die: it is suspect then.
+func (l *lab) suspected() {
+	l.Helper()
+	for range 2 {
+		conn, err := amqp091.Dial(l.rabbit.URL())
+		if err != nil {
+			l.Fatal(err)
+		}
+		ch, err := conn.Channel()
+		if err != nil {
+			l.Fatal(err)
+		}
+		in, err := ch.Consume(l.queue, "", false, false, false, false, nil)
+		if err != nil {
+			l.Fatal(err)
+		}
+		<-in
+		_ = conn.Close()
 	}
 }

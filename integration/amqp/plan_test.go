@@ -22,7 +22,8 @@ func TestPlan(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
 		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds what old policies left": planFindsWhatOldPoliciesLeft,
 		"lets a policy dead-letter everything": ourDeadLetteringComesFirst, "as a monitoring user": planAsAMonitoringUser,
-		"knows rights": planKnowsRights, "looks at reading first": subscribeRefusesWhatItMayNotRead, "knows types": planKnowsTypes,
+		"knows rights": planKnowsRights, "looks at reading first": subscribeRefusesWhatItMayNotRead, "looks at reading all first": consumeRefusesWhatItMayNotRead,
+		"knows types": planKnowsTypes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

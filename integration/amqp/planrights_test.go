@@ -110,5 +110,6 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	p.delete(t, "policies", "/", "all")
 	t.Run("knows rights", func(t *testing.T) { planKnowsRights(t, r) })
 	t.Run("looks at reading first", func(t *testing.T) { subscribeRefusesWhatItMayNotRead(t, r) })
+	t.Run("looks at reading all first", func(t *testing.T) { consumeRefusesWhatItMayNotRead(t, r) })
 	t.Run("knows types", func(t *testing.T) { planKnowsTypes(t, r) })
 }

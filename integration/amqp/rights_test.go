@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -85,6 +88,22 @@ func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	d, ok, err := p.channel(t).Get(p.queue, false)
 	if err != nil || !ok || d.Redelivered {
 		t.Errorf("%+v %t %v: what waits was fetched by a subscriber that may not run", d, ok, err)
+	}
+}
+
+// The same for several queues at once: none is read where one may not be.
+func consumeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
+	p := newPlanned(t, r, "several")
+	second := newPlanned(t, r, "several-more")
+	p.declare(t)
+	second.declare(t)
+	p.publish(t, p.queue)
+	p.as(t, r, ".*", ".*", `^several(-more\.|\.|$)`)
+	err := amqp.Consume(t.Context(), p.config, []string{p.queue, second.queue}, func(context.Context, amqp091.Delivery) error { return nil })
+	says(t, "Consume", err, "right to read is missing: must be given to the user for several-more (")
+	d, ok, err := p.channel(t).Get(p.queue, false)
+	if err != nil || !ok || d.Redelivered {
+		t.Errorf("%+v %t %v: what waits was fetched by a consumer that may not run", d, ok, err)
 	}
 }
 

@@ -41,9 +41,12 @@ type spec struct {
 	Backlog  int           `json:"backlog,omitempty"` // the handler waits, and lateness counts, until only so many are left
 	Native   nativeName    `json:"native,omitempty"`  // without Watermill
 	Batch    batchSpec     `json:"batch"`
-	Sample   time.Duration `json:"sample"`  // how long a child that only waits is looked at
-	Entries  string        `json:"entries"` // a file that outlives a SIGKILL, for what the handler saw
-	Profile  string        `json:"profile"` // the beginning of the profiles' file names
+	Filtered bool          `json:"filtered,omitempty"` // of a replay: only those with the rare error
+	Sample   time.Duration `json:"sample"`             // how long a child that only waits is looked at
+	Listen   string        `json:"listen,omitempty"`   // where a handler on HTTP listens
+	Topics   []string      `json:"topics,omitempty"`   // of a console
+	Entries  string        `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
+	Profile  string        `json:"profile"`            // the beginning of the profiles' file names
 }
 
 type (
@@ -57,6 +60,7 @@ const (
 	provision job = "provision" // only make the topics
 	idle      job = "idle"      // consume, but nothing is due: measure memory
 	micro     job = "micro"     // testing.Benchmark of the middleware alone
+	posted    job = "posted"    // be the handler on HTTP of a command that consumes
 
 	ours     side = "ours"
 	oneShard side = "ours-one-shard"
@@ -166,6 +170,12 @@ func perform(ctx context.Context, s spec, ready func()) (*outcome, error) {
 		return doIdle(ctx, s, ready)
 	case micro:
 		return doMicro(s)
+	case posted:
+		return doPosted(ctx, s, ready)
+	case replayJob:
+		return doReplay(ctx, s)
+	case consoleJob:
+		return doConsole(ctx, s, ready)
 	default:
 		return doConsume(ctx, s, ready)
 	}

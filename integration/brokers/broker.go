@@ -36,6 +36,8 @@ type Broker struct {
 	patience time.Duration // how long a start may take
 	logf     func(format string, args ...any)
 
+	userAddrs []string // of a Kafka with users
+
 	over    atomic.Bool // the context it lives in has ended
 	release func() bool // unties it from that context
 

@@ -21,7 +21,7 @@ type given struct {
 }
 
 func givenKafka(ctx context.Context, o KafkaOptions, addrs []string) (*Broker, error) {
-	if len(o.Properties) > 0 {
+	if len(o.Properties) > 0 || len(o.Users) > 0 {
 		return nil, fmt.Errorf("kafka at %v comes from %s and its settings cannot be changed; "+
 			"set KafkaOptions.Own for a broker with settings of its own", addrs, EnvKafka)
 	}

@@ -25,6 +25,10 @@ type KafkaOptions struct {
 	// Properties are server.properties on top of the defaults, or in place of them. Default none.
 	// A Kafka that the environment gives cannot take them: that is an error.
 	Properties map[string]string
+	// Users turn the authorizer on: names of letters and their passwords, with which they log in by SASL/PLAIN at
+	// Broker.UserAddrs. They may do what ACLs say; who comes to Addrs, without a name, may do everything. Default none,
+	// and no authorizer. Like Properties, they need a broker of one's own.
+	Users map[string]string
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
 	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.

@@ -24,7 +24,7 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(ctx, 2)
+	ports, err := freePorts(ctx, 3)
 	if err != nil {
 		return nil, err
 	}
@@ -41,17 +41,18 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 			"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 			"-cp", filepath.Join(lib, "*"), "kafka.Kafka", work.path("server.properties"))
 	}}
-	if err := formatKafka(ctx, java, lib, work, kafkaNative(o, work.path("data"), ports[0], ports[1])); err != nil {
+	if err := formatKafka(ctx, java, lib, work, kafkaNative(o, work.path("data"), ports[0], ports[1], ports[2])); err != nil {
 		_, removed := k.remove(false)
 		return nil, errors.Join(err, removed)
 	}
 	return open(ctx, &Broker{
-		name:     "Apache Kafka " + kafkaVersion + " (native)",
-		addrs:    []string{fmt.Sprintf("127.0.0.1:%d", ports[0])},
-		sys:      k,
-		ready:    kafkaIsWhole,
-		patience: o.StartTimeout,
-		logf:     o.Logf,
+		name:      "Apache Kafka " + kafkaVersion + " (native)",
+		addrs:     []string{fmt.Sprintf("127.0.0.1:%d", ports[0])},
+		userAddrs: o.userAddrs(ports[2]),
+		sys:       k,
+		ready:     kafkaIsWhole,
+		patience:  o.StartTimeout,
+		logf:      o.Logf,
 	})
 }
 

@@ -31,7 +31,7 @@ func kafkaSettings() map[string]string {
 }
 
 // kafkaNative adds what a single KRaft node on loopback ports needs.
-func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort int) map[string]string {
+func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort int) map[string]string {
 	p := kafkaSettings()
 	maps.Copy(p, map[string]string{
 		"process.roles":              "broker,controller",
@@ -43,6 +43,9 @@ func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort int) map[s
 		"inter.broker.listener.name": "PLAINTEXT",
 		"log.dirs":                   dataDir,
 	})
+	if len(o.Users) > 0 {
+		kafkaUsers(p, o.Users, "127.0.0.1", usersPort)
+	}
 	maps.Copy(p, o.Properties)
 	return p
 }

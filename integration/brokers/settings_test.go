@@ -23,6 +23,23 @@ func TestComposeFileHasOurSettings(t *testing.T) {
 	}
 }
 
+func TestUsersOfKafka(t *testing.T) {
+	p := kafkaNative(KafkaOptions{Users: map[string]string{"ops": "a", "billing": "b"}}, "/d", 1, 2, 3)
+	for property, want := range map[string]string{
+		"listeners":            "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2,USERS://127.0.0.1:3",
+		"advertised.listeners": "PLAINTEXT://127.0.0.1:1,USERS://127.0.0.1:3",
+		"super.users":          "User:ANONYMOUS",
+		"listener.name.users.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required user_billing="b" user_ops="a";`,
+	} {
+		if p[property] != want {
+			t.Errorf("%s is %q, want %q", property, p[property], want)
+		}
+	}
+	if none := kafkaNative(KafkaOptions{}, "/d", 1, 2, 3); none["authorizer.class.name"] != "" || strings.Contains(none["listeners"], "USERS") {
+		t.Errorf("without users there is an authorizer: %v", none)
+	}
+}
+
 func TestImageVariable(t *testing.T) {
 	for property, want := range map[string]string{
 		"log.dirs":       "KAFKA_LOG_DIRS",

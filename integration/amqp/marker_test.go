@@ -1,0 +1,98 @@
+package amqp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// crashesHeader is how often the message of a marker has killed its process.
+const crashesHeader = "redeliver-amqp-crashes"
+
+// A suspect that has its turn leaves the crashes of the other keys' suspects counted as
+// they were: it took their markers away, and they killed for ever. Where all messages
+// stand in one line the others were settled, and their markers go.
+func TestTheMarkersOfOtherSuspectsStay(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		for order, want := range map[redeliver.Order]int{redeliver.PerKey: 1, redeliver.Blocking: 0} {
+			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t, r, func(l *lab) { l.cfg.Policy.Order, l.cfg.Key = order, lastDigit })
+				l.declared()
+				place := l.queue + ".retry.place"
+				for i, id := range []string{"killer-1", "settled-2"} {
+					if err := l.raw.Publish("", place, true, false, amqp091.Publishing{Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{crashesHeader: int32(1 - i)}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l.awaitReady(place, 2)
+				l.take(place) // the first, and die: that is another crash
+				if err := l.raw.Close(); err != nil {
+					t.Fatal(err)
+				}
+				l.redial()
+				l.put("m-3", "m-4")
+				l.suspected()
+				l.consume(func(*message.Message, run) error { return nil })
+				l.finished([]string{"m-3", "m-4"})
+				l.awaitReady(place, want)
+				if want == 0 {
+					return
+				}
+				if d := l.take(place); string(d.Body) != "killer-1" || d.Headers[crashesHeader] != int32(2) || d.Redelivered {
+					t.Errorf("the marker is %q, %v, redelivered %t", d.Body, d.Headers, d.Redelivered)
+				}
+			})
+		}
+	}
+}
+
+// take fetches a message of a queue and keeps it.
+func (l *lab) take(queue string) amqp091.Delivery {
+	l.Helper()
+	d, ok, err := l.raw.Get(queue, false)
+	if err != nil || !ok {
+		l.Fatalf("queue %s: a message %t, %v", queue, ok, err)
+	}
+	return d
+}
+
+// The queue of markers is deleted before a suspect has its first turn, and while it
+// waits for another one: it is declared anew, and all goes on.
+func TestTheQueueOfMarkersDeletedUnderUs(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, r, func(l *lab) { l.cfg.Policy.Order = redeliver.Blocking })
+			l.declared()
+			place := l.queue + ".retry.place"
+			l.put("m", "behind")
+			l.suspected()
+			if _, err := l.raw.QueueDelete(place, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+			l.consume(func(_ *message.Message, r run) error {
+				if r.attempt > 1 {
+					return nil
+				}
+				if _, err := l.raw.QueueDelete(place, false, false, false); err != nil {
+					t.Error(err)
+				}
+				return errDeclined
+			})
+			l.finished([]string{"m", "behind"})
+			l.awaitReady(place, 0)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.dead) > 0 || l.count("suspect not marked") > 0 {
+				t.Errorf("dead letters %v, changes %q", l.deadIDs(), l.changes())
+			}
+		})
+	}
+}

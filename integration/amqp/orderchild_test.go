@@ -1,0 +1,139 @@
+package amqp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+// A consumer of a queue that keeps its order, in a process of its own, which is
+// killed: this binary, started again with orderEnv set.
+const orderEnv = "REDELIVER_TEST_AMQP_ORDER"
+
+// orderConfig is what the parent tells its children, by that variable.
+type orderConfig struct {
+	URL     string          `json:"url"`
+	Queue   string          `json:"queue"`
+	Order   redeliver.Order `json:"order"`
+	Journal string          `json:"journal"`
+	Seed    uint64          `json:"seed"`
+}
+
+const (
+	orderKeys    = 6
+	orderEach    = 40
+	orderRetries = 3
+)
+
+// orderID is the id of a message: its key, and where it stands there.
+func orderID(key, n int) string { return fmt.Sprintf("key-%d/%d", key, n) }
+
+// keyOf is the key of a message.
+func keyOf(d amqp091.Delivery) string {
+	key, _, _ := strings.Cut(d.MessageId, "/")
+	return key
+}
+
+// fails tells whether an attempt fails: in every process the same. Some messages fail
+// for good, some once or a few times.
+func (c orderConfig) fails(id string, attempt int) bool {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // a hash takes everything
+	r := mathrand.New(mathrand.NewPCG(c.Seed, h.Sum64()))
+	switch n := r.IntN(100); {
+	case n < 5:
+		return true
+	case n < 20:
+		return attempt <= 1+r.IntN(orderRetries)
+	default:
+		return false
+	}
+}
+
+// orderChild consumes until it gets SIGTERM, or is killed. All processes append to one
+// journal, each line with one write, so its order is that of what happened.
+func orderChild(raw string) error {
+	var cfg orderConfig
+	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
+		return err
+	}
+	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	note := func(what, id string, attempt int) {
+		if _, err := fmt.Fprintf(journal, "%s %s %d %d\n", what, id, attempt, os.Getpid()); err != nil {
+			panic(err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return amqp.Consume(ctx, amqp.Config{
+		URLs: []string{cfg.URL}, Key: keyOf, MaxInFlight: 10, Prefetch: 40, DrainTimeout: 2 * time.Second,
+		Policy: redeliver.Policy{Order: cfg.Order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)},
+		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			if e, ok := e.(redeliver.DeadLettered); ok {
+				note("settled", e.State.ID, e.State.Attempts)
+			}
+		}),
+	}, []string{cfg.Queue}, func(ctx context.Context, d amqp091.Delivery) error {
+		st, _ := redeliver.FromContext(ctx)
+		note("begin", d.MessageId, st.Attempt())
+		shortly(time.Duration(mathrand.IntN(6)) * time.Millisecond)
+		if cfg.fails(d.MessageId, st.Attempt()) {
+			return errDeclined
+		}
+		note("settled", d.MessageId, st.Attempt())
+		return nil
+	})
+}
+
+type orderProcess struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+func startOrder(t *testing.T, cfg orderConfig, number int) *orderProcess {
+	t.Helper()
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &orderProcess{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), orderEnv+"="+string(raw))
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		defer log.Close()
+		_ = p.cmd.Wait() // how is the parent's doing
+	}()
+	t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	return p
+}
+
+func (p *orderProcess) end(how syscall.Signal) {
+	_ = p.cmd.Process.Signal(how) // it may have ended
+	<-p.ended
+}

@@ -1,0 +1,184 @@
+package amqp_test
+
+import (
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// orderJournal is what the journal says so far.
+type orderJournal struct {
+	file    *os.File
+	rest    string       // of a line
+	keys    int          // lines that are kept apart
+	settled map[int]bool // by where a message stands in the queue
+	wrong   []string
+	repeats int
+	runs    int
+	pid     int // that began a message last
+}
+
+// read judges what was written since the last look: no attempt begins before all
+// earlier messages of its key were settled. One that was settled before may run again,
+// its process was killed.
+func (j *orderJournal) read(t *testing.T) {
+	t.Helper()
+	news, err := io.ReadAll(j.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(j.rest+string(news), "\n")
+	j.rest = lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		var what string
+		var key, n, attempt, pid int
+		if _, err := fmt.Sscanf(line, "%s key-%d/%d %d %d", &what, &key, &n, &attempt, &pid); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		at := n*orderKeys + key
+		if what == "settled" {
+			j.settled[at] = true
+			continue
+		}
+		j.runs, j.pid = j.runs+1, pid
+		if j.settled[at] {
+			j.repeats++
+			continue
+		}
+		for before := at % j.keys; before < at; before += j.keys {
+			if !j.settled[before] {
+				j.wrong = append(j.wrong, fmt.Sprintf("attempt %d of %s began before %s was settled", attempt, orderAt(at), orderAt(before)))
+				break
+			}
+		}
+	}
+}
+
+// orderAt is the id of the message that stands there in the queue.
+func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
+
+// Whatever fails and whoever is killed, in whatever state: the messages of a queue, or
+// of a key, begin and are settled one after another, and are dead-lettered in their
+// order. Those that were in hand may run again.
+func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
+	t.Parallel()
+	for version, r := range both(t) {
+		for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
+				t.Parallel()
+				keepsOrderOverKills(t, r, order)
+			})
+		}
+	}
+}
+
+func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
+	const processes, kills, n = 2, 8, orderKeys * orderEach
+	l := newLab(t, r, func(l *lab) {
+		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)}
+		l.cfg.Key = keyOf
+	})
+	l.declared()
+	cfg := orderConfig{URL: r.URL(), Queue: l.queue, Order: order, Journal: filepath.Join(t.TempDir(), "journal"), Seed: mathrand.Uint64()}
+	file, err := os.Create(cfg.Journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	j := &orderJournal{file: file, keys: map[redeliver.Order]int{redeliver.Blocking: 1, redeliver.PerKey: orderKeys}[order], settled: make(map[int]bool)}
+	var all []*orderProcess
+	for i := range processes {
+		all = append(all, startOrder(t, cfg, i))
+	}
+	random := mathrand.New(mathrand.NewPCG(cfg.Seed, 1))
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	wait := func() {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("seed %d: %d of %d messages were settled within %s", cfg.Seed, len(j.settled), n, patience)
+		}
+	}
+	killed, written := 0, 0
+	for len(j.settled) < n || killed < kills {
+		if j.read(t); len(j.wrong) > 0 {
+			break
+		}
+		if written < n && len(j.settled) >= written-8*orderKeys { // a little ahead of the handlers
+			var round []string
+			for range orderKeys {
+				round = append(round, orderAt(written))
+				written++
+			}
+			l.put(round...)
+		}
+		if killed < kills && len(j.settled) >= (killed+1)*n/(kills+2) {
+			for range random.IntN(5) { // in whatever state
+				wait()
+			}
+			victim := slices.IndexFunc(all, func(p *orderProcess) bool { return p.cmd.Process.Pid == j.pid })
+			if victim < 0 || random.IntN(8) == 0 {
+				victim = random.IntN(processes)
+			}
+			how := syscall.SIGKILL
+			if killed%5 == 4 {
+				how = syscall.SIGTERM
+			}
+			all[victim].end(how)
+			all[victim] = startOrder(t, cfg, processes+killed)
+			killed++
+		}
+		wait()
+	}
+	for _, p := range all {
+		p.end(syscall.SIGTERM)
+	}
+	j.read(t)
+	for _, w := range j.wrong[:min(10, len(j.wrong))] {
+		t.Errorf("seed %d: %s", cfg.Seed, w)
+	}
+	if t.Failed() {
+		return
+	}
+	l.awaitReady(l.queue, 0)
+	t.Logf("report: seed %d, %d messages, %d runs, %d attempts repeated by %d kills, %d dead letters", cfg.Seed, n, j.runs, j.repeats, kills, l.deadInOrder(j.keys))
+}
+
+// deadInOrder reads the DLQ: the letters of a key stand in the order of the queue. A
+// kill may have written one twice. It returns how many there are.
+func (l *lab) deadInOrder(keys int) int {
+	l.Helper()
+	letters := make(map[int][]int) // by key, the first of each
+	n := l.ready(l.queue + ".dlq")
+	for range n {
+		var key, m int
+		id := l.take(l.queue + ".dlq").MessageId
+		if _, err := fmt.Sscanf(id, "key-%d/%d", &key, &m); err != nil {
+			l.Fatalf("%q: %v", id, err)
+		}
+		at := m*orderKeys + key
+		if !slices.Contains(letters[at%keys], at) {
+			letters[at%keys] = append(letters[at%keys], at)
+		}
+	}
+	if n == 0 {
+		l.Error("nothing was dead-lettered")
+	}
+	for _, ats := range letters {
+		if !slices.IsSorted(ats) {
+			l.Errorf("dead-lettered in the order %v", ats)
+		}
+	}
+	return n
+}

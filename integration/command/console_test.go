@@ -1,0 +1,157 @@
+package command_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// redeliver console shows what lies on all three brokers beside each other, with what waits there, and ends in order
+// when it is told to.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	shops := []*shop{kafkaShop(t), rabbitShop(t), sqsShop(t)}
+	args := []string{"console", "--listen", "127.0.0.1:0", "-o", "jsonl", "--refresh", "1s"}
+	for i, s := range shops {
+		s.work("permanent", "dead_letter", 1, func() { s.send("order") })
+		broker := []string{"kafka", "rabbitmq", "sqs"}[i]
+		args = append(args, "--broker", s.url, "--dlq", broker+"/"+s.dlq)
+	}
+	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	var row struct {
+		URL    string `json:"url"`
+		Queues int    `json:"queues"`
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || json.Unmarshal([]byte(line), &row) != nil || row.Queues != len(shops) {
+		_ = cmd.Process.Kill()
+		t.Fatalf("it prints %q: %v; %v %s", line, err, cmd.Wait(), errs.String())
+	}
+	page := ""
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !strings.Contains(page, ">3 dead letters<") {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("the page is\n%s\n%s", page, errs.String())
+		}
+		answer, err := http.Get(row.URL)
+		if err != nil {
+			t.Fatalf("%v: %s", err, errs.String())
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = string(text)
+	}
+	for _, s := range shops {
+		if !strings.Contains(page, ">"+s.dlq+"<") {
+			t.Errorf("the page lacks %s:\n%s", s.dlq, page)
+		}
+	}
+	if strings.Contains(page, "not told") || strings.Contains(page, "no answer") || strings.Contains(errs.String(), "is not known") {
+		t.Errorf("what waits is not told:\n%s\n%s", page, errs.String())
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v: %s", err, errs.String())
+	}
+}
+
+func kafkaShop(t *testing.T) *shop {
+	t.Helper()
+	addrs := brokers.RequireKafka(t)
+	s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: "billing"}
+	s.dlq = s.topic + ".billing.dlq"
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
+		t.Fatal(err)
+	}
+	s.send = func(body string) {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: s.topic, Value: []byte(body)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func rabbitShop(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{t: t, url: brokers.RequireRabbitMQ4(t).URL(), topic: name()}
+	s.dlq = s.topic + ".dlq"
+	conn, err := amqp.Dial(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare(s.topic, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}); err != nil {
+		t.Fatal(err)
+	}
+	s.send = func(body string) {
+		if err := ch.PublishWithContext(t.Context(), "", s.topic, true, false, amqp.Publishing{MessageId: name(), DeliveryMode: amqp.Persistent, Body: []byte(body)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func sqsShop(t *testing.T) *shop {
+	t.Helper()
+	endpoint := brokers.RequireSQS(t)
+	s := &shop{t: t, url: "sqs+" + endpoint, topic: name()}
+	s.dlq = s.topic + "-dlq"
+	api := sqs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
+		func(o *sqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
+	queue, err := api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(s.topic)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.send = func(body string) {
+		if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue.QueueUrl, MessageBody: aws.String(body)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}

@@ -1,0 +1,339 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// booth is a queue with what the command says that it needs, and users of its own.
+type booth struct {
+	*shop
+	r *brokers.Rabbit
+}
+
+// definitions is what of a file of definitions the test looks at.
+type definitions struct {
+	Permissions []struct {
+		User      string `json:"user"`
+		Configure string `json:"configure"`
+		Write     string `json:"write"`
+		Read      string `json:"read"`
+	} `json:"permissions"`
+	Queues []struct {
+		Name    string `json:"name"`
+		Durable bool   `json:"durable"`
+	} `json:"queues"`
+}
+
+func newBooth(t *testing.T, r *brokers.Rabbit) *booth {
+	t.Helper()
+	b := &booth{&shop{t: t, url: r.URL(), topic: name() + ".a+b"}, r}
+	b.dlq, b.whose = b.topic+".dlq", []string{"--topic", b.topic}
+	return b
+}
+
+// manage sends something to the management API.
+func (b *booth) manage(method string, body any, path ...string) {
+	b.t.Helper()
+	text, ok := body.(string)
+	if !ok {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		text = string(raw)
+	}
+	for i := range path {
+		path[i] = url.PathEscape(path[i])
+	}
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.r.Management()+"/api/"+strings.Join(path, "/"), strings.NewReader(text))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var answer bytes.Buffer
+	_, _ = answer.ReadFrom(res.Body)
+	if res.StatusCode >= 300 {
+		b.t.Fatalf("%s %s: %s: %s", method, req.URL.Path, res.Status, answer.String())
+	}
+}
+
+// user makes a user who may do nothing.
+func (b *booth) user(whose string) string {
+	b.t.Helper()
+	user := whose + "-" + b.topic
+	b.manage(http.MethodPut, map[string]any{"password": password, "tags": ""}, "users", user)
+	return user
+}
+
+// planned is what the command writes down for a user.
+func (b *booth) planned(user, whose string) (text string, read definitions) {
+	b.t.Helper()
+	text = b.command(0, "plan", "--topic", b.topic, "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s,2m", "--format", "rabbitmq-definitions", "--principal", user, "--for", whose)
+	if err := json.Unmarshal([]byte(text), &read); err != nil {
+		b.t.Fatalf("%v: %s", err, text)
+	}
+	if len(read.Permissions) != 1 || read.Permissions[0].User != user || len(read.Queues) == 0 {
+		b.t.Fatal(text)
+	}
+	return text, read
+}
+
+// permit gives a user other rights.
+func (b *booth) permit(user, configure, write, read string) {
+	b.t.Helper()
+	b.manage(http.MethodPut, map[string]any{"configure": configure, "write": write, "read": read}, "permissions", "/", user)
+}
+
+func (b *booth) as(user string) string {
+	b.t.Helper()
+	u, err := url.Parse(b.r.URL())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	u.User = url.UserPassword(user, password)
+	return u.String()
+}
+
+func (b *booth) config(user string, sink redeliver.SinkFunc) amqp.Config {
+	return amqp.Config{
+		URLs: []string{b.as(user)}, NoProvisioning: true, Topology: amqp.ExistingQueue(), Sink: sink,
+		Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second, 2 * time.Minute}},
+	}
+}
+
+// send publishes as somebody who may.
+func (b *booth) sends() {
+	b.t.Helper()
+	conn, err := amqp091.Dial(b.r.URL())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.send = func(body string) {
+		b.t.Helper()
+		p := amqp091.Publishing{MessageId: name(), DeliveryMode: amqp091.Persistent, Body: []byte(body)}
+		if err := ch.PublishWithContext(b.t.Context(), "", b.topic, true, false, p); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// run has a subscriber do all that it can be asked for, and returns what it could not do.
+func (b *booth) run(user string) error {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 3*patience)
+	defer cancel()
+	failed, done := make(chan error, 1000), make(chan string, 1000)
+	config := b.config(user, func(e redeliver.Event) {
+		switch e := e.(type) {
+		case redeliver.DeadLettered:
+			done <- dies
+		case redeliver.Committed:
+			done <- soon
+		case redeliver.PublishFailed:
+			failed <- e.Err
+		case redeliver.SubscriptionChanged:
+			if e.Err != nil {
+				failed <- fmt.Errorf("%s: %w", e.Change, e.Err)
+			}
+		}
+	})
+	consuming, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- amqp.Consume(consuming, config, []string{b.topic}, func(ctx context.Context, d amqp091.Delivery) error {
+			st, _ := redeliver.FromContext(ctx)
+			switch {
+			case string(d.Body) == dies:
+				return errors.New("no")
+			case st.Attempt() == 1:
+				return redeliver.RetryAfter(errors.New("not yet"), 50*time.Millisecond)
+			default:
+				return nil
+			}
+		})
+	}()
+	b.send(dies)
+	b.send(soon)
+	want := map[string]bool{dies: true, soon: true}
+	var err error
+	for err == nil && len(want) > 0 {
+		select {
+		case what := <-done:
+			delete(want, what)
+		case err = <-failed:
+		case err = <-ended:
+			stop()
+			return err
+		case <-ctx.Done():
+			err = fmt.Errorf("nothing is told, and there is no end to %v", want)
+		}
+	}
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// What the command writes down is enough: RabbitMQ takes it, the queues are those that
+// redeliver would have declared, and users who may do nothing else do their work. And it
+// is the least: without any of it something is refused.
+func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
+	t.Parallel()
+	for version, require := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			b := newBooth(t, require(t))
+			member, ops := b.user("member"), b.user("ops")
+			text, defined := b.planned(member, "consumer")
+			b.manage(http.MethodPost, text, "definitions")
+			b.asDeclared(defined)
+			b.sends()
+			if err := b.run(member); err != nil {
+				t.Fatal(err)
+			}
+			b.withoutAny(member, defined)
+			b.operate(ops)
+		})
+	}
+}
+
+// asDeclared fails the test where redeliver would have declared anything otherwise.
+func (b *booth) asDeclared(defined definitions) {
+	b.t.Helper()
+	c, err := amqp.Open(b.t.Context(), amqp.Config{
+		URLs: []string{b.r.URL()}, ManagementURL: b.r.Management(), Policy: b.config("", nil).Policy, Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer c.Close(b.t.Context())
+	plan, err := c.Plan(b.t.Context(), b.topic)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	names := map[string]bool{plan.State.Name: true}
+	for _, q := range plan.Queues {
+		names[q.Name] = true
+		if !q.Exists {
+			b.t.Errorf("%s was not defined", q.Name)
+		}
+	}
+	for _, q := range defined.Queues {
+		if !names[q.Name] || !q.Durable {
+			b.t.Errorf("%+v is none of the plan's", q)
+		}
+		delete(names, q.Name)
+	}
+	if len(names) > 0 {
+		b.t.Errorf("%v are not defined", names)
+	}
+	if err := c.Subscriber().SubscribeInitialize(b.topic); err != nil { // declares all anew: RabbitMQ compares
+		b.t.Error(err)
+	}
+}
+
+// withoutAny takes one name after another out of the patterns.
+func (b *booth) withoutAny(user string, defined definitions) {
+	b.t.Helper()
+	all := defined.Permissions[0]
+	if all.Configure != "^$" {
+		b.t.Errorf("the subscriber may configure %s", all.Configure)
+	}
+	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(all.Read, "^("), ")$"), "|")
+	if len(parts) != 4 { // the queue, the way back, the suspects, the short level
+		b.t.Errorf("the subscriber may read %q", parts)
+	}
+	for i := range parts {
+		rest := append(append([]string{}, parts[:i]...), parts[i+1:]...)
+		b.permit(user, all.Configure, all.Write, "^("+strings.Join(rest, "|")+")$")
+		unquoted := regexp.MustCompile(`\\(.)`).ReplaceAllString(parts[i], "$1")
+		b.refuses(user, "right to read is missing: must be given to the user for "+unquoted+" (")
+	}
+	b.permit(user, all.Configure, "^$", all.Read)
+	b.refuses(user, "right to write is missing: must be given to the user for exchange amq.default")
+	if err := b.run(user); err == nil || !strings.Contains(err.Error(), "right to write is missing") {
+		b.t.Errorf("a subscriber that may not write says: %v", err)
+	}
+	b.permit(user, all.Configure, all.Write, all.Read)
+	b.refuses(user, "")
+	if err := b.run(user); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// refuses fails the test unless a plan of the user's says what is missing, and nothing
+// else.
+func (b *booth) refuses(user, want string) {
+	b.t.Helper()
+	c, err := amqp.Open(b.t.Context(), b.config(user, func(redeliver.Event) {}))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer c.Close(b.t.Context())
+	_, err = c.Plan(b.t.Context(), b.topic)
+	refused, _ := errors.AsType[*redeliver.ConfigError](err)
+	if want == "" && err == nil {
+		return
+	}
+	if refused == nil || len(refused.Problems) != 1 || want == "" || !strings.HasPrefix(refused.Problems[0].String(), want) {
+		b.t.Errorf("%v, want: %s", err, want)
+	}
+}
+
+// operate does an operator's work, and looks that he needs the rights for it.
+func (b *booth) operate(user string) {
+	b.t.Helper()
+	text, defined := b.planned(user, "operator")
+	b.manage(http.MethodPost, text, "definitions")
+	ops := *b.shop
+	ops.url = b.as(user)
+	all := defined.Permissions[0]
+	replay := []string{"dlq", "replay", b.dlq, "--reason", "test", "--yes"}
+	b.permit(user, "^$", all.Write, all.Read)
+	ops.command(1, replay...)
+	b.permit(user, all.Configure, "^$", all.Read)
+	ops.command(1, replay...)
+	b.permit(user, all.Configure, all.Write, "^$")
+	ops.command(1, replay...)
+	b.permit(user, all.Configure, all.Write, all.Read)
+	shown := ops.rows(0, "dlq", "show", b.dlq)
+	if len(shown) == 0 || shown[0]["body_text"] != dies {
+		b.t.Fatalf("%v", shown)
+	}
+	exported := b.t.TempDir() + "/dead.jsonl"
+	ops.command(0, "dlq", "export", b.dlq, "--file", exported)
+	ops.command(0, replay...)
+	ops.command(0, "dlq", "import", b.dlq, "--file", exported, "--reason", "test", "--yes")
+	ops.command(0, "dlq", "purge", b.dlq, "--all", "--reason", "test", "--yes")
+	if left := ops.rows(0, "dlq", "show", b.dlq); len(left) > 0 {
+		b.t.Errorf("%v are left", left)
+	}
+	_, now := b.planned(user, "operator")
+	if !reflect.DeepEqual(now.Permissions, defined.Permissions) {
+		b.t.Errorf("the permissions are %v and were %v", now.Permissions, defined.Permissions)
+	}
+}

@@ -1,0 +1,125 @@
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+)
+
+// The two commands of the README, as they stand there but for the addresses and the
+// topic: a handler in Python, and redeliver run.
+func TestSidecarPython(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(programs, "sidecar-python")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./cmd/redeliver")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the command: %v\n%s", err, out)
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "examples", "sidecar-python", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	for line := range strings.Lines(string(readme)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "python3 ") || strings.HasPrefix(line, "redeliver run ") {
+			commands = append(commands, line)
+		}
+	}
+	if len(commands) != 2 {
+		t.Fatalf("the README has the commands %q", commands)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f := newKafkaTopic(t, newName())
+	ours := strings.NewReplacer("kafka://localhost:9092", f.broker, "--topic orders", "--topic "+f.topic, "8080", port)
+	shell := func(name, command string) *program {
+		script := fmt.Sprintf("#!/bin/sh\ncd %s && PATH=%s:$PATH exec %s\n", root, bin, ours.Replace(command))
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return start(t, nil, filepath.Join("sidecar-python", name))
+	}
+	for i, card := range []string{`"4111"`, `"4111"`, `"4111"`, "null", `"4111"`} {
+		f.produce(&kgo.Record{Value: fmt.Appendf(nil, `{"number": %d, "card": %s}`, i+1, card)})
+	}
+	f.produce(&kgo.Record{Value: []byte("six")})
+	handler := shell("handler", commands[0])
+	if line, _ := handler.next(); !strings.Contains(line, port) {
+		t.Fatalf("the handler says %q", line)
+	}
+	sidecar := shell("sidecar", commands[1])
+	var lines []string
+	for range 4 {
+		line, _ := handler.next()
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	if want := []string{"order 1 is charged, attempt 1", "order 2 is charged, attempt 1", "order 3 is charged, attempt 3", "order 5 is charged, attempt 2"}; !slices.Equal(lines, want) {
+		t.Errorf("it says %q, want %q", lines, want)
+	}
+	dead := make(map[string]string)
+	for _, rec := range firstRecords(t, f.broker, f.topic+".billing.dlq", 2) {
+		headers := make(map[string]string)
+		for _, h := range rec.Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		dead[string(rec.Value)] = headers[redeliver.HeaderReason] + ", attempt " + headers[redeliver.HeaderAttempt] + ": " + headers[redeliver.HeaderError]
+	}
+	if got := dead[`{"number": 4, "card": null}`]; got != "permanent, attempt 1: the handler answers 422 Unprocessable Entity: no such card" {
+		t.Errorf("the order without a card: %q", got)
+	}
+	if got := dead["six"]; !strings.HasPrefix(got, "permanent, attempt 1: the handler answers 400 Bad Request: no order: ") {
+		t.Errorf("what is no order: %q", got)
+	}
+	sidecar.signal(syscall.SIGTERM)
+	sidecar.rest()
+	if status := sidecar.status(); status != 0 {
+		t.Errorf("the sidecar ends with %d", status)
+	}
+	handler.signal(os.Interrupt)
+	if more, status := handler.rest(), handler.status(); len(more) > 0 || status != 0 {
+		t.Errorf("the handler ends with %d, after %q", status, more)
+	}
+}
+
+// firstRecords are the first n records of a topic, once there are so many.
+func firstRecords(t *testing.T, broker, topic string, n int) (recs []*kgo.Record) {
+	t.Helper()
+	addrs := strings.Split(strings.TrimPrefix(broker, "kafka://"), ",")
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for len(recs) < n {
+		recs = append(recs, client.PollFetches(ctx).Records()...)
+		if ctx.Err() != nil {
+			t.Fatalf("%d of %d records come to %s within %s", len(recs), n, topic, patience)
+		}
+	}
+	return recs
+}
