@@ -58,7 +58,7 @@ type play struct {
 type flight struct {
 	id        uint32
 	attempts  int32
-	failed    bool // before
+	failed    bool          // before
 	born, due time.Duration // since began
 	first     time.Duration // its first failure
 	postponed time.Duration // since when it is put aside, plus 1; 0 for not

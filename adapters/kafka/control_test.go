@@ -304,15 +304,15 @@ func TestWhatIsNotReleasedKeepsItsDueTime(t *testing.T) {
 	}
 	var recs []*kgo.Record
 	var ids, even []string
+	began := time.Now().Truncate(time.Millisecond) // as headers have it
 	for i := range n {
 		id := fmt.Sprintf("order-%04d", i)
-		rec := left(p, wait, id, id, int64(i), 1, wait, time.Now())
+		rec := left(p, wait, id, id, int64(i), 1, wait, began)
 		rec.Partition = int32(i % 4)
 		if recs, ids = append(recs, rec), append(ids, id); i%2 == 0 {
 			even = append(even, id)
 		}
 	}
-	began := time.Now()
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
 	give(t, w, release(deadletter.Filter{IDs: even}))
