@@ -92,7 +92,8 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	if written.After(a.Now) {
 		written = a.Now
 	}
-	if st.Due.After(a.latest(&st, written)) {
+	// Who wrote the due time wrote that of the record, too, perhaps by a clock that is ahead.
+	if st.Due.After(a.latest(&st, earlier(a.Written, a.Now.Add(redeliver.MaxWait)))) {
 		findings = append(findings, redeliver.Finding{
 			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
 			Problem: "is later than anything there can be; the end of its level is taken",
@@ -115,6 +116,13 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 		stay.Until, stay.Hops = end, true
 	}
 	return stay
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // latest is the latest due time that a message can have which was written then.

@@ -88,13 +88,17 @@ func TestArrive(t *testing.T) {
 		id       string   // default "id"
 	}{
 		// What waits as it was planned.
-		"a planned wait":                       {at: waits(short, 5*second), headers: failed(mine, 5*second), due: 5 * second, attempts: 1},
-		"a wait a moment below its level":      {at: waits(short, 5*second), headers: failed(mine, 5*second-slack), due: 5*second - slack, attempts: 1},
-		"a rest below the smallest level":      {at: waits(short, 5*second), headers: failed(mine, 6*second-ms), due: 6*second - ms, attempts: 1},
-		"a rest of the smallest level hops":    {at: waits(short, 5*second), headers: failed(mine, 6*second), due: 6 * second, until: 5 * second, attempts: 1},
-		"the same as jitter stays":             {at: jitter(waits(short, 5*second), second), headers: failed(mine, 6*second), due: 6 * second, attempts: 1},
-		"more than jitter hops":                {at: jitter(waits(short, 5*second), second), headers: failed(mine, 6*second+ms), due: 6*second + ms, until: 5 * second, attempts: 1},
-		"jitter of a whole level stays":        {at: jitter(waits(short, 5*second), 10*second), headers: failed(mine, 15*second), due: 15 * second, attempts: 1},
+		"a planned wait":                    {at: waits(short, 5*second), headers: failed(mine, 5*second), due: 5 * second, attempts: 1},
+		"a wait a moment below its level":   {at: waits(short, 5*second), headers: failed(mine, 5*second-slack), due: 5*second - slack, attempts: 1},
+		"a rest below the smallest level":   {at: waits(short, 5*second), headers: failed(mine, 6*second-ms), due: 6*second - ms, attempts: 1},
+		"a rest of the smallest level hops": {at: waits(short, 5*second), headers: failed(mine, 6*second), due: 6 * second, until: 5 * second, attempts: 1},
+		"the same as jitter stays":          {at: jitter(waits(short, 5*second), second), headers: failed(mine, 6*second), due: 6 * second, attempts: 1},
+		"more than jitter hops":             {at: jitter(waits(short, 5*second), second), headers: failed(mine, 6*second+ms), due: 6*second + ms, until: 5 * second, attempts: 1},
+		"jitter of a whole level stays":     {at: jitter(waits(short, 5*second), 10*second), headers: failed(mine, 15*second), due: 15 * second, attempts: 1},
+		"written by a clock that is ahead": {
+			at: written(waits(delayqueue.Ladder{minute, 10 * minute}, minute), 2*second), headers: failed(mine, 10*minute+second),
+			due: 10*minute + second, until: minute, attempts: 1,
+		},
 		"read late":                            {at: written(waits(short, 5*second), -3*second), headers: failed(mine, 2*second), due: 2 * second, attempts: 1},
 		"read after it was due":                {at: written(waits(short, 5*second), -9*second), headers: failed(mine, -4*second), due: -4 * second, attempts: 1},
 		"read when it should have hopped":      {at: written(waits(short, 5*second), -8*second), headers: failed(mine, 4*second), due: 4 * second, until: -3 * second, attempts: 1},

@@ -194,8 +194,10 @@ func (a *Attempt) call() (err error) {
 
 // tell reports the attempt's end.
 func (a *Attempt) tell(err error) {
+	// In this order: who is held up between two looks at clocks takes the attempt for
+	// later than it was, and not for earlier than it may be.
+	took := time.Since(epoch) - a.at
 	now := time.Now()
-	took := now.Sub(epoch) - a.at
 	a.d.Sub.Tell(redeliver.Attempted{State: a.d.State(), Err: err, Start: now.Add(-took), Took: took})
 }
 

@@ -46,12 +46,14 @@ func (d *Delivery) sitOut(st *redeliver.State) bool {
 	if w != nil {
 		w.Waits(st)
 	}
-	timer := time.NewTimer(time.Until(st.Due))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return w == nil || w.Resumes(d.lost())
-	case <-d.lost():
-		return false
+	for wait := time.Until(st.Due); wait > 0; wait = time.Until(st.Due) { // again, where the clock was set back
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-d.lost():
+			timer.Stop()
+			return false
+		}
 	}
+	return !d.Lost() && (w == nil || w.Resumes(d.lost()))
 }

@@ -32,7 +32,7 @@ func TestWhatIsInHandIsBounded(t *testing.T) {
 				if n := len(b.ran("")); n > c.most || n < c.most-batchMost {
 					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
 				}
-				b.after(5 * time.Hour)
+				b.after(6 * time.Hour) // five waves of 47 to 57, one after another
 				if n := len(b.in("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
 					b.Errorf("%d of 200 are dead after %d attempts", n, len(b.ran("")))
 				}
