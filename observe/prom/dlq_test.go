@@ -16,7 +16,16 @@ import (
 )
 
 // broken is a DLQ whose broker does not answer in time.
-type broken struct{ deadletter.Queue }
+type broken struct {
+	deadletter.Queue
+	name string
+}
+
+func (b broken) Info() deadletter.Info {
+	info := b.Queue.Info()
+	info.DLQ = b.name
+	return info
+}
 
 func (b broken) Count(ctx context.Context) (int64, bool, error) {
 	<-ctx.Done()
@@ -54,18 +63,25 @@ redeliver_dlq_messages{dlq="`+name+`",exact="true",group="billing",messaging_sys
 # HELP redeliver_dlq_open_tasks Tasks on the DLQ that run or can be resumed.
 # TYPE redeliver_dlq_open_tasks gauge
 redeliver_dlq_open_tasks{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",status="paused"} 1
-`)
+`, "redeliver_dlq_messages", "redeliver_dlq_open_tasks")
 
-		// One that does not answer does not hide the others, and is no endless scrape.
-		both, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, broken{q}}, Timeout: time.Second})
+		// One that does not answer hides neither the others nor other metrics, and is no
+		// endless scrape.
+		away := orders.DeadLetterQueue()
+		both, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, broken{away, "away"}}, Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r = prometheus.NewPedanticRegistry()
 		r.MustRegister(both)
-		families, err := r.Gather()
-		if !errors.Is(err, context.DeadlineExceeded) && err == nil || len(families) != 2 {
-			t.Errorf("%d metrics, %v", len(families), err)
+		same(t, r, `
+# HELP redeliver_dlq_up 1 where the broker has answered, else 0.
+# TYPE redeliver_dlq_up gauge
+redeliver_dlq_up{dlq="away",group="billing",messaging_system="memory",origin="orders"} 0
+redeliver_dlq_up{dlq="`+name+`",group="billing",messaging_system="memory",origin="orders"} 1
+`, "redeliver_dlq_up")
+		if _, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, q}}); err == nil {
+			t.Error("one DLQ twice would fail every scrape")
 		}
 	})
 	if _, err := prom.NewDLQs(prom.DLQConfig{System: "kafka"}); err == nil {

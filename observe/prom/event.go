@@ -59,7 +59,7 @@ func (s *Sink) Event(e redeliver.Event) {
 	case redeliver.Hopped:
 		s.hopped.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.Published:
-		s.published.WithLabelValues(e.Topic, e.State.Group).Inc()
+		s.published.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.PublishFailed:
 		s.refused.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.HandlerStuck:

@@ -137,7 +137,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		redeliver.DeadLettered{State: dead}, redeliver.DeadLettered{State: dead},
 		redeliver.BroadcastFailed{State: redeliver.State{Origin: "prices"}},
 		redeliver.Hopped{State: state(1)},
-		redeliver.Published{State: redeliver.State{Group: "billing"}, Topic: "orders"},
+		redeliver.Published{State: state(0), Topic: "exchange with a routing key that a message names"},
 		redeliver.PublishFailed{State: state(1)},
 		redeliver.HandlerStuck{State: state(0), Stuck: 2},
 		redeliver.LateAnswer{State: state(0), Stuck: 1},
