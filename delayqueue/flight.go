@@ -180,8 +180,8 @@ func (f *Flight[E]) Report(e E, how Ending) {
 	}
 }
 
-// Poll calls land for what was settled since the last look; land must not Poll. Only the oldest are
-// looked at: a message that takes long gets a goroutine that waits for it.
+// Poll calls land for what was settled since the last look; land must not Poll. Only
+// the oldest are looked at: a message that takes long gets a goroutine that waits for it.
 func (f *Flight[E]) Poll(land func(E, Ending)) (busy bool) {
 	f.mu.Lock()
 	landed := f.landings
@@ -199,11 +199,16 @@ func (f *Flight[E]) Poll(land func(E, Ending)) (busy bool) {
 			kept = append(kept, f.unwatched[i:]...)
 			break
 		}
-		if how, ok := answer(e.Handed()); ok {
+		switch how, ok := answer(e.Handed()); {
+		case !ok:
+			kept = append(kept, e)
+		case moves(e.Delivery()):
+			// It is answered because it has moved on, and that was reported before; since
+			// the look at what landed, perhaps. To take the answer for its end would have
+			// a message deleted that waits in place.
+		default:
 			land(e, how)
 			busy = true
-		} else {
-			kept = append(kept, e)
 		}
 	}
 	clear(f.unwatched[len(kept):])
@@ -211,6 +216,9 @@ func (f *Flight[E]) Poll(land func(E, Ending)) (busy bool) {
 	f.part()
 	return busy
 }
+
+// moves tells whether somebody reports, or has reported, what became of a delivery.
+func moves(d *Delivery) bool { return d != nil && d.root().Mover != nil && d.Moving() }
 
 // part ends the contexts of messages that have moved on, once the Router is
 // through with them: a middleware around Retry may still use them.

@@ -15,10 +15,13 @@ type flyer struct {
 	delayqueue.Seat
 	name string
 	d    *delayqueue.Delivery
+	msg  *message.Message
+	told []bool
 }
 
 func (f *flyer) Delivery() *delayqueue.Delivery { return f.d }
-func (f *flyer) Handed() *message.Message       { return nil }
+func (f *flyer) Handed() *message.Message       { return f.msg }
+func (f *flyer) Moved(forwarded bool)           { f.told = append(f.told, forwarded) }
 
 // Those who are in flight are known whoever lands, in whatever order, also while
 // somebody goes through them.
@@ -88,6 +91,41 @@ func TestFlightRingsForWhatIsReported(t *testing.T) {
 	}
 	f.Close()
 	f.Report(a, delayqueue.Acked) // does not wait for anybody
+}
+
+// A message that moved on is acked when that was reported. Whoever looked at the reports
+// just before, and at the acks just after, took it for one that has succeeded: on a FIFO
+// queue, where it waits in place, it was deleted.
+func TestTheAckOfWhatHasMovedOnIsNotItsEnd(t *testing.T) {
+	sub, d := subscribe(&broker{}, t.Context())
+	e := &flyer{name: "a", d: d, msg: message.NewMessage("a", nil)}
+	d.Mover = e
+	f := delayqueue.NewFlight[*flyer]()
+	f.Begin(e)
+	f.Handed(e)
+	if err := sub.Forward(d, later(t, sub, d), errOurs); err != nil || len(e.told) != 1 {
+		t.Fatalf("told %v: %v", e.told, err)
+	}
+	e.msg.Ack()
+	var landed []delayqueue.Ending
+	land := func(_ *flyer, how delayqueue.Ending) { landed = append(landed, how) }
+	f.Poll(land) // the report is on its way still
+	f.Report(e, delayqueue.Forwarded)
+	f.Poll(land)
+	if !slices.Equal(landed, []delayqueue.Ending{delayqueue.Forwarded}) {
+		t.Errorf("it landed as %v, want %v alone", landed, delayqueue.Forwarded)
+	}
+
+	_, plain := subscribe(&broker{}, t.Context())
+	other := &flyer{name: "b", d: plain, msg: message.NewMessage("b", nil)}
+	plain.Mover = other
+	f.Begin(other)
+	f.Handed(other)
+	other.msg.Ack()
+	landed = nil
+	if !f.Poll(land) || !slices.Equal(landed, []delayqueue.Ending{delayqueue.Acked}) {
+		t.Errorf("one that succeeded landed as %v", landed)
+	}
 }
 
 // choosy wants no event of every message.
