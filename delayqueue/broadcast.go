@@ -146,7 +146,9 @@ func (b *Broadcast) Deliver(ctx context.Context, m *Aired) bool {
 	return true
 }
 
-// lent is a context that has the values of another one, too.
+// lent is a context that has the values of another one, too. Those may be of another
+// message of redeliver: an in-process Pub/Sub can keep the context of whoever published.
+// So what is found here of an attempt is this message's only if its delivery is, see Same.
 type lent struct {
 	context.Context
 	values context.Context

@@ -151,6 +151,10 @@ func (d *Delivery) id() string {
 	return d.ID
 }
 
+// Same tells whether both are deliveries of one message: one may follow the other, see
+// After.
+func (d *Delivery) Same(other *Delivery) bool { return other != nil && d.root() == other.root() }
+
 func (d *Delivery) root() *Delivery {
 	if d.first != nil {
 		return d.first

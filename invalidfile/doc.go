@@ -34,11 +34,13 @@
 // # Changes
 //
 // The file is looked at every five seconds, and read when it is another one, or its time
-// or size have changed. One that cannot be read, is larger than 16 MiB, or has a line
-// that is no rule changes nothing: the rules of before stay, and the log, or Config.Report,
-// says what is wrong and in which line. Write a new file beside it and rename that: one
-// that is written in place is read half, in between. At the start such a file, or none, is
-// an error of Open; a service that lists nothing yet has an empty file.
+// or size have changed. What is in it then counts when another look, 200 ms later, finds
+// the same. One that cannot be read, is no regular file, is larger than 16 MiB, or has a
+// line that is no rule changes nothing: the rules of before stay, and the log, or
+// Config.Report, says what is wrong and in which line. Write a new file beside it and
+// rename that: one that is written in place, by a command that pauses for longer than
+// those two looks are apart, is taken as it is then: empty, or half. At the start such a
+// file, or none, is an error of Open; a service that lists nothing yet has an empty file.
 //
 // A rule that is taken out again lets the messages run that have not come to an attempt
 // meanwhile; the others are in the DLQ, to be replayed.

@@ -25,15 +25,23 @@ const (
 	// grain is the coarsest clock of a file system: a file that was written so shortly
 	// before it was read may have been written again since, with the same time.
 	grain = 2 * time.Second
+	// settle is the time between two looks that must find the same text before it counts.
+	// One that is written in place is empty at first, which lists nothing, and then ends
+	// somewhere: the first half of an id is an id, too.
+	settle = 200 * time.Millisecond
+	// beginnings is how many looks Open takes at a file that is being written.
+	beginnings = 50
 )
 
 // Config says how a file is read. The zero Config is complete.
 type Config struct {
-	// Every is how often the file is looked at. Default 5 s.
+	// Every is how often the file is looked at. Default 5 s. One that has changed is looked
+	// at again after 200 ms, or Every where that is shorter: it counts when it is the same.
 	Every time.Duration
 	// Report is told what came of each change of the file: how many rules there are
 	// now, or, with an error, how many there are still. It is called by one goroutine
-	// after another. Default: the default logger of log/slog.
+	// after another. It must not call Close, which waits for it. Default: the default
+	// logger of log/slog.
 	Report func(rules int, err error)
 }
 
@@ -41,6 +49,7 @@ type Config struct {
 type List struct {
 	path   string
 	report func(int, error)
+	settle time.Duration         // between two looks that are to find the same
 	rules  atomic.Pointer[rules] // nil where there are none
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
@@ -49,11 +58,13 @@ type List struct {
 	seen  os.FileInfo        // as it was read; nil where it was not
 	fresh bool               // it may have changed since, unseen
 	sum   *[sha256.Size]byte // of the text whose rules stand
+	next  *[sha256.Size]byte // of another one, which counts if it is there at the next look
 	wrong string             // the error that was reported last
 }
 
 // Open reads a file, and reads it again whenever it changes until Close. A file that
-// cannot be read, or has a line that is no rule, is an error.
+// cannot be read, is no regular one, or has a line that is no rule, is an error. One that
+// was written within the last two seconds may not be whole: it takes two looks.
 func Open(path string, cfg Config) (*List, error) {
 	var ps redeliver.Problems
 	if path == "" {
@@ -66,11 +77,11 @@ func Open(path string, cfg Config) (*List, error) {
 	if cfg.Every == 0 {
 		cfg.Every = DefaultEvery
 	}
-	l := &List{path: path, report: cfg.Report}
+	l := &List{path: path, report: cfg.Report, settle: min(settle, cfg.Every)}
 	if l.report == nil {
 		l.report = l.log
 	}
-	if _, err := l.read(); err != nil {
+	if err := l.begin(); err != nil {
 		return nil, err
 	}
 	var ctx context.Context
@@ -97,22 +108,38 @@ func (l *List) Invalid(m redeliver.Message) error {
 	}
 }
 
-// Close ends the looking. What is listed stays so.
+// Close ends the looking, and waits for a Report that runs. What is listed stays so.
 func (l *List) Close() error {
 	l.stop()
 	l.ended.Wait()
 	return nil
 }
 
+// begin reads the file for the first time.
+func (l *List) begin() error {
+	for range beginnings {
+		if _, err := l.read(); err != nil || l.next == nil {
+			return err
+		}
+		<-time.After(l.settle)
+	}
+	return fmt.Errorf("invalidfile: %s changes all the time; write another file beside it and rename that to its place", l.path)
+}
+
 func (l *List) keep(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	next := time.NewTimer(every)
+	defer next.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-next.C:
 			l.look()
 		case <-ctx.Done():
 			return
+		}
+		if l.next != nil {
+			next.Reset(l.settle)
+		} else {
+			next.Reset(every)
 		}
 	}
 }
@@ -120,7 +147,7 @@ func (l *List) keep(ctx context.Context, every time.Duration) {
 // look reads the file when it has changed, and reports that, or once that it cannot.
 func (l *List) look() {
 	info, err := os.Stat(l.path)
-	if err == nil && l.seen != nil && !l.fresh && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
+	if err == nil && l.seen != nil && !l.fresh && l.next == nil && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
 		return
 	}
 	changed, err := l.read()
@@ -129,17 +156,19 @@ func (l *List) look() {
 	case err != nil:
 		l.wrong = err.Error()
 		l.report(l.len(), err)
+	case l.next != nil: // what there is to say of it is said when it counts
 	case changed || l.wrong != "":
 		l.wrong = ""
 		l.report(l.len(), nil)
 	}
 }
 
-// read reads the file, and tells whether there is something else in it. After an error the
-// rules are those of before.
+// read reads the file, and tells whether there is something else in it that counts: where
+// the next look is to say that, l.next is set. After an error the rules are those of before.
 func (l *List) read() (changed bool, err error) {
-	l.seen = nil // what could not be read is read again
-	f, err := os.Open(l.path)
+	last := l.next
+	l.seen, l.next = nil, nil // what could not be read is read again
+	f, err := l.open()
 	if err != nil {
 		return false, fmt.Errorf("invalidfile: %w; a service that lists nothing has an empty file", err)
 	}
@@ -160,6 +189,10 @@ func (l *List) read() (changed bool, err error) {
 	if l.sum != nil && *l.sum == sum {
 		return false, nil
 	}
+	if (l.sum != nil || l.fresh) && (last == nil || *last != sum) {
+		l.next = &sum
+		return false, nil
+	}
 	all, err := parse(text)
 	if err != nil {
 		return false, fmt.Errorf("invalidfile: %s has lines that are no rules: %w", l.path, err)
@@ -170,6 +203,19 @@ func (l *List) read() (changed bool, err error) {
 	l.rules.Store(all)
 	l.sum = &sum
 	return true, nil
+}
+
+// open opens the file, which must be a regular one: for a named pipe it would wait until
+// somebody writes.
+func (l *List) open() (*os.File, error) {
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file, but %s", l.path, info.Mode())
+	}
+	return os.Open(l.path)
 }
 
 // len is how many rules there are.

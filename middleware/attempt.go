@@ -84,13 +84,18 @@ func closed(c <-chan struct{}) bool {
 
 type attemptKey struct{}
 
-// attemptOf returns the attempt that ctx belongs to, or nil.
-func attemptOf(ctx context.Context) *attempt {
+// attemptOf returns the attempt that ctx belongs to, and its message's delivery, or nil.
+// An attempt of another message may be found in a context that has the values of its
+// publisher's: it is not this one's.
+func attemptOf(ctx context.Context) (*attempt, *delayqueue.Delivery) {
 	if a, ok := ctx.(*attempt); ok {
-		return a // to ask it takes a deep stack, which young goroutines have to grow
+		return a, a.Delivery() // to ask it takes a deep stack, which young goroutines have to grow
 	}
-	a, _ := ctx.Value(attemptKey{}).(*attempt)
-	return a
+	d := delayqueue.FromContext(ctx)
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && a.Delivery().Same(d) {
+		return a, a.Delivery()
+	}
+	return nil, d
 }
 
 // Value implements [context.Context].

@@ -102,13 +102,7 @@ type batches struct {
 //go:noinline
 func (b *batches) add(msg *message.Message) *BatchMessage {
 	ctx := msg.Context()
-	a := attemptOf(ctx)
-	var d *delayqueue.Delivery
-	if a != nil {
-		d = a.Delivery()
-	} else {
-		d = delayqueue.FromContext(ctx)
-	}
+	a, d := attemptOf(ctx)
 	var sub *delayqueue.Subscription
 	if d != nil {
 		sub = d.Sub

@@ -168,3 +168,61 @@ func TestBatchOfABroadcastTriesAgainAndEnds(t *testing.T) {
 		}
 	})
 }
+
+// A message's context may have the values of its publisher's, which is a handler under
+// Retry: an in-process Pub/Sub can keep that. A batch took the publisher's attempt for the
+// message's own, and gathered with the publisher's subscription.
+func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
+	type tracer struct{}
+	for name, retry := range map[string]message.HandlerMiddleware{
+		"alone": func(h message.HandlerFunc) message.HandlerFunc { return h },
+		"retry": middleware.Retry(middleware.AllowBroadcast),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var of []string
+				h := retry(func(msg *message.Message) ([]*message.Message, error) {
+					msg.SetContext(context.WithValue(msg.Context(), tracer{}, "its own")) // a middleware in between
+					return nil, middleware.Batch(middleware.BatchConfig{Size: 1}, func(_ context.Context, mb *middleware.MessageBatch) error {
+						of = append(of, mb.Origin+" "+mb.Group+" "+mb.Messages[0].State().ID)
+						return nil
+					})(msg)
+				})
+				air := &broker{}
+				var ps redeliver.Problems
+				b := delayqueue.NewBroadcast(t.Context(), &delayqueue.Subscription{
+					Origin: "prices", Policy: delayqueue.BroadcastPolicy(&ps, "Policy", redeliver.Policy{}), Sink: air, MaxInFlight: 1,
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				all.Go(func() { b.Run(ctx, minute, func(ctx context.Context) { <-ctx.Done() }) })
+				all.Go(func() {
+					for msg := range b.Out {
+						if _, err := h(msg); err == nil {
+							msg.Ack()
+						} else {
+							msg.Nack()
+						}
+					}
+				})
+				defer all.Wait()
+				defer cancel()
+
+				publisher := subscribe(&broker{}, redeliver.Policy{Timeout: minute})
+				got := handle(t, publisher, func(msg *message.Message) ([]*message.Message, error) {
+					done := make(chan struct{})
+					b.Deliver(ctx, &delayqueue.Aired{Values: msg.Context(), Record: aired("aired"), ID: "aired", Done: func(bool) { close(done) }})
+					<-done
+					return nil, nil
+				})
+				if got.err != nil {
+					t.Error(got.err)
+				}
+				well, ill := airs(air)
+				if !slices.Equal(of, []string{"prices  aired"}) || !slices.Equal(well, []string{"aired"}) || len(ill) > 0 {
+					t.Errorf("batches of %q; well %q, ill %q", of, well, ill)
+				}
+			})
+		})
+	}
+}

@@ -47,10 +47,11 @@ type Config struct {
 	Queues map[string]redeliver.Policy
 	// Key names the key of a message, where the Order of a policy is
 	// redeliver.PerKey: [KeyHeader] is a header, and a routing key or a property does
-	// as well. It is called once for each delivery, by one goroutine for each queue; it
-	// must be quick, and must not change the delivery. The empty key is none: such a
-	// message waits for no other. One over which it panics is undecodable. Required
-	// where an Order is PerKey, and not called elsewhere.
+	// as well. It is called once for each delivery, by one goroutine for each queue;
+	// where Policy.Invalid is set that is so of the queues by which retries and replays
+	// come, too. It must be quick, and must not change the delivery. The empty key is
+	// none: such a message waits for no other. One over which it panics is undecodable.
+	// Required where an Order is PerKey, and not called elsewhere.
 	Key func(amqp.Delivery) string
 	// Topology says which queue a topic means. Default: Queue, the queue of
 	// the topic's name.

@@ -164,6 +164,8 @@
 //   - A delay queue or the DLQ does not take a message: the write is tried again
 //     with backoff up to 10 s; meanwhile the source stays unacked, the handler
 //     does not run again, and no new handler is started (the event intake paused).
+//     Where that is a suspect, no subscription of the client begins anything until it
+//     is written: it would be charged for what another message does meanwhile.
 //   - The broker is in alarm (memory, disk) and blocks publishers: the same; the
 //     events blocked and unblocked say so. Acks go on, on a connection of their own.
 //   - The connection is lost, or says nothing for three heartbeats: a new one, with

@@ -57,7 +57,7 @@ func (l *lane) drain() {
 	l.keepPlaces()
 	for e := range l.acks.untold {
 		if e.what == open {
-			l.r.client.turn.Known.Add(l.idOf(e))
+			l.survived(e)
 		}
 	}
 	l.close(pause)
@@ -161,7 +161,7 @@ func (l *lane) pullBack() {
 func (l *lane) abandon() error {
 	l.keepPlaces()
 	for e := range l.acks.untold {
-		l.r.client.turn.Known.Add(l.idOf(e))
+		l.survived(e)
 	}
 	l.next = nil
 	l.over(errLost)
@@ -185,13 +185,22 @@ func (l *lane) renew() error {
 	l.keepPlaces()
 	for e := range l.acks.untold {
 		if e.what == open {
-			l.r.client.turn.Known.Add(l.idOf(e))
+			l.survived(e)
 		}
 	}
 	l.over(errTired)
 	l.solos.Wait()
 	l.close(orderedPause)
 	return errTired
+}
+
+// survived notes that this process has outlived a delivery that comes back. A suspect in
+// its place stays one, on classic queues too: its marker goes when it has had a turn, and
+// would be there for the next message of the same id otherwise.
+func (l *lane) survived(e *entry) {
+	if e.solo == nil {
+		l.r.client.turn.Known.Add(l.idOf(e))
+	}
 }
 
 // over ends what is left in flight.

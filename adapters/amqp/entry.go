@@ -205,17 +205,25 @@ func (l *lane) pass(e *entry) {
 			sub.Policy.Unschedulable(buried, err)
 			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
 		})
-		switch {
-		case err != nil:
-		case buried != nil:
-			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: refused})
-		case e.then == toOrigin:
-			sub.Tell(redeliver.Published{State: st, Topic: where})
-		default:
-			sub.Tell(redeliver.Hopped{State: st, From: l.queue, To: where})
+		if err == nil {
+			sub.Tell(e.passed(where, &st, buried, refused))
 		}
 		e.Moved(err == nil)
 	}()
+}
+
+// passed is the event of an entry that was written to where. The place tells whether it
+// is buried: of several tries one may have been refused and a later one not, and one
+// that was unsure is waited for by the next, wherever that would go.
+func (e *entry) passed(where string, st *redeliver.State, buried *redeliver.Decision, refused error) redeliver.Event {
+	switch {
+	case buried != nil && where == e.lane.r.layout.dlq():
+		return redeliver.DeadLettered{State: buried.State, Where: where, Err: refused}
+	case e.then == toOrigin:
+		return redeliver.Published{State: *st, Topic: where}
+	default:
+		return redeliver.Hopped{State: *st, From: e.lane.queue, To: where}
+	}
 }
 
 // move writes an entry to where it goes next.

@@ -180,7 +180,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 		if (l.alone != nil || !l.ready.Empty()) && !l.tired {
 			full := l.full()
 			switch {
-			case l.r.sub.Gate.Closed():
+			case l.shut():
 				opened = l.r.sub.Gate.Opened()
 			case full != nil:
 				more = full
@@ -227,7 +227,7 @@ func (l *lane) peek() *message.Message {
 // patience is how long a blocked lane may sleep.
 func (l *lane) patience(now time.Time) time.Duration {
 	d := l.r.client.cfg.ConsumerTimeout / 20
-	if l.flight.Unwatched() || l.tired {
+	if l.flight.Unwatched() || l.tired || l.alone != nil { // nobody tells when the gate closes
 		d = delayqueue.Glance
 	}
 	if l.acks.pending() > 0 && !l.settled.IsZero() {

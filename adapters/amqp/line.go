@@ -30,6 +30,16 @@ func (l *lane) line(e *entry) {
 	e.keyed = e.key != ""
 }
 
+// keyAgain gives an entry from a queue of ours the key by which Policy.Invalid may know it:
+// there it stands behind nobody. One over which Key panics now has none.
+func (l *lane) keyAgain(e *entry) {
+	if p := &l.r.sub.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || e.rec.unread != nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	e.key = l.r.client.cfg.Key(e.rec.Delivery)
+}
+
 // enqueue puts an entry behind its key, or lets it go.
 func (l *lane) enqueue(e *entry) {
 	if last := l.lines[e.key]; e.keyed {

@@ -207,6 +207,26 @@ func TestALaneTires(t *testing.T) {
 	}
 }
 
+// What comes by a queue of ours has its key for Policy.Invalid, and stands behind nobody;
+// one over which the key function panics has none, and runs.
+func TestARetryHasItsKeyForInvalid(t *testing.T) {
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, func([]string, redeliver.State) error { return nil })
+	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
+		l := newLane(f.r, laneConfig{kind: kind, queue: "orders.retry", prefetch: 50, slots: f.slots}, newWire(t).ch, nil)
+		for tag, id := range []string{"", "a1", "a2"} {
+			l.take(amqp.Delivery{MessageId: id, DeliveryTag: uint64(tag) + 1}, time.Now())
+		}
+		first := l.acks.oldest
+		second := first.after
+		if first.rec.MessageKey() != nil || first.rec.unread != nil {
+			t.Errorf("%s: the first has the key %q and is %v", kind, first.rec.MessageKey(), first.rec.unread)
+		}
+		if key := second.rec.MessageKey(); string(key) != "a" || second.behind != nil || l.ready.Len() != 3 {
+			t.Errorf("%s: the second has the key %q; %d are ready", kind, key, l.ready.Len())
+		}
+	}
+}
+
 // A key function that panics condemns that message alone.
 func TestAKeyThatPanics(t *testing.T) {
 	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, func([]string, redeliver.State) error { return nil })

@@ -7,7 +7,7 @@ package amqp
 // it is this lane's turn.
 func (l *lane) prepare() bool {
 	for l.next == nil {
-		if l.idle() || l.r.sub.Gate.Closed() || l.tired {
+		if l.idle() || l.shut() || l.tired {
 			l.unslot()
 			l.flight.Yield()
 			return false
@@ -70,6 +70,25 @@ func (l *lane) idle() bool {
 		}
 	}
 	return l.alone == nil && l.ready.Empty()
+}
+
+// shut tells whether the gate is closed for what begins next. It may have closed while a
+// suspect took its turn, in which that must not lie here unrun: it would be charged if
+// the process died, and holds up the client. In its place it gives the turn back until
+// the gate is open. One from the queue of suspects runs all the same: it could go back
+// only by a write, and there is only one.
+func (l *lane) shut() bool {
+	if l.kind == suspectQueue || !l.r.sub.Gate.Closed() {
+		return false
+	}
+	if e := l.alone; e != nil {
+		l.alone = nil
+		l.solos.Go(func() {
+			e.solo.end(false)
+			l.seclude(e)
+		})
+	}
+	return true
 }
 
 // unslot gives back a slot for which there is nothing any more: the other lanes

@@ -19,21 +19,22 @@ type opened struct {
 
 // begin opens the first channel of every lane, those of the origins last: a queue
 // that the user may not read is refused, and not tried again for ever. Anything
-// else is tried again.
+// else is tried again. What a refused start has fetched comes back, and is counted by
+// the broker: so it fetches as little as it can.
 func (c *Client) begin(ctx context.Context, readers ...*reader) error {
 	d := c.declarer(ctx)
 	defer d.close()
-	for _, r := range readers {
-		r.first(ctx, &d.rights, false)
-	}
-	if len(readers) > 1 { // else it is refused before it has fetched anything
+	if len(readers) > 1 { // the only one is refused before anything of it is fetched
 		for _, r := range readers {
 			d.mayRead(r.layout.queue)
 		}
 	}
+	for _, r := range readers {
+		r.first(ctx, d, false)
+	}
 	if len(d.rights.read.of) == 0 { // else nobody is to get back what this would fetch
 		for _, r := range readers {
-			r.first(ctx, &d.rights, true)
+			r.first(ctx, d, true)
 		}
 	}
 	var ps redeliver.Problems
@@ -47,16 +48,23 @@ func (c *Client) begin(ctx context.Context, readers ...*reader) error {
 	return nil
 }
 
-// first opens the first channel of the lane of the origin, or of all others.
-func (r *reader) first(ctx context.Context, denied *rights, origin bool) {
+// first opens the first channel of the lane of the origin, or of all others. Once one is
+// denied the others are only asked for.
+func (r *reader) first(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
 		if (cfg.kind == mainQueue) != origin {
 			continue
 		}
+		if len(d.rights.read.of) > 0 {
+			if cfg.kind != suspectQueue { // of which open does not find out
+				d.mayRead(cfg.queue)
+			}
+			continue
+		}
 		ch, in, err := r.open(ctx, *cfg)
 		if refused, ok := errors.AsType[*amqp.Error](err); ok && denies(refused) {
-			denied.read.add(cfg.queue, refused)
+			d.rights.read.add(cfg.queue, refused)
 		} else if err == nil {
 			cfg.first = &opened{ch, in}
 		}

@@ -17,6 +17,7 @@ func (l *lane) receive(e *entry) {
 	count, counted := deliveryCount(d.Headers)
 	leaves := leaves(d.Headers, e.arrived.Add(l.level))
 	ours, findings := original(d)
+	l.keyAgain(e)
 	layout := l.r.layout
 	a := delayqueue.Arrival{
 		Group: layout.queue, Origin: layout.queue, Policy: layout.fingerprint, Ladder: layout.ladder,

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -13,12 +14,14 @@ import (
 )
 
 // wire is a channel of the client to a server that only tells of the content
-// headers that it gets, and sends what it is told to.
+// headers that it gets, and of who reads, and sends what it is told to.
 type wire struct {
 	ch      *amqp.Channel
 	conn    *amqp.Connection
 	headers chan []byte // payloads
 	acks    atomic.Int64
+	denied  string      // the queue that the user may not read
+	read    chan string // queues that got a consumer
 	there   net.Conn
 }
 
@@ -35,7 +38,7 @@ func newWire(t testing.TB) *wire {
 func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 	t.Helper()
 	here, there := net.Pipe()
-	w := &wire{headers: make(chan []byte, 1), there: there}
+	w := &wire{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
 	go w.serve(there)
 	conn, err := amqp.Open(around(here), amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
@@ -63,7 +66,7 @@ func (w *wire) header(p amqp.Publishing) ([]byte, error) {
 	return <-w.headers, nil
 }
 
-// serve speaks as much AMQP as a client needs to publish.
+// serve speaks as much AMQP as a client needs to publish, and to begin to read.
 func (w *wire) serve(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	if _, err := in.Discard(8); err != nil { // "AMQP", 0, 0, 9, 1
@@ -103,7 +106,37 @@ func (w *wire) serve(conn net.Conn) {
 				send(binary.BigEndian.Uint16(head[1:]), 20, 11, 0, 0, 0, 0)
 			case [2]byte{20, 40}: // Close of a channel
 				send(binary.BigEndian.Uint16(head[1:]), 20, 41)
+			case [2]byte{50, 10}: // Declare of a queue, which is there and empty
+				name, _ := shortString(payload[6:])
+				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
+			case [2]byte{60, 10}: // Qos
+				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
+			case [2]byte{60, 20}:
+				class, method, args := w.consume(payload[6:])
+				send(binary.BigEndian.Uint16(head[1:]), class, method, args...)
 			}
 		}
 	}
+}
+
+// consume answers a Consume: with a ConsumeOk, or with a Close of the channel.
+func (w *wire) consume(args []byte) (class, method uint16, answer []byte) {
+	queue, rest := shortString(args)
+	tag, arguments := shortString(rest)
+	const closing = "\x00\x00\x3c\x00\x14" // no text, and what it is about
+	switch name := string(queue[1:]); {
+	case name == w.denied:
+		return 20, 40, append([]byte{amqp.AccessRefused >> 8, amqp.AccessRefused & 0xff}, closing...)
+	case bytes.Contains(arguments, []byte("x-stream-offset")):
+		return 20, 40, append([]byte{amqp.PreconditionFailed >> 8, amqp.PreconditionFailed & 0xff}, closing...)
+	default:
+		w.read <- name
+		return 60, 21, tag
+	}
+}
+
+// shortString cuts a short string off, its length included.
+func shortString(b []byte) (s, rest []byte) {
+	n := 1 + int(b[0])
+	return bytes.Clone(b[:n]), b[n:]
 }

@@ -3,6 +3,8 @@ package pubsub
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
 )
 
 // slow is a subscriber whose broker does not answer: Subscribe, from the call on that
@@ -141,6 +145,88 @@ func TestCloseDoesNotWaitForTopics(t *testing.T) {
 		}
 		if err := <-begun; !errors.Is(err, errClosed) {
 			t.Errorf("it is subscribed: %v", err)
+		}
+	})
+}
+
+// broken is a subscriber whose calls end in a panic, or end their goroutine.
+type broken struct {
+	message.Subscriber
+	end   func()
+	topic bool         // SubscribeInitialize, and not Subscribe
+	fine  atomic.Int64 // calls of Subscribe before that
+}
+
+func (s *broken) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if !s.topic && s.fine.Add(-1) < 0 {
+		s.end()
+	}
+	return s.Subscriber.Subscribe(ctx, topic)
+}
+
+func (s *broken) SubscribeInitialize(string) error {
+	if s.topic {
+		s.end()
+	}
+	return nil
+}
+
+// A panic of the user's subscriber killed the process, where no caller of ours could catch
+// it, and what ended its goroutine was waited for until the end: both are errors that say so.
+func TestASubscriberThatBreaksIsAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func()
+		want string
+	}{
+		"panics": {func() { panic("no connection") }, "panic: no connection"},
+		"exits":  {runtime.Goexit, "called runtime.Goexit"},
+	} {
+		for _, topic := range []bool{false, true} {
+			t.Run(map[bool]string{false: "Subscribe ", true: "the topics "}[topic]+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := newMemory().member(t, "billing")
+					client, err := Open(over(m, &broken{Subscriber: m, end: c.end, topic: topic}))
+					if err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					_, err = client.Subscriber().Subscribe(ctx, "orders")
+					if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "orders") {
+						t.Errorf("got %v, want %q", err, c.want)
+					}
+					if want := name == "panics"; errors.Is(err, redeliver.ErrPanic) != want {
+						t.Errorf("%v is a panic: %t", err, !want)
+					}
+					if err := client.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// One that panics when it is to be subscribed to again is tried once more.
+func TestASubscriberThatBreaksIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, sink := newMemory().member(t, "one"), &told{}
+		ending := &breakingOf{breaking{Subscriber: m}, "prices"}
+		ending.left.Store(1)
+		var calls atomic.Int64
+		sub := &broken{Subscriber: ending, end: func() {
+			if calls.Add(1) <= 2 {
+				panic("no connection")
+			}
+		}}
+		sub.fine.Store(1)
+		listen(t, BroadcastConfig{Subscriber: sub, Sink: sink}, func(*message.Message) error { return nil })
+		if err := m.Publish("prices", message.NewMessage("a", nil)); err != nil {
+			t.Fatal(err)
+		}
+		elapse(time.Minute)
+		if well, _ := ends(sink); !slices.Equal(well, []string{"a"}) {
+			t.Errorf("ran %q", well)
 		}
 	})
 }

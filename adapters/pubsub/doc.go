@@ -100,8 +100,9 @@
 //     cannot read: it is subscribed to again, with backoff; the events
 //     disconnected and consuming say so. Bytes that its own marshaler refuses
 //     never come here: have it take everything, and refuse in [Config.Decode].
-//   - A Subscribe of the user's subscriber, or the making of topics, hangs: Close does not
-//     wait for it, and what it brings in the end is given back.
+//   - A Subscribe of the user's subscriber, or the making of topics, panics: that is its
+//     error. It hangs: Close does not wait for it, and what it brings in the end is given
+//     back.
 //   - The state of a message that waits is damaged: what can be right of it is believed,
 //     and what was lost is the level: never early. The event HeadersIgnored tells.
 //   - A handler never returns: its attempt ends with the policy's Timeout.

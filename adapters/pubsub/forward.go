@@ -2,9 +2,7 @@ package pubsub
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -74,22 +72,7 @@ func (f *forwarder) write(ctx context.Context, topic string, rec *record, c *car
 // in time is left behind: it may still succeed, and then the message is there twice.
 func publish(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
 	done := make(chan error, 1)
-	go func() {
-		returned := false
-		defer func() {
-			if returned {
-				return
-			}
-			if v := recover(); v != nil {
-				done <- &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-			} else {
-				done <- errors.New("Publish called runtime.Goexit")
-			}
-		}()
-		err := pub.Publish(topic, msg)
-		returned = true
-		done <- err
-	}()
+	go guard("Publish", func() { done <- pub.Publish(topic, msg) }, func(err error) { done <- err })
 	select {
 	case err := <-done:
 		if err != nil {

@@ -18,9 +18,10 @@ import (
 )
 
 // record is a message as the subscriber delivered it, without redeliver's own
-// entry. Nothing in it changes: it shares the payload, and where it has no entry of
-// ours the metadata, with what the subscriber delivered, and nobody else gets them. It
-// implements delayqueue.Record.
+// entry. Nothing in it changes: the payload is its own, because message.Copy shares it
+// among all who get the message, and one of them may change it in place; the metadata,
+// which that copies, it shares with what the subscriber delivered where it has no entry
+// of ours. Nobody else gets them. It implements delayqueue.Record.
 type record struct {
 	uuid     string
 	payload  []byte
@@ -32,7 +33,7 @@ type record struct {
 // entry, which is nil where nothing does. Only a message of a topic that
 // redeliver writes has something in it.
 func newRecord(msg *message.Message, ours bool, decode func(*message.Message) error) (*record, *carried) {
-	r := &record{uuid: msg.UUID, payload: msg.Payload, metadata: msg.Metadata, decode: decode}
+	r := &record{uuid: msg.UUID, payload: bytes.Clone(msg.Payload), metadata: msg.Metadata, decode: decode}
 	value, there := r.metadata[StateKey]
 	if !ours || !there {
 		return r, nil

@@ -1,34 +1,112 @@
 package pubsub
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
 )
 
-// A record shares with the subscriber's message what nobody changes; a handler's message,
-// which it may change, is the one copy.
-func TestAMessageIsCopiedOnce(t *testing.T) {
+// A record has its own payload, and shares the metadata, which nobody changes; neither
+// another who got the message nor a handler, each of whom may change what it has, changes
+// the record or what the others have.
+func TestARecordDoesNotChange(t *testing.T) {
 	raw := message.NewMessage("a", []byte("payload"))
 	raw.Metadata["tenant"] = "acme"
 	rec, _ := newRecord(raw, true, nil)
-	if &rec.payload[0] != &raw.Payload[0] {
-		t.Error("the record copies the payload, and a handler's message would be the second")
-	}
+	other := raw.Copy() // as an in-process Pub/Sub gives it to the next subscriber
+	other.Payload[0] = 'X'
 	msg, err := rec.Message()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if string(msg.Payload) != "payload" {
+		t.Errorf("a handler gets %q, which another subscriber has changed", msg.Payload)
+	}
 	msg.Payload[0], msg.Metadata["tenant"] = 'P', "another"
-	if string(raw.Payload) != "payload" || raw.Metadata["tenant"] != "acme" {
+	if string(raw.Payload) != "Xayload" || raw.Metadata["tenant"] != "acme" {
 		t.Errorf("a handler has changed what the subscriber delivered: %q, %v", raw.Payload, raw.Metadata)
 	}
 	ours, err := rec.with(&carried{publish: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if string(ours.Payload) != "payload" || ours.Metadata["tenant"] != "acme" {
+		t.Errorf("what goes on is %q, %v", ours.Payload, ours.Metadata)
+	}
+	ours.Payload[0] = 'Y' // a publisher that changes what it writes, and fails
+	if again, err := rec.with(nil); err != nil || string(again.Payload) != "payload" {
+		t.Errorf("a second write is %q, %v", again.Payload, err)
+	}
 	entry := ours.Metadata[StateKey]
 	if rec, c := newRecord(ours, true, nil); c == nil || rec.metadata[StateKey] != "" || ours.Metadata[StateKey] != entry {
 		t.Errorf("our entry stays with the record, or is taken from the message: %v, %v", rec.metadata, ours.Metadata)
 	}
+}
+
+// sharing is a subscriber that gives others the same payload.
+type sharing struct {
+	message.Subscriber
+	mu  sync.Mutex
+	all [][]byte
+}
+
+func (s *sharing) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	in, err := s.Subscriber.Subscribe(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for msg := range in {
+			s.mu.Lock()
+			s.all = append(s.all, msg.Payload)
+			s.mu.Unlock()
+			select {
+			case out <- msg:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+// A subscriber beside ours that changes a payload in place changed what went to the level
+// and to the DLQ.
+func TestAnotherSubscriberChangesNoDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newMemory()
+		m := b.member(t, "billing")
+		sub := &sharing{Subscriber: m}
+		cfg := over(m, sub)
+		cfg.Policy = redeliver.Policy{MaxRetries: 1}
+		serve(t, cfg, func(msg *message.Message) error {
+			if string(msg.Payload) != "payload" {
+				t.Errorf("the handler got %q", msg.Payload)
+			}
+			msg.Payload[0] = 'P'
+			sub.mu.Lock()
+			defer sub.mu.Unlock()
+			for _, payload := range sub.all {
+				payload[0] = 'X'
+			}
+			return errors.New("declined")
+		})
+		b.put("orders", message.NewMessage("a", []byte("payload")))
+		elapse(time.Minute)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if dead := b.topics["orders.billing.dlq"]; len(dead) != 1 || string(dead[0].Payload) != "payload" {
+			t.Errorf("in the DLQ: %+v", dead)
+		}
+	})
 }

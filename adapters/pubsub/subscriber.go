@@ -33,7 +33,7 @@ func newSubscriber(c *Client) *Subscriber {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		l, err := within(ctx, func() (*layout, error) { return s.client.ready(topic) }, func(*layout) {})
+		l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return s.client.ready(topic) }, func(*layout) {})
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package pubsub
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -11,9 +12,10 @@ import (
 )
 
 // wait holds the message that heads a delay topic until its time there is over,
-// and writes it to where it goes then. It tells whether it is settled. Those behind
-// it wait for it, and lose nothing: what is written to one delay topic has its time
-// in the order of the writes, but for a rest that no level fits.
+// and writes it to where it goes then, or, where that refuses it for good, to the DLQ.
+// It tells whether it is settled. Those behind it wait for it, and lose nothing: what
+// is written to one delay topic has its time in the order of the writes, but for a rest
+// that no level fits.
 func (l *lane) wait(ctx context.Context, raw *message.Message) bool {
 	lay := l.r.layout
 	rec, stay, publish := l.waiting(raw)
@@ -25,17 +27,31 @@ func (l *lane) wait(ctx context.Context, raw *message.Message) bool {
 	if stays := time.Until(stay.Until); stays <= lay.stay(l.nth)+slack && !e.sleep(ctx, stay.Until) {
 		return false
 	}
+	sub := l.r.sub
 	var where string
+	var buried *redeliver.Decision // where the next place refuses it for good
 	ok := e.until(func() (err error) {
-		where, err = l.r.sub.Persist(e.d, st, func(ctx context.Context) (string, error) { return l.r.fwd.wait(ctx, rec, st, publish) })
+		where, err = sub.Persist(e.d, st, func(ctx context.Context) (string, error) {
+			if buried == nil {
+				where, err := l.r.fwd.wait(ctx, rec, st, publish)
+				if !errors.Is(err, delayqueue.ErrRefused) {
+					return where, err
+				}
+				buried = &redeliver.Decision{State: *st}
+				sub.Policy.Unschedulable(buried, err)
+			}
+			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
+		})
 		return err
 	})
 	switch {
 	case !ok:
+	case buried != nil:
+		sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
 	case where == lay.topic:
-		l.r.sub.Tell(redeliver.Published{State: *st, Topic: where})
+		sub.Tell(redeliver.Published{State: *st, Topic: where})
 	case where != lay.back:
-		l.r.sub.Tell(redeliver.Hopped{State: *st, From: l.topic, To: where})
+		sub.Tell(redeliver.Hopped{State: *st, From: l.topic, To: where})
 	}
 	return ok
 }

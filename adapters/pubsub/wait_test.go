@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -134,4 +135,94 @@ func TestADamagedPublishStaysInItsGroup(t *testing.T) {
 			t.Errorf("ran %d times, %d were published", ran, n)
 		}
 	})
+}
+
+// A message that waits and that the next place refuses for good was tried there again
+// without end, with all that waits behind it: it goes to the DLQ, also where that fails at
+// first, and the next one goes on.
+func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
+	errSize, errAway := errors.New("larger than the broker takes"), errors.New("the broker is away")
+	for name, c := range map[string]struct {
+		nth     int
+		until   time.Duration
+		due     time.Duration
+		publish bool
+		refuses string
+	}{
+		"a delayed publish": {1, time.Second, time.Second, true, "orders"},
+		"what is due":       {1, time.Second, time.Second, false, "orders.billing.retry"},
+		"a hop":             {2, time.Minute, 90 * time.Second, false, "orders.billing.retry.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, sink := newMemory(), &told{}
+				m := b.member(t, "billing")
+				var mu sync.Mutex
+				tries := make(map[string]int)
+				cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if msg.UUID == "bad" {
+						tries[topic]++
+						switch {
+						case topic == c.refuses:
+							return errSize
+						case tries[topic] == 1:
+							return errAway
+						}
+					}
+					return m.Publish(topic, msg)
+				}}, m)
+				cfg.Sink, cfg.Refused = sink, func(err error) bool { return errors.Is(err, errSize) }
+				cfg.Policy = redeliver.Policy{Levels: []time.Duration{time.Second, time.Minute}}
+				begin := time.Now()
+				from := Names{}.delay("orders", "billing", c.nth)
+				for _, id := range []string{"bad", "good"} {
+					st := redeliver.State{ID: id, Group: "billing", Origin: "orders", Due: begin.Add(c.due).UTC()}
+					if !c.publish {
+						st.Attempts, st.FirstFailed, st.LastFailed = 1, begin.UTC(), begin.UTC()
+					}
+					rec, _ := newRecord(message.NewMessage(id, []byte("payload")), false, nil)
+					msg, err := rec.with(&carried{headers: st.AppendHeaders(nil), until: begin.Add(c.until), publish: c.publish})
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.put(from, msg)
+				}
+				var ran []string
+				serve(t, cfg, func(msg *message.Message) error {
+					mu.Lock()
+					defer mu.Unlock()
+					ran = append(ran, msg.UUID)
+					return nil
+				})
+				elapse(time.Hour)
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if !slices.Equal(ran, []string{"good"}) {
+					t.Errorf("ran %q, want the good one", ran)
+				}
+				if tries[c.refuses] != 1 || tries["orders.billing.dlq"] != 2 {
+					t.Errorf("tried %v, want once where it is refused and twice the DLQ", tries)
+				}
+				dead := of[redeliver.DeadLettered](sink)
+				if len(dead) != 1 || dead[0].State.ID != "bad" || dead[0].State.Reason != redeliver.ReasonUnschedulable || dead[0].Where != "orders.billing.dlq" {
+					t.Errorf("told %+v", dead)
+				}
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if left := b.groups[[2]string{from, "billing"}]; len(left) > 0 {
+					t.Errorf("%d still wait", len(left))
+				}
+				letters := b.topics["orders.billing.dlq"]
+				if len(letters) != 1 || string(letters[0].Payload) != "payload" {
+					t.Fatalf("in the DLQ: %+v", letters)
+				}
+				if _, has := newRecord(letters[0], true, nil); has == nil || has.publish || !has.until.IsZero() {
+					t.Errorf("the dead letter says %+v", has)
+				}
+			})
+		})
+	}
 }

@@ -4,14 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
 )
+
+// guard calls do, which calls the user's Pub/Sub in a goroutine of ours: a panic there
+// must not end the process, nor runtime.Goexit leave behind who waits. fail is told of both.
+func guard(what string, do func(), fail func(error)) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			fail(fmt.Errorf("%s: %w", what, &redeliver.PanicError{Value: v, Stack: debug.Stack()}))
+		} else {
+			fail(fmt.Errorf("%s called runtime.Goexit", what))
+		}
+	}()
+	do()
+	returned = true
+}
 
 // within waits for do, but no longer than until ctx ends: what the user's Pub/Sub does
 // may take any time, and not all of it has a context, or heeds it. What is left behind
-// goes on; late gets what it returns then.
-func within[T any](ctx context.Context, do func() (T, error), late func(T)) (none T, err error) {
+// goes on; late gets what it returns then. what names it, where it breaks.
+func within[T any](ctx context.Context, what string, do func() (T, error), late func(T)) (none T, err error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
@@ -20,10 +41,10 @@ func within[T any](ctx context.Context, do func() (T, error), late func(T)) (non
 		err error
 	}
 	done := make(chan result, 1)
-	go func() {
+	go guard(what, func() {
 		v, err := do()
 		done <- result{v, err}
-	}()
+	}, func(err error) { done <- result{err: err} })
 	select {
 	case r := <-done:
 		return r.v, r.err
@@ -41,7 +62,7 @@ func within[T any](ctx context.Context, do func() (T, error), late func(T)) (non
 // ctx; but when ctx ends before it is made, it is not waited for.
 func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
 	reading, cancel := context.WithCancel(context.WithoutCancel(values))
-	in, err = within(ctx, func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, giveBack)
+	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, giveBack)
 	if err == nil && in == nil {
 		err = errors.New("the subscriber has returned no channel")
 	}

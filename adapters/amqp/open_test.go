@@ -1,0 +1,58 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// What a start that is refused had fetched would be handed back, and counted by the
+// broker: of several queues none is read, neither they nor what is beside them.
+func TestARefusedStartReadsNothing(t *testing.T) {
+	for denied, want := range map[string]string{
+		"b":       "user for b (",
+		"a.retry": "user for a.retry (",
+		"":        "",
+	} {
+		t.Run("denied "+denied, func(t *testing.T) {
+			w := newWire(t)
+			w.denied = denied
+			cfg := Config{}.withDefaults()
+			c := &Client{cfg: cfg, turn: delayqueue.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}
+			var readers []*reader
+			for _, queue := range []string{"a", "b"} {
+				l, err := newLayout(&cfg, queue)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := newReader(context.Background(), c, l)
+				r.queues = r.lanes()
+				readers = append(readers, r)
+			}
+			err := c.begin(t.Context(), readers...)
+			close(w.read)
+			var read []string
+			for queue := range w.read {
+				read = append(read, queue)
+			}
+			if want == "" {
+				if err != nil || len(read) < 4 || !slices.Equal(read[len(read)-2:], []string{"a", "b"}) {
+					t.Errorf("read %q, %v", read, err)
+				}
+				return
+			}
+			refused, ok := errors.AsType[*redeliver.ConfigError](err)
+			if !ok || len(refused.Problems) != 1 || !strings.Contains(refused.Problems[0].String(), want) {
+				t.Errorf("%v, want one problem of %q", err, want)
+			}
+			if len(read) > 0 {
+				t.Errorf("read %q", read)
+			}
+		})
+	}
+}
