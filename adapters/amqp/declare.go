@@ -65,7 +65,9 @@ func (d *declarer) do(what func(*amqp.Channel) error) *amqp.Error {
 		return nil
 	}
 	err := what(ch)
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Server {
+	// A connection that an administrator or a broker that stops has closed says nothing
+	// of the queue.
+	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Server && refused.Code != amqp.ConnectionForced {
 		return refused
 	}
 	if err != nil {
