@@ -43,6 +43,7 @@ type control struct {
 	reading chan struct{} // has one while the topic is read
 	read    time.Time     // when what the book says was asked for; guarded by reading
 
+	state    atomic.Int32             // of the topic: controlOff, controlUnsure or controlReads
 	standing atomic.Pointer[standing] // nil for none
 
 	mu     sync.Mutex
@@ -52,25 +53,44 @@ type control struct {
 	dirty  map[countKey]struct{}
 	paces  map[string]*pacer // by command
 	client sarama.Client     // of the walkers: fetches of megabytes hold up what else goes over their connection
+	dials  *dialling         // the try to make it; nil while there is none
 	told   bool              // that the topic is out of reach
 	stuck  int               // walkers that cannot go on
 
+	life context.Context // ends with what start has begun
+	work sync.WaitGroup
+
 	pages, slowPages chan struct{} // bound what walkers have in memory; those that keep a rate have their own
 }
+
+// What is known of the control topic.
+const (
+	controlOff    int32 = iota // it is not there, or will not do: no commands are read
+	controlUnsure              // it could not be made, or looked at; that is tried again
+	controlReads
+)
 
 // walkersMost is how many walkers have a page of records in memory at once, twice.
 const walkersMost = 2
 
 func newControl(r *reader) *control {
-	return &control{
+	c := &control{
 		r: r, every: commandsEvery, book: newBook(), aheads: make(map[*ahead]struct{}),
 		reading: make(chan struct{}, 1), counts: make(map[countKey]*progress), dirty: make(map[countKey]struct{}), paces: make(map[string]*pacer),
 		pages: make(chan struct{}, walkersMost), slowPages: make(chan struct{}, walkersMost),
 	}
+	switch {
+	case r.layout.control.exists:
+		c.state.Store(controlReads)
+	case r.layout.controlUnsure:
+		c.state.Store(controlUnsure)
+		c.told = true
+	}
+	return c
 }
 
-// on tells whether there is a topic to read commands from.
-func (c *control) on() bool { return c.r.layout.control.exists }
+// on tells whether there is a topic to read commands from, or may be one in a while.
+func (c *control) on() bool { return c.state.Load() != controlOff }
 
 // start begins to read commands; the returned function ends that. No lane may run then.
 func (c *control) start() (stop func()) {
@@ -81,11 +101,11 @@ func (c *control) start() (stop func()) {
 		c.every = c.r.client.commandsEvery
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { c.run(ctx) })
+	c.life = ctx
+	c.work.Go(func() { c.run(ctx) })
 	return func() {
 		cancel()
-		done.Wait()
+		c.work.Wait()
 		if c.client != nil {
 			_ = c.client.Close() // nobody reads any more
 		}
@@ -93,6 +113,9 @@ func (c *control) start() (stop func()) {
 }
 
 func (c *control) run(ctx context.Context) {
+	if !c.opened(ctx) {
+		return
+	}
 	tick := time.NewTicker(c.every)
 	defer tick.Stop()
 	tidied := time.Now()
@@ -170,6 +193,12 @@ func (c *control) refresh(ctx context.Context) error {
 	log := logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name}
 	c.mu.Lock()
 	err := c.book.refresh(ctx, &log, &c.mu)
+	if err == nil {
+		for a := range c.aheads {
+			a.known = true
+			a.learn(c.book.settled[a.at])
+		}
+	}
 	c.mu.Unlock()
 	if err != nil {
 		return err
@@ -179,19 +208,41 @@ func (c *control) refresh(ctx context.Context) error {
 	return nil
 }
 
+// dialling is a try to connect, one for all walkers.
+type dialling struct {
+	done   chan struct{} // closed when there is an answer
+	client sarama.Client
+	err    error
+}
+
 // connection is the client of the walkers.
 func (c *control) connection(ctx context.Context) (sarama.Client, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.client == nil {
-		cfg := c.r.client.cfg
-		client, err := dial(ctx, cfg.Brokers, cfg.clientConfig())
-		if err != nil {
-			return nil, err
-		}
-		c.client = client
+	client, d := c.client, c.dials
+	if client == nil && d == nil {
+		d = &dialling{done: make(chan struct{})}
+		c.dials = d
+		c.work.Go(func() { c.dial(d) })
 	}
-	return c.client, nil
+	c.mu.Unlock()
+	if client != nil {
+		return client, nil
+	}
+	select {
+	case <-d.done:
+		return d.client, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *control) dial(d *dialling) {
+	cfg := c.r.client.cfg
+	d.client, d.err = dial(c.life, cfg.Brokers, cfg.clientConfig())
+	c.mu.Lock()
+	c.client, c.dials = d.client, nil
+	c.mu.Unlock()
+	close(d.done)
 }
 
 // gone tells whether a record was settled ahead, as far as is known.

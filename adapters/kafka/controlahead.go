@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,32 +25,54 @@ type ahead struct {
 	some atomic.Bool // there may be something to pass over
 	news atomic.Bool // there is something that the lane may hold
 
-	mu      sync.Mutex
-	settled blocks
-	changed map[int64]struct{} // blocks that are not written down yet
-	taken   map[int64]struct{} // being copied now
-	bell    chan<- struct{}    // wakes the lane: it may sleep until what it holds is due
+	mu        sync.Mutex
+	settled   blocks
+	own       []string              // our sessions: one for each life of the topic, the present one last
+	strangers map[string]struct{}   // sessions that were in another life of the topic
+	gone      []blockRef            // theirs, to be forgotten in the control topic, too
+	changed   map[blockRef]struct{} // blocks that are not written down yet
+	taken     map[int64]struct{}    // being copied now
+	bell      chan<- struct{}       // wakes the lane: it may sleep until what it holds is due
 
-	stop    context.CancelFunc // of the walker; nil while there is none. Guarded by the control's lock
+	// Guarded by the control's lock.
+	known bool               // all that was settled before: nothing is copied before that
+	stop  context.CancelFunc // of the walker; nil while there is none
+	until time.Time          // when the drain is to be over; zero before it begins
+
 	walking sync.WaitGroup
 	over    context.Context // the session's
 }
 
+// blockRef is a block of a partition.
+type blockRef struct {
+	n       int64
+	session string
+}
+
 // begin says that a lane begins to read a partition; end that it has ended. It waits, a
-// while, until all is known that was settled before.
+// while, until all is known that was settled before. What is known later is passed over
+// from then on, see learn.
 func (c *control) begin(over context.Context, topic string, partition int32, level time.Duration) *ahead {
 	if !c.on() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(over, commandsLate)
-	defer cancel()
-	if err := c.refresh(ctx); err != nil && over.Err() == nil {
-		c.tell(err)
+	known := false
+	if c.state.Load() == controlReads {
+		ctx, cancel := context.WithTimeout(over, commandsLate)
+		defer cancel()
+		err := c.refresh(ctx)
+		if err != nil && over.Err() == nil {
+			c.tell(err)
+		}
+		known = err == nil
 	}
-	a := &ahead{c: c, topic: topic, at: waitPlace{level, partition}, changed: make(map[int64]struct{}), taken: make(map[int64]struct{}), over: over}
+	a := &ahead{
+		c: c, topic: topic, at: waitPlace{level, partition}, own: []string{newSession()}, strangers: make(map[string]struct{}),
+		changed: make(map[blockRef]struct{}), taken: make(map[int64]struct{}), known: known, over: over,
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a.settled = c.book.settled[a.at].clone()
+	a.settled = c.book.settled[a.at].shared()
 	a.some.Store(len(a.settled) > 0)
 	for key := range c.counts { // somebody else may have counted on
 		if key.at == a.at {
@@ -59,6 +84,22 @@ func (c *control) begin(over context.Context, topic string, partition int32, lev
 	return a
 }
 
+func newSession() string { return strings.ToLower(rand.Text()[:10]) }
+
+// leave stops the walker while its lane drains; both are to be done at the deadline.
+func (a *ahead) leave(deadline time.Time) {
+	if a == nil {
+		return
+	}
+	a.c.mu.Lock()
+	a.until = deadline
+	stop := a.stop
+	a.c.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
 // end waits until the walker has written down what it has done.
 func (c *control) end(a *ahead) {
 	if a == nil {
@@ -66,13 +107,16 @@ func (c *control) end(a *ahead) {
 	}
 	c.mu.Lock()
 	delete(c.aheads, a)
-	stop := a.stop
+	stop, until := a.stop, time.Now().Add(c.r.lastWords())
+	if !a.until.IsZero() && a.until.Before(until) {
+		until = a.until
+	}
 	c.mu.Unlock()
 	if stop != nil {
 		stop()
-		a.walking.Wait()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.r.lastWords())
+	a.walking.Wait()
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	_ = c.save(ctx) // counts alone: what is settled was written down by the walker
 }
@@ -90,7 +134,7 @@ func (c *control) staff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for a := range c.aheads {
-		if a.stop != nil {
+		if a.stop != nil || !a.known || !a.until.IsZero() {
 			continue
 		}
 		ctx, cancel := context.WithCancel(a.over)
@@ -105,15 +149,74 @@ func (c *control) staff() {
 	}
 }
 
+// learn takes over what the control topic says by now: all that was settled before the
+// lane began, where that could not be read then, and what is settled beside it by who
+// had the partition before, a process that was stopped, until its heartbeat fails.
+func (a *ahead) learn(all blocks) {
+	a.mu.Lock()
+	more := false
+	for n, sessions := range all {
+		for session, b := range sessions {
+			_, strange := a.strangers[session]
+			if strange || slices.Contains(a.own, session) || a.settled[n][session] == b {
+				continue
+			}
+			a.settled.put(n, session, b)
+			more = true
+		}
+	}
+	bell := a.bell
+	a.mu.Unlock()
+	if more {
+		a.some.Store(true)
+		a.ring(bell)
+	}
+}
+
+// ring has the lane look for what it holds.
+func (a *ahead) ring(bell chan<- struct{}) {
+	a.news.Store(true)
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
 // pass tells whether the lane is to pass over a record that it has just read. What
-// another topic of this name had at the offset is forgotten.
+// another topic of this name had at the offset is forgotten, and with it all that was
+// settled by who settled that.
 func (a *ahead) pass(offset int64, at time.Time) bool {
 	if a == nil || !a.some.Load() {
 		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, session := range a.settled.strangers(offset, at.UnixMilli()) {
+		a.disown(session)
+	}
 	return a.settled.has(offset, at.UnixMilli())
+}
+
+// disown forgets what a session has settled: it was in another life of the topic.
+func (a *ahead) disown(session string) {
+	a.strangers[session] = struct{}{}
+	for n, sessions := range a.settled {
+		if sessions[session] != nil {
+			a.settled.drop(n, session)
+			a.gone = append(a.gone, blockRef{n, session})
+		}
+	}
+	if session == a.own[len(a.own)-1] {
+		a.own = append(a.own, newSession())
+	}
+}
+
+// anew says that the topic was deleted and made anew while it is read: what is settled
+// from now on has nothing to do with what was.
+func (a *ahead) anew() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.own = append(a.own, newSession())
 }
 
 // fate is what becomes of a record that a lane is about to let go.
@@ -219,9 +322,10 @@ func (a *ahead) take(hits []*hit, now time.Time) (taken []*hit) {
 // again.
 func (a *ahead) settle(taken, done []*hit) {
 	a.mu.Lock()
+	session := a.own[len(a.own)-1]
 	for _, h := range done {
-		a.settled.set(h.rec.offset, h.rec.at.UnixMilli())
-		a.changed[h.rec.offset/blockSize] = struct{}{}
+		a.settled.set(session, h.rec.offset, h.rec.at.UnixMilli())
+		a.changed[blockRef{h.rec.offset / blockSize, session}] = struct{}{}
 	}
 	for _, h := range taken {
 		delete(a.taken, h.rec.offset)
@@ -229,11 +333,7 @@ func (a *ahead) settle(taken, done []*hit) {
 	bell := a.bell
 	a.mu.Unlock()
 	if len(done) > 0 {
-		a.news.Store(true)
-		select {
-		case bell <- struct{}{}:
-		default:
-		}
+		a.ring(bell)
 	}
 }
 
@@ -241,22 +341,26 @@ func (a *ahead) settle(taken, done []*hit) {
 func (a *ahead) write(ctx context.Context) error {
 	a.mu.Lock()
 	var entries []stateEntry
-	written := make([]int64, 0, len(a.changed))
-	for n := range a.changed {
-		e, err := jsonEntry(blockKey(a.at, n), a.settled[n])
+	written := make([]blockRef, 0, len(a.changed))
+	for ref := range a.changed {
+		b := a.settled[ref.n][ref.session]
+		if b == nil {
+			continue // it was forgotten
+		}
+		e, err := jsonEntry(blockKey(a.at, ref), b)
 		if err != nil {
 			a.mu.Unlock()
 			return err
 		}
-		entries, written = append(entries, e), append(written, n)
+		entries, written = append(entries, e), append(written, ref)
 	}
 	clear(a.changed)
 	a.mu.Unlock()
 	err := a.c.save(ctx, entries...)
 	if err != nil {
 		a.mu.Lock()
-		for _, n := range written {
-			a.changed[n] = struct{}{}
+		for _, ref := range written {
+			a.changed[ref] = struct{}{}
 		}
 		a.mu.Unlock()
 		return fmt.Errorf("noting what is settled of %s/%d: %w", a.topic, a.at.partition, err)
@@ -264,16 +368,22 @@ func (a *ahead) write(ctx context.Context) error {
 	return nil
 }
 
-// forget drops the blocks that end at or below an offset, and returns them.
-func (a *ahead) forget(offset int64) (dropped []int64) {
+// forget drops the blocks that end at or below an offset, and returns them, with those
+// of other lives.
+func (a *ahead) forget(offset int64) (dropped []blockRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for n := range a.settled {
-		if (n+1)*blockSize <= offset {
-			delete(a.settled, n)
-			delete(a.changed, n)
-			dropped = append(dropped, n)
+	dropped, a.gone = a.gone, nil
+	for n, sessions := range a.settled {
+		if (n+1)*blockSize > offset {
+			continue
 		}
+		for session := range sessions {
+			ref := blockRef{n, session}
+			delete(a.changed, ref)
+			dropped = append(dropped, ref)
+		}
+		delete(a.settled, n)
 	}
 	return dropped
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ import (
 //	seen                                    that a member has begun to read this
 //	command/<id>                            what is asked
 //	progress/<id>/<level>/<partition>       how far that is on a partition of a level
-//	settled/<level>/<partition>/<block>     which records of it are settled although records before them wait
+//	settled/<level>/<partition>/<block>/<session>  which records of it a session has settled although records before them wait
 const (
 	seenKey        = "seen"
 	commandPrefix  = "command/"
@@ -72,56 +73,6 @@ type progress struct {
 // seen says when a member last began to read commands.
 type seen struct {
 	Began time.Time `json:"began"`
-}
-
-// blockSize is how many offsets are in one record of the control topic.
-const blockSize = 8192
-
-// block says which of its records are settled. The times tell them from those of an
-// earlier topic of the same name, which was deleted: what was written later was not
-// settled by them.
-type block struct {
-	Bits  []byte `json:"bits"`
-	First int64  `json:"first"` // the earliest timestamp of a settled record, in Unix milliseconds
-	Last  int64  `json:"last"`
-}
-
-// blocks of one partition, by their first offset divided by blockSize.
-type blocks map[int64]*block
-
-func (bs blocks) has(offset, at int64) bool {
-	b, i := bs[offset/blockSize], offset%blockSize
-	return b != nil && b.Bits[i/8]&(1<<(i%8)) != 0 && at >= b.First && at <= b.Last
-}
-
-func (bs blocks) set(offset, at int64) {
-	b, i := bs[offset/blockSize], offset%blockSize
-	if b == nil {
-		b = &block{Bits: make([]byte, blockSize/8), First: at, Last: at}
-		bs[offset/blockSize] = b
-	}
-	b.Bits[i/8] |= 1 << (i % 8)
-	b.First, b.Last = min(b.First, at), max(b.Last, at)
-}
-
-func (bs blocks) clone() blocks {
-	own := make(blocks, len(bs))
-	for n, b := range bs {
-		own[n] = &block{slices.Clone(b.Bits), b.First, b.Last}
-	}
-	return own
-}
-
-// count is how many offsets from start on, below end, are settled.
-func (bs blocks) count(start, end int64) (n int64) {
-	for first, b := range bs {
-		for i := range int64(blockSize) {
-			if offset := first*blockSize + i; b.Bits[i/8]&(1<<(i%8)) != 0 && offset >= start && offset < end {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // book is what the control topic says up to an offset. It has no lock of its own.
@@ -198,19 +149,40 @@ func (b *book) command(id string, value []byte) error {
 		}
 		return nil
 	}
-	var c deadletter.Command
-	if err := json.Unmarshal(value, &c); err != nil || c.ID != id {
+	c, err := readCommand(value)
+	if err != nil || c.ID != id {
 		return fmt.Errorf("command %s is unreadable: %w", id, err)
 	}
 	if c.Kind != deadletter.ReleaseWaiting && c.Kind != deadletter.CancelWaiting || c.Filter.All() != c.Everything || c.Rate < 0 {
 		return fmt.Errorf("command %s asks what cannot be asked", id)
+	}
+	if err := c.Filter.Check(); err != nil {
+		return err
 	}
 	if i >= 0 {
 		b.commands[i] = c
 	} else {
 		b.commands = append(b.commands, c)
 	}
-	return c.Filter.Check()
+	return nil
+}
+
+// readCommand reads a command. A field of its filter that is not known here narrows it
+// down: who passed that over would take more than is meant.
+func readCommand(value []byte) (c deadletter.Command, err error) {
+	if err = json.Unmarshal(value, &c); err != nil {
+		return c, err
+	}
+	var text struct {
+		Filter json.RawMessage `json:"filter"`
+	}
+	if err = json.Unmarshal(value, &text); err != nil || text.Filter == nil {
+		return c, err
+	}
+	strict := json.NewDecoder(bytes.NewReader(text.Filter))
+	strict.DisallowUnknownFields()
+	var f deadletter.WaitingFilter
+	return c, strict.Decode(&f)
 }
 
 func (b *book) note(key string, value []byte) error {
@@ -237,20 +209,24 @@ func (b *book) note(key string, value []byte) error {
 }
 
 func (b *book) settle(key string, value []byte) error {
-	i := strings.LastIndexByte(key, '/')
-	if i < 0 {
+	parts := strings.SplitN(key, "/", 4)
+	if len(parts) < 3 {
 		return errors.New("no block")
 	}
-	place, err := parseWaitPlace(key[:i])
+	place, err := parseWaitPlace(parts[0] + "/" + parts[1])
 	if err != nil {
 		return err
 	}
-	n, err := strconv.ParseInt(key[i+1:], 10, 64)
+	n, err := strconv.ParseInt(parts[2], 10, 64)
 	if err != nil || n < 0 {
 		return errors.Join(err, errors.New("no block"))
 	}
+	var session string // without one: of versions whose sessions went on with each other's blocks
+	if len(parts) == 4 {
+		session = parts[3]
+	}
 	if value == nil {
-		if delete(b.settled[place], n); len(b.settled[place]) == 0 {
+		if b.settled[place].drop(n, session); len(b.settled[place]) == 0 {
 			delete(b.settled, place)
 		}
 		return nil
@@ -262,7 +238,7 @@ func (b *book) settle(key string, value []byte) error {
 	if b.settled[place] == nil {
 		b.settled[place] = make(blocks)
 	}
-	b.settled[place][n] = &read
+	b.settled[place].put(n, session, &read)
 	return nil
 }
 
@@ -270,6 +246,10 @@ func commandEntry(c *deadletter.Command) (stateEntry, error) { return jsonEntry(
 
 func progressKey(id string, p waitPlace) string { return progressPrefix + id + "/" + p.String() }
 
-func blockKey(p waitPlace, n int64) string {
-	return settledPrefix + p.String() + "/" + strconv.FormatInt(n, 10)
+func blockKey(p waitPlace, ref blockRef) string {
+	key := settledPrefix + p.String() + "/" + strconv.FormatInt(ref.n, 10)
+	if ref.session != "" {
+		key += "/" + ref.session
+	}
+	return key
 }

@@ -25,7 +25,7 @@ func TestABookReadsWhatWasWrittenAndForgetsWhatWasTakenBack(t *testing.T) {
 	}
 	settled := make(blocks)
 	for _, offset := range []int64{0, 7, 8191, 8192, 100_000} {
-		settled.set(offset, 1000+offset)
+		settled.set("a session", offset, 1000+offset)
 	}
 	b := newBook()
 	asked, err := commandEntry(&cmd)
@@ -33,8 +33,10 @@ func TestABookReadsWhatWasWrittenAndForgetsWhatWasTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries := []stateEntry{asked, written(t, progressKey(cmd.ID, at), progress{Cancelled: 7, Walked: true})}
-	for n, one := range settled {
-		entries = append(entries, written(t, blockKey(at, n), one))
+	for n, sessions := range settled {
+		for session, one := range sessions {
+			entries = append(entries, written(t, blockKey(at, blockRef{n, session}), one))
+		}
 	}
 	for _, e := range entries {
 		b.apply([]byte(e.key), e.value)
@@ -71,17 +73,32 @@ func TestABookPassesOverGarbage(t *testing.T) {
 	garbage := map[string]string{
 		"": "", "command/": "{}", "command/7": `{"id":"8","kind":"release"}`, "command/9": `{"id":"9","kind":"shred","everything":true}`,
 		"command/10": `{"id":"10","kind":"release"}`, "command/11": `{"id":"11","kind":"release","everything":true,"rate":-1}`, "command/12": "[",
+		"command/13": `{"id":"13","kind":"cancel","filter":{"levels":["90s"]}}`, "command/14": `{"id":"14","kind":"cancel","filter":{"filter":{"reasons":["exhausted"]}}}`,
+		"command/15": `{"id":"15","kind":"cancel","filter":{"levels":["1h"],"shards":[7]}}`, "command/16": `{"id":"16","kind":"cancel","filter":{"filter":{"error_text":"x","tenant":"acme"}}}`,
 		"progress/7": "{}", "progress/7/90s/1": "{}", "progress/7/1m30s/x": "{}", "progress/7/1m30s/1": "7",
 		"settled/": "{}", "settled/1h/1": "{}", "settled/1h/1/x": "{}", "settled/1h/1/-1": "{}", "settled/1h/1/0": `{"bits":"AAAA"}`, "settled/0s/1/0": "{}",
 	}
 	for key, value := range garbage {
 		b.apply([]byte(key), []byte(value))
+		if len(b.commands) > 0 {
+			t.Errorf("it keeps %s", key)
+		}
 		if value != "" {
 			b.apply([]byte(key), nil) // and the end of it
 		}
 	}
 	if b.strange < len(garbage) || len(b.commands)+len(b.progress)+len(b.settled) > 0 {
 		t.Errorf("%d are strange: %+v", b.strange, b)
+	}
+}
+
+// A newer version may say more of a command; more of a filter takes less.
+func TestABookReadsACommandOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	b := newBook()
+	b.apply([]byte("command/7"), []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`))
+	if len(b.commands) != 1 || b.strange > 0 {
+		t.Errorf("%+v", b)
 	}
 }
 

@@ -57,7 +57,7 @@ func (w *walker) carryOut(ctx context.Context, s *standing, hits []*hit) error {
 	taken := w.a.take(hits, time.Now())
 	// What is on its way is waited for, and what is confirmed is noted, although the
 	// partition may be revoked meanwhile: it would be there twice.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.c.r.lastWords())
+	last, cancel := outlive(ctx, w.c.r.lastWords())
 	defer cancel()
 	done, where, err := w.copy(last, taken)
 	w.a.settle(taken, done)
@@ -71,12 +71,45 @@ func (w *walker) carryOut(ctx context.Context, s *standing, hits []*hit) error {
 	for _, h := range done {
 		w.a.told(h, where)
 	}
-	for try := w.a.write(last); try != nil; try = w.a.write(last) {
-		if !w.nap(last, s, tailPause) && last.Err() != nil {
-			return errors.Join(err, try)
+	return errors.Join(err, w.insist(last, w.a.write))
+}
+
+// outlive is a context that ends so long after ctx: nothing that is on its way is given
+// up before, however long it takes. The producer answers for every record, and who does
+// not wait for that writes it once more.
+func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(by)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-last.Done():
+		}
+	})
+	return last, func() { stop(); cancel() }
+}
+
+// insist notes what is done, whatever the commands are by now, until last ends.
+func (w *walker) insist(last context.Context, note func(context.Context) error) error {
+	failed := false
+	for {
+		err := note(last)
+		if err == nil {
+			if failed {
+				w.fails(nil)
+			}
+			return nil
+		}
+		if last.Err() == nil {
+			failed = true
+			w.fails(err)
+		}
+		if !w.nap(last, &standing{}, tailPause) {
+			return err
 		}
 	}
-	return err
 }
 
 // copy writes hits to where they go, and returns those that are confirmed. A record

@@ -100,8 +100,12 @@ func (c *control) tidy(ctx context.Context) error {
 		}
 		offset, oerr := committed.of(a.topic, a.at.partition)
 		err = errors.Join(err, oerr)
-		for _, n := range a.forget(offset) {
-			forgotten = append(forgotten, entryOf(blockKey(a.at, n), nil))
+		below, ok := a.below(offset)
+		if oerr != nil || !ok {
+			continue
+		}
+		for _, ref := range a.forget(below) {
+			forgotten = append(forgotten, entryOf(blockKey(a.at, ref), nil))
 		}
 	}
 	c.mu.Unlock()
@@ -109,4 +113,12 @@ func (c *control) tidy(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(err, c.r.client.note(ctx, c.r.layout.control.name, forgotten...))
+}
+
+// below is up to where nothing is read any more, given what is committed. That may be
+// from another life of the topic: the lane's mark is not. ok is false where the lane
+// has ended.
+func (a *ahead) below(committed int64) (offset int64, ok bool) {
+	mark, ok := a.c.r.owned.markOf(a.topic, a.at.partition)
+	return min(committed, mark), ok
 }

@@ -19,6 +19,14 @@ type standing struct {
 
 // stand says which commands hold now.
 func (c *control) stand(now time.Time) {
+	for _, cmd := range c.restand(now) {
+		c.r.tell("command "+string(cmd.Kind), fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why), nil)
+	}
+}
+
+// restand is stand, and returns the commands that are new. Nobody is told under the
+// lock: the lanes need it.
+func (c *control) restand(now time.Time) (fresh []deadletter.Command) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []deadletter.Command
@@ -33,9 +41,9 @@ func (c *control) stand(now time.Time) {
 	was := c.standing.Load()
 	switch {
 	case was == nil && all == nil:
-		return
+		return nil
 	case was != nil && slices.EqualFunc(was.commands, all, func(x, y deadletter.Command) bool { return x.ID == y.ID }):
-		return
+		return nil
 	case all == nil:
 		c.standing.Store(nil)
 	default:
@@ -48,12 +56,13 @@ func (c *control) stand(now time.Time) {
 	}
 	for _, cmd := range all {
 		if was == nil || !slices.ContainsFunc(was.commands, func(old deadletter.Command) bool { return old.ID == cmd.ID }) {
-			c.r.tell("command "+string(cmd.Kind), fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why), nil)
+			fresh = append(fresh, cmd)
 		}
 	}
 	if was != nil {
 		close(was.over)
 	}
+	return fresh
 }
 
 // choose is the command that counts for a message, nil for none.
@@ -96,10 +105,27 @@ func (c *control) cancelled(e *entry, level time.Duration) *deadletter.Command {
 	}
 	m := waitingMessage(&e.rec, e.state)
 	m.Time = time.UnixMilli(e.written)
-	if cmd := s.choose(m, level, time.Now()); cmd != nil && cmd.Kind == deadletter.CancelWaiting {
+	if cmd := s.choose(m, level, time.Now()); cmd != nil && cmd.Kind == deadletter.CancelWaiting && !s.releasedAfter(cmd, m, level) {
 		return cmd
 	}
 	return nil
+}
+
+// releasedAfter tells whether a message on the way back may be there because a command
+// after this one has released it from its level: that it is there no more is no reason
+// to cancel it.
+func (s *standing) releasedAfter(cmd *deadletter.Command, m *deadletter.Message, level time.Duration) bool {
+	for i := range s.commands {
+		later := s.commands[i]
+		if level != 0 || later.ID == cmd.ID {
+			return false
+		}
+		later.Filter.Levels = nil
+		if later.Kind == deadletter.ReleaseWaiting && later.Takes(m, level, time.Now()) {
+			return true
+		}
+	}
+	return false
 }
 
 // waitingMessage is a record as a filter sees it.

@@ -109,7 +109,7 @@ func (w *Waiting) refresh(ctx context.Context) error {
 func (w *Waiting) settled(at waitPlace) blocks {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.book.settled[at].clone()
+	return w.book.settled[at].shared()
 }
 
 // stretch is what waits on a partition: from the committed offset to the end.

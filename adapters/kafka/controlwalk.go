@@ -119,7 +119,11 @@ func (w *walker) obey(ctx context.Context, s *standing) error {
 			quick.commands = append(quick.commands, cmd)
 		}
 	}
-	at := w.c.r.owned.markOf(w.a.topic, w.a.at.partition)
+	at, ok := w.c.r.owned.markOf(w.a.topic, w.a.at.partition)
+	if !ok { // its lane has ended
+		w.nap(ctx, s, tailPause)
+		return nil
+	}
 	end := at
 	for _, part := range []*standing{quick, s} {
 		if len(part.commands) == 0 || part == s && len(quick.commands) == len(s.commands) {
@@ -166,9 +170,14 @@ func (w *walker) keepLines(s *standing) *standing {
 // search goes from an offset to the present end of the partition, and returns that.
 func (w *walker) search(ctx context.Context, s *standing, from int64) (int64, error) {
 	partition := w.a.at.partition
-	_, end, err := w.log.bounds(ctx, partition)
+	start, end, err := w.log.bounds(ctx, partition)
 	if err != nil {
 		return from, err
+	}
+	if end < from { // it was deleted and made anew
+		w.a.anew()
+		clear(w.refused)
+		from = start
 	}
 	pages := w.c.pages
 	if slices.ContainsFunc(s.commands, func(c deadletter.Command) bool { return c.Rate > 0 }) {

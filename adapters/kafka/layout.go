@@ -34,6 +34,7 @@ type layout struct {
 	topics        []ownTopic
 	state         ownTopic // of who works on the DLQ; no member of the group needs it
 	control       ownTopic // of commands; without it none are read
+	controlUnsure bool     // it could not be made, or looked at, for a reason that may pass
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
 	maxWait time.Duration

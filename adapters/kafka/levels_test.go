@@ -182,7 +182,10 @@ func TestNothingThatWaitsIsLostWithTheGroupsOffsets(t *testing.T) {
 	was, before := open(t, cfg)
 	route(t, was, "orders", func(*message.Message) error { return errDeclined })
 	write(t, addrs, recs...)
-	before.await(t, len(ids), is[redeliver.RetryScheduled])
+	before.await(t, len(ids), func(e redeliver.Event) bool {
+		r, ok := e.(redeliver.RetryScheduled)
+		return ok && r.State.Attempts == 1 // where the machine is slow, some have come back already
+	})
 	if err := was.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

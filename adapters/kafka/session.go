@@ -46,8 +46,17 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 // Cleanup implements sarama.ConsumerGroupHandler.
 func (s *session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
-// ConsumeClaim reads one partition until it is revoked or the session ends.
+// ConsumeClaim reads one partition until it is revoked or the session ends. Why it cannot
+// is told here: sarama hands its error to who listens to the group's.
 func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	err := s.consume(sess, claim)
+	if err != nil {
+		s.reader.tellUnread(claim.Topic(), claim.Partition(), " in the next session", err)
+	}
+	return err
+}
+
+func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	r := s.reader
 	if claim.Topic() == r.layout.origin && claim.InitialOffset() == sarama.OffsetOldest && r.startsAtNewest() {
 		// A cooperative rebalance brought a partition that Setup did not see.

@@ -90,6 +90,7 @@ type reader struct {
 	old     oldLevels
 	owned   owned
 	control *control
+	unread  unread
 	jitter  time.Duration // the most that the policy's backoff adds to a delay
 	wait    time.Duration // how long a fetch may wait for records
 
@@ -141,10 +142,8 @@ func (r *reader) run(ctx context.Context) {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		for range r.group.Errors() {
-			// What matters ends the session, and Consume says why it cannot
-			// begin the next one.
-			continue
+		for err := range r.group.Errors() {
+			r.heard(err)
 		}
 	}()
 	janitor := r.startJanitor()
