@@ -30,6 +30,11 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	}
 	f.checkWhat(&c, a.conn.read.Group, bad)
 	f.checkHandler(cmd.ArgsLenAtDash(), bad)
+	if f.url != "" {
+		if f.authorization, err = sidecar.CheckAuthorization(a.Env(envAuthorization)); err != nil {
+			bad(envAuthorization+" %w", err)
+		}
+	}
 	f.checkHow(&c, bad)
 	if len(errs) > 0 {
 		return c, usagef("%w", errors.Join(errs...))
@@ -126,7 +131,13 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	if f.batch < 0 || f.batchBytes < 0 || f.batchWait < 0 {
 		bad("--batch, --batch-wait and --batch-bytes must not be negative")
 	}
-	if f.batch == 0 && (f.batchBytes != 0 || f.batchWait != delayqueue.DefaultBatchTimeout) {
+	if f.batch > mostBatch {
+		bad("--batch is %d: must be %d or less, a post is made in memory", f.batch, mostBatch)
+	}
+	if f.batchBytes > mostBytes {
+		bad("--batch-bytes is %d: must be %d or less, a post is made in memory", f.batchBytes, mostBytes)
+	}
+	if f.batch == 0 && (f.batchBytes != defaultBytes || f.batchWait != delayqueue.DefaultBatchTimeout) {
 		bad("--batch-wait and --batch-bytes are of batches: give --batch, too")
 	}
 	if f.batch > 0 && f.retries != 0 {
@@ -144,7 +155,7 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 		}
 	}
 	if f.batch > 0 {
-		c.Batch = delayqueue.BatchConfig{Size: f.batch, Bytes: f.batchBytes, Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}
+		c.Batch = delayqueue.BatchConfig{Size: f.batch, Bytes: cmp.Or(f.batchBytes, defaultBytes), Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}
 		if f.batchWait == 0 {
 			c.Batch.Timeout = delayqueue.NoWait
 		}

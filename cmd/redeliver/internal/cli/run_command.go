@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,6 +25,9 @@ const envAuthorization = "REDELIVER_HTTP_AUTHORIZATION"
 const (
 	defaultPosts     = 100
 	defaultDrain     = 30 * time.Second
+	defaultBytes     = 8 << 20 // of a batch
+	mostBatch        = 10_000
+	mostBytes        = 1 << 30
 	defaultEventType = "redeliver.message"
 )
 
@@ -32,7 +36,7 @@ type handlingRow struct {
 	Broker  string   `json:"broker"`
 	Topics  []string `json:"topics"`
 	Group   string   `json:"group,omitempty"`  // of Kafka
-	Handler string   `json:"handler"`          // the URL, or the command
+	Handler string   `json:"handler"`          // the URL, or the command and how many arguments it has
 	Health  string   `json:"health,omitempty"` // the URL of /healthz and /readyz
 }
 
@@ -50,7 +54,8 @@ type runFlags struct {
 	drain                        time.Duration
 	health, log                  string
 
-	to *url.URL // of url
+	to            *url.URL // of url
+	authorization string
 }
 
 func (a *app) sidecar() *cobra.Command {
@@ -63,8 +68,9 @@ handler: one that listens at a URL and is posted each message, or a command that
 for each.
 
 --http: 2xx is done. 429 and 503 with Retry-After say when to try again; 408, 409, 425,
-429, 5xx, 3xx and no answer are tried again when the policy says, and all other 4xx go to the
-DLQ at once. With --batch many messages are one post, a JSON document, and each has an
+429, 431, 5xx, 3xx and no answer are tried again when the policy says, and all other 4xx
+go to the DLQ at once: 401, 403, 404 and 405 only after the first 2xx, before it the URL
+may be wrong. With --batch many messages are one post, a JSON document, and each has an
 answer of its own.
 
 --exec: the body is the command's standard input, and no shell is between. Exit status 0
@@ -92,7 +98,7 @@ batches are answered: docs/sidecar.md.`,
 	flags.BoolVar(&f.exec, "exec", false, "run the command behind -- for each message")
 	flags.IntVar(&f.batch, "batch", 0, "the most messages of one post; 0 for no batches")
 	flags.DurationVar(&f.batchWait, "batch-wait", delayqueue.DefaultBatchTimeout, "how long the first message of a batch waits for others, 0 for not at all")
-	flags.IntVar(&f.batchBytes, "batch-bytes", 0, "bounds the bodies of a batch, in all; 0 for no bound")
+	flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "bounds the bodies of a batch, in all, in bytes; one message may have more")
 	flags.IntVar(&f.concurrency, "concurrency", 0, "how many first deliveries of each topic are handled at once, or batches (default 100 posts, 1 batch, or a command for each processor)")
 	flags.IntVar(&f.retries, "retry-concurrency", 0, "how many retries are handled at once beside them (default --concurrency); not of batches")
 	flags.DurationVar(&f.drain, "drain", defaultDrain, "how long what is in hand may take at the end")
@@ -110,15 +116,13 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	if err != nil {
 		return err
 	}
+	c.Log = a.logger(f.log)
 	if c.Handler, err = a.handler(f, &c); err != nil {
 		return usagef("--exec: %w", err)
 	}
-	c.Sink = redeliver.NewSlogSink(a.logger(f.log))
-	c.Health = sidecar.NewHealth(c.Topics)
-	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: strings.Join(f.argv, " ")}
-	if f.to != nil {
-		row.Handler = redeliver.Redact(f.to.String())
-	}
+	c.Sink = redeliver.NewSlogSink(c.Log)
+	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
+	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name()}
 	if f.health != "" {
 		at, end, err := listen(ctx, f.health, c.Health.Handler())
 		if err != nil {
@@ -141,14 +145,31 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	return nil
 }
 
+// name is the handler as it is printed. Its arguments may be secrets.
+func (f *runFlags) name() string {
+	if f.to != nil {
+		return redeliver.Redact(f.to.String())
+	}
+	name := redeliver.Redact(f.argv[0])
+	if n := len(f.argv) - 1; n > 0 {
+		name += fmt.Sprintf(" and %d arguments", n)
+	}
+	return name
+}
+
 // handler is who handles the messages.
 func (a *app) handler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
 	if f.exec {
-		return sidecar.NewExec(f.argv, os.Environ(), func(id, line string) { a.sayf("%s: %s", visible(id), line) })
+		say := func(id, line string) { a.sayf("%s: %s", visible(id), line) }
+		if f.log == "json" {
+			say = func(id, line string) { c.Log.Info("command says", "id", visible(id), "line", visible(line)) }
+		}
+		return sidecar.NewExec(f.argv, os.Environ(), say)
 	}
+	policy := c.Policy.WithDefaults()
 	return sidecar.NewHTTP(sidecar.HTTPConfig{
-		URL: f.to, Authorization: a.Env(envAuthorization), CloudEvents: f.events, EventType: f.eventType,
-		Requests: len(c.Topics) * (c.InFlight + c.RetriesInFlight),
+		URL: f.to, Authorization: f.authorization, CloudEvents: f.events, EventType: f.eventType,
+		Requests: len(c.Topics) * (c.InFlight + c.RetriesInFlight), Timeout: policy.Timeout, Retries: policy.MaxRetries,
 	}), nil
 }
 
@@ -165,7 +186,8 @@ func listen(ctx context.Context, address string, h http.Handler) (at string, end
 	if err != nil {
 		return "", nil, failed(codeFailed, "--health: %w", err)
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	const quick = 5 * time.Second // for both sides: nothing that is asked or said is long
+	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -174,7 +174,7 @@ func TestRunPostsEvents(t *testing.T) {
 	s.topics("payments")
 	p := newProgram(t, func(http.ResponseWriter, asked) {})
 	s.put(payments("a")...)
-	h := s.handleIn(map[string]string{"REDELIVER_HTTP_AUTHORIZATION": "Bearer secret"}, "--http", p.URL, "--cloudevents", "--event-type", "shop.payment")
+	h := s.handleIn(map[string]string{"REDELIVER_HTTP_AUTHORIZATION": "Bearer secret\n"}, "--http", p.URL, "--cloudevents", "--event-type", "shop.payment")
 	s.await("it is posted", func() bool { return len(p.attempts()) == 1 })
 	got := h.stop().want(t, 0)
 	header := p.all[0].header

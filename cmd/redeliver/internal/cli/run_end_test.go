@@ -237,6 +237,7 @@ func TestRunRefuses(t *testing.T) {
 			"--concurrency is -1", "--retry-concurrency is -1", "--drain is 0s", "--log", "--health", "--event-type",
 		},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --batch-wait 1s":                                     {"give --batch"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 10001 --batch-bytes 2000000000":              {"--batch is 10001: must be 10000 or less", "--batch-bytes is 2000000000"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 5 --retry-concurrency 2":                     {"--retry-concurrency is not of batches"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --retries -1 --timeout 0s --backoff soon --order up": {"--retries is -1", "--timeout is 0s", "--backoff", "--order"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --immediate 7 --max-levels 99":                       {"Policy.Immediate is 7", "Policy.MaxLevels is 99"},
@@ -249,6 +250,11 @@ func TestRunRefuses(t *testing.T) {
 		if got.out != "" || strings.Contains(got.err, "s3cret") {
 			t.Errorf("%s: %s%s", args, got.out, got.err)
 		}
+	}
+	secret := call{env: map[string]string{"REDELIVER_HTTP_AUTHORIZATION": "Bearer s3cret\nX-Evil: 1"}}
+	got := secret.run(t, strings.Fields("run --broker kafka://h:1 --topic a --group g --http http://h")...).want(t, 2, "REDELIVER_HTTP_AUTHORIZATION has a control character")
+	if strings.Contains(got.out+got.err, "s3cret") {
+		t.Errorf("%s%s", got.out, got.err)
 	}
 	// What is wrong elsewhere is no wrong call.
 	s := newStand(t)

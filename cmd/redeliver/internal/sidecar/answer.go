@@ -3,6 +3,7 @@ package sidecar
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,12 +49,32 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 		return err
 	case code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
 		return err
+	case code == http.StatusRequestHeaderFieldsTooLarge: // which are ours, for the most part
+		return err
 	case code >= 400 && code < 500:
 		return redeliver.Permanent(err)
 	default:
 		return err
 	}
 }
+
+// misplaced tells whether an answer may be about where and how it is posted rather than
+// about the message: a wrong path, no rights, or http:// to a port that speaks TLS.
+func misplaced(code int, text string) bool {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return true
+	case http.StatusBadRequest:
+		text = strings.ToLower(text)
+		return slices.ContainsFunc(plainToTLS, func(said string) bool { return strings.Contains(text, said) })
+	default:
+		return false
+	}
+}
+
+// plainToTLS are what servers say of http:// to a port that speaks TLS, in small
+// letters: those in Go, nginx, Apache.
+var plainToTLS = []string{"http request to an https server", "http request was sent to https port", "plain http to an ssl-enabled server port"}
 
 // retryAfter reads a Retry-After: seconds, or an HTTP date. It is not ok where there
 // is none, where it is over, and where it is beyond all that is ever waited for: then

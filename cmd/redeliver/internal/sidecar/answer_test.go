@@ -19,8 +19,8 @@ func TestVerdict(t *testing.T) {
 	for code, want := range map[int]string{
 		200: done, 201: done, 202: done, 204: done, 299: done,
 		101: again, 300: again, 301: again, 302: again, 304: again, 307: again, 308: again,
-		400: never, 401: never, 403: never, 404: never, 405: never, 410: never, 413: never, 415: never, 422: never, 431: never, 451: never, 499: never,
-		408: again, 409: again, 425: again, 429: again,
+		400: never, 401: never, 403: never, 404: never, 405: never, 410: never, 413: never, 415: never, 422: never, 451: never, 499: never,
+		408: again, 409: again, 425: again, 429: again, 431: again,
 		500: again, 501: again, 502: again, 503: again, 504: again, 599: again, 999: again,
 	} {
 		// Only 429 and 503 say when: 1 h must change nothing of the others.

@@ -48,27 +48,16 @@ func mostAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
 // HandleBatch implements [Batcher]. Where a batch is refused as a whole, nobody knows
 // for which of its messages, so each is posted alone then.
 func (h *HTTP) HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error {
-	err := h.postBatch(ctx, all, answer)
-	if len(all) == 1 || !errors.Is(err, redeliver.ErrPermanent) {
-		return err
-	}
-	for i, m := range all {
-		answered := false
-		err := h.postBatch(ctx, []*Message{m}, func(_ int, err error) {
-			answered = true
-			answer(i, err)
-		})
-		switch _, unreached := errors.AsType[*UnreachedError](err); {
-		case answered:
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case unreached: // it has gone away in the middle
-			answer(i, redeliver.Postpone(err))
-		default:
-			answer(i, err)
+	begin := time.Now()
+	todo := h.parts(all)
+	if len(todo) == 1 {
+		err := h.postBatch(ctx, all, answer)
+		if len(all) == 1 || !errors.Is(err, redeliver.ErrPermanent) {
+			return err
 		}
+		todo = todo[0].singly()
 	}
-	return nil
+	return h.postParts(ctx, begin, all, todo, answer)
 }
 
 func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error {
@@ -81,9 +70,9 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 		return err
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		text := use(res, 2*mostText)
-		return verdict(res.StatusCode, res.Header, firstWords(text), time.Now())
+		return h.judge(res, firstWords(use(res, 2*mostText)))
 	}
+	h.well.Store(true)
 	defer func() { _ = res.Body.Close() }()
 	most := mostAnswer(len(all))
 	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))

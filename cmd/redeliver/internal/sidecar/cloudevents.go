@@ -1,8 +1,10 @@
 package sidecar
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -11,36 +13,53 @@ import (
 // message's headers: Kafka's, and AMQP's two.
 var eventPrefixes = []string{"ce_", "ce-", "cloudevents_", "cloudevents:"}
 
-// asEvent makes a request an event, in the binary mode of CloudEvents' HTTP binding. A
-// message that is one already keeps its attributes, and one that has all of its event
-// in its body goes as it is.
-func asEvent(header http.Header, m *Message, eventType string) {
-	if strings.HasPrefix(strings.ToLower(m.contentType()), "application/cloudevents") {
-		return
+// eventHeader is [requestHeader] of a request that is an event, in the binary mode of
+// CloudEvents' HTTP binding. A message that is one already keeps its attributes, and one
+// that has all of its event in its body goes as it is.
+func eventHeader(m *Message, eventType string) http.Header {
+	h := newHeading(m)
+	own := m.Headers
+	if !strings.HasPrefix(strings.ToLower(m.contentType()), "application/cloudevents") {
+		own = h.event(m, eventType)
 	}
-	left := budget{bytes: mostHeaderBytes, fields: mostHeaders}
-	for _, h := range m.Headers {
-		name := attribute(h.Name)
-		value := escape(h.Value)
-		if name == "" || !utf8.ValidString(h.Value) || !left.take(len(name)+len(value)+len("ce-: \r\n")) {
+	return h.end(m, own)
+}
+
+// event sets the attributes, and returns the message's headers that are none.
+func (h *heading) event(m *Message, eventType string) (rest []Header) {
+	own := make(map[string]string)
+	for _, header := range m.Headers {
+		name := attribute(header.Name)
+		if name == "" || !utf8.ValidString(header.Value) {
+			rest = append(rest, header)
 			continue
 		}
-		delete(header, ownField(h.Name))
-		header["Ce-"+name] = []string{value} // the last counts, as in Kafka's headers
+		own["Ce-"+name] = escape(header.Value) // the last counts, as in Kafka's headers
 	}
-	set := func(name, value string) {
-		if _, ok := header["Ce-"+name]; !ok && value != "" {
-			header["Ce-"+name] = []string{escape(value)}
+	type field struct{ name, value string }
+	wanted := [...]field{
+		{"Ce-specversion", "1.0"}, {"Ce-id", m.State.ID}, {"Ce-source", "/" + url.PathEscape(m.State.Origin)}, {"Ce-type", eventType}, {"Ce-time", stamp(m.Timestamp)},
+	}
+	for _, a := range wanted { // before its own, which take what room there is
+		if _, ok := own[a.name]; !ok && a.value != "" {
+			h.must(a.name, escape(a.value))
 		}
 	}
-	set("specversion", "1.0")
-	set("id", m.State.ID)
-	set("source", "/"+url.PathEscape(m.State.Origin))
-	set("type", eventType)
-	set("time", stamp(m.Timestamp))
-	if m.Key != nil && len(m.Key) <= mostKey && utf8.Valid(m.Key) {
-		set("partitionkey", string(m.Key))
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		h.add(name, own[name])
 	}
+	for _, a := range wanted { // without its id or type it would be no event
+		if _, ok := h.header[a.name]; !ok && a.value != "" {
+			h.must(a.name, escape(a.value))
+		}
+	}
+	if _, ok := own["Ce-partitionkey"]; !ok && m.Key != nil && utf8.Valid(m.Key) {
+		// One that has no room is told of as the Redeliver-Key.
+		if key := escape(string(m.Key)); len(key) <= mostKey && h.left.take(length("Ce-partitionkey", key)) {
+			h.set("Ce-partitionkey", key)
+		}
+	}
+	return rest
 }
 
 // attribute is the name of the event's attribute that stands in a header; empty for a

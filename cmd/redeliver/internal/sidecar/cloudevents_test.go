@@ -7,8 +7,7 @@ import (
 )
 
 func events(m *Message) (http.Header, map[string]string) {
-	h := requestHeader(m)
-	asEvent(h, m, "shop.order")
+	h := eventHeader(m, "shop.order")
 	attributes := make(map[string]string)
 	for name, values := range h {
 		if a, ok := strings.CutPrefix(name, "Ce-"); ok {
@@ -59,6 +58,11 @@ func TestAnEventStaysWhatItIs(t *testing.T) {
 	m.Headers = []Header{{"ce_specversion", "0.3"}}
 	if _, got := events(m); got["specversion"] != "0.3" {
 		t.Errorf("an event of another version: %v", got)
+	}
+	m = message()
+	m.Headers = []Header{{"ce_type", strings.Repeat("x", mostHeaderBytes)}}
+	if h, got := events(m); got["type"] != "shop.order" || h.Get(fieldOmitted) != "1" {
+		t.Errorf("an event whose type has no room: %v", got)
 	}
 	m = message()
 	m.ContentType = "application/cloudevents+json; charset=utf-8"

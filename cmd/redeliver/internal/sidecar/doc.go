@@ -40,14 +40,15 @@ type Handler interface {
 }
 
 // Batcher is a program that handles many messages at once. It gives each its answer by
-// its place in all; the first counts, and takes effect at once. What has none when
-// HandleBatch returns is done after nil, and has failed with its error else.
+// its place in all, from any goroutine; the first counts, and takes effect at once.
+// What has none when HandleBatch returns is done after nil, and has failed with its
+// error else.
 type Batcher interface {
 	HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error
 }
 
-// UnreachedError is why a program has not seen its message: nobody listens, or it
-// cannot be started. That is no attempt.
+// UnreachedError is why a program has not seen its message: nobody listens, it cannot
+// be started, or who answers seems to be somebody else. That is no attempt.
 type UnreachedError struct{ Err error }
 
 func (e *UnreachedError) Error() string { return e.Err.Error() }

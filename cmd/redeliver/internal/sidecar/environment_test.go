@@ -16,6 +16,7 @@ func TestExecSees(t *testing.T) {
 	t.Setenv("REDELIVER_PASSWORD", "secret")
 	t.Setenv("REDELIVER_HEADER_TENANT", "of somebody else")
 	t.Setenv("LD_PRELOAD", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // docs/sidecar.md says so
 	path := filepath.Join(t.TempDir(), "seen")
 	e, _ := run(t, "echo", path, "$(id)", "a b", ";", "*")
 	m := message()
@@ -52,7 +53,8 @@ func TestExecSees(t *testing.T) {
 		"REDELIVER_HEADER_TENANT": "last", "REDELIVER_HEADER_LD_PRELOAD": "/tmp/evil.so", "REDELIVER_HEADER_PATH": "/tmp",
 		"REDELIVER_HEADER_BASH_FUNC_X__": "() { :; }", "REDELIVER_HEADER_A_B": "c", "REDELIVER_HEADER_A__X_EVIL__1": "x",
 		"REDELIVER_HEADER_CRLF": "x\r\nX-Evil: 1\r\n\r\nbody", "REDELIVER_HEADER_": "nameless", "REDELIVER_HEADER_TWO": "2",
-		"LD_PRELOAD": "", "PATH": os.Getenv("PATH"), asChild: "echo",
+		"AWS_SECRET_ACCESS_KEY": "of the command, too",
+		"LD_PRELOAD":            "", "PATH": os.Getenv("PATH"), asChild: "echo",
 	} {
 		if env[name] != want {
 			t.Errorf("%s is %q, want %q", name, env[name], want)

@@ -6,12 +6,14 @@ import (
 	"strings"
 )
 
-// Bounds of what a request carries in its headers: servers refuse more, Node's 16 KiB
-// in all, Python's a hundred fields.
+// Bounds of what a request carries in its headers of what stands in the message: servers
+// refuse more, Node's 16 KiB in all, the URL and Authorization included, and Python's a
+// hundred fields.
 const (
-	mostHeaderBytes = 12 << 10 // of the message's own headers, as they are written
-	mostHeaders     = 64
-	mostKey         = 4 << 10 // of the key, as it is written
+	mostHeaderBytes = 8 << 10 // of all, names and line ends included, as they are written
+	mostHeaders     = 64      // fields, beside those that each request has
+	mostKey         = 1 << 10 // of the key, as it is written
+	mostTrace       = 1 << 10 // of each header that is about tracing
 )
 
 const (
@@ -22,56 +24,113 @@ const (
 )
 
 // traced are the headers that go under their own names, because every tracing library
-// looks for them there.
-var traced = []string{"traceparent", "tracestate", "baggage"}
+// looks for them there. Several of the first are one too many; the others are lists.
+var traced = [...]string{"Traceparent", "Tracestate", "Baggage"}
 
 // requestHeader is what is said of a message in the headers of a request. A message's
 // headers stand behind a prefix of ours, so that none can be Host, Authorization or
 // X-Forwarded-For, whoever wrote it.
-func requestHeader(m *Message) http.Header {
-	most := 12 + len(m.Headers) + len(m.Properties)
-	h, room := make(http.Header, most), make([]string, 0, most) // the room of all values at once
-	set := func(name, value string) {
-		room = append(room, value)
-		h[name] = room[len(room)-1 : len(room) : len(room)]
-	}
-	h["User-Agent"] = userAgent
-	set("Content-Type", m.contentType())
-	m.fields(func(name, value string) { set(name, escape(value)) })
-	var omitted int
+func requestHeader(m *Message) http.Header { return newHeading(m).end(m, m.Headers) }
+
+// heading is the header of a request that is being made.
+type heading struct {
+	header  http.Header
+	room    []string // of all values at once
+	left    budget
+	omitted int
+}
+
+// newHeading begins with what each request has. It has room in any case: ids and names
+// of topics are bounded elsewhere.
+func newHeading(m *Message) *heading {
+	most := 18 + len(m.Headers) + len(m.Properties)
+	h := &heading{make(http.Header, most), make([]string, 0, most), budget{bytes: mostHeaderBytes, fields: mostHeaders}, 0}
+	h.header["User-Agent"] = userAgent
+	h.must("Content-Type", m.contentType())
+	m.fields(func(name, value string) { h.must(name, escape(value)) })
+	return h
+}
+
+// end adds the key, the properties, and what is given of the message's own headers.
+func (h *heading) end(m *Message, own []Header) http.Header {
 	if m.Key != nil {
 		if key := escape(string(m.Key)); len(key) <= mostKey {
-			set(fieldKey, key)
+			h.add(fieldKey, key)
 		} else {
-			omitted++
+			h.omitted++
 		}
 	}
-	left := budget{bytes: mostHeaderBytes, fields: mostHeaders}
-	add := func(name, value string) {
-		if !left.take(len(name) + len(value) + len(": \r\n")) {
-			omitted++
-			return
-		}
-		if others, twice := h[name]; twice {
-			h[name] = append(others, value)
-			return
-		}
-		set(name, value)
-	}
+	done := h.trace(own)
 	for _, p := range m.Properties {
-		add(ofProperty+p.Name, escape(p.Value))
+		h.add(ofProperty+p.Name, escape(p.Value))
 	}
-	for _, own := range m.Headers {
-		if name := asTraced(own); name != "" {
-			set(name, own.Value)
+	for _, o := range own {
+		if i := asTraced(o); i >= 0 && done[i] {
 			continue
 		}
-		add(ownField(own.Name), escape(own.Value))
+		h.add(ownField(o.Name), escape(o.Value))
 	}
-	if omitted > 0 {
-		set(fieldOmitted, strconv.Itoa(omitted))
+	if h.omitted > 0 {
+		h.set(fieldOmitted, strconv.Itoa(h.omitted))
 	}
-	return h
+	return h.header
+}
+
+// trace adds the headers that are about tracing, and tells which of them now are there.
+func (h *heading) trace(own []Header) (done [len(traced)]bool) {
+	var values [len(traced)]string
+	for _, o := range own {
+		switch i := asTraced(o); {
+		case i < 0:
+		case i == 0 || values[i] == "":
+			values[i] = o.Value // of several ids the last counts
+		default:
+			values[i] += "," + o.Value // what one list says in several fields
+		}
+	}
+	for i, value := range values {
+		if value != "" && len(value) <= mostTrace && h.left.take(length(traced[i], value)) {
+			h.set(traced[i], value)
+			done[i] = true
+		}
+	}
+	return done
+}
+
+// asTraced is which of traced a header is; -1 for all others, and for one whose value
+// would have to be escaped.
+func asTraced(own Header) int {
+	for i, name := range traced {
+		if strings.EqualFold(own.Name, name) && own.Value != "" && own.Value == strings.TrimSpace(own.Value) && visible(own.Value) {
+			return i
+		}
+	}
+	return -1
+}
+
+// set adds a field that is not there yet.
+func (h *heading) set(name, value string) {
+	h.room = append(h.room, value)
+	h.header[name] = h.room[len(h.room)-1 : len(h.room) : len(h.room)]
+}
+
+// must is set of what no request is without.
+func (h *heading) must(name, value string) {
+	h.left.bytes -= length(name, value)
+	h.set(name, value)
+}
+
+// add adds a field, or one more of the name, where there is room.
+func (h *heading) add(name, value string) {
+	if !h.left.take(length(name, value)) {
+		h.omitted++
+		return
+	}
+	if others, twice := h.header[name]; twice {
+		h.header[name] = append(others, value)
+		return
+	}
+	h.set(name, value)
 }
 
 var userAgent = []string{"redeliver"}
@@ -88,16 +147,8 @@ func (b *budget) take(n int) bool {
 	return true
 }
 
-// asTraced is the name under which a header goes that is about tracing; empty for all
-// others, and for one whose value would have to be escaped.
-func asTraced(own Header) string {
-	for _, name := range traced {
-		if strings.EqualFold(own.Name, name) && len(own.Value) <= 1024 && own.Value == strings.TrimSpace(own.Value) && visible(own.Value) {
-			return http.CanonicalHeaderKey(name)
-		}
-	}
-	return ""
-}
+// length is how much of a request a field takes.
+func length(name, value string) int { return len(name) + len(value) + len(": \r\n") }
 
 const hex = "0123456789ABCDEF"
 
@@ -111,11 +162,12 @@ func escape(value string) string {
 // ownField is the field in which a message's own header of that name goes.
 func ownField(name string) string { return ofHeader + headerName(name) }
 
-// headerName writes a header's name as part of one: letters, digits and - . _ ~ stand
-// for themselves, all else in percent.
+// headerName writes a header's name as part of one: letters, digits and - . ~ stand for
+// themselves, all else in percent. So does _ not: many servers drop a field with one in
+// its name, because in CGI it would be the same as one with a -.
 func headerName(name string) string {
 	return percent(name, func(c byte) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '~'
 	})
 }
 

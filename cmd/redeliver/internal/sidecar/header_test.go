@@ -21,7 +21,7 @@ func message() *Message {
 		Headers: []Header{
 			{"tenant", "acme"}, {"Host", "evil.example"}, {"Connection", "close"}, {"Transfer-Encoding", "chunked"}, {"Content-Length", "9"},
 			{"Authorization", "Bearer x"}, {"X-Forwarded-For", "127.0.0.1"}, {"Redeliver-Attempt", "99"}, {"Redeliver-Header-tenant", "other"},
-			{"a\r\nX-Evil: 1", "x"}, {"crlf", "x\r\nX-Evil: 1\r\n\r\nbody"}, {"nul", "a\x00b"}, {"", "nameless"}, {"ü", "ä 100%\""}, {"two", "1"}, {"two", "2"},
+			{"a\r\nX-Evil: 1", "x"}, {"crlf", "x\r\nX-Evil: 1\r\n\r\nbody"}, {"nul", "a\x00b"}, {"", "nameless"}, {"ü", "ä 100%\""}, {"two", "1"}, {"two", "2"}, {"tenant_id", "7"},
 			{"TraceParent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, {"tracestate", "a=1,\r\nX-Evil: 1"},
 		},
 	}
@@ -52,7 +52,8 @@ func TestRequestHeader(t *testing.T) {
 		"Redeliver-Header-X-Forwarded-For": {"127.0.0.1"}, "Redeliver-Header-Redeliver-Attempt": {"99"}, "Redeliver-Header-Redeliver-Header-Tenant": {"other"},
 		"Redeliver-Header-A%0d%0ax-Evil%3a%201": {"x"}, "Redeliver-Header-Crlf": {"x%0D%0AX-Evil:%201%0D%0A%0D%0Abody"}, "Redeliver-Header-Nul": {"a%00b"},
 		"Redeliver-Header-": {"nameless"}, "Redeliver-Header-%c3%bc": {"%C3%A4%20100%25%22"}, "Redeliver-Header-Two": {"1", "2"},
-		"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "Redeliver-Header-Tracestate": {"a=1,%0D%0AX-Evil:%201"},
+		"Redeliver-Header-Tenant%5fid": {"7"},
+		"Traceparent":                  {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "Redeliver-Header-Tracestate": {"a=1,%0D%0AX-Evil:%201"},
 	}
 	for name, values := range got.Header {
 		if strings.Join(values, "|") != strings.Join(want[name], "|") {
@@ -80,6 +81,69 @@ func TestRequestHeaderIsBounded(t *testing.T) {
 	m.Headers = []Header{{"large", strings.Repeat("x", mostHeaderBytes)}, {"small", "s"}}
 	if h := requestHeader(m); h[ownField("small")] == nil || h[ownField("large")] != nil || h.Get("Redeliver-Omitted") != "2" {
 		t.Errorf("%v", h)
+	}
+}
+
+// All that comes from the message has one bound, as it is written; also as an event.
+func TestRequestHeaderHasOneBound(t *testing.T) {
+	full := func(value string) *Message {
+		m := message()
+		m.State.ID, m.State.Origin, m.State.Group = strings.Repeat("ü", 256), strings.Repeat("ö", 120), strings.Repeat("g", 249)
+		m.Key, m.Headers = []byte(value), nil
+		for i := range 70 {
+			m.Headers = append(m.Headers, Header{"h" + strconv.Itoa(i), value}, Header{"ce_a" + strconv.Itoa(i), value}, Header{traced[i%len(traced)], value})
+		}
+		return m
+	}
+	for _, value := range []string{"x", "ä", strings.Repeat("x", 40), strings.Repeat("x", 900), strings.Repeat("ä", 170), strings.Repeat("ä", 900), strings.Repeat("x", mostHeaderBytes)} {
+		for name, h := range map[string]http.Header{"a post": requestHeader(full(value)), "an event": eventHeader(full(value), "shop.order")} {
+			size, fields := 0, 0
+			for name, values := range h {
+				for _, v := range values {
+					fields++
+					if name != "User-Agent" && name != fieldOmitted {
+						size += len(name + ": " + v + "\r\n")
+					}
+				}
+			}
+			if size > mostHeaderBytes || fields > mostHeaders+16 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
+				t.Errorf("%s with %.10s, %d bytes: %d bytes, %d fields, %s omitted", name, value, len(value), size, fields, h.Get(fieldOmitted))
+			}
+			for _, key := range []string{fieldKey, "Ce-partitionkey"} {
+				if values := h[key]; values != nil && len(values[0]) > mostKey {
+					t.Errorf("%s: %s of %d bytes", name, key, len(values[0]))
+				}
+			}
+		}
+	}
+	m := message()
+	m.Key = bytes.Repeat([]byte("ä"), mostKey/3) // two bytes, and six as they are written
+	if h, got := events(m); got["partitionkey"] != "" || h[fieldKey] != nil || h.Get(fieldOmitted) != "1" {
+		t.Errorf("%v", h)
+	}
+}
+
+// What tracing says in several headers is one list, and none is lost because it is long.
+func TestRequestHeaderTraces(t *testing.T) {
+	long := strings.Repeat("x", mostTrace)
+	for name, c := range map[string]struct {
+		own  []Header
+		want map[string][]string
+	}{
+		"several":     {[]Header{{"tracestate", "a=1"}, {"Tracestate", "b=2,c=3"}, {"baggage", "x=1"}, {"baggage", "y=2"}}, map[string][]string{"Tracestate": {"a=1,b=2,c=3"}, "Baggage": {"x=1,y=2"}}},
+		"two parents": {[]Header{{"traceparent", "00-1"}, {"traceparent", "00-2"}}, map[string][]string{"Traceparent": {"00-2"}}},
+		"as long":     {[]Header{{"baggage", long}}, map[string][]string{"Baggage": {long}}},
+		"too long":    {[]Header{{"baggage", long + "x"}}, map[string][]string{ofHeader + "baggage": {long + "x"}}},
+		"long in all": {[]Header{{"baggage", "x=1"}, {"baggage", long}}, map[string][]string{ofHeader + "baggage": {"x=1", long}}},
+		"one is bad":  {[]Header{{"baggage", "x=1"}, {"baggage", "ü"}}, map[string][]string{"Baggage": {"x=1"}, ofHeader + "baggage": {"%C3%BC"}}},
+		"nothing":     {[]Header{{"tracestate", ""}}, map[string][]string{ofHeader + "tracestate": {""}}},
+	} {
+		h := requestHeader(&Message{Headers: c.own})
+		for _, field := range []string{"Traceparent", "Tracestate", "Baggage", ofHeader + "traceparent", ofHeader + "tracestate", ofHeader + "baggage", fieldOmitted} {
+			if got := strings.Join(h[field], " and "); got != strings.Join(c.want[field], " and ") {
+				t.Errorf("%s: %s is %.100q", name, field, got)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,12 +11,14 @@ import (
 	"sync/atomic"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // Health is how a sidecar is, for whoever decides whether it is to be restarted, or
 // has begun. It is safe for concurrent use.
 type Health struct {
 	unreached atomic.Pointer[UnreachedError] // nil while the handler is there, as far as anybody knows
+	sqs       bool                           // queues may be given as URLs and ARNs
 
 	mu      sync.Mutex
 	waiting map[string]string // by topic: why nothing is read of it
@@ -23,8 +26,8 @@ type Health struct {
 }
 
 // NewHealth is the health of a sidecar that has not begun to read its topics.
-func NewHealth(topics []string) *Health {
-	h := &Health{waiting: make(map[string]string)}
+func NewHealth(broker brokerurl.Broker, topics []string) *Health {
+	h := &Health{sqs: broker == brokerurl.SQS, waiting: make(map[string]string)}
 	for _, t := range topics {
 		h.waiting[t] = "not read yet"
 	}
@@ -73,11 +76,23 @@ func (h *Health) end() {
 	h.ending = true
 }
 
-// reached notes whether the handler was there; nil when it was.
-func (h *Health) reached(err *UnreachedError) {
-	if err != nil || h.unreached.Load() != nil { // a load is cheaper than a store
-		h.unreached.Store(err)
+// reached notes whether the handler was there; nil when it was. It tells whether that,
+// or whether anybody answers, is new.
+func (h *Health) reached(err *UnreachedError) (changed bool) {
+	if err == nil && h.unreached.Load() == nil { // a load is cheaper than a swap
+		return false
 	}
+	old := h.unreached.Swap(err)
+	return (old == nil) != (err == nil) || old.answered() != err.answered()
+}
+
+// answered tells whether somebody is there, though it seems not to be who is meant.
+func (e *UnreachedError) answered() bool {
+	if e == nil {
+		return false
+	}
+	_, ok := errors.AsType[*StatusError](e.Err)
+	return ok
 }
 
 // note keeps what an adapter tells of a topic.
@@ -86,13 +101,21 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 	defer h.mu.Unlock()
 	switch e.Change {
 	case "assigned", "consuming", "intake resumed":
-		// SQS tells the name of a queue that was given as a URL or an ARN.
 		maps.DeleteFunc(h.waiting, func(topic, _ string) bool {
-			return topic == e.Origin || strings.HasSuffix(topic, "/"+e.Origin) || strings.HasSuffix(topic, ":"+e.Origin)
+			return topic == e.Origin || h.sqs && queueName(topic) == e.Origin
 		})
 	case "disconnected", "intake paused":
 		h.waiting[e.Origin] = e.Change
 	}
+}
+
+// queueName is the name of a queue of SQS, by which its adapter tells of it, where it was
+// given as a URL or an ARN.
+func queueName(topic string) string {
+	if strings.Contains(topic, "://") || strings.HasPrefix(topic, "arn:") {
+		return topic[strings.LastIndexAny(topic, "/:")+1:]
+	}
+	return topic
 }
 
 // sink listens to what adapters tell on its way to next.

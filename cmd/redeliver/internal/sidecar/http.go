@@ -3,13 +3,15 @@ package sidecar
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,12 +27,28 @@ type HTTPConfig struct {
 	// HTTP binding. EventType is the type of those that do not say their own.
 	CloudEvents bool
 	EventType   string
+	// Timeout is the policy's, of one attempt: a connection may take a part of it, and
+	// 10 s at most. Default, and for a negative one: 10 s.
+	Timeout time.Duration
+	// Retries are the policy's: a message of a batch that has used them up is posted
+	// alone. 0 posts none alone for that.
+	Retries int
+}
+
+// dialer has a quarter of an attempt, so that an address that swallows packets is known
+// to do so while there is time to say it: an attempt that is over counts.
+func (c *HTTPConfig) dialer() *net.Dialer {
+	if c.Timeout <= 0 {
+		return &net.Dialer{Timeout: dialTimeout}
+	}
+	return &net.Dialer{Timeout: min(dialTimeout, c.Timeout/4)}
 }
 
 // HTTP is a handler that listens at a URL.
 type HTTP struct {
 	c         HTTPConfig
 	transport http.RoundTripper
+	well      atomic.Bool // it has answered 2xx once: it is who is meant
 }
 
 const (
@@ -47,10 +65,11 @@ const (
 // NewHTTP returns a handler that posts. It follows no redirect: it takes one answer
 // for one request.
 func NewHTTP(c HTTPConfig) *HTTP {
-	return &HTTP{c, &http.Transport{
+	dialer := c.dialer()
+	return &HTTP{c: c, transport: &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout:    dialTimeout,
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    dialer.Timeout / 2, // one that begins at half time ends in time, too
 		MaxIdleConnsPerHost:    c.Requests,
 		IdleConnTimeout:        idle,
 		DisableCompression:     true,
@@ -63,7 +82,7 @@ func NewHTTP(c HTTPConfig) *HTTP {
 func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	header := requestHeader(m)
 	if h.c.CloudEvents {
-		asEvent(header, m, h.c.EventType)
+		header = eventHeader(m, h.c.EventType)
 	}
 	res, err := h.post(ctx, header, m.Body) //nolint:bodyclose // use closes it
 	if err != nil {
@@ -73,13 +92,31 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	if res.StatusCode < 300 {
 		keep = 0
 	}
-	text := use(res, keep)
-	return verdict(res.StatusCode, res.Header, firstWords(text), time.Now())
+	return h.judge(res, firstWords(use(res, keep)))
+}
+
+// judge is what an answer says of a message; text is the beginning of its body. Before
+// the first 2xx an answer that may be about the URL is taken for that: else a mistake
+// there would send a whole topic to its DLQ.
+func (h *HTTP) judge(res *http.Response, text string) error {
+	err := verdict(res.StatusCode, res.Header, text, time.Now())
+	switch {
+	case err == nil:
+		h.well.Store(true)
+	case !h.well.Load() && misplaced(res.StatusCode, text):
+		// Not err itself, which is permanent.
+		return &UnreachedError{fmt.Errorf("%w; until it has answered 2xx once that is no attempt: see that --http and REDELIVER_HTTP_AUTHORIZATION are right", &StatusError{res.StatusCode, text})}
+	}
+	return err
 }
 
 // post sends one request and returns the answer, whose body is still to be read.
 func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(body))
+	connected := false
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { connected = false }, // also for another try, of which nothing was sent before
+		GotConn: func(httptrace.GotConnInfo) { connected = true },
+	}), http.MethodPost, "", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -93,21 +130,19 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 		return res, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case unseen(err):
+	case !connected || alerted(err):
 		return nil, &UnreachedError{fmt.Errorf("the handler is not reached: %w", err)}
 	default:
 		return nil, fmt.Errorf("the handler has not answered: %w", err)
 	}
 }
 
-// unseen tells whether a request has failed before anything was sent.
-func unseen(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
-		return true
-	}
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	return untrusted || plain
+// alerted tells whether the other side of TLS has refused to go on: with TLS 1.3 it
+// says so of a client's certificate when a request may be under way already, which it
+// does not read.
+func alerted(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
 }
 
 // use reads an answer to its end, within bounds, and returns the first bytes of its
@@ -125,6 +160,16 @@ func use(res *http.Response, keep int) []byte {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, int64(keep)))
 	_, _ = io.CopyN(io.Discard, res.Body, mostRead)
 	return text
+}
+
+// CheckAuthorization is a value of the header Authorization without the line end that a
+// file or a secret often has. The error, about what no header can hold, does not repeat it.
+func CheckAuthorization(value string) (string, error) {
+	value = strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
+	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return "", errors.New("has a control character, a line end perhaps: no header can hold it")
+	}
+	return value, nil
 }
 
 // CheckURL says what is wrong with a handler's URL; nil for nothing. The error does

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -40,6 +41,9 @@ type Config struct {
 	// Health is told how things are. Required.
 	Health *Health
 	Sink   redeliver.Sink
+	// Log is told when the handler is not reached, why, and when it is again. Nil for
+	// nobody.
+	Log *slog.Logger
 }
 
 // Run gives the messages of c.Topics to c.Handler until ctx ends, and what is in hand
@@ -110,6 +114,18 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
 
+// reached notes whether the handler was there, nil when it was, and tells it when that
+// is new.
+func (r *runner) reached(err *UnreachedError) {
+	switch changed := r.Health.reached(err); {
+	case !changed || r.Log == nil:
+	case err == nil:
+		r.Log.Info("handler reached again")
+	default:
+		r.Log.Warn("handler not reached, no attempts are counted", "error", redeliver.Redact(err.Error()))
+	}
+}
+
 // reach calls a handler until it is there.
 func (r *runner) reach(ctx context.Context, call func() error) error {
 	r.calls.Add(1)
@@ -125,10 +141,12 @@ func (r *runner) reach(ctx context.Context, call func() error) error {
 		err := call()
 		gone, unreached := errors.AsType[*UnreachedError](err)
 		if !unreached {
-			r.Health.reached(nil)
+			if err == nil || ctx.Err() == nil { // else it is not known
+				r.reached(nil)
+			}
 			return err
 		}
-		r.Health.reached(gone)
+		r.reached(gone)
 		left := time.Until(until)
 		if left <= 0 {
 			return redeliver.Postpone(err)

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // handlerFunc is a handler that is a function.
@@ -40,7 +42,7 @@ func TestReach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				h := NewHealth(nil)
+				h := NewHealth(brokerurl.Kafka, nil)
 				ending := make(chan struct{})
 				r := &runner{Config: Config{Health: h, Handler: handlerFunc(func(context.Context, *Message) error {
 					if time.Since(began) < c.back {
@@ -71,11 +73,53 @@ func TestReachEndsWithTheAttempt(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		lost := errors.New("lost")
 		time.AfterFunc(time.Second, func() { cancel(lost) })
-		r := &runner{Config: Config{Health: NewHealth(nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
+		r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
 		if err := r.one(ctx, message()); !errors.Is(err, lost) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// A call that is cut off says nothing of whether the handler is there; and what is new
+// about that is told, once.
+func TestReachTellsWhatIsNew(t *testing.T) {
+	var log strings.Builder
+	var says error
+	h := NewHealth(brokerurl.Kafka, nil)
+	r := &runner{
+		Config: Config{Health: h, Log: slog.New(slog.NewTextHandler(&log, nil)), Handler: handlerFunc(func(context.Context, *Message) error { return says })},
+		ending: make(chan struct{}),
+	}
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(&redeliver.TimeoutError{After: time.Minute})
+	wrong := &UnreachedError{&StatusError{404, ""}}
+	for i, s := range []struct {
+		ctx    context.Context
+		says   error
+		ready  bool
+		warned int
+		again  int
+	}{
+		{t.Context(), errors.New("declined"), true, 0, 0},
+		{over, errGone, false, 1, 0},
+		{over, errGone, false, 1, 0},
+		{over, context.Cause(over), false, 1, 0},
+		{over, wrong, false, 2, 0},
+		{over, wrong, false, 2, 0},
+		{over, nil, true, 2, 1},
+		{over, errGone, false, 3, 1},
+		{t.Context(), errors.New("declined"), true, 3, 2},
+	} {
+		says = s.says
+		_ = r.one(s.ctx, message())
+		warned, again := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "reached again")
+		if ready := len(h.Why()) == 0; ready != s.ready || warned != s.warned || again != s.again {
+			t.Errorf("step %d: ready %t, after\n%s", i, ready, log.String())
+		}
+	}
+	if text := log.String(); !strings.Contains(text, "nobody listens") || !strings.Contains(text, "404 Not Found") {
+		t.Error(text)
+	}
 }
 
 // Calls that were cut off are waited for, and not for ever.
@@ -83,7 +127,7 @@ func TestLeave(t *testing.T) {
 	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, mostLeave}} {
 		synctest.Test(t, func(t *testing.T) {
 			entered := make(chan struct{})
-			r := &runner{Config: Config{Health: NewHealth(nil), Handler: handlerFunc(func(context.Context, *Message) error {
+			r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error {
 				close(entered)
 				<-time.After(c.takes)
 				return nil
@@ -103,8 +147,26 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// What is told of a queue is said of that queue alone, whatever others are called.
+func TestHealthOfOneQueue(t *testing.T) {
+	for broker, waits := range map[brokerurl.Broker]string{
+		brokerurl.RabbitMQ: "arn:shop:orders-eu arn:shop:orders http://sqs/1/orders shop/orders shop:orders",
+		brokerurl.SQS:      "arn:shop:orders-eu shop/orders shop:orders",
+	} {
+		h := NewHealth(broker, []string{"orders", "shop/orders", "shop:orders", "arn:shop:orders", "arn:shop:orders-eu", "http://sqs/1/orders"})
+		h.note(redeliver.SubscriptionChanged{Origin: "orders", Change: "consuming"})
+		var got []string
+		for _, why := range h.Why() {
+			got = append(got, strings.TrimSuffix(why, ": not read yet"))
+		}
+		if text := strings.Join(got, " "); text != waits {
+			t.Errorf("%s: of %s nothing is read, want %s", broker, text, waits)
+		}
+	}
+}
+
 func TestHealth(t *testing.T) {
-	h := NewHealth([]string{"orders", "https://sqs.eu-west-1.amazonaws.com/1/refunds"})
+	h := NewHealth(brokerurl.SQS, []string{"orders", "https://sqs.eu-west-1.amazonaws.com/1/refunds"})
 	var told int
 	sink := h.sink(redeliver.SinkFunc(func(redeliver.Event) { told++ }))
 	ask := func(path string) (int, string) {

@@ -1,0 +1,225 @@
+package cli_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// healthOf is where the health of a sidecar is.
+func (h *handling) healthOf(s *stand) string {
+	s.t.Helper()
+	var row struct {
+		Health string `json:"health"`
+	}
+	s.await("it says where its health is", func() bool { return json.Unmarshal([]byte(h.out.String()), &row) == nil })
+	return row.Health
+}
+
+// records are the lines of a log in JSON, all of which must be.
+func records(t *testing.T, text string) (all []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Errorf("%v: %q", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// A URL that is wrong sends nothing to the DLQ: until the handler has answered 2xx once,
+// its 404 is no attempt, and it is told why nothing happens.
+func TestRunWithAWrongURL(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	var right atomic.Bool
+	p := newProgram(t, func(w http.ResponseWriter, a asked) {
+		if !right.Load() || a.body == "bad" {
+			http.Error(w, "no such page", http.StatusNotFound)
+		}
+	})
+	s.put(payments("a", "b", "bad", "c")...)
+	h := s.handle("--http", p.URL, "--retries", "0", "--log", "json", "--health", "127.0.0.1:0")
+	health := h.healthOf(s)
+	s.await("it is not ready", func() bool {
+		answer, err := http.Get(health + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		why, _ := io.ReadAll(answer.Body)
+		return answer.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(why), "404 Not Found: no such page")
+	})
+	right.Store(true)
+	if got := s.dead(1); got["bad"] != "permanent: the handler answers 404 Not Found: no such page" {
+		t.Errorf("in the DLQ are %q", got)
+	}
+	for body, attempts := range p.attempts() {
+		if strings.Trim(attempts, "1") != "" {
+			t.Errorf("%s: attempts %s", body, attempts)
+		}
+	}
+	warned := slices.ContainsFunc(records(t, h.stop().want(t, 0).err), func(r map[string]any) bool {
+		return r["msg"] == "handler not reached, no attempts are counted" && strings.Contains(fmt.Sprint(r["error"]), "404 Not Found")
+	})
+	if !warned {
+		t.Error("it is not told")
+	}
+	if n := s.written("payments.billing.dlq"); n != 1 {
+		t.Errorf("%d are in the DLQ", n)
+	}
+}
+
+// Somebody who takes connections and says nothing takes no attempt, however short one is.
+func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s.put(payments("a")...)
+	h := s.handle("--http", "https://"+l.Addr().String(), "--retries", "0", "--timeout", "4s", "--drain", "100ms", "--health", "127.0.0.1:0")
+	health := h.healthOf(s)
+	s.await("it is not reached", func() bool {
+		answer, err := http.Get(health + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		why, _ := io.ReadAll(answer.Body)
+		return strings.Contains(string(why), "handshake timeout")
+	})
+	h.stop().want(t, 0)
+	if n := s.written("payments.billing.dlq"); n != 0 {
+		t.Errorf("%d are in the DLQ", n)
+	}
+}
+
+// A message that fails each batch that it is in takes no other to the DLQ.
+func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	var done sync.Map
+	p := newProgram(t, func(w http.ResponseWriter, a asked) {
+		var req struct {
+			Messages []struct {
+				BodyText string `json:"body_text"`
+			} `json:"messages"`
+		}
+		if err := json.Unmarshal([]byte(a.body), &req); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(a.body, "bad") {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		for _, m := range req.Messages {
+			done.Store(m.BodyText, true)
+		}
+	})
+	s.put(payments("a", "bad", "b")...)
+	h := s.handle("--http", p.URL, "--batch", "3", "--batch-wait", "1s", "--retries", "1")
+	if got := s.dead(1); got["bad"] != "exhausted: the handler answers 500 Internal Server Error" {
+		t.Errorf("in the DLQ are %q", got)
+	}
+	s.await("the others are done", func() bool {
+		_, a := done.Load("a")
+		_, b := done.Load("b")
+		return a && b
+	})
+	h.stop().want(t, 0)
+	if n := s.written("payments.billing.dlq"); n != 1 {
+		t.Errorf("%d are in the DLQ", n)
+	}
+}
+
+// With a log in JSON what a command says is a record, too; and its arguments are told
+// to nobody.
+func TestRunExecLogs(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	s.put(payments("a")...)
+	h := s.handle("--log", "json", "--retries", "0", "--exec", "--", "/bin/sh", "-c", `printf 'no such card\033[2J\n' >&2; exit 65`, "--token=s3cret")
+	s.dead(1)
+	got := h.stop().want(t, 0)
+	said := slices.ContainsFunc(records(t, got.err), func(r map[string]any) bool {
+		return r["msg"] == "command says" && r["id"] == "payments/0/0" && r["line"] == `no such card\x1b[2J`
+	})
+	if !said {
+		t.Errorf("%s", got.err)
+	}
+	var row struct {
+		Handler string `json:"handler"`
+	}
+	if err := json.Unmarshal([]byte(got.out), &row); err != nil || row.Handler != "/bin/sh and 3 arguments" || strings.Contains(got.out, "s3cret") {
+		t.Errorf("%v: %s", err, got.out)
+	}
+}
+
+// A batch is bounded by its bytes, whether or not somebody has said so.
+func TestRunBoundsABatch(t *testing.T) {
+	t.Parallel()
+	const n, size = 12, 900_000
+	for _, args := range [][]string{nil, {"--batch-bytes", "0"}} {
+		s := newStand(t)
+		s.topics("payments")
+		var largest, seen atomic.Int64
+		p := newProgram(t, func(_ http.ResponseWriter, a asked) {
+			seen.Add(int64(strings.Count(a.body, `"body_text"`)))
+			largest.Store(max(largest.Load(), int64(len(a.body)))) // one at a time
+		})
+		var texts []string
+		for i := range n {
+			texts = append(texts, fmt.Sprint(i, strings.Repeat("x", size)))
+		}
+		all := payments(texts...)
+		for i, r := range all {
+			r.Key = fmt.Append(nil, i)
+			s.put(r)
+		}
+		s.handle(append([]string{"--http", p.URL, "--batch", fmt.Sprint(n), "--batch-wait", "5s"}, args...)...)
+		s.await("all are posted", func() bool { return seen.Load() == n })
+		if got := largest.Load(); got > 8<<20+1<<16 {
+			t.Errorf("%q: a post has %d bytes", args, got)
+		}
+	}
+}
+
+// Who asks for the health and then says no more is not waited for.
+func TestRunHealthWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	h := s.handle("--http", "http://127.0.0.1:1", "--health", "127.0.0.1:0")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(h.healthOf(s), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, bufio.NewReader(conn)); err != nil {
+		t.Errorf("it waits: %v", err)
+	}
+}

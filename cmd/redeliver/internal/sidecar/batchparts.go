@@ -1,0 +1,143 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// part is what is posted at once of a batch: messages from one place to before another.
+type part struct{ from, to int }
+
+// parts divides a batch. Whoever is in its last attempt is posted alone: one bad message
+// that fails each batch as a whole would take along all that happen to be with it.
+func (h *HTTP) parts(all []*Message) (parts []part) {
+	begin := 0
+	for i, m := range all {
+		if h.c.Retries <= 0 || m.State.Attempts < h.c.Retries {
+			continue
+		}
+		if begin < i {
+			parts = append(parts, part{begin, i})
+		}
+		parts = append(parts, part{i, i + 1})
+		begin = i + 1
+	}
+	if begin < len(all) {
+		parts = append(parts, part{begin, len(all)})
+	}
+	return parts
+}
+
+// singly is each message of a part as one of its own.
+func (p part) singly() (parts []part) {
+	for i := p.from; i < p.to; i++ {
+		parts = append(parts, part{i, i + 1})
+	}
+	return parts
+}
+
+// errNoTurn is why a message is put aside that was never posted alone.
+var errNoTurn = errors.New("others of its batch have used up the time before it was posted")
+
+// turns are what is still to be posted of a batch whose parts are posted one after
+// another. All of them have one time: when a third is left, what has had no turn is put
+// aside, because it has not failed.
+type turns struct {
+	answer func(i int, err error)
+
+	mu   sync.Mutex
+	todo []part
+	over bool
+}
+
+// until gives them the time of ctx, counted from begin. stop is false when it is over.
+func (t *turns) until(ctx context.Context, begin time.Time) (stop func() bool) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return func() bool { return true }
+	}
+	left := time.Until(end) - end.Sub(begin)/3
+	if left <= 0 {
+		t.end()
+		return func() bool { return false }
+	}
+	return time.AfterFunc(left, t.end).Stop
+}
+
+func (t *turns) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	t.putAside(t.todo)
+	t.todo = nil
+}
+
+func (t *turns) putAside(parts []part) {
+	for _, p := range parts {
+		for i := p.from; i < p.to; i++ {
+			t.answer(i, redeliver.Postpone(errNoTurn))
+		}
+	}
+}
+
+// next is whose turn it is; false for nobody's.
+func (t *turns) next() (p part, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.todo) == 0 {
+		return part{}, false
+	}
+	p, t.todo = t.todo[0], t.todo[1:]
+	return p, true
+}
+
+// first puts parts before all others.
+func (t *turns) first(parts []part) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		t.putAside(parts)
+		return
+	}
+	t.todo = append(parts, t.todo...)
+}
+
+// postParts posts a batch in parts. begin is when its time began.
+func (h *HTTP) postParts(ctx context.Context, begin time.Time, all []*Message, todo []part, answer func(i int, err error)) error {
+	t := &turns{answer: answer, todo: todo}
+	stop := t.until(ctx, begin)
+	defer stop()
+	for {
+		p, ok := t.next()
+		if !ok {
+			return nil
+		}
+		answered := make([]bool, p.to-p.from)
+		err := h.postBatch(ctx, all[p.from:p.to], func(i int, err error) {
+			answered[i] = true
+			answer(p.from+i, err)
+		})
+		_, unreached := errors.AsType[*UnreachedError](err)
+		switch {
+		case err == nil: // also when the time is over meanwhile
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case unreached && p.from == 0 && stop():
+			return err // nobody has been answered yet, so all of it can be tried again
+		case unreached: // it has gone away in the middle
+			err = redeliver.Postpone(err)
+		case len(answered) > 1 && errors.Is(err, redeliver.ErrPermanent):
+			t.first(p.singly())
+			continue
+		}
+		for i, done := range answered {
+			if !done {
+				answer(p.from+i, err)
+			}
+		}
+	}
+}

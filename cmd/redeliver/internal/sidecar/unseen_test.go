@@ -1,0 +1,163 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// roundTrip is a transport that is a function.
+type roundTrip func(r *http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// over is a handler that posts by a transport of the test's.
+func over(c HTTPConfig, f roundTrip) *HTTP {
+	c.URL, c.Requests = &url.URL{Scheme: "http", Host: "handler"}, 1
+	h := NewHTTP(c)
+	h.transport = f
+	return h
+}
+
+func answers(code int, body string) *http.Response {
+	return &http.Response{StatusCode: code, Header: make(http.Header), Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// What fails before there is a connection was not seen; nor was what TLS has refused.
+// Of all else nobody knows.
+func TestHTTPUnseen(t *testing.T) {
+	t.Parallel()
+	const asked, got = true, false
+	for name, c := range map[string]struct {
+		steps  []bool // a connection is asked for, or is there
+		err    error
+		unseen bool
+	}{
+		"a proxy refuses CONNECT":  {[]bool{asked}, errors.New("Forbidden"), true},
+		"the handshake takes long": {[]bool{asked}, errors.New("net/http: TLS handshake timeout"), true},
+		"an alert comes late":      {[]bool{asked, got}, &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, true},
+		"it breaks off":            {[]bool{asked, got}, io.ErrUnexpectedEOF, false},
+		"the next is not there":    {[]bool{asked, got, asked}, errors.New("refused"), true},
+	} {
+		err := over(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(r.Context())
+			for _, step := range c.steps {
+				if step == asked {
+					trace.GetConn("handler:80")
+				} else {
+					trace.GotConn(httptrace.GotConnInfo{})
+				}
+			}
+			return nil, c.err
+		}).Handle(t.Context(), message())
+		if _, unseen := errors.AsType[*UnreachedError](err); unseen != c.unseen || !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A connection has a part of an attempt, so that what becomes of it is known in time.
+func TestHTTPConnectsInTime(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: dialTimeout, redeliver.NoTimeout: dialTimeout, 8 * time.Second: 2 * time.Second, 40 * time.Second: dialTimeout, time.Hour: dialTimeout,
+	} {
+		c := HTTPConfig{Timeout: timeout}
+		h := NewHTTP(c)
+		if got, tls := c.dialer().Timeout, h.transport.(*http.Transport).TLSHandshakeTimeout; got != want || tls != want/2 {
+			t.Errorf("of %s a dial has %s and a handshake %s", timeout, got, tls)
+		}
+	}
+	// Somebody takes the connection and says nothing.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "https", Host: l.Addr().String()}, Requests: 1, Timeout: 400 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = h.Handle(ctx, message())
+	if _, unseen := errors.AsType[*UnreachedError](err); !unseen || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// An answer that is about the URL, or about who posts, condemns no message before the
+// handler has shown that it is the one.
+func TestAWrongURLCondemnsNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code    int
+		text    string
+		unseen  bool // before the first 2xx
+		batches bool
+	}{
+		{401, "who are you", true, false}, {403, "", true, true}, {404, "no such page", true, false}, {405, "", true, true},
+		{400, "Client sent an HTTP request to an HTTPS server.", true, false}, {400, "<h1>The plain HTTP request was sent to HTTPS port</h1>", true, true},
+		{400, "You're speaking plain HTTP to an SSL-enabled server port.", true, false},
+		{400, "no such card", false, true}, {410, "", false, false}, {422, "", false, true}, {413, "", false, true},
+	} {
+		code, text := c.code, c.text
+		h := over(HTTPConfig{}, func(*http.Request) (*http.Response, error) { return answers(code, text), nil })
+		post := func() error {
+			if c.batches {
+				return h.HandleBatch(t.Context(), batchOf("a"), func(int, error) {})
+			}
+			return h.Handle(t.Context(), message())
+		}
+		err := post()
+		if _, unseen := errors.AsType[*UnreachedError](err); unseen != c.unseen || errors.Is(redeliver.Postpone(err), redeliver.ErrPermanent) == unseen || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%d %s: %v", c.code, c.text, err)
+		}
+		code, text = 204, ""
+		if err := post(); err != nil {
+			t.Error(err)
+		}
+		code, text = c.code, c.text
+		if err := post(); !errors.Is(err, redeliver.ErrPermanent) {
+			t.Errorf("%d %s, after a 2xx: %v", c.code, c.text, err)
+		}
+	}
+}
+
+// What Go's own server says of http:// to its TLS is known for that.
+func TestHTTPToTLS(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = quiet
+	server.StartTLS()
+	defer server.Close()
+	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "http", Host: server.Listener.Addr().String()}, Requests: 1})
+	err := h.Handle(t.Context(), message())
+	if _, unseen := errors.AsType[*UnreachedError](err); !unseen {
+		t.Errorf("%v", err)
+	}
+}
+
+// A secret that was made with echo has a line end, and no error repeats one.
+func TestCheckAuthorization(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"": "", "Bearer s3cret": "Bearer s3cret", "Bearer s3cret\n": "Bearer s3cret", "Bearer s3cret\r\n": "Bearer s3cret", "Bearer\tü": "Bearer\tü",
+		"Bearer s3cret\n\n": "refused", "Bearer s3cret\r\nX-Evil: 1": "refused", "s3cret\x00": "refused", "s3cret\x7f": "refused", "\ns3cret": "refused",
+	} {
+		got, err := CheckAuthorization(value)
+		if err != nil {
+			got = "refused"
+		}
+		if got != want || err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q is %q, %v", value, got, err)
+		}
+	}
+}
