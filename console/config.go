@@ -15,9 +15,12 @@ const DefaultRefresh = 10 * time.Second
 
 // Config says what the console shows, and to whom. Queues is required.
 type Config struct {
-	// Queues are the DLQs that are shown, in this order. Required. Close them
-	// after the Console.
+	// Queues are the DLQs that are shown, in this order. Required, where there are no
+	// Notes. Close them after the Console.
 	Queues []Queue
+	// Notes stand on the page of all DLQs, for everybody who may look: which are not
+	// shown, and why. Default: none.
+	Notes []string
 	// Auth says who may do what. Default: who comes from this machine and asks for
 	// it by a name of this machine is an operator, and all others are refused.
 	Auth Auth
@@ -52,7 +55,8 @@ type Queue struct {
 // Waiter is a DLQ that can tell what still waits for its next attempt in the group.
 type Waiter interface {
 	// Waiting returns the levels, the shortest first. It may be called at any
-	// time, and looks at no message.
+	// time, and looks at no message. It is asked every sixth refresh, and has 15 s;
+	// what it does not answer stands beside the DLQ, which is shown all the same.
 	Waiting(ctx context.Context) ([]Level, error)
 }
 
@@ -88,8 +92,8 @@ func (c Config) withDefaults() Config {
 // validate returns all problems at once.
 func (c *Config) validate() error {
 	var ps redeliver.Problems
-	if len(c.Queues) == 0 {
-		ps.Add("Queues", "empty", "at least one DLQ is required")
+	if len(c.Queues) == 0 && len(c.Notes) == 0 {
+		ps.Add("Queues", "empty", "at least one DLQ is required, or Notes that say why there is none")
 	}
 	seen := make(map[string]bool)
 	for i, q := range c.Queues {

@@ -170,6 +170,7 @@ func (d *desk) overview(who Actor, q *queue) Overview {
 		g.Error = d.errorText(who, q.info, nil, g.Error)
 	}
 	s.Trouble = d.errorText(who, q.info, nil, s.Trouble)
+	s.Mute = d.errorText(who, q.info, nil, s.Mute)
 	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Snapshot: s}
 }
 

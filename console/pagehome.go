@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -15,6 +16,7 @@ type HomePage struct {
 	Total         int64
 	Empty, Unsure bool
 	Running       int // tasks of this process
+	Notes         []string
 }
 
 // QueueView is a DLQ as a page shows it.
@@ -65,7 +67,10 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := HomePage{Empty: true, Running: c.desk.jobs.running()}
+	p := HomePage{Empty: len(all) > 0, Running: c.desk.jobs.running()}
+	for _, note := range c.cfg.Notes {
+		p.Notes = append(p.Notes, c.desk.errorText(actorOf(r), deadletter.Info{}, nil, redeliver.Redact(note)))
+	}
 	for _, o := range all {
 		v := c.view(o)
 		p.Total += o.Count

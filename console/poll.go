@@ -15,7 +15,7 @@ const (
 	// so many.
 	pollShare = 10
 	// pollLeast is how often a DLQ is read again whose count has not changed, in
-	// refreshes.
+	// refreshes, and how often it is asked what waits: that may take a connection.
 	pollLeast = 6
 )
 
@@ -31,9 +31,11 @@ type Snapshot struct {
 	Summary  deadletter.Summary
 	Arrivals Arrivals
 	Read     time.Time
-	// Waiting is what waits in the group, where that is told.
+	// Waiting is what waits in the group, where that is told. Mute is why it could not
+	// be told the last time; HasWaiting is false then.
 	Waiting    []Level
 	HasWaiting bool
+	Mute       string
 	// Keeps is the retention, where that is told; 0 for none.
 	Keeps    time.Duration
 	HasKeeps bool
@@ -77,6 +79,8 @@ type reading struct {
 	due   time.Time // not before
 	count int64     // at the last one
 	last  time.Time
+
+	asked time.Time // what waits
 }
 
 // see looks at a DLQ once.
@@ -87,6 +91,9 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	s := q.seen
 	q.mu.Unlock()
 	err := d.count(ctx, q, &s)
+	if err == nil {
+		d.hear(ctx, q, &s, r)
+	}
 	if err == nil && !q.costly && r.wanted(s.Count, d.cfg.Refresh) {
 		d.saw(q, &s, nil) // reading may take a while
 		patience := time.NewTimer(d.cfg.Refresh)
@@ -115,7 +122,7 @@ func (d *desk) saw(q *queue, s *Snapshot, err error) {
 		s.Since = time.Now()
 	}
 	q.mu.Lock()
-	changed := q.seen.Count != s.Count || q.seen.Trouble != s.Trouble || !q.seen.Read.Equal(s.Read)
+	changed := q.seen.Count != s.Count || q.seen.Trouble != s.Trouble || q.seen.Mute != s.Mute || !q.seen.Read.Equal(s.Read)
 	q.seen = *s
 	q.mu.Unlock()
 	if changed {
@@ -138,12 +145,6 @@ func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
 	if held {
 		s.Holder = &h
 	}
-	if w, ok := q.q.(Waiter); ok {
-		if s.Waiting, err = w.Waiting(ctx); err != nil {
-			return err
-		}
-		s.HasWaiting = true
-	}
 	if k, ok := q.q.(Keeper); ok {
 		if s.Keeps, err = k.Keeps(ctx); err != nil {
 			return err
@@ -151,6 +152,29 @@ func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
 		s.HasKeeps = true
 	}
 	return nil
+}
+
+// hear asks what waits, from time to time. It is another question than the DLQ's: where it
+// is not answered, the DLQ has no trouble by that.
+func (d *desk) hear(ctx context.Context, q *queue, s *Snapshot, r *reading) {
+	w, ok := q.q.(Waiter)
+	if !ok || time.Since(r.asked) < pollLeast*d.cfg.Refresh {
+		return
+	}
+	if !r.asked.IsZero() { // the first time it would be shown as not told
+		d.saw(q, s, nil) // it may take a while
+	}
+	r.asked = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	levels, err := w.Waiting(ctx)
+	if d.ctx.Err() != nil {
+		return
+	}
+	s.Waiting, s.HasWaiting, s.Mute = levels, err == nil, ""
+	if err != nil {
+		s.Waiting, s.Mute = nil, redeliver.Redact(err.Error())
+	}
 }
 
 // wanted tells whether it is time to read, and not only to count.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -35,26 +36,32 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	if cfg.Address == "" {
 		cfg.Address = DefaultAddress
 	}
-	tls := cfg.CertFile != "" || cfg.KeyFile != ""
+	server, secure := c.server(ctx), cfg.CertFile != "" || cfg.KeyFile != ""
+	if secure {
+		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return fmt.Errorf("console: the certificate: %w", err)
+		}
+		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address)
 	if err != nil {
 		return fmt.Errorf("console: %w", err)
 	}
 	defer ln.Close()
-	if err := c.mayListen(ln.Addr(), tls); err != nil {
+	if err := c.mayListen(ln.Addr(), secure); err != nil {
 		return fmt.Errorf("console: listening on %s: %w", cfg.Address, err)
 	}
-	server := c.server(ctx)
 	served := make(chan error, 1)
 	go func() {
-		if tls {
-			served <- server.ServeTLS(ln, cfg.CertFile, cfg.KeyFile)
+		if secure {
+			served <- server.ServeTLS(ln, "", "")
 		} else {
 			served <- server.Serve(ln)
 		}
 	}()
 	if cfg.Ready != nil {
-		cfg.Ready(urlOf(ln.Addr(), tls))
+		cfg.Ready(urlOf(ln.Addr(), secure))
 	}
 	select {
 	case err := <-served:
@@ -88,22 +95,22 @@ func (c *Console) server(ctx context.Context) *http.Server {
 }
 
 // mayListen tells whether the console is safe where it listens.
-func (c *Console) mayListen(at net.Addr, tls bool) error {
+func (c *Console) mayListen(at net.Addr, secure bool) error {
 	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		return nil
 	}
 	switch {
 	case c.cfg.Auth.kind == authLocal:
 		return fmt.Errorf("%w: set Auth, or listen on 127.0.0.1", ErrPublic)
-	case c.cfg.Auth.kind == authBasic && !tls:
+	case c.cfg.Auth.kind == authBasic && !secure:
 		return fmt.Errorf("%w, and passwords to whoever listens: set CertFile and KeyFile, or listen on 127.0.0.1", ErrPublic)
 	default:
 		return nil
 	}
 }
 
-func urlOf(at net.Addr, tls bool) string {
-	if tls {
+func urlOf(at net.Addr, secure bool) string {
+	if secure {
 		return "https://" + at.String() + "/"
 	}
 	return "http://" + at.String() + "/"

@@ -24,6 +24,11 @@ type Isolation struct {
 // otherwise, which is also how they come out of it. Task.Counts.Quarantined says how many
 // were marked, those not counted that were before. Only what lies there now is touched.
 // It can be resumed like a replay.
+//
+// On RabbitMQ and SQS a DLQ has [MaxMarks] marks at most, those of replays included: a
+// window that finds no room for all of its own marks none, and the task fails with
+// [ErrFull]. Of a group of a FIFO queue of SQS no more is marked than SQS shows at once;
+// where there may be more, the task has failed, and its note says so.
 func Quarantine(ctx context.Context, q Queue, i Isolation) (Task, error) {
 	if i.Window == 0 {
 		i.Window = DefaultWindow

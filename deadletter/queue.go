@@ -70,7 +70,9 @@ type Claim interface {
 	Send(ctx context.Context, msgs []*Message) []error
 	// Settle records outcomes, and the task behind them as Save does; what is out
 	// is removed. It is called after the copies are confirmed. The messages come
-	// from a scan of this claim.
+	// from a scan of this claim. What is out and what stays are told in two calls:
+	// where not all that stays can be remembered nothing is recorded, and the error
+	// is [ErrFull].
 	Settle(ctx context.Context, t Task, done []Settlement) error
 	// Add writes messages into the DLQ itself, confirmed, as Send does.
 	Add(ctx context.Context, msgs []*Message) []error
@@ -125,6 +127,9 @@ var (
 	// a group of a FIFO queue of SQS): when that is settled, or its scan closed, Next
 	// goes on. Who only looks has come to the end by it.
 	ErrBehind = errors.New("more lies behind what is in hand")
+	// ErrFull is Claim.Settle's where the broker keeps no more marks of messages that
+	// stay. A replay goes on without them.
+	ErrFull = errors.New("no more messages can be marked in the DLQ")
 	// ErrNotFound marks a message that does not lie in the DLQ (any more).
 	ErrNotFound = errors.New("no such dead letter")
 )

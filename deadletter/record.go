@@ -1,16 +1,17 @@
 package deadletter
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 )
 
-// Bounds of a [Record].
-const (
-	keptTasks = 100
-	keptMarks = 2000
-)
+// MaxMarks is how many messages that stay a [Record] has marks of, as quarantined or
+// refused, at most.
+const MaxMarks = 2000
+
+// keptTasks is how many tasks it has.
+const keptTasks = 100
 
 // Record is what is remembered of a DLQ besides its messages where there is no log
 // to keep it in: on RabbitMQ and SQS it is one message in a queue of its own. It is
@@ -82,9 +83,28 @@ func (r *Record) Want(task string, w Wanted) {
 	r.Wants[task] = Wish{Wanted: w, At: now()}
 }
 
-// Mark notes what became of a message that stays; "" forgets it. Beyond a bound
-// nothing is noted.
-func (r *Record) Mark(at Position, o Outcome) {
+// Mark notes what became of messages that stay; "" forgets it. Where there would be
+// more than [MaxMarks] nothing is noted, and the error is [ErrFull].
+func (r *Record) Mark(marks map[Position]Outcome) error {
+	fresh, gone := 0, 0
+	for at, o := range marks {
+		switch _, known := r.Marks[at]; {
+		case known && o == "":
+			gone++
+		case !known && o != "":
+			fresh++
+		}
+	}
+	if n := len(r.Marks) - gone; fresh > 0 && n+fresh > MaxMarks {
+		return fmt.Errorf("%w: %d messages have one, and %d more would be more than %d", ErrFull, n, fresh, MaxMarks)
+	}
+	for at, o := range marks {
+		r.mark(at, o)
+	}
+	return nil
+}
+
+func (r *Record) mark(at Position, o Outcome) {
 	if o == "" {
 		delete(r.Marks, at)
 		return
@@ -92,9 +112,7 @@ func (r *Record) Mark(at Position, o Outcome) {
 	if r.Marks == nil {
 		r.Marks = make(map[Position]Outcome)
 	}
-	if len(r.Marks) < keptMarks {
-		r.Marks[at] = o
-	}
+	r.Marks[at] = o
 }
 
 // Merge adds what another record knows: of two words on one thing the later counts.
@@ -113,8 +131,8 @@ func (r *Record) Merge(o *Record) {
 			r.Wants[task] = w
 		}
 	}
-	for _, at := range slices.Sorted(maps.Keys(o.Marks)) {
-		r.Mark(at, o.Marks[at])
+	for at, mark := range o.Marks { // of two states none is forgotten, whatever their number
+		r.mark(at, mark)
 	}
 	r.Met = max(r.Met, o.Met)
 }

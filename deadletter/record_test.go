@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -44,6 +45,38 @@ func TestTwoStatesBecomeOne(t *testing.T) {
 		if r.Claim.Who != "ben" || len(status) != 3 || status["1"] != deadletter.StatusPaused || r.Wants["1"].Wanted != deadletter.BeCancelled || len(r.Marks) != 2 || r.Met != 3 {
 			t.Errorf("they become %+v", r)
 		}
+	}
+}
+
+// What did not fit was forgotten silently, and so were changes of what did.
+func TestMarksAreRefusedBeyondTheirBoundAndNotForgotten(t *testing.T) {
+	marks := func(from, to int) map[deadletter.Position]deadletter.Outcome {
+		all := make(map[deadletter.Position]deadletter.Outcome)
+		for i := from; i < to; i++ {
+			all[deadletter.Position(strconv.Itoa(i))] = deadletter.Quarantined
+		}
+		return all
+	}
+	var r deadletter.Record
+	if err := r.Mark(marks(0, deadletter.MaxMarks-1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Mark(marks(deadletter.MaxMarks-1, deadletter.MaxMarks+1)); !errors.Is(err, deadletter.ErrFull) || len(r.Marks) != deadletter.MaxMarks-1 {
+		t.Errorf("two more than fit by one: %v, and there are %d", err, len(r.Marks))
+	}
+	for _, more := range []map[deadletter.Position]deadletter.Outcome{
+		{"new": deadletter.Refused}, {"0": deadletter.Refused}, {"0": "", "newer": deadletter.Refused}, {"nosuch": "", "1": deadletter.Refused},
+	} {
+		if err := r.Mark(more); err != nil {
+			t.Errorf("%v: %v", more, err)
+		}
+	}
+	if _, there := r.Marks["0"]; there || len(r.Marks) != deadletter.MaxMarks || r.Marks["newer"] == "" || r.Marks["1"] != deadletter.Refused {
+		t.Errorf("there are %d marks: %v", len(r.Marks), r.Marks["1"])
+	}
+	other := deadletter.Record{Marks: marks(10_000, 10_100)}
+	if r.Merge(&other); len(r.Marks) != deadletter.MaxMarks+100 {
+		t.Errorf("of two states there are %d marks", len(r.Marks))
 	}
 }
 

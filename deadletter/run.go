@@ -29,6 +29,8 @@ type runner struct {
 	resumed bool      // by a second runner: the end of its scan is not the task's
 	counted time.Time // when what is expected was counted, which was before the scan; zero where nothing is
 
+	unmarked int // messages that stay, for whose marks there was no room
+
 	scan   Scan
 	pace   pace
 	orders orders
@@ -116,10 +118,10 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return batch, marks, true, nil
 		}
 		if errors.Is(err, ErrBehind) {
-			if len(batch) == 0 { // nothing is to be settled, so it stays so
-				r.task.Note = "not all could be seen: " + err.Error() + ", which the filter passes"
+			if len(batch) > 0 {
+				return batch, marks, false, nil // what is behind it is seen then
 			}
-			return batch, marks, len(batch) == 0, nil
+			return nil, marks, r.task.Kind != KindQuarantine, r.behind(err, len(marks))
 		}
 		if err != nil {
 			return nil, nil, false, err
@@ -140,6 +142,21 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 	}
 	return batch, marks, false, nil
+}
+
+// behind ends a task where nothing in hand is to be taken out, so that what lies behind
+// it stays unseen. A replay or purge has done what it could, and says so. What is
+// quarantined stays, and holds up the others by that: it has not been done.
+func (r *runner) behind(err error, marks int) error {
+	switch {
+	case r.task.Kind != KindQuarantine:
+		r.task.Note = "not all could be seen: " + err.Error() + ", which the filter passes"
+		return nil
+	case marks > 0:
+		return nil // they are marked first
+	default:
+		return &end{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
+	}
 }
 
 // outcome is what is to become of a message that the filter takes.
@@ -169,40 +186,64 @@ func (r *runner) later(m *Message) bool {
 	}
 }
 
-// settle sends a window and then, only for what is confirmed, records it.
-func (r *runner) settle(ctx context.Context, batch []*Message, done []Settlement) error {
+// settle sends a window and then, only for what is confirmed, records it: first what is
+// out, because what stays may not find room.
+func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
+	var out []Settlement
 	var failed error
 	why := make(map[*Message]string)
 	if r.task.Kind == KindReplay {
 		if err := r.pace.wait(r.orders.told, len(batch)); err != nil {
 			return err
 		}
-		done, failed = r.send(ctx, batch, done, why)
+		out, stay, failed = r.send(ctx, batch, stay, why)
 	} else {
 		for _, m := range batch {
-			done = append(done, Settlement{Message: m, Outcome: Purged})
+			out = append(out, Settlement{Message: m, Outcome: Purged})
 		}
 	}
-	if len(done) > 0 {
+	if len(out)+len(stay) > 0 {
 		// What is confirmed is to be recorded, whoever has lost his patience.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
-		t := r.task
-		for _, s := range done {
-			t.Counts.count(s.Outcome)
+		for _, done := range [][]Settlement{out, stay} {
+			if err := r.record(ctx, done, why); err != nil {
+				return errors.Join(failed, err)
+			}
 		}
-		t.Updated = now()
-		if err := r.claim.Settle(ctx, t, done); err != nil {
-			return errors.Join(failed, err)
-		}
-		r.task = t
-		r.tell(done, why)
 	} else if time.Since(r.task.Updated) > saveEvery { // it scans, and finds nothing
 		if err := r.save(ctx); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
 	return failed
+}
+
+// record settles messages, with the task that counts them. A replay goes on where they
+// cannot be marked: that they are refused, or were replayed too often, is found in the
+// messages themselves by the next one, too. What is quarantined by hand is marked, or it
+// is not quarantined.
+func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
+	if len(done) == 0 {
+		return nil
+	}
+	t := r.task
+	for _, s := range done {
+		t.Counts.count(s.Outcome)
+	}
+	t.Updated = now()
+	err := r.claim.Settle(ctx, t, done)
+	if errors.Is(err, ErrFull) && t.Kind == KindReplay {
+		r.unmarked += len(done)
+		t.Note = fmt.Sprintf("%d that are quarantined or refused stay without a mark: %v", r.unmarked, err)
+		err = r.claim.Save(ctx, t)
+	}
+	if err != nil {
+		return err
+	}
+	r.task = t
+	r.tell(done, why)
+	return nil
 }
 
 // tell reports what is recorded.
@@ -221,30 +262,30 @@ func (r *runner) tell(done []Settlement, why map[*Message]string) {
 	}
 }
 
-// send replays a window. A message that the broker will never take is marked and
-// does not stop the others; any other error ends the task.
-func (r *runner) send(ctx context.Context, batch []*Message, done []Settlement, why map[*Message]string) ([]Settlement, error) {
+// send replays a window, and tells what is out by that and what stays. A message that
+// the broker will never take is marked and does not stop the others; any other error
+// ends the task.
+func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
-		return done, nil
+		return nil, marks, nil
 	}
-	var failed error
+	stay = marks
 	for i, err := range r.claim.Send(ctx, batch) {
-		s := Settlement{Message: batch[i], Outcome: Replayed}
 		switch {
 		case err == nil:
 			if r.watch != nil {
 				r.watch.sent(batch[i].ID)
 			}
+			out = append(out, Settlement{Message: batch[i], Outcome: Replayed})
 		case errors.Is(err, delayqueue.ErrRefused):
-			s.Outcome, why[batch[i]] = Refused, err.Error()
+			why[batch[i]] = err.Error()
 			r.task.Note = fmt.Sprintf("%s was refused: %v", batch[i].Position, err)
+			stay = append(stay, Settlement{Message: batch[i], Outcome: Refused})
 		default:
 			failed = fmt.Errorf("replaying %s of %s: %w", batch[i].Position, r.task.DLQ, err)
-			continue
 		}
-		done = append(done, s)
 	}
-	return done, failed
+	return out, stay, failed
 }
 
 func (r *runner) save(ctx context.Context) error {

@@ -124,7 +124,7 @@ const (
 	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
 )
 
-// Resumable tells whether [Resume] can go on with the task: a replay or a purge that
+// Resumable tells whether [Resume] can go on with the task: a replay, purge or quarantine that
 // nobody runs, and that is neither done nor cancelled. An edit is of one message, and
 // what an import reads is not kept: those cannot be resumed, nor paused.
 func (t *Task) Resumable() bool {

@@ -232,15 +232,19 @@ func (c *deadClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 			return c.lost(err)
 		}
 	}
+	var full error
 	err := c.q.note(ctx, func(r *deadletter.Record) {
-		r.Put(t)
-		for at, o := range marks {
-			r.Mark(at, o)
+		if full = r.Mark(marks); full != nil {
+			return
 		}
+		r.Put(t)
 		c.desk.marks = maps.Clone(r.Marks)
 	})
 	if err != nil {
 		return c.lost(err)
+	}
+	if full != nil {
+		return fmt.Errorf("amqp: marking in %s: %w", c.q.info.DLQ, full)
 	}
 	c.even = true
 	return c.rest(ctx)

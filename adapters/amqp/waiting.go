@@ -1,35 +1,64 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Waiting says how many messages wait on each level of a topic's policy, and lie on the
-// way back: AMQP cannot list queues, so those of another policy are not found. When the
-// first of them is due the broker does not tell.
+// Waiting says how many messages wait on each level of a topic, and lie on the way back.
+// Where Config.ManagementURL is not set those are the levels of Config.Policy alone: AMQP
+// cannot list queues, so those of another policy are not found. When the first of them
+// is due the broker does not tell. Whether a subscription of that policy would be refused
+// it does not ask.
 func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
-	p, err := c.Plan(ctx, topic)
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.survey(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	asking := &link{cfg: &c.cfg, name: "redeliver, counting what waits", reads: true}
 	defer asking.close()
-	ch, err := asking.channel(ctx)
-	if err != nil {
+	count := func(queue string) (n int, there bool, err error) {
+		ch, err := asking.channel(ctx) // a queue that is missing ends it
+		if err != nil {
+			return 0, false, err
+		}
+		defer ch.Close()
+		n, _, err = stat(ch, queue)
+		if code(err) == amqp.NotFound {
+			return 0, false, nil
+		}
+		return n, true, err
+	}
+	switch _, there, err := count(l.queue); {
+	case err != nil:
 		return nil, err
+	case !there:
+		return nil, fmt.Errorf("amqp: queue %s does not exist", l.queue)
 	}
 	var all []deadletter.WaitingLevel
-	for _, q := range p.Queues {
-		if !q.Exists || q.Kind != string(delayQueue) && q.Kind != string(retryQueue) {
+	for _, q := range slices.Concat(l.queues, s.old()) {
+		if q.kind != delayQueue && q.kind != retryQueue {
 			continue
 		}
-		n, _, err := stat(ch, q.Name)
+		n, there, err := count(q.name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, deadletter.WaitingLevel{Level: q.Level, Place: q.Name, Depth: int64(n), Exact: true})
+		if there {
+			all = append(all, deadletter.WaitingLevel{Level: q.level, Place: q.name, Depth: int64(n), Exact: true})
+		}
 	}
+	slices.SortStableFunc(all, func(x, y deadletter.WaitingLevel) int { return cmp.Compare(cmp.Or(x.Level, math.MaxInt64), cmp.Or(y.Level, math.MaxInt64)) })
 	return all, nil
 }

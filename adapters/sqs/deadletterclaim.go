@@ -218,13 +218,25 @@ func (c *deadClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 	if err := c.l.desk.remove(ctx, out); err != nil {
 		return err
 	}
-	return c.note(ctx, func(r *deadletter.Record) {
-		r.Put(t)
-		for at, o := range marks {
-			r.Mark(at, o)
+	var full error
+	known := c.l.desk.marks
+	err := c.note(ctx, func(r *deadletter.Record) {
+		if full = r.Mark(marks); full != nil {
+			return
 		}
-		c.l.desk.marks = r.Marks
+		r.Put(t)
+		known = r.Marks
 	})
+	if err == nil {
+		c.l.desk.marks = known
+		err = full
+	} else if len(out) == 0 && errors.Is(err, errTooMuch) {
+		err = fmt.Errorf("%w: %w", deadletter.ErrFull, err)
+	}
+	if errors.Is(err, deadletter.ErrFull) {
+		return fmt.Errorf("sqs: marking in %s: %w", c.q.info.DLQ, err)
+	}
+	return err
 }
 
 // note changes the state, and renews the claim by that.

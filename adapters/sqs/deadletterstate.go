@@ -69,7 +69,11 @@ func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Reco
 	if (change == nil || !change(r)) && len(found) <= 1 {
 		return at, q.putBack(ctx, url, found)
 	}
-	return at, q.write(ctx, url, found, r)
+	body, err := q.encode(r)
+	if err != nil {
+		return at, errors.Join(err, q.putBack(ctx, url, found))
+	}
+	return at, q.write(ctx, url, found, body)
 }
 
 func (q *deadLetters) unsaid(err error) error {
@@ -145,11 +149,7 @@ func entries(failed []types.BatchResultErrorEntry) error {
 }
 
 // write writes the state anew and then, not before, deletes what it was read from.
-func (q *deadLetters) write(ctx context.Context, url string, found []types.Message, r *deadletter.Record) error {
-	body, err := q.encode(r)
-	if err != nil {
-		return err
-	}
+func (q *deadLetters) write(ctx context.Context, url string, found []types.Message, body string) error {
 	sent, err := q.c.api.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: []types.SendMessageBatchRequestEntry{{
 		Id: aws.String("0"), MessageBody: &body, MessageGroupId: aws.String(stateGroup), MessageDeduplicationId: aws.String(rand.Text()),
 	}}})
@@ -176,8 +176,12 @@ func (q *deadLetters) write(ctx context.Context, url string, found []types.Messa
 	return nil
 }
 
+// errTooMuch is a state that is more than a message holds.
+var errTooMuch = errors.New("more than a message holds")
+
 // encode writes the state down. Where it is more than a message holds, the oldest
-// tasks that have ended are forgotten, then marks.
+// tasks that have ended are forgotten. Marks are not: a replay would take what they
+// keep from it.
 func (q *deadLetters) encode(r *deadletter.Record) (string, error) {
 	for {
 		raw, err := json.Marshal(r)
@@ -189,14 +193,10 @@ func (q *deadLetters) encode(r *deadletter.Record) (string, error) {
 			return text, nil
 		}
 		i := slices.IndexFunc(r.Tasks, func(t deadletter.Task) bool { return !t.Open() })
-		switch {
-		case i >= 0:
-			r.Tasks = slices.Delete(r.Tasks, i, i+1)
-		case len(r.Marks) > 0:
-			r.Marks = nil
-		default:
-			return "", fmt.Errorf("sqs: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", q.info.DLQ, len(text))
+		if i < 0 {
+			return "", fmt.Errorf("sqs: the state of %s is %d bytes, %w: cancel tasks that are not to go on, or filter by something shorter than a list", q.info.DLQ, len(text), errTooMuch)
 		}
+		r.Tasks = slices.Delete(r.Tasks, i, i+1)
 	}
 }
 

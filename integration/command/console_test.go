@@ -28,11 +28,20 @@ import (
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	shops := []*shop{kafkaShop(t), rabbitShop(t), sqsShop(t)}
-	args := []string{"console", "--listen", "127.0.0.1:0", "-o", "jsonl", "--refresh", "1s"}
+	// What waits on RabbitMQ its management API tells, which each profile may have one of.
+	profiles := filepath.Join(t.TempDir(), "profiles.yaml")
+	text := "rabbitmq:\n  broker: " + shops[1].url + "\n  management-url: " + brokers.RequireRabbitMQ4(t).Management() + "\n"
+	if err := os.WriteFile(profiles, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"console", "--listen", "127.0.0.1:0", "-o", "jsonl", "--refresh", "1s", "--config", profiles, "--profile", "rabbitmq"}
 	for i, s := range shops {
 		s.work("permanent", "dead_letter", 1, func() { s.send("order") })
 		broker := []string{"kafka", "rabbitmq", "sqs"}[i]
-		args = append(args, "--broker", s.url, "--dlq", broker+"/"+s.dlq)
+		if broker != "rabbitmq" {
+			args = append(args, "--broker", s.url)
+		}
+		args = append(args, "--dlq", broker+"/"+s.dlq)
 	}
 	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
 	out, err := cmd.StdoutPipe()

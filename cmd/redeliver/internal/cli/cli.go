@@ -127,12 +127,13 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 		return codeDone
 	}
 	code := codeFailed
-	if f, ok := asFailure(err); ok {
+	f, ok := asFailure(err)
+	if ok {
 		code = f.code
 	} else if !a.began || errors.Is(err, redeliver.ErrConfig) {
 		code = codeUsage
 	}
-	if code == codeFailed && ctx.Err() != nil {
+	if code == codeFailed && ctx.Err() != nil && !(ok && f.final) {
 		code = codeInterrupted
 	}
 	// Whoever mistypes a flag has a URL, with its password perhaps, in what the

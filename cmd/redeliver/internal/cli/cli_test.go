@@ -212,6 +212,8 @@ func TestFlagsWithoutAMeaningAreRefused(t *testing.T) {
 		"dlq groups orders.dlq --group billing --broker " + rabbit:                     "RabbitMQ has no consumer groups",
 		"dlq check --group billing --broker " + rabbit:                                 "RabbitMQ has no consumer groups",
 		"plan --topic orders --group billing --broker " + sqs:                          "SQS has no consumer groups",
+		"doctor --topic orders --group billing --broker " + sqs:                        "SQS has no consumer groups",
+		"doctor --topic orders --group billing --broker " + rabbit:                     "RabbitMQ has no consumer groups",
 		"dlq replay orders.dlq --lease 5s --reason test --yes --broker " + rabbit:      "for as long as its connection lasts",
 		"dlq resume orders.dlq 7 --lease 5s --yes --broker " + rabbit:                  "for as long as its connection lasts",
 		"dlq import orders.dlq --lease 5s --reason test --yes --broker " + rabbit:      "for as long as its connection lasts",
@@ -225,7 +227,7 @@ func TestFlagsWithoutAMeaningAreRefused(t *testing.T) {
 	}
 	for _, args := range []string{
 		"dlq resume --topic orders --group billing 7 --lease 5s --yes --broker " + kafka, "dlq resume orders-dlq 7 --lease 5s --yes --broker " + sqs,
-		"dlq groups --topic orders --profile mine --config " + config,
+		"dlq groups --topic orders --profile mine --config " + config, "doctor --topic orders --profile mine --config " + config,
 	} {
 		call{}.run(t, strings.Fields(args)...).want(t, 1, "127.0.0.1:1")
 	}

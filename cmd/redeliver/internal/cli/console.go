@@ -45,7 +45,8 @@ others reach is refused without one of them, and --basic-auth there without TLS.
 
 It shows all DLQs that redeliver finds by their names, on RabbitMQ by --management-url.
 Those of a broker that has no such list are named with --dlq, as is one that somebody
-else fills; then no others of that broker are shown.`,
+else fills; then no others of that broker are shown. One that is found and cannot be
+opened is left out, and said to be.`,
 		Example: `  redeliver console --broker kafka://localhost:9092
   redeliver console --broker eu=kafka://kafka-eu:9092 --broker amqp://rabbit:5672 --dlq rabbitmq/orders.dlq
   redeliver console --listen :8443 --tls-cert cert.pem --tls-key key.pem --basic-auth users --audit audit.jsonl`,
@@ -76,20 +77,21 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = cmp.Or(err, record.Close()) }()
+	defer func() { err = cmp.Or(err, atTheEnd(record.Close())) }()
 	s, err := a.openSources(ctx, &f.sources)
-	defer func() { err = cmp.Or(err, s.close(ctx)) }()
+	defer func() { err = cmp.Or(err, atTheEnd(s.close(ctx))) }()
 	if err != nil {
 		return err
 	}
-	for _, name := range s.strange {
-		a.sayf("%s is not shown: its name does not say whose it is; --dlq NAME,topic=T,group=G does", name)
+	notes := s.notes()
+	for _, note := range notes {
+		a.sayf("%s", note)
 	}
 	for _, why := range s.silent {
 		a.sayf("what waits for a retry is not known of %s", redeliver.Redact(why))
 	}
 	c, err := console.New(console.Config{
-		Queues: s.queues, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
+		Queues: s.queues, Notes: notes, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
 	})
 	if err != nil {
 		return err

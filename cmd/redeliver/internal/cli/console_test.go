@@ -228,7 +228,7 @@ func TestConsoleBehindAProxy(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
 	k.fill()
-	s := serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8,127.0.0.1", "--user-header", "X-User", "--grant", "viewer=*", "--grant", "operator=@ops,ann", "--grant", "reader=ann")
+	s := serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8,127.0.0.1", "--user-header", "X-User", "--grant", "viewer=*", "--grant", "operator=@ops, ann ", "--grant", "reader=ann")
 	for name, row := range map[string]struct {
 		header        []string
 		home, replays int
@@ -307,6 +307,36 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "RabbitMQ alone")
 }
 
+// Where there is no DLQ yet it says so, and serves.
+func TestConsoleWithoutADLQ(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	if _, err := k.adm.DeleteTopics(t.Context(), dlq); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, nil, "--broker", k.url)
+	if status, _, page := s.ask(nil, ""); status != http.StatusOK || !strings.Contains(page, "there are no DLQs yet") || !strings.Contains(page, "No dead-letter queues") {
+		t.Errorf("it is %d: %s", status, page)
+	}
+	if status, _, page := s.ask(nil, "tasks"); status != http.StatusOK {
+		t.Errorf("the tasks are %d: %s", status, page)
+	}
+	s.end()
+	if said := s.errs.String(); !strings.Contains(said, "there are no DLQs yet") {
+		t.Errorf("it says %s", said)
+	}
+}
+
+// It used to print its address first.
+func TestConsoleWithABadCertificate(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	bad := write(t, "no certificate")
+	if got := (call{}).run(t, "console", "--broker", k.url, "--listen", "127.0.0.1:0", "--tls-cert", bad, "--tls-key", bad).want(t, 1, "the certificate"); got.out != "" {
+		t.Errorf("it prints %s", got.out)
+	}
+}
+
 // What is not safe is refused, and no password is repeated.
 func TestConsoleRefuses(t *testing.T) {
 	t.Parallel()
@@ -323,6 +353,7 @@ func TestConsoleRefuses(t *testing.T) {
 		"are for --behind-proxy":    {"--grant", "viewer=*"},
 		"without --grant":           {"--behind-proxy", "10.0.0.0/8"},
 		"is no ROLE=WHO":            {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
+		"is no ROLE=WHO: ":          {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},
 		"--behind-proxy: ":          {"--behind-proxy", "localhost", "--grant", "viewer=*"},
 		"is everybody":              {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},
 		"reading the users":         {"--basic-auth", filepath.Join(t.TempDir(), "nosuch")},

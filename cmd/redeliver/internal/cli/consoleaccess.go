@@ -103,12 +103,16 @@ func (f *accessFlags) behindProxy() (console.Auth, error) {
 	}
 	var all grants
 	for _, text := range f.grants {
-		name, who, ok := strings.Cut(text, "=")
-		role, err := console.ParseRole(name)
-		if err != nil || !ok || who == "" {
-			return console.Auth{}, usagef("--grant %s is no ROLE=WHO: operator=@ops,ann", text)
+		name, list, ok := strings.Cut(text, "=")
+		role, err := console.ParseRole(strings.TrimSpace(name))
+		who := strings.Split(list, ",")
+		for i := range who {
+			who[i] = strings.TrimSpace(who[i])
 		}
-		all = append(all, grant{role, strings.Split(who, ",")})
+		if err != nil || !ok || slices.Contains(who, "") || slices.Contains(who, "@") {
+			return console.Auth{}, usagef("--grant %q is no ROLE=WHO: operator=@ops,ann", text)
+		}
+		all = append(all, grant{role, who})
 	}
 	cfg.Role = all.role
 	return console.BehindProxy(cfg), nil

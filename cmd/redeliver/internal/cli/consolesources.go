@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/console"
 )
 
@@ -31,6 +32,7 @@ type sources struct {
 	brokers []*source
 	queues  []console.Queue
 	strange []string // DLQs whose names do not say whose they are
+	shut    []string // those that were listed and could not be opened, and why
 	silent  []string // those of which it is not known what waits, and why
 }
 
@@ -96,10 +98,21 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 			return s, fmt.Errorf("%s: %w", one.name, err)
 		}
 	}
-	if len(s.queues) == 0 {
-		return s, failed(codeFailed, "there are no DLQs that redeliver knows by their names; one that somebody else fills is named with --dlq NAME,topic=T,group=G")
-	}
 	return s, nil
+}
+
+// notes are what is not shown, and why.
+func (s *sources) notes() (notes []string) {
+	for _, name := range s.strange {
+		notes = append(notes, name+" is not shown: its name does not say whose it is; --dlq NAME,topic=T,group=G does")
+	}
+	for _, why := range s.shut {
+		notes = append(notes, why+". It is not shown; when that is mended, start the console anew")
+	}
+	if len(s.queues)+len(s.shut) == 0 {
+		notes = append(notes, "there are no DLQs yet that redeliver knows by their names: when there are, start the console anew; one that somebody else fills is named with --dlq NAME,topic=T,group=G")
+	}
+	return notes
 }
 
 // needsPassword tells whether a URL names a user and no password.
@@ -177,7 +190,8 @@ func (s *sources) open(ctx context.Context, one *source) error {
 			}
 		}
 	}
-	if len(subjects) == 0 {
+	listed := len(subjects) == 0
+	if listed {
 		if one.b.queues == nil {
 			return usagef("the DLQs there cannot be listed without --management-url: give that, or name each with --dlq")
 		}
@@ -190,11 +204,19 @@ func (s *sources) open(ctx context.Context, one *source) error {
 				s.strange = append(s.strange, one.name+"/"+info.DLQ)
 				continue
 			}
-			subjects = append(subjects, subject{topic: info.Origin, group: info.Group})
+			subjects = append(subjects, subject{dlq: info.DLQ, topic: info.Origin, group: info.Group})
 		}
 	}
 	for _, sub := range subjects {
+		name := sub.dlq
+		if listed {
+			sub.dlq = "" // it is its origin's own
+		}
 		q, err := one.b.dlq(ctx, sub)
+		if err != nil && listed && ctx.Err() == nil { // one that is half made, or may not be read, is not the others'
+			s.shut = append(s.shut, fmt.Sprintf("%s/%s: %v", one.name, name, redeliver.Redact(err.Error())))
+			continue
+		}
 		if err != nil {
 			return err
 		}

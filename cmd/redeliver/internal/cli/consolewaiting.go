@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // levelled is a DLQ that also tells what waits for its group.
@@ -21,6 +22,9 @@ type levelled struct {
 func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
 	if b.waiting == nil {
 		return q, nil
+	}
+	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // the levels of our default policy would say that nothing waits
+		return q, errors.New("its delay queues cannot be listed without --management-url")
 	}
 	w, err := b.waiting(ctx, subject{topic: q.Info().Origin, group: q.Info().Group})
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -57,9 +58,14 @@ Without, those that are there count as its own.`,
 			case late < 0:
 				return usagef("--late is %s: must not be negative", late)
 			}
-			if group, err = a.groupOr(group); err != nil {
+			u, err := a.conn.url(a.Env) // reads the profile
+			if err != nil {
 				return err
 			}
+			if err := noGroup(u.Broker, group); err != nil {
+				return err
+			}
+			group = cmp.Or(group, a.conn.read.Group)
 			how := delayqueue.Examination{Late: late, AnyPolicy: !p.given(cmd.Flags())}
 			return a.with(ctx, setup{group: group, policy: policy}, func(b *broker) error {
 				row, err := b.examine(ctx, topic, how)
@@ -92,15 +98,6 @@ func (p *policyFlags) given(flags *pflag.FlagSet) bool {
 	said := false
 	flags.Visit(func(f *pflag.Flag) { said = said || all.Lookup(f.Name) != nil })
 	return said
-}
-
-// groupOr is the group, or the profile's.
-func (a *app) groupOr(group string) (string, error) {
-	if group != "" {
-		return group, nil
-	}
-	_, err := a.conn.url(a.Env) // reads the profile
-	return a.conn.read.Group, err
 }
 
 // examine asks the broker's doctor.

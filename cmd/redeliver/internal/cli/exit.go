@@ -19,13 +19,24 @@ const (
 type failure struct {
 	code int
 	err  error
+	// final: it is that code also where the command was told to end.
+	final bool
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 func failed(code int, format string, args ...any) error {
-	return &failure{code, fmt.Errorf(format, args...)}
+	return &failure{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// atTheEnd is what goes wrong behind a verb that lasts until it is told to end: that it
+// was told so is in order, and this is not.
+func atTheEnd(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{code: codeFailed, err: err, final: true}
 }
 
 func usagef(format string, args ...any) error { return failed(codeUsage, format, args...) }

@@ -44,7 +44,8 @@ func sqsMakers(p *sqs.Plan, region string) map[string]maker {
 var logical = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
 
 // cloudFormation is a template of the queues that are not there yet: it cannot have
-// the others.
+// the others. Where all are there it is empty: CloudFormation takes none without a
+// resource.
 func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 	t := template{Version: "2010-09-09", Description: "The queues of redeliver for " + p.Queue, Resources: map[string]resource{}}
 	dlq := 0 // the DLQ's place in the plan
@@ -63,6 +64,9 @@ func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 			return "", nil, err
 		}
 		t.Resources[logical[q.Kind]] = resource{"AWS::SQS::Queue", "Retain", "Retain", properties}
+	}
+	if len(t.Resources) == 0 {
+		return "", append(notes, "nothing is left to be made, so there is no template"), nil
 	}
 	text, err = jsonFile(t)
 	return text, append(notes, p.State.Name+" is for who works on the DLQ"), err

@@ -20,9 +20,13 @@ func (a *app) quarantine() *cobra.Command {
 		Use: "quarantine [DLQ] --reason WHY", Short: "Mark messages that no replay is to take", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `quarantine marks what the flags take, and what lies in the DLQ now, as a replay marks what
 was replayed too often: it stays there, and replays pass it over. They take it, and it is
-marked no more, with --quarantined.`,
-		Example: `  redeliver dlq quarantine orders.billing.dlq --fingerprint 3f6a0c92 --reason 'waits for the fix of OPS-17'
-  redeliver dlq replay orders.billing.dlq --fingerprint 3f6a0c92 --quarantined --reason 'OPS-17 is out'`,
+marked no more, with --quarantined.
+
+On RabbitMQ and SQS a DLQ has 2,000 marks at most. What finds no room is not marked, and
+the task has failed then, with what it has marked. On a FIFO queue of SQS only what it
+shows of a group at once can be marked: ten messages.`,
+		Example: `  redeliver dlq quarantine orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --reason 'waits for the fix of OPS-17'
+  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --quarantined --reason 'OPS-17 is out'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if i.Filter, err = f.filter(time.Now()); err != nil {
 				return err
@@ -41,16 +45,18 @@ marked no more, with --quarantined.`,
 			}
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				if dry || !yes {
-					row, err := a.forecastPurge(ctx, q, i.Filter)
+					row, err := a.forecastMarks(ctx, q, i.Filter)
 					if err != nil {
 						return err
 					}
-					row.Quarantine, row.Purge, row.marks = row.Purge, 0, true
 					switch {
 					case dry:
 						return a.one(row, row.draw)
-					case row.Quarantine == 0:
+					case row.Matched == 0:
 						a.sayf("no message in %s is taken by that", row.DLQ)
+						return nil
+					case row.Quarantine == 0:
+						a.sayf("what is taken by that in %s is quarantined already", row.DLQ)
 						return nil
 					}
 					if err := a.confirm(ctx, "y", "quarantine %d of %d messages in %s?", row.Quarantine, row.Scanned, row.DLQ); err != nil {
@@ -73,4 +79,15 @@ marked no more, with --quarantined.`,
 	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing")
 	yesFlag(cmd, &yes)
 	return cmd
+}
+
+// forecastMarks counts what a quarantine would mark: what it takes and is not yet.
+func (a *app) forecastMarks(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error) {
+	a.looking(q)
+	sum, err := deadletter.Groups(ctx, q, f)
+	row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ, Scanned: sum.Scanned, Matched: sum.Matched, Quarantine: sum.Matched, marks: true}
+	for i := range sum.Groups {
+		row.Quarantine -= sum.Groups[i].Quarantined
+	}
+	return row, err
 }

@@ -27,6 +27,10 @@ func TestQuarantine(t *testing.T) {
 	if again := s.run(append(mark, "--yes", "-o", "json")...).want(t, 0).object(t); again["counts"].(map[string]any)["quarantined"] != nil {
 		t.Errorf("what was marked is counted once more: %v", again)
 	}
+	if dry := s.run(append(mark, "--dry-run", "-o", "json")...).want(t, 0).object(t); dry["quarantine"] != nil || dry["matched"] != 3.0 {
+		t.Errorf("of what was marked it would mark %v", dry)
+	}
+	s.with(call{terminal: true}, mark...).want(t, 0, "quarantined already")
 	replay := []string{"dlq", "replay", dlq, "--dead-reason", "exhausted", "--reason", "test", "--yes", "-o", "json"}
 	if dry := s.run(append(replay, "--dry-run")...).want(t, 0).object(t); dry["quarantine"] != 3.0 || dry["replay"] != nil {
 		t.Errorf("%v", dry)

@@ -37,11 +37,14 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 			}
 			return planOnRabbitMQ(p, u.VHost), nil
 		},
-		waiting: func(_ context.Context, s subject) (*waiting, error) {
-			return &waiting{
-				levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, s.topic) },
-				notes:  []string{"these are the levels of the policy that the flags give: AMQP cannot list queues, and does not tell when the first message is due"},
-			}, nil
+		waiting: func(_ context.Context, of subject) (*waiting, error) {
+			w := &waiting{levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, of.topic) }}
+			if s.api == "" {
+				w.notes = append(w.notes, "these are the levels of the policy that the flags give: AMQP cannot list queues, and does not tell when the first message is due")
+			} else {
+				w.notes = append(w.notes, "RabbitMQ does not tell when the first message is due")
+			}
+			return w, nil
 		},
 		close: c.Close,
 	}

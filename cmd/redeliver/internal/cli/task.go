@@ -18,7 +18,7 @@ import (
 // taskRow is a task, as it is recorded. Durations are text: 30s.
 type taskRow struct {
 	ID         string             `json:"id"`
-	Kind       string             `json:"kind"`   // replay, edit, purge, import
+	Kind       string             `json:"kind"`   // replay, edit, purge, quarantine, import
 	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
 	DLQ        string             `json:"dlq"`
 	Back       string             `json:"back,omitempty"` // where a replay is sent

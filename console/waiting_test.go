@@ -1,0 +1,88 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// mute is a DLQ that is well, and does not tell what waits.
+type mute struct {
+	*stub
+	mu    sync.Mutex
+	err   error
+	asked int
+}
+
+func (m *mute) Waiting(context.Context) ([]Level, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	return []Level{{Name: "10s", Count: 4}}, m.err
+}
+
+func (m *mute) answers(err error) (asked int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+	return m.asked
+}
+
+// What waits is another question: a DLQ used to be said not to answer where that is not
+// told, and each count dialled a connection for it.
+func TestWhatWaitsIsNoTroubleOfTheDLQAndAskedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &mute{stub: newStub("q", 3), err: errors.New("access refused for amqp://ann:secret@rabbit")}
+		c, err := New(Config{Queues: []Queue{{Queue: q}}, Notes: []string{"eu/mails.dlq is not shown"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(time.Second)
+		home, dlq := get(t, c, "/"), get(t, c, page("dlq", q))
+		home.has(t, "3 dead letters", "not told: access refused", "eu/mails.dlq is not shown")
+		dlq.has(t, "What waits for a retry is not told: access refused")
+		for _, text := range []string{home.text(), dlq.text()} {
+			for _, not := range []string{"no answer", "The broker does not answer", "secret"} {
+				if strings.Contains(text, not) {
+					t.Errorf("a page says %q:\n%s", not, text)
+				}
+			}
+		}
+		q.answers(nil)
+		<-time.After(time.Hour)
+		get(t, c, "/").has(t, "10s: 4")
+		if n := q.answers(nil); n < 50 || n > 62 {
+			t.Errorf("it was asked %d times in an hour", n)
+		}
+	})
+}
+
+// A console of nothing says why.
+func TestAConsoleOfNothingSaysWhy(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Notes: []string{"there is none yet, 17"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	get(t, c, "/").has(t, "No dead-letter queues", "there is none yet, 17")
+}
+
+// A certificate that cannot be read is said before the address is.
+func TestABadCertificateIsRefusedBeforeItListens(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.ListenAndServe(t.Context(), ServeConfig{Address: "127.0.0.1:0", CertFile: "waiting_test.go", KeyFile: "waiting_test.go", Ready: func(url string) { t.Errorf("it listens on %s", url) }})
+	if err == nil || !strings.Contains(err.Error(), "the certificate") {
+		t.Errorf("it says %v", err)
+	}
+}

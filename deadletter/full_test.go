@@ -1,0 +1,79 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// marked is a heap that remembers its marks where RabbitMQ and SQS do.
+type marked struct {
+	*heap
+	rec deadletter.Record
+}
+
+func (q *marked) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
+	c, err := q.heap.Claim(ctx, holder)
+	return &markedClaim{c, q}, err
+}
+
+type markedClaim struct {
+	deadletter.Claim
+	q *marked
+}
+
+func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
+	marks := make(map[deadletter.Position]deadletter.Outcome)
+	out := 0
+	for _, s := range done {
+		if s.Outcome.Out() {
+			out++
+		} else {
+			marks[s.Message.Position] = s.Outcome
+		}
+	}
+	if out > 0 && len(marks) > 0 {
+		return errors.New("what is out and what stays are told at once")
+	}
+	if err := c.q.rec.Mark(marks); err != nil {
+		return err
+	}
+	return c.Claim.Settle(ctx, t, done)
+}
+
+// Of 5,000 it said that all were done, and a replay took 3,000.
+func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
+	q := &marked{heap: newHeap(deadletter.MaxMarks + 300)}
+	i := deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
+	task, err := deadletter.Quarantine(t.Context(), q, i)
+	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.rec.Marks) != deadletter.MaxMarks {
+		t.Errorf("it is %s with %+v, and %d are marked: %v", task.Status, task.Counts, len(q.rec.Marks), err)
+	}
+	if was := q.only(t); was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks || !strings.Contains(was.Note, "2000") {
+		t.Errorf("recorded is %+v", was)
+	}
+}
+
+// A replay that finds no room for its marks is not held up by that.
+func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
+	q := &marked{heap: newHeap(6)}
+	q.rec.Marks = make(map[deadletter.Position]deadletter.Outcome)
+	for _, m := range newHeap(deadletter.MaxMarks).lie {
+		q.rec.Marks["of another "+m.Position] = deadletter.Refused
+	}
+	q.lie[1].State.Replays, q.lie[4].State.Replays = 3, 3
+	told := 0
+	task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 2, Report: deadletter.Report{
+		Result: func(deadletter.Result) { told++ },
+	}})
+	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.lie) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || told != 6 {
+		t.Errorf("it is %s with %+v, sent were %v, %d told of: %v", task.Status, task.Counts, q.back, told, err)
+	}
+	if was := q.only(t); !strings.HasPrefix(was.Note, "2 that are quarantined or refused stay without a mark") {
+		t.Errorf("its note is %q", was.Note)
+	}
+}

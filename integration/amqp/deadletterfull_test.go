@@ -1,0 +1,42 @@
+package amqp_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// A quarantine used to say that all were marked, and a replay took what was beyond the bound.
+func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
+	t.Parallel()
+	d := newMortuary(t, brokers.RequireRabbitMQ(t), nil)
+	d.others(amqp091.Table{})
+	all := ids(deadletter.MaxMarks + 600)
+	d.declared()
+	d.putTo(d.queue+".dlq", all...)
+	d.awaitReady(d.queue+".dlq", len(all))
+	q, err := d.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() })
+	filter := deadletter.Filter{Before: time.Now().Add(time.Hour)}
+	task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: filter})
+	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks {
+		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
+	}
+	was, err := deadletter.Lookup(t.Context(), q, task.ID)
+	if err != nil || was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks {
+		t.Errorf("recorded is %+v: %v", was, err)
+	}
+	plan, err := deadletter.DryRun(t.Context(), q, deadletter.Replay{})
+	if err != nil || plan.Scanned != int64(len(all)) || plan.Quarantine != deadletter.MaxMarks {
+		t.Errorf("a replay would pass over %d of %d: %v", plan.Quarantine, plan.Scanned, err)
+	}
+}
