@@ -59,6 +59,8 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 			all = append(all, deadletter.WaitingLevel{Level: q.level, Place: q.name, Depth: int64(n), Exact: true})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y deadletter.WaitingLevel) int { return cmp.Compare(cmp.Or(x.Level, math.MaxInt64), cmp.Or(y.Level, math.MaxInt64)) })
+	slices.SortStableFunc(all, func(x, y deadletter.WaitingLevel) int {
+		return cmp.Compare(cmp.Or(x.Level, math.MaxInt64), cmp.Or(y.Level, math.MaxInt64))
+	})
 	return all, nil
 }
