@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -14,20 +13,6 @@ import (
 
 // controlKind is the topic from which the consumers of a group read commands.
 const controlKind kind = "control"
-
-// controlTopic is a control topic as it is made.
-func controlTopic(name string, replicas int16, minInSync string) ownTopic {
-	t := ownTopic{name: name, kind: controlKind, partitions: 1, replicas: replicas, settings: map[string]string{
-		"cleanup.policy":                 "compact",
-		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
-		"segment.bytes":                  strconv.Itoa(16 << 20),
-		"unclean.leader.election.enable": "false",
-	}}
-	if minInSync != "" {
-		t.settings["min.insync.replicas"] = minInSync
-	}
-	return t
-}
 
 // provisionControl makes the control topic of a subscription, or looks whether the one
 // there is will do. Nothing that waits depends on it, so what is wrong is told, and

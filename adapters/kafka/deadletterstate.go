@@ -122,7 +122,7 @@ func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error
 	if err != nil {
 		return err
 	}
-	t := stateTopic(q.info.DLQ, int16(len(there[q.info.DLQ].Partitions[0].Replicas)), settings[q.info.DLQ]["min.insync.replicas"])
+	t := companion(q.info.DLQ+stateSuffix, stateKind, int16(len(there[q.info.DLQ].Partitions[0].Replicas)), settings[q.info.DLQ]["min.insync.replicas"])
 	if q.c.cfg.NoProvisioning {
 		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
 	}
@@ -136,9 +136,10 @@ func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error
 	return nil
 }
 
-// stateTopic is the companion of a DLQ, as it is made.
-func stateTopic(dlq string, replicas int16, minInSync string) ownTopic {
-	t := ownTopic{name: dlq + stateSuffix, kind: stateKind, partitions: 1, replicas: replicas, settings: map[string]string{
+// companion is a topic of ours that keeps the latest of each key, as it is made: what
+// became of a DLQ's letters, and the commands to a group.
+func companion(name string, k kind, replicas int16, minInSync string) ownTopic {
+	t := ownTopic{name: name, kind: k, partitions: 1, replicas: replicas, settings: map[string]string{
 		"cleanup.policy": "compact",
 		// A race for the claim is decided by order, which compaction must not
 		// change while anybody looks.

@@ -140,9 +140,9 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	for _, level := range l.oldLevels(cfg.Names, there) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
 	}
-	l.state = stateTopic(cfg.Names.dlq(l.origin, l.group), replicas, settings["min.insync.replicas"])
+	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
 	l.state.exists = there[l.state.name] != nil
-	l.control = controlTopic(cfg.Names.control(l.origin, l.group), replicas, settings["min.insync.replicas"])
+	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
 	if m := there[l.control.name]; m != nil {
 		l.control.exists, l.control.partitions = true, int32(len(m.Partitions))
 	}
