@@ -31,11 +31,7 @@ type doctor struct {
 // Config.ManagementURL it is not checked. The error is that the broker, or that API, does
 // not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.survey(ctx, l)
+	l, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err
 	}

@@ -97,11 +97,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if closed {
 		return nil, errClosed
 	}
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.survey(ctx, l)
+	_, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err
 	}

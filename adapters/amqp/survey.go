@@ -41,7 +41,7 @@ type survey struct {
 // created. Subscribe does not depend on the management API; where that does not
 // answer, it is told, and what AMQP says decides.
 func (c *Client) refuse(ctx context.Context, l *layout) error {
-	s, err := c.survey(ctx, l)
+	s, err := c.surveyOf(ctx, l)
 	if s == nil {
 		return err
 	}
@@ -85,10 +85,20 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	return there, nil
 }
 
-// survey asks the management API, where there is one to ask. Problems of the
+// survey is surveyOf for a topic, with the layout that it has.
+func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.surveyOf(ctx, l)
+	return l, s, err
+}
+
+// surveyOf asks the management API, where there is one to ask. Problems of the
 // broker are in the survey; the error is that the API, or, where there is no
 // survey, AMQP cannot be asked.
-func (c *Client) survey(ctx context.Context, l *layout) (*survey, error) {
+func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 	s := &survey{cfg: &c.cfg, layout: l, refused: make(map[string]bool)}
 	conn, err := c.publishing.get(ctx)
 	if err != nil {

@@ -18,11 +18,7 @@ import (
 // is due the broker does not tell. Whether a subscription of that policy would be refused
 // it does not ask.
 func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.survey(ctx, l)
+	l, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
