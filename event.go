@@ -23,8 +23,8 @@ type SinkFunc func(Event)
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
 
-// Sinks tells several sinks of every event that one of them wants, in order. A nil
-// sink is passed over.
+// Sinks tells several sinks of every event that one of them wants, in order: a
+// [Selective] one hears of what the others want, too. A nil sink is passed over.
 func Sinks(sinks ...Sink) Sink {
 	var all sinkList
 	for _, s := range sinks {

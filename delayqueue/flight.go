@@ -251,7 +251,7 @@ func answer(msg *message.Message) (how Ending, ok bool) {
 // is not on its way elsewhere: the end of that way is reported.
 func (f *Flight[E]) Watch() {
 	for _, e := range f.unwatched {
-		if !e.Delivery().Moving() {
+		if !moves(e.Delivery()) {
 			go f.wait(e)
 		}
 	}
