@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,12 +11,8 @@ import (
 )
 
 func (a *app) purge() *cobra.Command {
-	var s subjectFlags
-	var f filterFlags
-	var sign signFlags
+	var w workFlags
 	var p deadletter.Removal
-	var results string
-	var dry, yes bool
 	cmd := &cobra.Command{
 		Use: "purge [DLQ] --reason WHY", Short: "Remove messages from a DLQ for good", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `purge removes what the flags take, and what lies in the DLQ now. A filter that takes
@@ -27,31 +22,26 @@ says, nothing is. What comes meanwhile is not touched.`,
 		Example: `  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --dry-run
   redeliver dlq purge orders.billing.dlq --before 2026-01-01 --reason 'older than we may keep'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if p.Filter, err = f.filter(time.Now()); err != nil {
+			if p.Filter, err = a.chosen(&w); err != nil {
 				return err
 			}
-			if err := a.sign(&sign, dry); err != nil {
-				return err
-			}
-			p.Who, p.Why = sign.who, sign.reason
+			p.Who, p.Why = w.sign.who, w.sign.reason
 			if p.Filter.All() && !p.Everything {
 				return usagef("that would remove everything: say what is meant, or give --all")
 			}
 			if p.Expect < 0 {
 				return usagef("--expect is %d: it must be the number of messages that were shown", p.Expect)
 			}
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
+			if err := a.unasked(cmd, w.dry || w.yes); err != nil {
+				return err
 			}
-			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
-				if dry || !yes {
+			return a.onDLQ(cmd, &w.subject, args, func(ctx context.Context, q deadletter.Queue) error {
+				if w.dry || !w.yes {
 					row, err := a.forecastPurge(ctx, q, p.Filter)
 					if err != nil {
 						return err
 					}
-					if dry {
+					if w.dry {
 						err = a.one(row, row.draw)
 					}
 					switch {
@@ -59,7 +49,7 @@ says, nothing is. What comes meanwhile is not touched.`,
 						return err
 					case p.Expect > 0 && row.Purge > p.Expect:
 						return failed(codeFailed, "%w: they are %d; look again", deadletter.ErrMore, row.Purge)
-					case dry:
+					case w.dry:
 						return nil
 					case row.Purge == 0:
 						a.sayf("no message in %s is taken by that", row.DLQ)
@@ -70,7 +60,7 @@ says, nothing is. What comes meanwhile is not touched.`,
 					}
 					p.Expect = cmp.Or(p.Expect, row.Purge)
 				}
-				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+				return a.run(ctx, q, w.results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					p.Report = report
 					t, err := deadletter.Purge(ctx, q, p)
 					if errors.Is(err, deadletter.ErrMore) {
@@ -81,16 +71,10 @@ says, nothing is. What comes meanwhile is not touched.`,
 			})
 		},
 	}
-	s.flags(cmd)
-	f.flags(cmd.Flags())
-	sign.flags(cmd)
+	w.flags(cmd, "say how many, and change nothing")
 	flags := cmd.Flags()
-	s.runner(flags)
 	flags.BoolVar(&p.Everything, "all", false, "remove everything, where no other flag says what is meant")
 	flags.Int64Var(&p.Expect, "expect", 0, "remove nothing when it would be more messages than this")
-	resultsFlag(cmd, &results)
-	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing")
-	yesFlag(cmd, &yes)
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,12 +9,8 @@ import (
 )
 
 func (a *app) quarantine() *cobra.Command {
-	var s subjectFlags
-	var f filterFlags
-	var sign signFlags
+	var w workFlags
 	var i deadletter.Isolation
-	var results string
-	var dry, yes bool
 	cmd := &cobra.Command{
 		Use: "quarantine [DLQ] --reason WHY", Short: "Mark messages that no replay is to take", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `quarantine marks what the flags take, and what lies in the DLQ now, as a replay marks what
@@ -28,29 +23,24 @@ shows of a group at once can be marked: ten messages.`,
 		Example: `  redeliver dlq quarantine orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --reason 'waits for the fix of OPS-17'
   redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --quarantined --reason 'OPS-17 is out'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if i.Filter, err = f.filter(time.Now()); err != nil {
+			if i.Filter, err = a.chosen(&w); err != nil {
 				return err
 			}
-			if err := a.sign(&sign, dry); err != nil {
-				return err
-			}
-			i.Who, i.Why = sign.who, sign.reason
+			i.Who, i.Why = w.sign.who, w.sign.reason
 			if i.Filter.All() {
 				return usagef("that would mark everything: say what is meant")
 			}
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
+			if err := a.unasked(cmd, w.dry || w.yes); err != nil {
+				return err
 			}
-			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
-				if dry || !yes {
+			return a.onDLQ(cmd, &w.subject, args, func(ctx context.Context, q deadletter.Queue) error {
+				if w.dry || !w.yes {
 					row, err := a.forecastMarks(ctx, q, i.Filter)
 					if err != nil {
 						return err
 					}
 					switch {
-					case dry:
+					case w.dry:
 						return a.one(row, row.draw)
 					case row.Matched == 0:
 						a.sayf("no message in %s is taken by that", row.DLQ)
@@ -63,21 +53,14 @@ shows of a group at once can be marked: ten messages.`,
 						return err
 					}
 				}
-				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+				return a.run(ctx, q, w.results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					i.Report = report
 					return deadletter.Quarantine(ctx, q, i)
 				})
 			})
 		},
 	}
-	s.flags(cmd)
-	f.flags(cmd.Flags())
-	sign.flags(cmd)
-	flags := cmd.Flags()
-	s.runner(flags)
-	resultsFlag(cmd, &results)
-	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing")
-	yesFlag(cmd, &yes)
+	w.flags(cmd, "say how many, and change nothing")
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,12 +44,8 @@ func (f *forecastRow) draw(c *card) {
 }
 
 func (a *app) replay() *cobra.Command {
-	var s subjectFlags
-	var f filterFlags
-	var sign signFlags
+	var w workFlags
 	var r deadletter.Replay
-	var results string
-	var dry, yes bool
 	cmd := &cobra.Command{
 		Use: "replay [DLQ] --reason WHY", Short: "Send messages of a DLQ back to the group that failed them", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `replay sends what the flags take, and what lies in the DLQ now, back to the group that
@@ -63,25 +58,20 @@ killed may leave at most --window duplicates.`,
 		Example: `  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --dry-run
   redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --canary 1,10,100 --rate 500 --reason 'the bank is back'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if r.Filter, err = f.filter(time.Now()); err != nil {
+			if r.Filter, err = a.chosen(&w); err != nil {
 				return err
 			}
-			if err := a.sign(&sign, dry); err != nil {
+			r.Who, r.Why = w.sign.who, w.sign.reason
+			if err := a.unasked(cmd, w.dry || w.yes); err != nil {
 				return err
 			}
-			r.Who, r.Why = sign.who, sign.reason
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
-			}
-			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
-				if dry || !yes {
+			return a.onDLQ(cmd, &w.subject, args, func(ctx context.Context, q deadletter.Queue) error {
+				if w.dry || !w.yes {
 					row, err := a.forecast(ctx, q, r)
 					if err != nil {
 						return err
 					}
-					if dry {
+					if w.dry {
 						return a.one(row, row.draw)
 					}
 					if err := a.confirm(ctx, "y", "replay %d of %d messages in %s to %s? %d would be quarantined, %d refused.",
@@ -89,27 +79,21 @@ killed may leave at most --window duplicates.`,
 						return err
 					}
 				}
-				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+				return a.run(ctx, q, w.results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					r.Report = report
 					return deadletter.Run(ctx, q, r)
 				})
 			})
 		},
 	}
-	s.flags(cmd)
-	f.flags(cmd.Flags())
-	sign.flags(cmd)
+	w.flags(cmd, "say how many and where to, and change nothing")
 	flags := cmd.Flags()
-	f.chooser(flags)
-	s.runner(flags)
+	w.filter.chooser(flags)
 	flags.Float64Var(&r.Rate, "rate", 0, "at most so many messages a second (default no bound)")
 	flags.IntSliceVar(&r.Canary, "canary", nil, "the `sizes` of the steps in which it begins: 1,10,100; after each the DLQ is watched, and the task stops when what it sent comes back")
 	flags.DurationVar(&r.Watch, "watch", deadletter.DefaultWatch, "how long the DLQ is watched after each step of the canary")
 	flags.IntVar(&r.Window, "window", deadletter.DefaultWindow, "how many may be sent and not yet recorded: as many duplicates a crash may leave")
 	flags.IntVar(&r.MaxReplays, "max-replays", deadletter.DefaultMaxReplays, "a message that was replayed so often is quarantined")
-	resultsFlag(cmd, &results)
-	flags.BoolVar(&dry, "dry-run", false, "say how many and where to, and change nothing")
-	yesFlag(cmd, &yes)
 	return cmd
 }
 
