@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -115,5 +116,14 @@ func TestLatenessOfASample(t *testing.T) {
 	l := s.summary()
 	if l.Samples != 101 || l.Early != 1 || l.Min != -1 || l.P50 != 49 || l.Max != 99 || l.Over10ms != 90 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// What no group commits is not behind: a member writes to its control topic at its start.
+func TestOnlyWhatTheGroupReadsCanBeUnsettled(t *testing.T) {
+	s := spec{Topic: "t", Group: "g"}
+	got := readBy(s, []string{"t", "t.g.retry", "t.g.retry.1s", "t.g.dlq", "t.g.dlq.state", "t.g.control", "t.other.retry"})
+	if want := []string{"t", "t.g.retry", "t.g.retry.1s"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -258,11 +258,15 @@ func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		topics = slices.DeleteFunc(all, func(t string) bool {
-			return t != s.Topic && !strings.HasPrefix(t, s.Topic+"."+s.Group+".") || strings.HasSuffix(t, ".dlq")
-		})
+		topics = readBy(s, all)
 	}
 	return c.lag(ctx, s.Group, topics...)
+}
+
+// readBy are the topics that a group of ours commits: its origin, what comes back, and the levels. The DLQ, what became of
+// its letters, and the commands to the group are read by nobody's offsets.
+func readBy(s spec, all []string) []string {
+	return slices.DeleteFunc(all, func(t string) bool { return t != s.Topic && !strings.HasPrefix(t, s.Topic+"."+s.Group+".retry") })
 }
 
 func (c *cluster) dead(ctx context.Context, s spec) (*contents, error) {

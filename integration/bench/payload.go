@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
 )
 
 // What the messages of all rows look like.
@@ -57,6 +59,14 @@ func (w *writer) record(topic string, id uint64) *kgo.Record {
 		Topic: topic, Partition: int32(key % partitions), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
 		Headers: []kgo.RecordHeader{{Key: uuidHeader, Value: uuidOf(id)}},
 	}
+}
+
+// stated puts the headers of a state behind a record's own, as redeliver does.
+func stated(r *kgo.Record, st *redeliver.State) *kgo.Record {
+	for _, h := range st.AppendHeaders(nil) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
+	}
+	return r
 }
 
 // written is what stands in a topic.

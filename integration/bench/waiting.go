@@ -80,10 +80,7 @@ func (e *experiment) fillLevel(ctx context.Context, s spec, n int) error {
 			FirstFailed: now, LastFailed: now, Error: errDeclined.Error(), ErrorType: "*errors.errorString", Policy: policy,
 			Source: redeliver.Source{Known: true, Partition: r.Partition, Offset: int64(id / partitions), Timestamp: now},
 		}
-		for _, h := range st.AppendHeaders(nil) {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
-		}
-		return r
+		return stated(r, &st)
 	})
 }
 
