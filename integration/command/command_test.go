@@ -16,15 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/redeliver/redeliver/integration/brokers"
 )
 
 // patience is for what must happen at last; nothing depends on how soon.
@@ -65,15 +56,6 @@ func TestTheBinaryIsSmallEnough(t *testing.T) {
 	}
 }
 
-// shop is a service with a topic or queue and a DLQ on some broker.
-type shop struct {
-	t                 *testing.T
-	url, topic, group string
-	dlq               string
-	send              func(body string)
-	whose             []string // flags that name the DLQ by its topic
-}
-
 func name() string { return "cmd-" + strings.ToLower(rand.Text()[:10]) }
 
 // doneOrPartly stands for the exit codes 0 and 5.
@@ -110,6 +92,16 @@ func (s *shop) rows(code int, args ...string) (all []map[string]any) {
 // work runs the worker until it has written n lines of this event, and ends it.
 func (s *shop) work(fail, event string, n int, then func()) (ids map[string]bool) {
 	s.t.Helper()
+	ids = make(map[string]bool)
+	for id := range s.worked(fail, event, n, then) {
+		ids[id] = true
+	}
+	return ids
+}
+
+// worked is work that tells how many such lines each message has.
+func (s *shop) worked(fail, event string, n int, then func()) (ids map[string]int) {
+	s.t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--fail", fail)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -126,7 +118,7 @@ func (s *shop) work(fail, event string, n int, then func()) (ids map[string]bool
 	if then != nil {
 		then()
 	}
-	ids = make(map[string]bool)
+	ids = make(map[string]int)
 	lines := bufio.NewScanner(out)
 	for len(ids) < n && lines.Scan() {
 		var e struct {
@@ -137,7 +129,7 @@ func (s *shop) work(fail, event string, n int, then func()) (ids map[string]bool
 			s.t.Fatal(err)
 		}
 		if e.Event == event {
-			ids[e.ID] = true
+			ids[e.ID]++
 		}
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -299,83 +291,17 @@ func (s *shop) plan() {
 	}
 }
 
-func TestOnKafka(t *testing.T) {
+// A day of an operator on each broker.
+func TestADay(t *testing.T) {
 	t.Parallel()
-	addrs := brokers.RequireKafka(t)
-	s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: "billing"}
-	s.dlq, s.whose = s.topic+".billing.dlq", []string{"--topic", s.topic, "--group", s.group}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
-		t.Fatal(err)
-	}
-	s.send = func(body string) {
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: s.topic, Value: []byte(body)}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.plan()
-	s.day()
-	s.interrupt()
-	s.listed("billing")
-}
-
-func TestOnRabbitMQ(t *testing.T) {
-	t.Parallel()
-	for version, require := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			broker := require(t)
-			url := broker.URL()
-			s := &shop{t: t, url: url, topic: name()}
-			s.dlq, s.whose = s.topic+".dlq", []string{"--topic", s.topic}
-			conn, err := amqp.Dial(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			ch, err := conn.Channel()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ch.QueueDeclare(s.topic, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}); err != nil {
-				t.Fatal(err)
-			}
-			s.send = func(body string) {
-				if err := ch.PublishWithContext(t.Context(), "", s.topic, true, false, amqp.Publishing{MessageId: name(), DeliveryMode: amqp.Persistent, Body: []byte(body)}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s.plan()
-			s.day()
-			s.interrupt()
+	onEachBroker(t, func(_ *testing.T, s *shop) {
+		s.plan()
+		s.day()
+		s.interrupt()
+		if s.flags != nil {
 			s.command(2, "dlq", "list")
-			s.listed(s.topic, "--management-url", broker.Management())
-		})
-	}
-}
-
-func TestOnSQS(t *testing.T) {
-	t.Parallel()
-	endpoint := brokers.RequireSQS(t)
-	s := &shop{t: t, url: "sqs+" + endpoint, topic: name()}
-	s.dlq, s.whose = s.topic+"-dlq", []string{"--topic", s.topic}
-	api := sqs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
-		func(o *sqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
-	queue, err := api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(s.topic)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.send = func(body string) {
-		if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue.QueueUrl, MessageBody: aws.String(body)}); err != nil {
-			t.Fatal(err)
 		}
-	}
-	s.plan()
-	s.day()
-	s.interrupt()
-	s.listed(s.topic)
+		s.listed(s.known, s.flags...)
+		s.killed()
+	})
 }

@@ -13,13 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -27,7 +20,7 @@ import (
 // when it is told to.
 func TestConsole(t *testing.T) {
 	t.Parallel()
-	shops := []*shop{kafkaShop(t), rabbitShop(t), sqsShop(t)}
+	shops := []*shop{kafkaShop(t), rabbitShop(t, brokers.RequireRabbitMQ4(t)), sqsShop(t)}
 	// What waits on RabbitMQ its management API tells, which each profile may have one of.
 	profiles := filepath.Join(t.TempDir(), "profiles.yaml")
 	text := "rabbitmq:\n  broker: " + shops[1].url + "\n  management-url: " + brokers.RequireRabbitMQ4(t).Management() + "\n"
@@ -99,68 +92,4 @@ func TestConsole(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ends with %v: %s", err, errs.String())
 	}
-}
-
-func kafkaShop(t *testing.T) *shop {
-	t.Helper()
-	addrs := brokers.RequireKafka(t)
-	s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: "billing"}
-	s.dlq = s.topic + ".billing.dlq"
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
-		t.Fatal(err)
-	}
-	s.send = func(body string) {
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: s.topic, Value: []byte(body)}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
-}
-
-func rabbitShop(t *testing.T) *shop {
-	t.Helper()
-	s := &shop{t: t, url: brokers.RequireRabbitMQ4(t).URL(), topic: name()}
-	s.dlq = s.topic + ".dlq"
-	conn, err := amqp.Dial(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ch.QueueDeclare(s.topic, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}); err != nil {
-		t.Fatal(err)
-	}
-	s.send = func(body string) {
-		if err := ch.PublishWithContext(t.Context(), "", s.topic, true, false, amqp.Publishing{MessageId: name(), DeliveryMode: amqp.Persistent, Body: []byte(body)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
-}
-
-func sqsShop(t *testing.T) *shop {
-	t.Helper()
-	endpoint := brokers.RequireSQS(t)
-	s := &shop{t: t, url: "sqs+" + endpoint, topic: name()}
-	s.dlq = s.topic + "-dlq"
-	api := sqs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
-		func(o *sqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
-	queue, err := api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(s.topic)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.send = func(body string) {
-		if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue.QueueUrl, MessageBody: aws.String(body)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
 }

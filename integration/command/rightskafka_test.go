@@ -62,7 +62,7 @@ func newStall(t *testing.T, g *guarded) *stall {
 	if _, err := g.adm.CreateTopic(t.Context(), 1, 1, nil, s.topic); err != nil {
 		t.Fatal(err)
 	}
-	s.send = func(body string) {
+	s.send = func(body string, _ ...string) {
 		t.Helper()
 		if err := g.cl.ProduceSync(t.Context(), &kgo.Record{Topic: s.topic, Value: []byte(body)}).FirstErr(); err != nil {
 			t.Fatal(err)

@@ -135,7 +135,7 @@ func (b *booth) sends() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.send = func(body string) {
+	b.send = func(body string, _ ...string) {
 		b.t.Helper()
 		p := amqp091.Publishing{MessageId: name(), DeliveryMode: amqp091.Persistent, Body: []byte(body)}
 		if err := ch.PublishWithContext(b.t.Context(), "", b.topic, true, false, p); err != nil {

@@ -123,7 +123,7 @@ func newCounter(t *testing.T, endpoint, fifo string) *counter {
 	c := &counter{shop: &shop{t: t, url: "sqs+" + endpoint, topic: name() + fifo}, gate: newGate(t, endpoint), fifo: fifo}
 	c.dlq, c.whose = c.beside(c.topic, "-dlq"), []string{"--topic", c.topic}
 	c.api = awssqs.NewFromConfig(keys(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
-	c.send = func(body string) {
+	c.send = func(body string, _ ...string) {
 		t.Helper()
 		in := &awssqs.SendMessageInput{QueueUrl: aws.String(c.address(c.topic)), MessageBody: aws.String(body)}
 		if fifo != "" {

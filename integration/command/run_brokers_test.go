@@ -17,90 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/redeliver/redeliver/integration/brokers"
 )
-
-// onEachBroker runs a test with a topic or queue of its own on each; what is sent has
-// the header tenant.
-func onEachBroker(t *testing.T, test func(t *testing.T, s *shop)) {
-	t.Helper()
-	t.Run("Kafka", func(t *testing.T) {
-		t.Parallel()
-		addrs := brokers.RequireKafka(t)
-		s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: name()}
-		s.dlq, s.whose = s.topic+"."+s.group+".dlq", []string{"--topic", s.topic, "--group", s.group}
-		cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(cl.Close)
-		if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
-			t.Fatal(err)
-		}
-		s.send = func(body string) {
-			rec := &kgo.Record{Topic: s.topic, Key: []byte(body), Value: []byte(body), Headers: []kgo.RecordHeader{{Key: "tenant", Value: []byte("acme")}}}
-			if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		test(t, s)
-	})
-	for version, require := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
-		t.Run("RabbitMQ "+version, func(t *testing.T) {
-			t.Parallel()
-			url := require(t).URL()
-			s := &shop{t: t, url: url, topic: name()}
-			s.dlq, s.whose = s.topic+".dlq", []string{"--topic", s.topic}
-			conn, err := amqp.Dial(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-			ch, err := conn.Channel()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ch.QueueDeclare(s.topic, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}); err != nil {
-				t.Fatal(err)
-			}
-			s.send = func(body string) {
-				msg := amqp.Publishing{MessageId: name(), DeliveryMode: amqp.Persistent, Headers: amqp.Table{"tenant": "acme"}, Body: []byte(body)}
-				if err := ch.PublishWithContext(t.Context(), "", s.topic, true, false, msg); err != nil {
-					t.Fatal(err)
-				}
-			}
-			test(t, s)
-		})
-	}
-	t.Run("SQS", func(t *testing.T) {
-		t.Parallel()
-		endpoint := brokers.RequireSQS(t)
-		s := &shop{t: t, url: "sqs+" + endpoint, topic: name()}
-		s.dlq, s.whose = s.topic+"-dlq", []string{"--topic", s.topic}
-		api := sqs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
-			func(o *sqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
-		queue, err := api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(s.topic)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tenant := map[string]types.MessageAttributeValue{"tenant": {DataType: aws.String("String"), StringValue: aws.String("acme")}}
-		s.send = func(body string) {
-			if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue.QueueUrl, MessageBody: aws.String(body), MessageAttributes: tenant}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		test(t, s)
-	})
-}
 
 // sidecar is redeliver run as a process.
 type sidecar struct {
@@ -232,7 +149,7 @@ func TestRunPosts(t *testing.T) {
 		})
 		run := s.sidecar("--http", h.URL+"/orders")
 		for _, body := range []string{"good", "bad", "down", "recovers", "busy", "moved"} {
-			s.send(body)
+			s.send(body, "tenant=acme")
 		}
 		want := map[string]string{"good": "1", "bad": "1", "down": "123", "recovers": "12", "busy": "12", "moved": "12"}
 		await(t, func() string { return fmt.Sprint(h.seen()) }, func() bool { return maps.Equal(h.seen(), want) })
@@ -289,7 +206,7 @@ func TestRunPostsBatches(t *testing.T) {
 		})
 		run := s.sidecar("--http", h.URL, "--batch", "3", "--batch-wait", "200ms")
 		for _, body := range []string{"a", "bad", "b", "later", "c", "d"} {
-			s.send(body)
+			s.send(body, "tenant=acme")
 		}
 		want := map[string]int{"a": 1, "bad": 1, "b": 1, "later": 2, "c": 1, "d": 1}
 		seen := func() map[string]int {
@@ -315,7 +232,7 @@ func TestRunRunsACommand(t *testing.T) {
 case "$body" in bad) echo "no such card" >&2; exit 65;; down) echo "closed" >&2; exit 75;; hangs) sleep 1000 & sleep 1000;; esac`
 		run := s.sidecar("--timeout", "2s", "--exec", "--", "/bin/sh", "-c", script, dir)
 		for _, body := range []string{"good", "bad", "down", "hangs"} {
-			s.send(body)
+			s.send(body, "tenant=acme")
 		}
 		await(t, func() string { return "no command was run" }, func() bool {
 			_, err := os.Stat(filepath.Join(dir, "good"))
@@ -350,7 +267,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 			}
 		})
 		for i := range n {
-			s.send(fmt.Sprintf("order %03d", i))
+			s.send(fmt.Sprintf("order %03d", i), "tenant=acme")
 		}
 		args := []string{"--http", h.URL, "--concurrency", "4"}
 		if s.group != "" {
