@@ -74,6 +74,7 @@ func (c *Console) routes() http.Handler {
 	pages := map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /{$}":         c.home,
 		"GET /dlq":         c.dlq,
+		"POST /causes":     c.causes,
 		"GET /messages":    c.messages,
 		"GET /message":     c.message,
 		"GET /payload":     c.payload,

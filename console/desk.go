@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -34,6 +35,7 @@ type queue struct {
 	key     string // names it in addresses
 	costly  bool   // looking changes something
 	kick    chan struct{}
+	asked   atomic.Bool // for its causes, where looking changes something
 
 	mu   sync.Mutex
 	seen Snapshot
@@ -131,6 +133,17 @@ func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
 	}
 	r.Result = allowed
 	return q, d.audit.write(r)
+}
+
+// causes asks for the causes of a DLQ that is not read in the background.
+func (d *desk) causes(who Actor, key string) error {
+	q, err := d.enter(who, key, Record{Action: List})
+	if err != nil {
+		return err
+	}
+	q.asked.Store(true)
+	q.poke()
+	return nil
 }
 
 // left records how something ended.

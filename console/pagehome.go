@@ -143,6 +143,19 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// causes has a DLQ read once that is not read in the background.
+func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	key := r.PostForm.Get("dlq")
+	if err := c.desk.causes(actorOf(r), key); err != nil {
+		return err
+	}
+	redirect(w, address("dlq", key, nil, "note", "reading"))
+	return nil
+}
+
 // why is why somebody may not do something; empty when they may.
 func (c *Console) why(who Actor, a Action) string {
 	if err := c.desk.may(who, a); err != nil {

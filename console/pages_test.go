@@ -201,6 +201,13 @@ func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
 		if n := q.scanned(); n != 0 {
 			t.Fatalf("it was read %d times, and nobody has asked for that", n)
 		}
+		ask(t, c, "POST", "/causes", url.Values{"dlq": {q.info.DLQ}})
+		synctest.Wait()
+		get(t, c, page("dlq", q)).has(t, "bank is closed", "Read it again")
+		<-time.After(20 * DefaultRefresh)
+		if n := q.scanned(); n != 1 {
+			t.Fatalf("it was read %d times, and asked for once", n)
+		}
 		get(t, c, page("messages", q, "look", "yes")).has(t, "id-6")
 		get(t, c, page("message", q, "at", "3", "look", "yes")).has(t, "id-3")
 	})

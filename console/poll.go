@@ -94,12 +94,13 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	if err == nil {
 		d.hear(ctx, q, &s, r)
 	}
-	if err == nil && !q.costly && r.wanted(s.Count, d.cfg.Refresh) {
+	if err == nil && (q.asked.Load() || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
 		d.saw(q, &s, nil) // reading may take a while
 		patience := time.NewTimer(d.cfg.Refresh)
 		defer patience.Stop()
 		select {
 		case turn <- struct{}{}:
+			q.asked.Store(false) // for once: it may cost something, and what fails is told
 			err = d.read(ctx, q, &s, r)
 			<-turn
 		case <-patience.C: // the next time, and counted again before

@@ -36,6 +36,7 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 	return []request{
 		{"home", "GET", "/", nil, Viewer, false},
 		{"a DLQ", "GET", page("dlq", q), nil, Viewer, false},
+		{"causes", "POST", "/causes", form(), Viewer, false},
 		{"messages", "GET", page("messages", q, "reason", "exhausted"), nil, Viewer, false},
 		{"search by error", "GET", page("messages", q, "text", "card"), nil, Reader, false},
 		{"search by key", "GET", page("messages", q, "key", "customer-o-1"), nil, Reader, false},
