@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 // when it is told to.
 func TestConsole(t *testing.T) {
 	t.Parallel()
+	const kinds, eachKind = 3, 3
 	shops := []*shop{kafkaShop(t), rabbitShop(t, brokers.RequireRabbitMQ4(t)), sqsShop(t)}
 	// What waits on RabbitMQ its management API tells, which each profile may have one of.
 	profiles := filepath.Join(t.TempDir(), "profiles.yaml")
@@ -29,7 +31,13 @@ func TestConsole(t *testing.T) {
 	}
 	args := []string{"console", "--listen", "127.0.0.1:0", "-o", "jsonl", "--refresh", "1s", "--config", profiles, "--profile", "rabbitmq"}
 	for i, s := range shops {
-		s.work("permanent", "dead_letter", 1, func() { s.send("order") })
+		s.work("header:rule", "dead_letter", kinds*eachKind, func() {
+			for n := range eachKind {
+				for _, rule := range []string{"permanent", "panic", "always"} {
+					s.send(fmt.Sprintf("%s %d", rule, n), "rule="+rule)
+				}
+			}
+		})
 		broker := []string{"kafka", "rabbitmq", "sqs"}[i]
 		if broker != "rabbitmq" {
 			args = append(args, "--broker", s.url)
@@ -61,7 +69,7 @@ func TestConsole(t *testing.T) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(patience)
-	for !strings.Contains(page, ">3 dead letters<") {
+	for !strings.Contains(page, fmt.Sprintf(">%d dead letters<", len(shops)*kinds*eachKind)) {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -85,6 +93,9 @@ func TestConsole(t *testing.T) {
 	}
 	if strings.Contains(page, "not told") || strings.Contains(page, "no answer") || strings.Contains(errs.String(), "is not known") {
 		t.Errorf("what waits is not told:\n%s\n%s", page, errs.String())
+	}
+	for _, s := range shops {
+		(&visitor{t: t, base: row.URL}).cure(s, eachKind)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
