@@ -44,8 +44,9 @@ type Config struct {
 
 // Queue is a DLQ that the console shows.
 type Queue struct {
-	// Queue is the DLQ as an adapter opens it. When it is a [Waiter] or a
-	// [Keeper], too, the console shows what that says. Required.
+	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], a [Keeper], a
+	// [deadletter.Dater] or a [deadletter.Dropper], too, the console shows what that
+	// says. Required.
 	deadletter.Queue
 	// Cluster names the broker where there are several of a kind. Default: the
 	// kind, "kafka".
@@ -71,10 +72,7 @@ type Level struct {
 }
 
 // Keeper is a DLQ that can tell how long its broker keeps a message.
-type Keeper interface {
-	// Keeps returns the retention; 0 where nothing ends by itself.
-	Keeps(ctx context.Context) (time.Duration, error)
-}
+type Keeper = deadletter.Keeper
 
 func (c Config) withDefaults() Config {
 	if c.Refresh == 0 {

@@ -50,13 +50,17 @@ func (c *Console) view(o Overview) QueueView {
 	case o.Count == 0:
 		v.State = "empty"
 	}
+	oldest := o.Oldest
 	if !o.Read.IsZero() {
 		v.Bars, v.Most = o.Arrivals.Bars(), o.Arrivals.Most()
-		if o.Count > 0 && !o.Summary.Oldest.IsZero() {
-			v.Age = max(1, time.Since(o.Summary.Oldest)) // 0 is not known
-			if o.HasKeeps && o.Keeps > 0 {
-				v.Left = max(time.Second, o.Keeps-v.Age)
-			}
+		if oldest.IsZero() {
+			oldest = o.Summary.Oldest
+		}
+	}
+	if o.Count > 0 && !oldest.IsZero() {
+		v.Age = max(1, time.Since(oldest)) // 0 is not known
+		if o.HasKeeps && o.Keeps > 0 {
+			v.Left = max(time.Second, o.Keeps-v.Age)
 		}
 	}
 	return v

@@ -36,9 +36,18 @@ type Snapshot struct {
 	Waiting    []Level
 	HasWaiting bool
 	Mute       string
+	// Oldest is when the oldest was written there, as the broker tells it without a
+	// look. Zero where it does not.
+	Oldest time.Time
 	// Keeps is the retention, where that is told; 0 for none.
 	Keeps    time.Duration
 	HasKeeps bool
+	// Drops is which bound else makes the broker drop a message; empty for none, or
+	// where that is not told.
+	Drops string
+	// Growth is how the count has changed of late, which is told where the messages
+	// are not read.
+	Growth Growth
 	// Holder is who has the DLQ now.
 	Holder *deadletter.Holder
 	// Trouble is why it could not be seen, and since when. Empty when it could.
@@ -81,6 +90,8 @@ type reading struct {
 	last  time.Time
 
 	asked time.Time // what waits
+	aged  time.Time // how long messages are kept
+	grown growing
 }
 
 // see looks at a DLQ once.
@@ -92,6 +103,8 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	q.mu.Unlock()
 	err := d.count(ctx, q, &s)
 	if err == nil {
+		s.Growth = r.grown.see(s.Counted, s.Count)
+		d.age(ctx, q, &s, r)
 		d.hear(ctx, q, &s, r)
 	}
 	if err == nil && (q.asked.Load() || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
@@ -145,12 +158,6 @@ func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
 	s.Holder = nil
 	if held {
 		s.Holder = &h
-	}
-	if k, ok := q.q.(Keeper); ok {
-		if s.Keeps, err = k.Keeps(ctx); err != nil {
-			return err
-		}
-		s.HasKeeps = true
 	}
 	return nil
 }

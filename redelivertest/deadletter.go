@@ -66,6 +66,28 @@ func (d *deadQueue) open() error {
 	return nil
 }
 
+// Oldest implements [deadletter.Dater].
+func (d *deadQueue) Oldest(context.Context) (at time.Time, ok bool, err error) {
+	d.q.b.mu.Lock()
+	defer d.q.b.mu.Unlock()
+	for _, c := range d.q.dead {
+		if !ok || c.at.Before(at) {
+			at, ok = c.at, true
+		}
+	}
+	return at, ok, d.open()
+}
+
+// Keeps implements [deadletter.Keeper]: nothing ends by itself.
+func (d *deadQueue) Keeps(context.Context) (time.Duration, error) {
+	d.q.b.mu.Lock()
+	defer d.q.b.mu.Unlock()
+	return 0, d.open()
+}
+
+// Drops implements [deadletter.Dropper].
+func (d *deadQueue) Drops(context.Context) (string, error) { return "", nil }
+
 // Scan implements [deadletter.Queue].
 func (d *deadQueue) Scan(_ context.Context, from deadletter.From) (deadletter.Scan, error) {
 	d.q.b.mu.Lock()

@@ -179,6 +179,7 @@ func looks() []deadTest {
 	return []deadTest{
 		{name: "ADeadLetterIsSeenAsItWasPublished", body: seenAsItWas},
 		{name: "DeadLettersAreGroupedByCause", body: grouped},
+		{name: "TheOldestIsKnownWithoutALookWhereItIsTold", body: aged},
 		{name: "LookingTakesNothingOut", body: func(d *morgue) {
 			msgs, ids := many(5)
 			d.die(declined, msgs...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"sync/atomic"
 
@@ -131,21 +130,20 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.info.Look += fmt.Sprintf("; after %d deliveries the broker takes a message away, so a look is refused from the %dth on", q.limit, q.limit/2)
 		}
 	}()
-	m := newManagement(&q.c.cfg)
+	told := q.c.cfg.ManagementURL != ""
 	switch {
 	case given > 0:
 		q.limit = given
 		return nil
-	case m == nil && q.foreign:
+	case !told && q.foreign:
 		q.limit = limitOfFour
 		return nil
-	case m == nil:
+	case !told:
 		return nil
 	}
-	defer m.close()
 	ctx, cancel := context.WithTimeout(ctx, q.c.cfg.DialTimeout)
 	defer cancel()
-	err := q.askLimit(ctx, m)
+	err := q.askLimit(ctx)
 	if err != nil && !q.foreign {
 		return nil // its arguments are known
 	}
@@ -155,26 +153,15 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 // outOfReach is of how many deliveries nobody comes near.
 const outOfReach = 1 << 24
 
-func (q *deadLetters) askLimit(ctx context.Context, m *management) error {
-	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
-	one := found[q.info.DLQ]
-	if err != nil || one.Type != amqp.QueueTypeQuorum {
+func (q *deadLetters) askLimit(ctx context.Context) error {
+	r, err := q.rules(ctx)
+	if err != nil || r == nil || r.Type != amqp.QueueTypeQuorum {
 		return err // a classic queue has none
-	}
-	r := ruled{queueInfo: one}
-	for _, operator := range []bool{false, true} {
-		all, err := m.policies(ctx, operator)
-		if err != nil {
-			return err
-		}
-		if p, _ := all.of(one); p != nil {
-			r.policies = append(r.policies, p)
-		}
 	}
 	if low, ok := r.least("delivery-limit"); ok {
 		n, _ := low.number()
 		q.limit = int(min(n, noLimit))
-	} else if len(r.settings("delivery-limit")) == 0 && one.DeliveryLimit != nil && fmt.Sprint(one.DeliveryLimit) != "unlimited" {
+	} else if len(r.settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
 		q.limit = limitOfFour
 	}
 	return nil

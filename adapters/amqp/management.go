@@ -182,10 +182,11 @@ type queueInfo struct {
 	Messages       *int64  `json:"messages"`
 	Ready          *int64  `json:"messages_ready"`
 	Unacked        *int64  `json:"messages_unacknowledged"`
+	HeadTimestamp  any     `json:"head_message_timestamp"` // Unix seconds, or an empty text
 }
 
 const queueColumns = "name,type,state,durable,auto_delete,arguments,policy,operator_policy,effective_policy_definition," +
-	"delivery_limit,messages,messages_ready,messages_unacknowledged"
+	"delivery_limit,messages,messages_ready,messages_unacknowledged,head_message_timestamp"
 
 func (m *management) overview(ctx context.Context) (info serverInfo, err error) {
 	if err = m.get(ctx, &info, nil, "overview"); err == nil && info.Version == "" {

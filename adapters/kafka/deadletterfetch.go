@@ -54,8 +54,13 @@ func (l *logReader) bounds(ctx context.Context, partition int32) (start, end int
 
 // read returns what stands from an offset on. What was deleted meanwhile is passed over.
 func (l *logReader) read(ctx context.Context, partition int32, offset int64) (page, error) {
+	return l.readUpTo(ctx, partition, offset, fetchBytes)
+}
+
+// readUpTo is read for about so many bytes, a batch at least.
+func (l *logReader) readUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (page, error) {
 	return persist(ctx, l, partition, func() (page, error) {
-		p, err := l.fetch(partition, offset)
+		p, err := l.fetch(partition, offset, bytes)
 		if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			return p, err
 		}
@@ -110,17 +115,17 @@ func isAnswer(err error) bool {
 	return errors.As(err, &k)
 }
 
-func (l *logReader) fetch(partition int32, offset int64) (page, error) {
+func (l *logReader) fetch(partition int32, offset int64, bytes int32) (page, error) {
 	leader, err := l.client.Leader(l.topic, partition)
 	if err != nil {
 		return page{}, err
 	}
 	// The oldest version that any broker of today speaks; zstd needs the tenth.
-	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: fetchBytes * 2, MaxWaitTime: 100, Isolation: sarama.ReadCommitted}
+	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: bytes * 2, MaxWaitTime: 100, Isolation: sarama.ReadCommitted}
 	if l.client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
 		req.Version, req.SessionEpoch = 10, -1 // no session
 	}
-	req.AddBlock(l.topic, partition, offset, fetchBytes, -1)
+	req.AddBlock(l.topic, partition, offset, bytes, -1)
 	res, err := leader.Fetch(req)
 	if err != nil {
 		return page{}, err

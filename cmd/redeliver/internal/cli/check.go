@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,13 +47,13 @@ longer than --max-age, a task that has neither ended nor a runner.`,
 				return usagef("--max and --max-age must not be negative")
 			}
 			c.now = time.Now()
-			out := a.list("DLQ", "ORIGIN", "GROUP", "MESSAGES", "RUNNING", "FINDINGS")
+			out := a.list(append(slices.Clone(queueColumns), "FINDINGS")...)
 			found, queues := 0, 0
 			one := func(ctx context.Context, info deadletter.Info, q deadletter.Queue) error {
 				if c.oldest > 0 && q != nil {
 					a.looking(q)
 				}
-				row, err := c.of(ctx, info, q)
+				row, err := c.of(ctx, a, info, q)
 				if err != nil {
 					return err
 				}
@@ -95,8 +96,8 @@ longer than --max-age, a task that has neither ended nor a runner.`,
 }
 
 // of looks into one DLQ. q is nil where it cannot be told whose it is.
-func (c *checks) of(ctx context.Context, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
-	queue, err := queueRowOf(ctx, info, q)
+func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
+	queue, err := a.queueRowOf(ctx, info, q)
 	row := checkRow{queue, []findingRow{}}
 	if err != nil {
 		return row, err

@@ -19,6 +19,10 @@ type queueRow struct {
 	Group    string     `json:"group,omitempty"`    // likewise
 	Messages *int64     `json:"messages,omitempty"` // absent where that is not known
 	Exact    bool       `json:"exact"`              // false: Messages is an estimate
+	Oldest   time.Time  `json:"oldest,omitzero"`    // when the oldest came; absent where the broker does not tell
+	Keeps    string     `json:"keeps,omitempty"`    // how long the broker keeps a message, "336h0m0s", "forever"; absent where not known
+	Ends     time.Time  `json:"ends,omitzero"`      // when the oldest is dropped by that
+	Drops    string     `json:"drops,omitempty"`    // which bound else makes the broker drop a message
 	Running  *holderRow `json:"running,omitempty"`  // who has it now
 }
 
@@ -43,12 +47,12 @@ because AMQP cannot list queues.`,
 				return err
 			}
 			return a.with(ctx, setup{}, func(b *broker) error {
-				out := a.list("DLQ", "ORIGIN", "GROUP", "MESSAGES", "RUNNING")
+				out := a.list(queueColumns...)
 				silent := 0
 				err := b.each(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
 					row := queueRow{Broker: info.Broker, DLQ: info.DLQ, Origin: info.Origin, Group: info.Group}
 					if err == nil {
-						row, err = queueRowOf(ctx, info, q)
+						row, err = a.queueRowOf(ctx, info, q)
 					}
 					if err != nil { // it has gone meanwhile, or may not be looked at; the others are there
 						silent++
@@ -98,7 +102,7 @@ func (b *broker) each(ctx context.Context, do func(info deadletter.Info, q deadl
 	return nil
 }
 
-func queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (queueRow, error) {
+func (a *app) queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (queueRow, error) {
 	row := queueRow{Broker: info.Broker, DLQ: info.DLQ, Origin: info.Origin, Group: info.Group}
 	if q == nil {
 		return row, nil
@@ -108,6 +112,7 @@ func queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (
 		return row, err
 	}
 	row.Messages, row.Exact = &n, exact
+	a.age(ctx, &row, q)
 	h, held, err := q.Holder(ctx)
 	if err == nil && held {
 		row.Running = &holderRow{Task: h.Task, Who: h.Who, Since: h.Since}
@@ -115,13 +120,51 @@ func queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (
 	return row, err
 }
 
+// age adds how long messages lie there, and may. What may not be asked is said, and
+// what the broker does not tell is absent.
+func (a *app) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
+	oldest, known, err := deadletter.Oldest(ctx, q)
+	if err == nil && known {
+		row.Oldest = oldest.UTC()
+	}
+	keeps, untold := deadletter.Keeps(ctx, q)
+	switch {
+	case untold != nil:
+		err = errors.Join(err, untold)
+	case keeps == 0:
+		row.Keeps = "forever"
+	default:
+		row.Keeps = keeps.String()
+		if !row.Oldest.IsZero() {
+			row.Ends = row.Oldest.Add(keeps)
+		}
+	}
+	drops, unbound := deadletter.Drops(ctx, q)
+	row.Drops = drops
+	if errors.Is(unbound, deadletter.ErrNotTold) {
+		unbound = nil
+	}
+	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+		a.sayf("%s: how long messages lie there is not known: %v", row.DLQ, err)
+	}
+}
+
+// queueColumns are what cells fills.
+var queueColumns = []string{"DLQ", "ORIGIN", "GROUP", "MESSAGES", "OLDEST", "KEPT", "RUNNING"}
+
 func (r queueRow) cells() []any {
-	cells := []any{r.DLQ, cmp.Or(r.Origin, "?"), cmp.Or(r.Group, "?"), "?", ""}
+	cells := []any{r.DLQ, cmp.Or(r.Origin, "?"), cmp.Or(r.Group, "?"), "?", r.Oldest, cmp.Or(r.Keeps, "?"), ""}
 	if r.Messages != nil {
 		cells[3] = *r.Messages
+		if r.Oldest.IsZero() && *r.Messages > 0 {
+			cells[4] = "?"
+		}
+	}
+	if r.Drops != "" {
+		cells[5] = cmp.Or(r.Keeps, "?") + ", " + r.Drops
 	}
 	if r.Running != nil {
-		cells[4] = r.Running.Task + " by " + r.Running.Who
+		cells[6] = r.Running.Task + " by " + r.Running.Who
 	}
 	return cells
 }

@@ -1,0 +1,111 @@
+package amqp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Oldest implements [deadletter.Dater]: the timestamp property of the message at the
+// head, where the management API tells it. That is when its publisher says that it was
+// published, so the message has lain in the DLQ for no longer. RabbitMQ up to 4.0 tells
+// it of classic queues alone; redeliver's DLQ is a quorum queue.
+func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
+	r, err := q.rules(ctx)
+	if err != nil || r == nil {
+		return at, false, err
+	}
+	n, is := r.HeadTimestamp.(json.Number)
+	if !is || r.Messages != nil && *r.Messages == 0 {
+		return at, false, nil
+	}
+	seconds, err := n.Int64()
+	if err != nil || seconds <= 0 {
+		return at, false, nil //nolint:nilerr // whatever its publisher wrote there
+	}
+	return time.Unix(seconds, 0).UTC(), true, nil
+}
+
+// Keeps implements [deadletter.Keeper]: the lowest message-ttl of the queue's arguments
+// and policies, which the management API tells.
+func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
+	r, err := q.rules(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if r == nil {
+		return 0, q.untold("how long it keeps a message")
+	}
+	low, ok := r.least("message-ttl")
+	if !ok {
+		return 0, nil
+	}
+	ttl, _ := low.duration()
+	return max(ttl, time.Millisecond), nil // 0 is at once, and not never
+}
+
+// Drops implements [deadletter.Dropper]: the bounds of its length, and what deletes the
+// queue itself.
+func (q *deadLetters) Drops(ctx context.Context) (string, error) {
+	r, err := q.rules(ctx)
+	if err != nil {
+		return "", err
+	}
+	if r == nil {
+		return "", q.untold("whether it has a bound")
+	}
+	var bounds []string
+	for _, key := range []string{"max-length", "max-length-bytes", "expires"} {
+		if low, ok := r.least(key); ok {
+			bounds = append(bounds, low.String())
+		}
+	}
+	if r.AutoDelete {
+		bounds = append(bounds, "auto-delete")
+	}
+	return strings.Join(bounds, ", "), nil
+}
+
+func (q *deadLetters) untold(what string) error {
+	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotTold, q.info.DLQ, what)
+}
+
+// rules is the queue with its policies; nil where there is no management API to ask, or
+// it does not list the queue.
+func (q *deadLetters) rules(ctx context.Context) (*ruled, error) {
+	m := newManagement(&q.c.cfg)
+	if m == nil {
+		return nil, nil //nolint:nilnil // nobody to ask is no error here
+	}
+	defer m.close()
+	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
+	if err != nil {
+		return nil, err
+	}
+	one, there := found[q.info.DLQ]
+	if !there {
+		return nil, nil //nolint:nilnil // it is seconds behind
+	}
+	r := &ruled{queueInfo: one}
+	for _, operator := range []bool{false, true} {
+		all, err := m.policies(ctx, operator)
+		if err != nil {
+			return nil, err
+		}
+		if p, _ := all.of(one); p != nil {
+			r.policies = append(r.policies, p)
+		}
+	}
+	return r, nil
+}
+
+var (
+	_ deadletter.Dater   = (*deadLetters)(nil)
+	_ deadletter.Keeper  = (*deadLetters)(nil)
+	_ deadletter.Dropper = (*deadLetters)(nil)
+)

@@ -1,0 +1,68 @@
+package amqp
+
+import (
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// What the management API tells of a DLQ's age and bounds; the lowest of an argument and
+// two policies counts.
+func TestHowLongADeadLetterIsKept(t *testing.T) {
+	t.Parallel()
+	const dlq = "orders.dlq"
+	head := time.Unix(1_700_000_000, 0).UTC()
+	for name, test := range map[string]struct {
+		api    *fakeAPI // nil: nobody to ask
+		keeps  time.Duration
+		drops  string
+		oldest time.Time
+		untold bool
+	}{
+		"no API":     {untold: true},
+		"not listed": {api: &fakeAPI{}, untold: true},
+		"for ever":   {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "messages": 3}}}},
+		"empty": {api: &fakeAPI{queues: []fields{
+			{"name": dlq, "type": "classic", "messages": 0, "head_message_timestamp": head.Unix()},
+		}}},
+		"a text": {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "classic", "messages": 1, "head_message_timestamp": ""}}}},
+		"bounded": {
+			api: &fakeAPI{
+				queues: []fields{{
+					"name": dlq, "type": "classic", "messages": 3, "head_message_timestamp": head.Unix(), "arguments": fields{"x-message-ttl": 3_600_000, "x-max-length": 10},
+				}},
+				policy:   []fields{{"name": "short", "pattern": "dlq$", "apply-to": "queues", "definition": fields{"message-ttl": 60_000}}},
+				operator: []fields{{"name": "small", "pattern": ".*", "apply-to": "queues", "definition": fields{"max-length": 5}}},
+			},
+			keeps: time.Minute, drops: `max-length=5 by operator policy "small"`, oldest: head,
+		},
+		"at once": {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "arguments": fields{"x-message-ttl": 0}}}}, keeps: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{URLs: []string{"amqp://localhost/"}}
+			if test.api != nil {
+				server := httptest.NewServer(test.api)
+				defer server.Close()
+				cfg.ManagementURL = strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
+			}
+			q := &deadLetters{c: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
+			keeps, err := q.Keeps(t.Context())
+			if keeps != test.keeps || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)
+			}
+			drops, err := q.Drops(t.Context())
+			if drops != test.drops || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+				t.Errorf("it is bounded by %q, want %q: %v", drops, test.drops, err)
+			}
+			oldest, ok, err := q.Oldest(t.Context())
+			if err != nil || ok == test.oldest.IsZero() || !oldest.Equal(test.oldest) {
+				t.Errorf("the oldest is of %s (%v), want %s: %v", oldest, ok, test.oldest, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package kafka_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// How long a DLQ keeps its records, what else drops them, and how old the oldest is:
+// by the topic as it is now, and of what is not settled.
+func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
+	m := newMortuary(t, onKafka(t))
+	began := time.Now().Add(-time.Second)
+	ids := m.kill(t, 20)
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	oldest := func() time.Time {
+		t.Helper()
+		at, ok, err := deadletter.Oldest(t.Context(), q)
+		if err != nil || !ok || at.Before(began) || at.After(time.Now().Add(time.Second)) {
+			t.Fatalf("the oldest is of %s (%v): %v", at, ok, err)
+		}
+		return at
+	}
+	first := oldest()
+	purge := func(p deadletter.Removal) {
+		t.Helper()
+		p.Who, p.Why = "ann", "test"
+		if _, err := deadletter.Purge(t.Context(), q, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Holes, and whole partitions of nothing but holes.
+	purge(deadletter.Removal{Filter: deadletter.Filter{IDs: ids[:19]}})
+	if last := oldest(); last.Before(first) {
+		t.Errorf("the last is of %s, the first of %s", last, first)
+	}
+	purge(deadletter.Removal{Everything: true})
+	if at, ok, err := deadletter.Oldest(t.Context(), q); ok || err != nil {
+		t.Errorf("nothing is left, and the oldest is of %s: %v", at, err)
+	}
+
+	keeps, err := deadletter.Keeps(t.Context(), q)
+	if err != nil || keeps != 0 {
+		t.Errorf("a DLQ of ours keeps its records for %s: %v", keeps, err)
+	}
+	if drops, err := deadletter.Drops(t.Context(), q); err != nil || drops != "" {
+		t.Errorf("a DLQ of ours has the bound %q: %v", drops, err)
+	}
+	var settings []kadm.AlterConfig
+	for name, value := range map[string]string{"retention.ms": "7200000", "retention.bytes": "123456789", "cleanup.policy": "compact,delete"} {
+		settings = append(settings, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value})
+	}
+	if _, err := kadm.NewClient(independent(t, m.addrs)).AlterTopicConfigs(t.Context(), settings, q.Info().DLQ); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the topic has its new settings", func() bool {
+		keeps, err = deadletter.Keeps(t.Context(), q)
+		return err == nil && keeps == 2*time.Hour
+	})
+	drops, err := deadletter.Drops(t.Context(), q)
+	if err != nil || !strings.Contains(drops, "retention.bytes=123456789") || !strings.Contains(drops, "compact") {
+		t.Errorf("it has the bound %q: %v", drops, err)
+	}
+}

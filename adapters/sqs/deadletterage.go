@@ -1,0 +1,40 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Keeps implements [deadletter.Keeper]: the queue's MessageRetentionPeriod, which
+// counts from when redeliver wrote a message there; of one that SQS itself has moved
+// from a standard queue from when that was sent first. How old the oldest is only
+// CloudWatch tells (ApproximateAgeOfOldestMessage).
+func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
+	out, err := q.c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: &q.dlq.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMessageRetentionPeriod},
+	})
+	if err != nil {
+		return 0, errorOf("reading the attributes of queue", q.dlq.name, err)
+	}
+	text := out.Attributes[string(types.QueueAttributeNameMessageRetentionPeriod)]
+	seconds, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || seconds <= 0 {
+		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotTold, q.dlq.name, text)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// Drops implements [deadletter.Dropper]: a queue of SQS has no bound but time.
+func (q *deadLetters) Drops(context.Context) (string, error) { return "", nil }
+
+var (
+	_ deadletter.Keeper  = (*deadLetters)(nil)
+	_ deadletter.Dropper = (*deadLetters)(nil)
+)

@@ -1,0 +1,29 @@
+package sqs
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// How long SQS keeps a dead letter is what its queue says, now.
+func TestHowLongADeadLetterIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders", 1, "")
+		defer q.Close()
+		if keeps, err := q.Keeps(t.Context()); !errors.Is(err, deadletter.ErrNotTold) {
+			t.Errorf("a queue that does not say it keeps messages for %s: %v", keeps, err)
+		}
+		f.queues["orders-dlq"].attributes["MessageRetentionPeriod"] = "1209600"
+		if keeps, err := q.Keeps(t.Context()); err != nil || keeps != 14*24*time.Hour {
+			t.Errorf("it keeps messages for %s: %v", keeps, err)
+		}
+		if at, ok, err := deadletter.Oldest(t.Context(), q); ok || err != nil {
+			t.Errorf("SQS does not tell how old the oldest is, and it is of %s: %v", at, err)
+		}
+	})
+}

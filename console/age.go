@@ -1,0 +1,67 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// age asks how long messages lie there, and may. That is another question than how many
+// there are: where it is not answered it is not known, and the DLQ has no trouble by it.
+func (d *desk) age(ctx context.Context, q *queue, s *Snapshot, r *reading) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	if s.Count == 0 {
+		s.Oldest = time.Time{}
+	} else if at, ok, err := deadletter.Oldest(ctx, q.q); err == nil && ok {
+		s.Oldest = at
+	} else {
+		s.Oldest = time.Time{}
+	}
+	if time.Since(r.aged) < pollLeast*d.cfg.Refresh {
+		return // settings do not change so often
+	}
+	r.aged = time.Now()
+	keeps, err := deadletter.Keeps(ctx, q.q)
+	s.Keeps, s.HasKeeps = keeps, err == nil
+	if s.Drops, err = deadletter.Drops(ctx, q.q); err != nil {
+		s.Drops = ""
+	}
+}
+
+// Growth is how the count of a DLQ has changed: what came, less what left.
+type Growth struct {
+	By   int64
+	Over time.Duration // an hour at most; 0 where that is not known yet
+}
+
+func (g Growth) String() string {
+	switch {
+	case g.By > 0:
+		return grouped(g.By) + " more in " + lasting(g.Over)
+	case g.By < 0:
+		return grouped(-g.By) + " fewer in " + lasting(g.Over)
+	default:
+		return "no change in " + lasting(g.Over)
+	}
+}
+
+// growing remembers the counts of the last hour, one for every fifth minute.
+type growing struct{ counts []counted }
+
+type counted struct {
+	at time.Time
+	n  int64
+}
+
+// see notes a count, and says how it has changed within the hour.
+func (g *growing) see(at time.Time, n int64) Growth {
+	for len(g.counts) > 1 && at.Sub(g.counts[0].at) > time.Hour {
+		g.counts = g.counts[1:]
+	}
+	if len(g.counts) == 0 || at.Sub(g.counts[len(g.counts)-1].at) >= recent {
+		g.counts = append(g.counts, counted{at, n})
+	}
+	return Growth{By: n - g.counts[0].n, Over: at.Sub(g.counts[0].at)}
+}
