@@ -1,0 +1,128 @@
+package redeliver
+
+import "strings"
+
+// What stands for the parts of an error's text that differ from message to message.
+const (
+	anyText   = "<text>"
+	anyUUID   = "<uuid>"
+	anyHex    = "<hex>"
+	anyNumber = "<n>"
+)
+
+// Normalise puts placeholders where the text of an error has quotations, UUIDs,
+// hexadecimal and other numbers, so that failures with one cause have one text. It
+// reads the text once: a DLQ has a million.
+func Normalise(text string) string {
+	var b strings.Builder
+	b.Grow(len(text))
+	for i := 0; i < len(text); {
+		if n := quoted(text, i); n > 0 {
+			b.WriteString(anyText)
+			i += n
+			continue
+		}
+		if !alnum(text[i]) {
+			b.WriteByte(text[i])
+			i++
+			continue
+		}
+		n, stands := word(text[i:])
+		b.WriteString(stands)
+		i += n
+	}
+	return b.String()
+}
+
+// maxQuoted bounds a quotation: what has no end near is no quotation.
+const maxQuoted = 512
+
+// quoted is the length of the quotation that begins at i, with its quotes; 0 for
+// none. An apostrophe within a word begins none, and a backslash escapes.
+func quoted(text string, i int) int {
+	q := text[i]
+	if q != '"' && q != '\'' && q != '`' || q == '\'' && i > 0 && alnum(text[i-1]) {
+		return 0
+	}
+	for j := i + 1; j < len(text) && j-i <= maxQuoted; j++ {
+		switch {
+		case text[j] == '\\':
+			j++
+		case text[j] == '\n':
+			return 0
+		case text[j] == q && !(q == '\'' && j+1 < len(text) && alnum(text[j+1])):
+			return j + 1 - i
+		}
+	}
+	return 0
+}
+
+// word is the length of the word at the start of text, and what stands for it.
+func word(text string) (n int, stands string) {
+	if uuid(text) {
+		return 36, anyUUID
+	}
+	for n < len(text) && alnum(text[n]) {
+		n++
+	}
+	w := text[:n]
+	digits, hexes := 0, 0
+	for i := range len(w) {
+		if digit(w[i]) {
+			digits++
+		}
+		if hexDigit(w[i]) {
+			hexes++
+		}
+	}
+	switch {
+	case digits == 0:
+		return n, w
+	case digits == n:
+		// 10.0.0.1:5432, 1,000.5: one number, however it is written.
+		for n+1 < len(text) && (text[n] == '.' || text[n] == ',' || text[n] == ':') && digit(text[n+1]) {
+			n++
+			for n < len(text) && digit(text[n]) {
+				n++
+			}
+		}
+		return n, anyNumber
+	case hexes == n && n >= 6, n > 2 && w[0] == '0' && (w[1] == 'x' || w[1] == 'X') && hexes == n-1:
+		return n, anyHex
+	default:
+		return n, numbered(w)
+	}
+}
+
+// numbered is a word with its digits replaced: "order123" and "5s" keep what they say.
+func numbered(w string) string {
+	var b strings.Builder
+	for i := 0; i < len(w); {
+		if !digit(w[i]) {
+			b.WriteByte(w[i])
+			i++
+			continue
+		}
+		for i < len(w) && digit(w[i]) {
+			i++
+		}
+		b.WriteString(anyNumber)
+	}
+	return b.String()
+}
+
+func uuid(text string) bool {
+	if len(text) < 36 || len(text) > 36 && alnum(text[36]) {
+		return false
+	}
+	for i := range 36 {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (text[i] == '-') || !dash && !hexDigit(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func digit(c byte) bool    { return c >= '0' && c <= '9' }
+func hexDigit(c byte) bool { return digit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
+func alnum(c byte) bool    { return digit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80 }
