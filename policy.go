@@ -75,6 +75,15 @@ type Policy struct {
 	// MaxLevels bounds the number of levels that are made when Levels is not
 	// given. Default 8.
 	MaxLevels int
+	// Outage tells an outage of what the handler depends on from messages that fail,
+	// and waits for its end. Default: off; DefaultOutage() is on.
+	Outage Outage
+	// Poison dead-letters early a message that alone fails. Default: off.
+	Poison Poison
+	// RetryBudget stretches delays when there are too many retries. Default: off.
+	RetryBudget RetryBudget
+	// DeadLetterRate pauses when too many messages go to the DLQ. Default: off.
+	DeadLetterRate DeadLetterRate
 }
 
 // Class is what Classify says of an error. The zero Class is an ordinary
@@ -134,6 +143,7 @@ func (p Policy) WithDefaults() Policy {
 	if p.MaxCrashes == 0 {
 		p.MaxCrashes = DefaultMaxCrashes
 	}
+	p.guardDefaults()
 	return p
 }
 
@@ -176,6 +186,7 @@ func (p Policy) check(ps *Problems, prefix string) {
 	if p.MaxCrashes < 1 || p.MaxCrashes > 100 {
 		ps.Add(field("MaxCrashes"), raw.MaxCrashes, "must be from 1 to 100, 0 for the default")
 	}
+	p.checkGuards(ps, field)
 	for i, d := range p.Levels {
 		checkDelay(ps, fmt.Sprintf("%s[%d]", field("Levels"), i), d)
 		if d%time.Millisecond != 0 {

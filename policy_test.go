@@ -102,6 +102,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
 		"Immediate": "none", "MaxAge": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
 		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
+		"Outage": "off", "Poison": "off", "RetryBudget": "off", "DeadLetterRate": "off",
 	}
 	v := reflect.ValueOf(redeliver.Policy{}.WithDefaults())
 	for i := range v.NumField() {
