@@ -211,7 +211,7 @@ func (d *Delivery) Fail(err error) (o Outcome, next *Delivery, _ error) {
 		d.Sub.abandoned(d, err)
 		return Moved, nil, fmt.Errorf("%w: %w", ErrAbandoned, err)
 	}
-	dec := d.decide(err, time.Now())
+	dec := d.Decide(err, time.Now())
 	switch {
 	case dec.Action == redeliver.RetryNow:
 		return Again, d.After(dec.State), nil

@@ -43,6 +43,8 @@ func (d *Delivery) block(dec *redeliver.Decision, cause error) (o Outcome, next 
 // message is lost to this process.
 func (d *Delivery) sitOut(st *redeliver.State) bool {
 	w, _ := d.root().Mover.(Resumer)
+	t := &d.Sub.Throttle
+	t.endProbe(d)
 	if w != nil {
 		w.Waits(st)
 	}
@@ -55,5 +57,12 @@ func (d *Delivery) sitOut(st *redeliver.State) bool {
 			return false
 		}
 	}
-	return !d.Lost() && (w == nil || w.Resumes(d.lost()))
+	if !t.resume(d) {
+		return false
+	}
+	if d.Lost() || w != nil && !w.Resumes(d.lost()) {
+		t.endProbe(d)
+		return false
+	}
+	return true
 }

@@ -63,8 +63,9 @@ type Delivery struct {
 	over   chan struct{} // closed when it is not forwarded any more; made by who waits for that
 	// What is small stands together: there are as many deliveries as messages.
 	forwarded  atomic.Bool
-	forwarding bool    // while it is forwarded
-	said       outcome // stands when it is forwarded
+	forwarding bool        // while it is forwarded
+	said       outcome     // stands when it is forwarded
+	probe      atomic.Bool // as Seat's, where it has none
 
 	// Alone is set for a suspect, beside which nothing else is delivered until it
 	// is settled.
@@ -154,6 +155,24 @@ func (d *Delivery) id() string {
 // Same tells whether both are deliveries of one message: one may follow the other, see
 // After.
 func (d *Delivery) Same(other *Delivery) bool { return other != nil && d.root() == other.root() }
+
+// permit says whether the message was let through in an outage.
+func (d *Delivery) permit() *atomic.Bool {
+	root := d.root()
+	if e, ok := root.Mover.(interface{ seat() *Seat }); ok {
+		return &e.seat().probe
+	}
+	return &root.probe
+}
+
+func (d *Delivery) isProbe() bool { return d.permit().Load() }
+
+// isFirst tells whether the message has had no attempt that failed.
+func (d *Delivery) isFirst() bool {
+	d = d.root()
+	latest := d.latest.Load()
+	return (latest == nil || latest.Attempts == 0) && (d.Waited == nil || d.Waited.Attempts == 0)
+}
 
 func (d *Delivery) root() *Delivery {
 	if d.first != nil {

@@ -33,7 +33,10 @@ type Flyer interface {
 
 // Seat is where a message sits in its flight: to look there is cheaper than to
 // look it up.
-type Seat struct{ n int } // counted from 1; 0 for none
+type Seat struct {
+	n     int         // counted from 1; 0 for none
+	probe atomic.Bool // it was let through in an outage, see guard
+}
 
 func (s *Seat) seat() *Seat { return s }
 
@@ -62,6 +65,7 @@ type Flight[E Flyer] struct {
 	polled   []landing[E] // room for the next ones; Poll's own
 
 	room  bool    // taken for the next message
+	probe bool    // as a probe
 	waits *waiter // for it; nil: it does not stand in the line
 }
 
@@ -82,7 +86,7 @@ func NewFlight[E Flyer]() *Flight[E] {
 // Bound has the throttle of a subscription bound what is in flight: Room must be
 // asked before each Begin.
 func (f *Flight[E]) Bound(t *Throttle) {
-	if t.least > 0 {
+	if t.Bounds() {
 		f.throttle = t
 	}
 }
@@ -95,24 +99,39 @@ func (f *Flight[E]) Room() bool {
 	case f.throttle == nil || f.room:
 		return true
 	case f.waits == nil:
-		f.waits = f.throttle.enter()
+		f.waits, f.probe = f.throttle.enter()
 		f.room = f.waits == nil
-	case f.waits.has():
-		f.waits, f.room = nil, true
+	default:
+		f.got()
 	}
 	return f.room
+}
+
+// got takes the room that it has got in the line, if it has.
+func (f *Flight[E]) got() bool {
+	if f.waits == nil || !f.waits.has() {
+		return false
+	}
+	f.room, f.probe, f.waits = true, f.waits.probe, nil
+	return true
 }
 
 // Squeeze is Room for a message for which all others wait: it has room where there is
 // none.
 func (f *Flight[E]) Squeeze() {
 	switch {
-	case f.throttle == nil || f.room:
-	case f.waits != nil && f.waits.has():
-		f.waits, f.room = nil, true
+	case f.throttle == nil || f.room || f.got():
 	default:
 		f.throttle.squeeze()
 		f.room = true
+	}
+}
+
+// Owes is Squeeze where the policy's guards hold back what is new: for messages that must
+// still begin because a part of the subscription ends.
+func (f *Flight[E]) Owes() {
+	if f.throttle != nil && f.throttle.Held() {
+		f.Squeeze()
 	}
 }
 
@@ -130,6 +149,15 @@ func (f *Flight[E]) More() <-chan struct{} {
 	return now
 }
 
+// Waits returns a channel that is closed once the flight has got room in the line; nil
+// where it does not stand there.
+func (f *Flight[E]) Waits() <-chan struct{} {
+	if f.waits == nil {
+		return nil
+	}
+	return f.waits.room
+}
+
 // Yield lets others have the room that was kept for the next message, or the place in
 // the line for it: there is none to begin.
 func (f *Flight[E]) Yield() {
@@ -138,14 +166,26 @@ func (f *Flight[E]) Yield() {
 		f.waits = nil
 	}
 	if f.room {
-		f.throttle.give(1)
+		f.throttle.give(1, f.probes())
 		f.room = false
 	}
 }
 
+// probes is how many probes the room is for that is taken; it is forgotten.
+func (f *Flight[E]) probes() (n int) {
+	if f.probe {
+		n = 1
+	}
+	f.probe = false
+	return n
+}
+
 // Begin puts a message in flight.
 func (f *Flight[E]) Begin(e E) {
-	f.room = false
+	if f.room = false; f.probe {
+		f.probe = false
+		e.seat().probe.Store(true)
+	}
 	f.in = append(f.in, e)
 	e.seat().n = len(f.in)
 	f.n.Store(int64(len(f.in)))
@@ -280,7 +320,7 @@ func (f *Flight[E]) Land(e E, how Ending) bool {
 	f.leave(e.seat())
 	d := e.Delivery()
 	if f.throttle != nil {
-		f.throttle.landed(said(d, how))
+		f.throttle.landed(d, how, e.seat().probe.Swap(false))
 	}
 	if d == nil {
 		return true
@@ -313,8 +353,10 @@ func said(d *Delivery, how Ending) outcome {
 		return silent
 	case d.Forwarded():
 		return d.root().said
-	default:
+	case how == Acked:
 		return well
+	default: // it was moved on without a handler: to a shorter level, say
+		return silent
 	}
 }
 
@@ -332,7 +374,13 @@ func (f *Flight[E]) Close() {
 	close(f.gone)
 	if f.throttle != nil {
 		f.Yield()
-		f.throttle.give(len(f.in))
+		probes := 0
+		for _, e := range f.in {
+			if e.seat().probe.Swap(false) {
+				probes++
+			}
+		}
+		f.throttle.give(len(f.in), probes)
 		f.throttle = nil
 	}
 }

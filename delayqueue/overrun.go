@@ -45,7 +45,7 @@ func (a *Attempt) exited(err error) {
 // settle does what a handler's error would have done, in its stead.
 func (a *Attempt) settle(err error) {
 	a.End(err)
-	sub, st := a.d.Sub, a.d.State()
+	sub := a.d.Sub
 	a.tell(err)
 	if a.task.Answered() {
 		a.over.verdict = err
@@ -57,7 +57,7 @@ func (a *Attempt) settle(err error) {
 		a.task.Settle(true)
 		return
 	}
-	dec := sub.Decide(st, err, time.Now())
+	dec := a.d.Decide(err, time.Now())
 	if dec.Action == redeliver.RetryNow {
 		// The handler may still be at it: the next try must not run beside it
 		// in place, so it goes the way of a delayed one.

@@ -115,28 +115,22 @@ func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 	return sel.Wants(e)
 }
 
-// Decide asks the policy about the answer of an attempt that ran under st. The
+// Decide asks the policy about the answer of an attempt that ran under st, and may be
+// asked for what would be: see [Delivery.Decide] for one that is. The
 // decision is behind a pointer because it is large, and handlers' goroutines are
 // young: every copy on their stacks would make these grow.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := &redeliver.Decision{State: st}
 	s.decideInto(dec, err, now)
+	if dec.Sparable() && s.Throttle.isOut() {
+		s.postpone(dec, &st, err, now)
+	}
 	return dec
 }
 
 func (s *Subscription) decideInto(dec *redeliver.Decision, err error, now time.Time) {
 	s.Policy.DecideInto(dec, err, now)
 	dec.State.Policy = s.Fingerprint()
-}
-
-// decide is Decide for an attempt of this delivery.
-//
-//go:noinline
-func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
-	dec := new(redeliver.Decision)
-	d.ReadState(&dec.State)
-	d.Sub.decideInto(dec, err, now)
-	return dec
 }
 
 // DecideNack asks the policy about a message that failed without an error: a
@@ -148,7 +142,7 @@ func (s *Subscription) DecideNack(d *Delivery, delay time.Duration, now time.Tim
 	if delay > 0 {
 		cause = redeliver.RetryAfter(cause, delay)
 	}
-	dec := s.Decide(d.State(), cause, now)
+	dec := d.Decide(cause, now)
 	if dec.Action == redeliver.RetryNow {
 		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
 	}
@@ -201,6 +195,9 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 	}
 	root.said = tells(dec)
 	root.forwarded.Store(true)
+	if dec.Action == redeliver.DeadLetter && s.Throttle.guard != nil {
+		s.Throttle.buried(d)
+	}
 	s.written(dec, where, cause)
 	return nil
 }

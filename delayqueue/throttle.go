@@ -31,10 +31,14 @@ const (
 // One place tells it of outcomes, and takes and gives back its room: the Flight of
 // each lane, see [Flight.Bound], or, in an adapter whose lanes have one message each,
 // the lane, by Enter and Leave.
+//
+// It also holds back what a policy's guards do, see guard: while there is an outage there
+// is room for one probe at a time.
 type Throttle struct {
 	sub   *Subscription
-	least int // 0: it bounds nothing
+	least int // 0: it does not shrink
 	most  int
+	guard *guard // nil for none
 
 	mu        sync.Mutex
 	limit     int // 0 when it does not shrink
@@ -43,10 +47,18 @@ type Throttle struct {
 	since     time.Time
 	good, bad int           // landed in this window
 	line      FIFO[*waiter] // there is none while there is room
+	resumers  FIFO[*waiter] // those that have room, and wait in place for an end of an outage
+	seq       uint64        // of waiters
+	armed     time.Duration // what a timer of the guard is set for; 0 for none
+	telling   sync.Mutex
 }
 
 // waiter stands in the line for room.
-type waiter struct{ room chan struct{} } // closed when it has got some
+type waiter struct {
+	room  chan struct{} // closed when it has got some
+	probe bool          // as a probe. It is set before that
+	seq   uint64
+}
 
 // Outcome of a message for a Throttle: what it says of the dependency.
 type outcome uint8
@@ -59,69 +71,83 @@ const (
 
 // Shrink has the subscription's Throttle bound what is in flight: least is
 // MinInFlight, most what may be in flight otherwise. It must be called before the
-// first delivery; with a least of 0 it does nothing.
+// first delivery, when the Policy is set; with a least of 0 it does not shrink.
 func (s *Subscription) Shrink(least, most int) {
 	s.Throttle.sub, s.Throttle.least, s.Throttle.most = s, least, most
+	s.Throttle.guard = newGuard(&s.Policy)
 }
+
+// Bounds tells whether it may ever hold back anything.
+func (t *Throttle) Bounds() bool { return t.least > 0 || t.guard != nil }
 
 // Limit is how many messages may be in flight now; 0 for as many as always.
 func (t *Throttle) Limit() int {
-	if t.least == 0 {
+	if !t.Bounds() {
 		return 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.guard != nil && t.guard.held() {
+		return 1
+	}
 	return t.limit
 }
 
-// Enter waits for room for one message and takes it. It is false when ctx has ended
-// before; after true, Leave must be called.
-func (t *Throttle) Enter(ctx context.Context) bool {
-	if t.least == 0 || ctx.Err() != nil {
+// Enter waits for room for d's message and takes it. It is false when ctx has ended
+// before; after true, Leave must be called. d may be nil for one of which nothing is known.
+func (t *Throttle) Enter(ctx context.Context, d *Delivery) bool {
+	if !t.Bounds() || ctx.Err() != nil {
 		return ctx.Err() == nil
 	}
-	w := t.enter()
-	if w == nil {
-		return true
+	w, probe := t.enter()
+	if w != nil {
+		select {
+		case <-w.room:
+			probe = w.probe
+		case <-ctx.Done():
+			t.quit(w)
+			return false
+		}
 	}
-	select {
-	case <-w.room:
-		return true
-	case <-ctx.Done():
-		t.quit(w)
-		return false
+	if probe && d != nil {
+		d.root().probe.Store(true)
 	}
+	return true
 }
 
 // Leave gives the room of d's message back, which ended so.
 func (t *Throttle) Leave(d *Delivery, how Ending) {
-	if t.least > 0 {
-		t.landed(said(d, how))
+	if t.Bounds() {
+		t.landed(d, how, d != nil && d.root().probe.Swap(false))
 	}
 }
 
 // enter takes room for one message, or, where there is none, a place in the line.
-func (t *Throttle) enter() *waiter {
+func (t *Throttle) enter() (w *waiter, probe bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.take() {
-		return nil
+	ok, probe := t.take()
+	if ok {
+		return nil, probe
 	}
-	return t.push()
+	return t.push(), false
 }
 
 // queue takes a place in the line, where there is no room.
 func (t *Throttle) queue() *waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.limit == 0 || t.in < t.limit {
+	if (t.guard == nil || !t.guard.held()) && (t.limit == 0 || t.in < t.limit) {
 		return nil
 	}
-	return t.push()
+	w := t.push()
+	t.serve()
+	return w
 }
 
 func (t *Throttle) push() *waiter {
-	w := &waiter{make(chan struct{})}
+	t.seq++
+	w := &waiter{room: make(chan struct{}), seq: t.seq}
 	t.line.Push(w)
 	return w
 }
@@ -132,6 +158,9 @@ func (t *Throttle) quit(w *waiter) {
 	defer t.mu.Unlock()
 	if w.has() {
 		t.in--
+		if w.probe {
+			t.guard.out--
+		}
 		t.serve()
 		return
 	}
@@ -148,13 +177,29 @@ func (w *waiter) has() bool {
 	}
 }
 
-// take takes room for one message, if there is some. The caller holds mu.
-func (t *Throttle) take() bool {
-	if t.limit > 0 && t.in >= t.limit {
-		return false
+// take takes room for one message, if there is some; while the guard holds back there is
+// for a probe. The caller holds mu.
+func (t *Throttle) take() (ok, probe bool) {
+	switch {
+	case t.guard != nil && t.guard.held():
+		if !t.lend() {
+			return false, false
+		}
+		probe = true
+	case t.limit > 0 && t.in >= t.limit:
+		return false, false
 	}
 	t.add()
-	return true
+	return true, probe
+}
+
+// lend has a probe begin, if one may. The caller holds mu.
+func (t *Throttle) lend() bool {
+	ok := t.guard.lend(t.guard.now())
+	if ok {
+		t.arm()
+	}
+	return ok
 }
 
 // squeeze takes room for one message, whether there is some or not.
@@ -169,28 +214,49 @@ func (t *Throttle) add() {
 	t.peak = max(t.peak, t.in)
 }
 
-// give gives room back, of n messages.
-func (t *Throttle) give(n int) {
+// give gives room back, of n messages, so many of which were probes.
+func (t *Throttle) give(n, probes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.in -= n
+	if probes > 0 {
+		t.guard.out -= probes
+	}
 	t.serve()
 }
 
-// serve gives the room that there is to those who wait for it, in their order. The
-// caller holds mu.
+// serve gives the room that there is to those who wait for it, in their order. Who only
+// waits to go on has room, and is not held up by those who want some. The caller holds mu.
 func (t *Throttle) serve() {
-	for !t.line.Empty() && t.take() {
-		close(t.line.Pop().room)
+	for !t.line.Empty() || !t.resumers.Empty() {
+		held := t.guard != nil && t.guard.held()
+		line, ok, probe := &t.line, false, false
+		if !t.resumers.Empty() && (!held || t.line.Empty() || t.resumers.Peek().seq < t.line.Peek().seq) {
+			line, ok, probe = &t.resumers, !held || t.lend(), held
+		} else {
+			ok, probe = t.take()
+		}
+		if !ok {
+			return
+		}
+		w := line.Pop()
+		w.probe = probe
+		close(w.room)
 	}
 }
 
 // landed gives back the room of a message and counts what became of it.
-func (t *Throttle) landed(how outcome) {
-	now := time.Now()
+func (t *Throttle) landed(d *Delivery, how Ending, probe bool) {
+	now, what := time.Now(), said(d, how)
 	t.mu.Lock()
 	t.in--
-	switch how {
+	if probe {
+		t.guard.out--
+	}
+	if t.guard != nil && what == well {
+		t.guard.succeeded(probe || d.Alone, d.isFirst(), now.Sub(t.guard.born))
+	}
+	switch what {
 	case well:
 		t.good++
 	case ill:
@@ -206,9 +272,13 @@ func (t *Throttle) landed(how outcome) {
 		t.since, t.good, t.bad, t.peak = now, 0, 0, t.in
 	}
 	t.serve()
+	tells := t.guard != nil && len(t.guard.news) > 0
 	t.mu.Unlock()
 	if news != nil {
 		t.sub.Tell(*news)
+	}
+	if tells {
+		t.announce()
 	}
 }
 
@@ -217,6 +287,7 @@ func (t *Throttle) landed(how outcome) {
 func (t *Throttle) turn() *redeliver.SubscriptionChanged {
 	all, was := t.good+t.bad, t.limit
 	switch {
+	case t.least == 0:
 	case t.bad*2 >= all && (t.bad >= throttleMany || was > 0 && t.bad > 0):
 		if was == 0 { // from what was used, not from what might have been
 			was = min(t.peak, t.most)

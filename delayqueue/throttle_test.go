@@ -21,7 +21,7 @@ func shrunk(t *testing.T) *delayqueue.Subscription {
 	sub.Shrink(1, 16)
 	fail := func() {
 		d := deliver(sub, t.Context())
-		if !sub.Throttle.Enter(t.Context()) {
+		if !sub.Throttle.Enter(t.Context(), nil) {
 			t.Fatal("no room")
 		}
 		if err := sub.Forward(d, later(t, sub, d), errOurs); err != nil {
@@ -46,7 +46,7 @@ func TestWhoWaitsForRoomGetsItInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sub := shrunk(t)
 		room := &sub.Throttle
-		if !room.Enter(t.Context()) {
+		if !room.Enter(t.Context(), nil) {
 			t.Fatal("no room")
 		}
 		var mu sync.Mutex
@@ -54,7 +54,7 @@ func TestWhoWaitsForRoomGetsItInTurn(t *testing.T) {
 		wait := func(who string) context.CancelFunc {
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				if room.Enter(ctx) {
+				if room.Enter(ctx, nil) {
 					mu.Lock()
 					defer mu.Unlock()
 					got = append(got, who)
@@ -78,7 +78,7 @@ func TestWhoWaitsForRoomGetsItInTurn(t *testing.T) {
 		for _, want := range []string{"[first]", "[first second]", "[first second third]"} {
 			room.Leave(nil, delayqueue.Abandoned)
 			late, cancel := context.WithTimeout(t.Context(), time.Second)
-			if room.Enter(late) { // while the first of the line has not woken yet
+			if room.Enter(late, nil) { // while the first of the line has not woken yet
 				t.Fatalf("who came last was before %s", want)
 			}
 			cancel()
@@ -87,7 +87,7 @@ func TestWhoWaitsForRoomGetsItInTurn(t *testing.T) {
 			}
 		}
 		room.Leave(nil, delayqueue.Abandoned)
-		if !room.Enter(t.Context()) {
+		if !room.Enter(t.Context(), nil) {
 			t.Error("the room of who had left the line is lost")
 		}
 	})

@@ -271,7 +271,7 @@ func (m *Received) tell(err error) {
 // run again at once.
 func forward(d *delayqueue.Delivery, msg *message.Message, err error) {
 	now := time.Now()
-	dec := d.Sub.Decide(d.State(), err, now)
+	dec := d.Decide(err, now)
 	if dec.Action == redeliver.RetryNow {
 		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
 	}

@@ -153,7 +153,7 @@ func (f *file) enter() {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
 	defer cancel()
-	if !f.r.sub.Throttle.Enter(ctx) {
+	if !f.r.sub.Throttle.Enter(ctx, nil) {
 		f.Fatal("there is no room")
 	}
 }

@@ -176,6 +176,9 @@ func (l *lane) prepare() bool {
 				return false
 			}
 		}
+		if l.draining {
+			l.flight.Owes()
+		}
 		if !l.flight.Room() {
 			return false
 		}

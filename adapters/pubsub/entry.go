@@ -159,14 +159,14 @@ func (e *entry) begin(ctx context.Context) bool {
 	if e.state != nil && !e.sleep(ctx, e.state.Due) {
 		return false
 	}
-	if !e.r.sub.Gate.Closed() && e.r.client.cfg.MinInFlight == 0 {
+	if !e.r.sub.Gate.Closed() && !e.r.sub.Throttle.Bounds() {
 		return ctx.Err() == nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(e.lost, cancel)
 	defer stop()
-	return e.r.open(ctx) && e.r.sub.Throttle.Enter(ctx)
+	return e.r.open(ctx) && e.r.sub.Throttle.Enter(ctx, e.d)
 }
 
 // sleep waits until a time has come. It is false when ctx, or the message, has
