@@ -131,6 +131,7 @@ func (r *reader) run(ctx context.Context) {
 			r.flight.Poll(r.land)
 		case <-r.poke:
 		case <-r.opened():
+		case <-r.room():
 		case <-timer.C:
 		case <-r.ctx.Done(): // killed
 			return
@@ -161,6 +162,14 @@ func (r *reader) opened() <-chan struct{} {
 		return r.sub.Gate.Opened()
 	}
 	return nil
+}
+
+// room is closed when there is room for a message that waits for some.
+func (r *reader) room() <-chan struct{} {
+	if r.sub.Gate.Closed() {
+		return nil
+	}
+	return r.flight.Waits()
 }
 
 // patience is how long the reader may sleep.

@@ -1,0 +1,468 @@
+package redelivertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// shop is a handler and what it depends on, which may be away, and a sink.
+type shop struct {
+	mu     sync.Mutex
+	away   error            // for all messages; nil while all is well
+	own    map[string]error // of single messages
+	runs   map[string]int
+	at     []time.Duration // of all attempts, since start
+	dead   map[string]redeliver.State
+	done   map[string]time.Duration
+	told   []string
+	toldAt map[string]time.Duration // the last of each
+	start  time.Time
+}
+
+func newShop() *shop {
+	return &shop{own: map[string]error{}, runs: map[string]int{}, dead: map[string]redeliver.State{}, done: map[string]time.Duration{}, toldAt: map[string]time.Duration{}, start: time.Now()}
+}
+
+func (s *shop) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = err
+}
+
+func (s *shop) handle(msg *message.Message) error {
+	<-time.After(10 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[msg.UUID]++
+	s.at = append(s.at, time.Since(s.start))
+	if err := s.own[msg.UUID]; err != nil {
+		return err
+	}
+	return s.away
+}
+
+func (s *shop) Event(e redeliver.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Since(s.start)
+	switch e := e.(type) {
+	case redeliver.DeadLettered:
+		s.dead[e.State.ID] = e.State
+	case redeliver.Committed:
+		s.done[e.State.ID] = now
+	case redeliver.SubscriptionChanged:
+		s.told = append(s.told, e.Change)
+		s.toldAt[e.Change] = now
+		if bad := e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeFlood || e.Change == redeliver.ChangeBudgetSpent; bad != (e.Err != nil) || e.Origin != "orders" || e.Group != "billing" || e.Detail == "" {
+			panic(fmt.Sprintf("told %+v", e))
+		}
+	}
+}
+
+// want checks what was told, and how many messages were committed and dead-lettered.
+func (s *shop) want(t *testing.T, done, dead int, told ...string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.told, told) {
+		t.Errorf("told %q, want %q", s.told, told)
+	}
+	if len(s.done) != done || len(s.dead) != dead {
+		t.Errorf("%d messages committed and %d dead-lettered, want %d and %d", len(s.done), len(s.dead), done, dead)
+	}
+}
+
+// most is how often the message ran that ran most often.
+func (s *shop) most() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, runs := range s.runs {
+		n = max(n, runs)
+	}
+	return n
+}
+
+// between is how many attempts there were within a time.
+func (s *shop) between(from, to time.Duration) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.at {
+		if at >= from && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *shop) ran() int { return s.between(0, 1<<62) }
+
+// publish publishes messages, under keys where there are some.
+func publish(b *redelivertest.Broker, prefix string, n, keys int) {
+	for i := range n {
+		msg := message.NewMessage(fmt.Sprintf("%s-%d", prefix, i), nil)
+		if keys > 0 {
+			redelivertest.SetKey(msg, fmt.Sprint("key-", i%keys))
+		}
+		b.Publish("orders", msg)
+	}
+}
+
+// guarded is a policy of three retries after a second that knows outages.
+func guarded(order redeliver.Order) redeliver.Policy {
+	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Second), Order: order, Outage: redeliver.DefaultOutage()}
+}
+
+var outageAndBack = []string{redeliver.ChangeOutage, redeliver.ChangeProbing, redeliver.ChangeOutageOver}
+
+// Ten minutes away, with retries for three seconds: nothing is lost to the DLQ, nothing
+// is hammered, and it goes on when the dependency is back.
+func TestAnOutageBuriesNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy redeliver.Policy
+		keys   int
+		least  int
+		batch  bool
+	}{
+		"no keys":         {guarded(redeliver.KeyOrder), 0, 0, false},
+		"keys":            {guarded(redeliver.KeyOrder), 100, 0, false},
+		"unordered":       {guarded(redeliver.Unordered), 100, 0, false},
+		"per key":         {guarded(redeliver.PerKey), 100, 0, false},
+		"and a throttle":  {guarded(redeliver.KeyOrder), 0, 2, false},
+		"in batches":      {guarded(redeliver.KeyOrder), 0, 0, true},
+		"retries at once": {redeliver.Policy{MaxRetries: 2, Immediate: 2, Backoff: redeliver.Fixed(time.Second), Outage: redeliver.DefaultOutage()}, 0, 0, false},
+		"no retries":      {redeliver.Policy{MaxRetries: redeliver.NoRetries, Outage: redeliver.DefaultOutage()}, 0, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				s := newShop()
+				s.set(errAway)
+				client := b.Open(redelivertest.Config{Group: "billing", Policy: c.policy, Sink: s, MaxInFlight: 50, MinInFlight: c.least})
+				if c.batch {
+					client.Handle("orders", middleware.Batch(middleware.BatchConfig{Size: 20, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
+						for _, m := range mb.Messages {
+							if err := s.handle(m.Message); err != nil {
+								m.Retry()
+							}
+						}
+						return nil
+					}))
+				} else {
+					client.Handle("orders", s.handle)
+				}
+				const n = 1000
+				publish(b, "m", n, c.keys)
+				<-time.After(10 * time.Minute)
+				before := s.ran()
+				if before > 50+50+60 {
+					t.Errorf("%d attempts in 10 minutes of an outage", before)
+				}
+				s.set(nil)
+				back := time.Since(s.start)
+				b.Wait()
+				bury := 0
+				if c.policy.MaxRetries == redeliver.NoRetries { // what ran before anybody could know
+					bury = len(s.dead)
+					if bury >= 20 {
+						t.Errorf("%d were dead-lettered, and 20 tell", bury)
+					}
+				}
+				told := outageAndBack
+				if c.least > 0 {
+					told = s.told // the throttle has its say
+				}
+				s.want(t, n-bury, bury, told...)
+				if most := s.most(); most > 6 {
+					t.Errorf("a message ran %d times", most)
+				}
+				if late := s.toldAt[redeliver.ChangeOutageOver] - back; late > 31*time.Second {
+					t.Errorf("the end was seen after %s", late)
+				}
+			})
+		})
+	}
+}
+
+// A message that keeps its place is a probe where it is, one partition after another's.
+func TestAnOutageInBlockingOrder(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		s.set(errAway)
+		policy := guarded(redeliver.Blocking)
+		policy.Outage.MinKeys = 2
+		policy.MaxRetries = 20
+		b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
+		publish(b, "m", 1, 0)
+		<-time.After(5 * time.Second)
+		s.want(t, 0, 0) // one message is no outage
+		s.set(nil)
+		b.Wait()
+		s.want(t, 1, 0)
+		// In this broker one partition has one head. What is nacked without an error
+		// loses its place, and others come to fail.
+	})
+}
+
+// Messages that fail for themselves, among others that succeed, are no outage.
+func TestPoisonIsNoOutage(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
+		for i := 0; i < 1000; i += 10 {
+			s.own[fmt.Sprint("m-", i)] = fmt.Errorf("no such article %d", i)
+		}
+		publish(b, "m", 1000, 0)
+		b.Wait()
+		s.want(t, 900, 100)
+	})
+}
+
+// A single key, and a single message, are no outage, whatever else there is.
+func TestASingleKeyIsNoOutage(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		s.set(errAway)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s}).Handle("orders", s.handle)
+		publish(b, "m", 50, 1)
+		b.Wait()
+		s.want(t, 0, 50)
+	})
+}
+
+// One outage may speak with two voices.
+func TestAnOutageOfTwoErrors(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
+		for i := range 300 {
+			s.own[fmt.Sprint("m-", i)] = errAway
+			if i%2 == 0 {
+				s.own[fmt.Sprint("m-", i)] = errors.New("connection refused")
+			}
+		}
+		publish(b, "m", 300, 0)
+		<-time.After(5 * time.Minute)
+		s.want(t, 0, 0, redeliver.ChangeOutage)
+		s.mu.Lock()
+		clear(s.own)
+		s.mu.Unlock()
+		b.Wait()
+		s.want(t, 300, 0, outageAndBack...)
+	})
+}
+
+// The dependency fails otherwise later on: it is away all the same. And a message that
+// is to blame itself does not keep the others back when it is the probe.
+func TestProbesThatFailForSomethingElse(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		s.set(errAway)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
+		publish(b, "m", 200, 0)
+		<-time.After(time.Minute)
+		s.set(errors.New("starting up"))
+		<-time.After(5 * time.Minute)
+		s.want(t, 0, 0, redeliver.ChangeOutage)
+		s.mu.Lock()
+		s.own["m-199"] = errors.New("no such article")
+		s.own["m-50"] = redeliver.Permanent(errors.New("no such customer"))
+		s.mu.Unlock()
+		s.set(nil)
+		b.Wait()
+		s.want(t, 198, 2, s.told...)
+		if last := s.told[len(s.told)-1]; last != redeliver.ChangeOutageOver || s.toldAt[last] > 8*time.Minute {
+			t.Errorf("told %q, the last after %s", s.told, s.toldAt[last])
+		}
+		if st := s.dead["m-199"]; st.Attempts != 4 {
+			t.Errorf("its attempts are counted after the outage, all of them: %d", st.Attempts)
+		}
+	})
+}
+
+// When the others have gone and one message alone goes on failing, it is no outage.
+func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		policy := guarded(redeliver.KeyOrder)
+		policy.Outage.MinKeys = 2
+		b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
+		s.own["m-0"], s.own["m-1"] = errAway, errAway
+		publish(b, "m", 2, 0)
+		<-time.After(2 * time.Second)
+		s.mu.Lock()
+		delete(s.own, "m-0")
+		s.mu.Unlock()
+		b.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, dead := s.dead["m-1"]; !dead || len(s.done) != 1 || s.told[len(s.told)-1] != redeliver.ChangeOutageOver {
+			t.Errorf("dead %v, %d done, told %q", s.dead, len(s.done), s.told)
+		}
+	})
+}
+
+// A subscription that is closed in an outage closes at once, and what it had comes to
+// the next one.
+func TestCloseInAnOutage(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		s.set(errAway)
+		for range 2 {
+			client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 50})
+			client.Handle("orders", s.handle)
+			publish(b, fmt.Sprint("m", s.ran()), 100, 10000)
+			<-time.After(time.Minute)
+			began := time.Now()
+			if err := client.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("closing took %s", took)
+			}
+		}
+		s.set(nil)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s}).Handle("orders", s.handle)
+		b.Wait()
+		s.want(t, 200, 0, redeliver.ChangeOutage, redeliver.ChangeOutage)
+	})
+}
+
+// Receive knows outages, too: what is not acked in time has failed.
+func TestAnOutageForReceive(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s})
+		r, err := middleware.NewReceiver(t.Context(), client.Subscriber(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		publish(b, "m", 40, 0)
+		end := time.Now().Add(5 * time.Minute)
+		got := 0
+		for time.Now().Before(end) { // nothing is acked
+			ctx, cancel := context.WithDeadline(t.Context(), end)
+			all, _ := r.Receive(ctx, 10, time.Second)
+			got += len(all)
+			cancel()
+		}
+		s.want(t, 0, 0, redeliver.ChangeOutage)
+		if got > 80 {
+			t.Errorf("%d messages were received", got)
+		}
+		for {
+			s.mu.Lock()
+			done := len(s.done)
+			s.mu.Unlock()
+			if done == 40 {
+				break
+			}
+			all, err := r.Receive(t.Context(), 10, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range all {
+				if err := m.Ack(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+		}
+		s.want(t, 40, 0, outageAndBack...)
+	})
+}
+
+// Poison goes early where that is asked for, and only then.
+func TestPoisonGoesEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		poison   redeliver.Poison
+		err      error
+		attempts int
+	}{
+		"not asked for":     {redeliver.Poison{}, errors.New("no such article"), 11},
+		"asked for":         {redeliver.Poison{Attempts: 4}, errors.New("no such article"), 4},
+		"a time-out":        {redeliver.Poison{Attempts: 4}, context.DeadlineExceeded, 11},
+		"it says when":      {redeliver.Poison{Attempts: 4}, redeliver.RetryAfter(errors.New("busy"), time.Second), 11},
+		"too few succeeded": {redeliver.Poison{Attempts: 4, Others: 10000}, errors.New("no such article"), 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				s := newShop()
+				policy := redeliver.Policy{MaxRetries: 10, Backoff: redeliver.Fixed(time.Second), Poison: c.poison}
+				b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
+				s.own["bad-0"] = c.err
+				publish(b, "bad", 1, 0)
+				for i := range 15 {
+					publish(b, fmt.Sprint("m", i), 10, 0)
+					<-time.After(time.Second)
+				}
+				b.Wait()
+				s.want(t, 150, 1)
+				st := s.dead["bad-0"]
+				if st.Attempts != c.attempts || st.Reason != redeliver.ReasonExhausted || strings.Contains(st.Error, "poison") != (c.attempts == 4) {
+					t.Errorf("%+v, want %d attempts", st, c.attempts)
+				}
+			})
+		})
+	}
+}
+
+// Retries above the budget wait longer, and nobody is dead-lettered for that.
+func TestARetryBudgetStretchesDelays(t *testing.T) {
+	retries := func(budget redeliver.RetryBudget) (n int, s *shop) {
+		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+			s = newShop()
+			s.set(errAway)
+			policy := redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second), RetryBudget: budget}
+			b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
+			publish(b, "m", 100, 0)
+			<-time.After(time.Minute)
+			n = s.ran() - 100
+			s.set(nil)
+			b.Wait()
+			<-time.After(time.Minute)
+			synctest.Wait()
+		})
+		return n, s
+	}
+	all, s := retries(redeliver.RetryBudget{})
+	s.want(t, 100, 0)
+	few, s := retries(redeliver.RetryBudget{Floor: 1})
+	s.want(t, 100, 0, redeliver.ChangeBudgetSpent, redeliver.ChangeBudgetBack)
+	if few*4 > all {
+		t.Errorf("%d retries without a budget, %d with one", all, few)
+	}
+}
+
+// Too many dead letters pause the intake, and a trickle tells when it is over.
+func TestAFloodOfDeadLettersPauses(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		s.set(redeliver.Permanent(errors.New("unknown version 2")))
+		policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 30, Trickle: 5}}
+		b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s, MaxInFlight: 10}).Handle("orders", s.handle)
+		publish(b, "m", 500, 0)
+		<-time.After(10*time.Minute + 30*time.Second)
+		s.mu.Lock()
+		dead := len(s.dead)
+		s.mu.Unlock()
+		if dead < 31 || dead > 31+10+10 {
+			t.Errorf("%d dead letters in 10 minutes", dead)
+		}
+		s.set(nil) // a new version was deployed
+		b.Wait()
+		s.want(t, 500-dead, dead, redeliver.ChangeFlood, redeliver.ChangeFloodOver)
+	})
+}
