@@ -251,7 +251,7 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 
 // checkShare notes a share that is not from least to most; NaN is none.
 func checkShare(ps *Problems, field string, share, least, most float64) {
-	if !(share >= least && share <= most) { //nolint:staticcheck // so that NaN is refused
+	if !(share >= least && share <= most) {
 		ps.Add(field, share, fmt.Sprintf("must be from %v to %v, or 0 for the default", least, most))
 	}
 }

@@ -92,8 +92,8 @@ func (g *guard) next(now time.Duration) (at time.Duration) {
 	return at
 }
 
-// tell notes what the sink is to be told.
-func (g *guard) tell(change string, err error, format string, args ...any) {
+// tellf notes what the sink is to be told.
+func (g *guard) tellf(change string, err error, format string, args ...any) {
 	g.news = append(g.news, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
 }
 
@@ -131,11 +131,11 @@ func (g *guard) judge(f *failure, now time.Duration) (v verdict) {
 		o := g.outage
 		switch o.failed(f, now) {
 		case begins:
-			g.tell(redeliver.ChangeOutage, f.err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
+			g.tellf(redeliver.ChangeOutage, f.err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
 		case falters:
-			g.tell(redeliver.ChangeOutage, f.err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
+			g.tellf(redeliver.ChangeOutage, f.err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
 		case isSolo:
-			g.tell(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", soloMost)
+			g.tellf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", soloMost)
 		default:
 		}
 		if g.isOut() && f.sparable {
@@ -162,9 +162,9 @@ func (g *guard) account(now time.Duration) {
 	}
 	retries, firsts := b.retries.of(now), b.firsts.of(now)
 	if b.spent {
-		g.tell(redeliver.ChangeBudgetSpent, errBudget, "%d retries beside %d first attempts in %s; what fails waits up to 8 times as long", retries, firsts, b.firsts.slot*rateSlots)
+		g.tellf(redeliver.ChangeBudgetSpent, errBudget, "%d retries beside %d first attempts in %s; what fails waits up to 8 times as long", retries, firsts, b.firsts.slot*rateSlots)
 	} else {
-		g.tell(redeliver.ChangeBudgetBack, nil, "%d retries beside %d first attempts in %s; delays are as planned", retries, firsts, b.firsts.slot*rateSlots)
+		g.tellf(redeliver.ChangeBudgetBack, nil, "%d retries beside %d first attempts in %s; delays are as planned", retries, firsts, b.firsts.slot*rateSlots)
 	}
 }
 
@@ -188,21 +188,21 @@ func (g *guard) succeeded(probe, first bool, now time.Duration) {
 		o := g.outage
 		switch o.succeeded(probe, now) {
 		case mends:
-			g.tell(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more are to", (now - o.began).Round(time.Millisecond), o.need-1)
+			g.tellf(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more are to", (now - o.began).Round(time.Millisecond), o.need-1)
 		case ends:
-			g.tell(redeliver.ChangeOutageOver, nil, "it took %s and %d probes; all messages run again", (now - o.began).Round(time.Millisecond), o.probes)
+			g.tellf(redeliver.ChangeOutageOver, nil, "it took %s and %d probes; all messages run again", (now - o.began).Round(time.Millisecond), o.probes)
 		default:
 		}
 	}
 	if g.flood != nil && g.flood.succeeded(probe) == ends {
-		g.tell(redeliver.ChangeFloodOver, nil, "%d messages in a row have succeeded; all run again", g.flood.need)
+		g.tellf(redeliver.ChangeFloodOver, nil, "%d messages in a row have succeeded; all run again", g.flood.need)
 	}
 }
 
 // buried is told of every dead letter.
 func (g *guard) buried(probe bool, now time.Duration) {
 	if f := g.flood; f != nil && f.buried(probe, now) == begins {
-		g.tell(redeliver.ChangeFlood, errFlood, "more than %d dead letters in %s; nothing new begins for %s", f.most, f.dead.slot*rateSlots, f.pause)
+		g.tellf(redeliver.ChangeFlood, errFlood, "more than %d dead letters in %s; nothing new begins for %s", f.most, f.dead.slot*rateSlots, f.pause)
 	}
 }
 

@@ -31,7 +31,7 @@ type outage struct {
 
 // voice is an error that probes have failed with.
 type voice struct {
-	print    uint64
+	what    uint64
 	messages int
 }
 
@@ -107,10 +107,10 @@ func (o *outage) ownFault(since, now time.Duration) bool {
 }
 
 // speaks counts a voice, and tells whether it is the outage's.
-func (o *outage) speaks(print uint64, another bool) bool {
+func (o *outage) speaks(what uint64, another bool) bool {
 	for i := range o.voices {
 		v := &o.voices[i]
-		if v.print != print {
+		if v.what != what {
 			continue
 		}
 		if another {
@@ -119,7 +119,7 @@ func (o *outage) speaks(print uint64, another bool) bool {
 		return v.messages >= chorus
 	}
 	if len(o.voices) < voicesMost {
-		o.voices = append(o.voices, voice{print, 1})
+		o.voices = append(o.voices, voice{what, 1})
 	}
 	return false
 }

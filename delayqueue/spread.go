@@ -27,7 +27,7 @@ type spread struct {
 const causesMost = 16
 
 type cause struct {
-	print uint64
+	what uint64
 	keys  []keyFailure // the latest of each key, oldest first
 }
 
@@ -48,10 +48,10 @@ func (s *spread) reset() { s.causes = nil }
 func (s *spread) succeed() { s.attempts++ }
 
 // fail counts an attempt that failed, and tells whether its cause is an outage.
-func (s *spread) fail(print, key uint64, now time.Duration) bool {
+func (s *spread) fail(what, key uint64, now time.Duration) bool {
 	s.attempts++
 	s.failures++
-	c := s.cause(print)
+	c := s.cause(what)
 	if i := slices.IndexFunc(c.keys, func(f keyFailure) bool { return f.key == key }); i >= 0 {
 		c.keys = slices.Delete(c.keys, i, i+1)
 	} else if len(c.keys) == s.minKeys {
@@ -67,9 +67,9 @@ func (s *spread) fail(print, key uint64, now time.Duration) bool {
 }
 
 // cause returns what is known of a cause, which is the one that was seen last now.
-func (s *spread) cause(print uint64) *cause {
-	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.print == print })
-	c := cause{print: print}
+func (s *spread) cause(what uint64) *cause {
+	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.what == what })
+	c := cause{what: what}
 	switch {
 	case i >= 0:
 		c = s.causes[i]
@@ -82,6 +82,6 @@ func (s *spread) cause(print uint64) *cause {
 }
 
 // alone tells whether no other key than this one has failed for a cause since a time.
-func (s *spread) alone(print, key uint64, since time.Duration) bool {
-	return !slices.ContainsFunc(s.cause(print).keys, func(f keyFailure) bool { return f.key != key && f.at >= since })
+func (s *spread) alone(what, key uint64, since time.Duration) bool {
+	return !slices.ContainsFunc(s.cause(what).keys, func(f keyFailure) bool { return f.key != key && f.at >= since })
 }

@@ -230,7 +230,8 @@ func (t *Throttle) give(n, probes int) {
 func (t *Throttle) serve() {
 	for !t.line.Empty() || !t.resumers.Empty() {
 		held := t.guard != nil && t.guard.held()
-		line, ok, probe := &t.line, false, false
+		line := &t.line
+		var ok, probe bool
 		if !t.resumers.Empty() && (!held || t.line.Empty() || t.resumers.Peek().seq < t.line.Peek().seq) {
 			line, ok, probe = &t.resumers, !held || t.lend(), held
 		} else {

@@ -1,0 +1,100 @@
+package adaptertest
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// outages: a dependency that is away for a while buries nobody.
+func outages() []test {
+	return []test{
+		{name: "AnOutageIsWaitedForAndBuriesNobody", needs: "SlowHoldsUpNone", body: outage},
+		{name: "AnOutageHoldsUpNoClose", needs: "SlowHoldsUpNone", body: outageAndClose},
+	}
+}
+
+// knowing is a policy whose retries are over soon, and which knows outages.
+func knowing() redeliver.Policy {
+	p := quick(2)
+	p.Outage = redeliver.Outage{MinKeys: 5, Probe: 100 * time.Millisecond, MaxPause: 400 * time.Millisecond}
+	return p
+}
+
+// changes are what was told of the subscription, of what outages are told with.
+func (b *bench) changes() (told []string) {
+	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
+			told = append(told, e.Change)
+			if e.Origin != b.origin || e.Group != b.group || e.Detail == "" || (e.Err != nil) != (e.Change == redeliver.ChangeOutage) {
+				b.Errorf("told %+v", e)
+			}
+		}
+	}
+	return told
+}
+
+// outage: it lasts for ten times as long as the retries of a message do. What fails for
+// itself meanwhile is dead-lettered as ever.
+func outage(b *bench) {
+	const n = 60
+	msgs, ids := many(n)
+	var well atomic.Bool
+	b.start(Config{Policy: knowing(), MaxInFlight: 10}, func(a *attempt) error {
+		switch {
+		case well.Load():
+			return nil
+		case a.State.ID == ids[0]:
+			return redeliver.Permanent(errDeclined)
+		default:
+			return errDeclined
+		}
+	})
+	b.put(msgs...)
+	b.await("the sink is told", func() bool { return slices.Contains(b.changes(), redeliver.ChangeOutage) })
+	began, before := time.Now(), len(b.all())
+	b.await("it is probed for a while", func() bool { return time.Since(began) > 2*time.Second && len(b.all()) > before })
+	// Those in flight when it began, twice: a retry may have been under way. And a probe
+	// every 400 ms, but for the first.
+	if most := before + 2*10 + 2 + int(time.Since(began)/(400*time.Millisecond)); len(b.all()) > most {
+		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), most)
+	}
+	if slices.Contains(b.changes(), redeliver.ChangeOutageOver) {
+		b.Errorf("told %q while it lasts", b.changes())
+	}
+	well.Store(true)
+	b.awaitEnds(ids...)
+	committed, dead := b.ended()
+	delete(dead, ids[0])
+	if len(dead) > 0 {
+		b.Errorf("dead-lettered %v", dead)
+	}
+	if len(committed) < n-1 {
+		b.Errorf("%d messages were committed, want %d", len(committed), n-1)
+	}
+	b.await("the sink is told of its end", func() bool {
+		told := b.changes()
+		return told[len(told)-1] == redeliver.ChangeOutageOver
+	})
+}
+
+// outageAndClose: what is held back comes to the next process, uncounted.
+func outageAndClose(b *bench) {
+	const n = 30
+	msgs, ids := many(n)
+	p := b.start(Config{Policy: knowing(), MaxInFlight: 5, DrainTimeout: 20 * time.Second}, decline)
+	b.put(msgs...)
+	b.await("the sink is told", func() bool { return slices.Contains(b.changes(), redeliver.ChangeOutage) })
+	began := time.Now()
+	p.close()
+	if took := time.Since(began); took > 15*time.Second {
+		b.Errorf("closing took %s", took)
+	}
+	b.start(Config{Policy: knowing()}, succeed)
+	b.awaitEnds(ids...)
+	if _, dead := b.ended(); len(dead) > 0 {
+		b.Errorf("dead-lettered %v", dead)
+	}
+}
