@@ -42,7 +42,7 @@ const (
 	MaxErrorText   = 1024      // bytes of redeliver-error
 	maxErrorType   = 256       // bytes of redeliver-error-type
 	maxName        = 512       // bytes of an id, a group, an origin
-	maxPolicy      = 64        // bytes of redeliver-policy
+	maxPolicy      = 64        // bytes of redeliver-policy, where no schedule stands in it
 	maxReason      = 32        // bytes of redeliver-reason
 	MaxHeaderBytes = 4096      // bytes of the whole block
 	MaxAttempts    = 1_000_000 // the largest attempt or replay count that is believed
@@ -88,7 +88,7 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 			e.count(HeaderOriginOffset, s.Source.Offset)
 		}
 		e.time(HeaderOriginTimestamp, s.Source.Timestamp)
-		e.text(HeaderPolicy, s.Policy, maxPolicy)
+		e.policy(s)
 		if s.Replays > 0 {
 			e.count(HeaderReplays, min(int64(s.Replays), MaxAttempts))
 		}
@@ -120,6 +120,12 @@ func (w *headerWriter) text(name, value string, most int) {
 	from := len(w.buf)
 	w.buf = append(w.buf, Cut(value, most)...)
 	w.send(name, from)
+}
+
+func (w *headerWriter) policy(s *State) {
+	from := len(w.buf)
+	w.buf = appendPolicy(w.buf, s)
+	w.send(HeaderPolicy, from)
 }
 
 func (w *headerWriter) count(name string, n int64) {
@@ -212,7 +218,7 @@ func (p *parser) read(h Header) {
 	case HeaderErrorType:
 		s.ErrorType = p.text(h, maxErrorType)
 	case HeaderPolicy:
-		s.Policy = p.text(h, maxPolicy)
+		s.Policy, s.Schedule = p.policy(h)
 	case HeaderReason:
 		s.Reason = p.reason(h)
 	case HeaderDue:

@@ -40,7 +40,7 @@ func full() redeliver.State {
 		LastFailed: now.Add(-time.Minute).Truncate(time.Millisecond), PostponedSince: now.Add(-time.Second).Truncate(time.Millisecond),
 		Error: "charging: card declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonExhausted,
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: now.Add(-2 * time.Hour).Truncate(time.Millisecond)},
-		Policy: "00c0ffee00c0ffee", Replays: 1,
+		Policy: "00c0ffee00c0ffee", Schedule: "1;3;1s,2s,4s,8s;j1s", Replays: 1,
 	}
 }
 
@@ -64,7 +64,7 @@ func TestHeadersAsTheyStandOnTheWire(t *testing.T) {
 		{Name: "redeliver-origin-partition", Value: "3"},
 		{Name: "redeliver-origin-offset", Value: "41"},
 		{Name: "redeliver-origin-timestamp", Value: "2026-03-14T13:09:26.535Z"},
-		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee"},
+		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s"},
 		{Name: "redeliver-replays", Value: "1"},
 	}
 	if !reflect.DeepEqual(got, want) {

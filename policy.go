@@ -68,6 +68,11 @@ type Policy struct {
 	// Default: its Error method. The result is redacted (see Redact) and cut to
 	// MaxErrorText bytes in any case.
 	ErrorText func(error) string
+	// Supersede has this policy's rule decide about messages that wait under another
+	// one, from before a deploy, too. Default: each finishes by the rule under which
+	// it failed, see [Policy.Schedule]. It is for a deploy that repairs a rule; the
+	// wait that a message is in it does not shorten.
+	Supersede bool
 	// Levels are the rungs of the delay ladder, ascending, in whole
 	// milliseconds. Default: made of the backoff's own delays, see
 	// package delayqueue.

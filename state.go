@@ -39,6 +39,9 @@ type State struct {
 	// Policy is the fingerprint of the policy that planned the wait, see
 	// [Policy.Fingerprint].
 	Policy string
+	// Schedule is the rule by which the wait was planned, and by which the message
+	// goes on, see [Policy.Schedule]. It travels with Policy, where that is a fingerprint.
+	Schedule string
 	// Expires is the end that the message itself names (on RabbitMQ its
 	// expiration): an attempt that would pass it is not waited for. Zero for
 	// none. It is no header: the adapter reckons it from the message.

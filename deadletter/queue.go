@@ -157,7 +157,7 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 func NewState(m *Message, info Info) redeliver.State {
 	st := m.State
 	st.ID, st.Group, st.Origin = m.ID, info.Group, info.Origin
-	st.Attempts, st.Reason, st.Policy = 0, "", ""
+	st.Attempts, st.Reason, st.Policy, st.Schedule = 0, "", "", ""
 	st.Due, st.PostponedSince, st.Expires = time.Time{}, time.Time{}, time.Time{}
 	st.Replays++
 	return st

@@ -89,6 +89,8 @@ type Subscription struct {
 
 	watch       atomic.Pointer[watch] // ends attempts that take too long
 	fingerprint atomic.Pointer[string]
+	schedule    atomic.Pointer[string]
+	rivals      rivals // who writes under another policy
 	trying      atomic.Pointer[window] // of the tries that begin now
 }
 
@@ -129,7 +131,7 @@ func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *red
 }
 
 func (s *Subscription) decideInto(dec *redeliver.Decision, err error, now time.Time) {
-	s.Policy.DecideInto(dec, err, now)
+	s.rule(&dec.State).DecideInto(dec, err, now)
 	dec.State.Policy = s.Fingerprint()
 }
 

@@ -1,0 +1,30 @@
+package delayqueue
+
+import "github.com/redeliver/redeliver"
+
+// Schedule is [redeliver.Policy.Schedule] of the policy, reckoned once.
+func (s *Subscription) Schedule() string {
+	if p := s.schedule.Load(); p != nil {
+		return *p
+	}
+	rule := s.Policy.Schedule()
+	s.schedule.Store(&rule)
+	return rule
+}
+
+// rule is what decides about a message: the rule that it brought, where that is
+// another than the policy's, else the policy. st says afterwards which one, and so do
+// the headers with which the message goes on. Either way what the rule does not say is
+// the policy's: its Timeout, its functions, its order, its levels.
+//
+//go:noinline
+func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
+	own := s.Schedule()
+	if st.Schedule != "" && st.Schedule != own && !s.Policy.Supersede {
+		if old, ok := s.Policy.Under(st.Schedule); ok {
+			return &old
+		}
+	}
+	st.Schedule = own
+	return &s.Policy
+}

@@ -1,0 +1,278 @@
+package redeliver
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of a schedule that travels. What is beyond them is written by nobody, and
+// is not believed.
+const (
+	MaxScheduleBytes   = 256
+	MaxScheduleRetries = 10_000
+	// scheduleVersion begins the text. What begins otherwise was written by another
+	// version, and is a finding.
+	scheduleVersion = "1"
+)
+
+// Schedule is the policy's rule as a text, which travels with every message that
+// waits, in the header redeliver-policy behind the fingerprint: so a message
+// finishes by the rule under which it failed although a deploy has brought
+// another one, see [Policy.Under].
+//
+//	1;3;1s,2s,4s,8s;j1s        Exponential(): 3 retries, and up to 1 s of jitter
+//	1;288;5m*289               RocketMQHTTP(): the same wait many times
+//	1;5;10s*4;i2;a24h          2 of the 5 immediate, and a MaxAge of a day
+//
+// It lists one wait more than there are delayed retries, by which a message is
+// postponed that has no retry left; one that lists fewer ends there. It says
+// nothing of Timeout, Order, MaxCrashes, Levels and the policy's functions: those
+// are the running process's. It is empty where the rule cannot be told: by a Backoff
+// that is not [Listed], in more than 256 bytes, with more than 10,000 retries, or with
+// a wait that no policy may plan. Such a message goes on by the rule of whoever runs it.
+func (p Policy) Schedule() string {
+	p = p.WithDefaults()
+	listed, ok := p.Backoff.(Listed)
+	n := retries(p.MaxRetries)
+	if !ok || n > MaxScheduleRetries {
+		return ""
+	}
+	delays, jitter := listed.Delays(max(0, n-p.Immediate) + 1)
+	b := append(make([]byte, 0, 64), scheduleVersion...)
+	b = strconv.AppendInt(append(b, ';'), int64(n), 10)
+	sep := byte(';')
+	for i := 0; i < len(delays) && len(b) <= MaxScheduleBytes; sep = ',' {
+		same := i + 1
+		for same < len(delays) && delays[same] == delays[i] {
+			same++
+		}
+		b = append(append(b, sep), shortDuration(delays[i])...)
+		if same-i > 1 {
+			b = strconv.AppendInt(append(b, '*'), int64(same-i), 10)
+		}
+		i = same
+	}
+	if p.Immediate > 0 {
+		b = strconv.AppendInt(append(b, ";i"...), int64(p.Immediate), 10)
+	}
+	if jitter > 0 {
+		b = append(append(b, ";j"...), shortDuration(jitter)...)
+	}
+	if p.MaxAge > 0 {
+		b = append(append(b, ";a"...), shortDuration(p.MaxAge)...)
+	}
+	if checkSchedule(string(b)) != nil { // too long, or a Backoff of somebody else's lists what cannot be
+		return ""
+	}
+	return string(b)
+}
+
+// Under returns the policy with the rule of a [Policy.Schedule] in the place of its
+// own: MaxRetries, Immediate, Backoff and MaxAge. All else stays. ok is false, and
+// the policy is unchanged, for a text that is no schedule.
+//
+// Waits beyond the listed ones, which a Classify with a MaxRetries of its own may
+// ask for, are the last one again. The jitter is drawn evenly, as Exponential's.
+func (p Policy) Under(schedule string) (under Policy, ok bool) {
+	s, err := parseSchedule(schedule)
+	if err != nil {
+		return p, false
+	}
+	p.MaxRetries, p.Immediate, p.MaxAge, p.Backoff = s.retries, s.immediate, s.maxAge, s
+	if s.retries == 0 {
+		p.MaxRetries = NoRetries
+	}
+	return p, true
+}
+
+// schedule is a rule that was read. Its waits are read again for each that is asked
+// for, which is cheaper than to keep them: a message asks for one.
+type schedule struct {
+	retries, immediate int
+	waits              string
+	jitter, maxAge     time.Duration
+	ends               bool // it lists fewer waits than retries
+}
+
+// Delay implements [Backoff].
+func (s *schedule) Delay(n int, draw float64) (d time.Duration, ok bool) {
+	left := max(0, n)
+	for rest, more := s.waits, true; more; {
+		var run string
+		run, rest, more = strings.Cut(rest, ",")
+		wait, times, err := parseRun(run)
+		if err != nil {
+			return 0, false // cannot be: it was read before
+		}
+		d = wait
+		if left < times {
+			return d + time.Duration(draw*float64(s.jitter)), true
+		}
+		left -= times
+	}
+	return d + time.Duration(draw*float64(s.jitter)), !s.ends
+}
+
+// Delays implements [Listed].
+func (s *schedule) Delays(n int) ([]time.Duration, time.Duration) {
+	var delays []time.Duration
+	for i := range n {
+		d, ok := s.Delay(i, 0)
+		if !ok {
+			break
+		}
+		delays = append(delays, d)
+	}
+	return delays, s.jitter
+}
+
+func checkSchedule(text string) error {
+	_, err := parseSchedule(text)
+	return err
+}
+
+// parseSchedule reads a schedule, and believes of it nothing that no policy may say.
+func parseSchedule(text string) (*schedule, error) {
+	if len(text) > MaxScheduleBytes {
+		return nil, fmt.Errorf("is longer than %d bytes", MaxScheduleBytes)
+	}
+	version, rest, _ := strings.Cut(text, ";")
+	if version != scheduleVersion {
+		return nil, fmt.Errorf("is no schedule of version %s", scheduleVersion)
+	}
+	count, rest, _ := strings.Cut(rest, ";")
+	s := &schedule{}
+	var err error
+	if s.retries, err = parseCount(count, 0, MaxScheduleRetries); err != nil {
+		return nil, fmt.Errorf("has %w retries", err)
+	}
+	waits, options, more := strings.Cut(rest, ";")
+	s.waits = waits
+	seen := ""
+	for more {
+		var o string
+		if o, options, more = strings.Cut(options, ";"); o == "" || strings.Contains(seen, o[:1]) {
+			return nil, fmt.Errorf("has an option that is empty or stands twice")
+		}
+		seen += o[:1]
+		switch o[0] {
+		case 'i':
+			s.immediate, err = parseCount(o[1:], 0, s.retries)
+		case 'j':
+			s.jitter, err = parseWait(o[1:])
+		case 'a':
+			s.maxAge, err = parseAge(o[1:])
+		default:
+			err = fmt.Errorf("an unknown option")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("has %w in %q", err, Cut(o, 32))
+		}
+	}
+	return s, s.readWaits()
+}
+
+// readWaits looks at all of the waits once.
+func (s *schedule) readWaits() error {
+	listed, most := 0, s.retries-s.immediate+1
+	for run := range strings.SplitSeq(s.waits, ",") {
+		wait, times, err := parseRun(run)
+		switch {
+		case err != nil:
+			return fmt.Errorf("has %w in %q", err, Cut(run, 32))
+		case wait > MaxWait-s.jitter:
+			return fmt.Errorf("has a wait of %s, with the jitter longer than %s", wait, MaxWait)
+		}
+		if listed += times; listed > most {
+			return fmt.Errorf("has more waits than its %d retries need", s.retries)
+		}
+	}
+	s.ends = listed < most
+	return nil
+}
+
+// parseRun reads a wait and how often it stands there: 5m*289.
+func parseRun(run string) (wait time.Duration, times int, err error) {
+	text, count, many := strings.Cut(run, "*")
+	times = 1
+	if many {
+		if times, err = parseCount(count, 2, MaxScheduleRetries+1); err != nil {
+			return 0, 0, err
+		}
+	}
+	wait, err = parseWait(text)
+	return wait, times, err
+}
+
+func parseCount(text string, least, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most || !plain(text) {
+		return 0, fmt.Errorf("no number from %d to %d", least, most)
+	}
+	return n, nil
+}
+
+func parseWait(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Millisecond || d > MaxWait || !plain(text) {
+		return 0, fmt.Errorf("no wait from 1ms to %s", MaxWait)
+	}
+	return d, nil
+}
+
+func parseAge(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Millisecond || !plain(text) {
+		return 0, fmt.Errorf("no age from 1ms on")
+	}
+	return d, nil
+}
+
+// plain tells whether a number or a duration begins with a digit: no sign.
+func plain(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
+
+// shortDuration is d as time.ParseDuration reads it, without what is zero: 1m, 1h30m.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// fingerprintBytes is the length of a fingerprint. In redeliver-policy a schedule may
+// stand behind one, after a blank.
+const fingerprintBytes = 16
+
+// appendPolicy writes the value of redeliver-policy.
+func appendPolicy(b []byte, s *State) []byte {
+	b = append(b, Cut(s.Policy, maxPolicy)...)
+	if s.Schedule != "" && len(s.Schedule) <= MaxScheduleBytes && isFingerprint(s.Policy) {
+		b = append(append(b, ' '), s.Schedule...)
+	}
+	return b
+}
+
+func isFingerprint(s string) bool {
+	return len(s) == fingerprintBytes && !slices.ContainsFunc([]byte(s), func(c byte) bool {
+		return (c < '0' || c > '9') && (c < 'a' || c > 'f')
+	})
+}
+
+// policy reads the value of redeliver-policy.
+func (p *parser) policy(h Header) (fingerprint, schedule string) {
+	if len(h.Value) > fingerprintBytes && h.Value[fingerprintBytes] == ' ' && isFingerprint(h.Value[:fingerprintBytes]) {
+		fingerprint, schedule = h.Value[:fingerprintBytes], h.Value[fingerprintBytes+1:]
+		if err := checkSchedule(schedule); err != nil {
+			p.find(h, "its schedule "+err.Error()+"; the policy of whoever runs the message is taken")
+			schedule = ""
+		}
+		return fingerprint, schedule
+	}
+	return p.text(h, maxPolicy), ""
+}
