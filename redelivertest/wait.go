@@ -31,6 +31,7 @@ func (r *reader) read(e *entry) (at time.Time) {
 	if len(stay.Findings) > 0 {
 		r.sub.Tell(redeliver.HeadersIgnored{Topic: e.it.where, ID: stay.State.ID, Findings: stay.Findings})
 	}
+	r.sub.Met(stay.State)
 	e.state, e.rec = stay.State, &delivered{users, e.it, stay.State.ID, r.client.cfg.Decode}
 	switch {
 	case stay.Hops:

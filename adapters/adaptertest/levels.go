@@ -11,6 +11,9 @@ func levels() []test {
 	return []test{
 		{name: "WhatWaitsUnderAnOlderPolicyComesBack", needs: "KeepsAttempts", body: olderPolicy},
 		{name: "WhatWaitsOnALongerLevelComesBackToAShorterLadder", needs: "KeepsAttempts", body: shorterLadder},
+		{name: "WhatWaitsUnderAnOlderPolicyFinishesByItsRule", needs: "KeepsAttempts", body: finishesByItsRule},
+		{name: "APolicyThatSupersedesDecidesAboutWhatWaits", body: supersedes},
+		{name: "AnotherPolicyThatWritesNowIsToldOf", body: rivalIsToldOf},
 	}
 }
 

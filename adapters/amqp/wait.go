@@ -28,6 +28,7 @@ func (l *lane) receive(e *entry) {
 	}
 	stay := delayqueue.Arrive(&a, ours, func() string { return idOf(d) })
 	st := stay.State
+	l.r.sub.Met(st)
 	if stay.Publish && !l.r.publishesTo(d.Exchange, d.RoutingKey) {
 		// Nor may a block send a message to another place than where this
 		// topology publishes.

@@ -27,6 +27,7 @@ func (l *lane) receive(e *entry) {
 	detach(m)
 	stay := l.r.arrive(m, ours, *l.waits)
 	st := stay.State
+	l.r.sub.Met(st)
 	if l.lines != nil {
 		l.waitLine(e, &stay)
 	}

@@ -140,6 +140,7 @@ func (r *reader) read(l *lane, raw *message.Message) *entry {
 	}
 	stay := delayqueue.Arrive(&a, headers, rec.id)
 	st, found := stay.State, stay.Findings
+	r.sub.Met(st)
 	if st.Due.After(now.Add(skew)) { // of another policy; what comes back is due, whatever its policy
 		found = append(found, redeliver.Finding{
 			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),

@@ -73,6 +73,7 @@ func (l *lane) waiting(raw *message.Message) (rec *record, stay delayqueue.Stay,
 	if len(stay.Findings) > 0 {
 		l.r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: stay.State.ID, Findings: stay.Findings})
 	}
+	l.r.sub.Met(stay.State)
 	stay.State.Policy = lay.print // it goes on by this one's levels
 	return rec, stay, c != nil && c.publish && stay.Publish
 }

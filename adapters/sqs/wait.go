@@ -88,6 +88,7 @@ func (e *entry) believe(c *carried) {
 	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: e.arrived, Now: e.arrived},
 		c.headers, func() string { return idOf(m) })
 	st := stay.State
+	r.sub.Met(st)
 	if len(stay.Findings) > 0 {
 		r.sub.Tell(redeliver.HeadersIgnored{Topic: e.lane.queue.name, ID: st.ID, Findings: stay.Findings})
 	}
