@@ -71,7 +71,7 @@ func (d *doctor) group(ctx context.Context) *groupState {
 			return unknown("the coordinator does not answer")
 		case slices.Contains([]string{"Stable", "Empty", "Dead"}, found[0].State):
 			d.Checked = append(d.Checked, "the members of group "+d.l.group)
-			return d.members(found[0])
+			return d.l.members(found[0])
 		default:
 			why = "it is " + found[0].State // it rebalances
 		}
@@ -97,7 +97,8 @@ func rest(ctx context.Context) bool {
 	}
 }
 
-func (d *doctor) members(found *sarama.GroupDescription) *groupState {
+// members reads what the members of the group that read the origin say of themselves.
+func (l *layout) members(found *sarama.GroupDescription) *groupState {
 	g := &groupState{topics: make(map[string]int), policies: make(map[string][]string)}
 	for _, m := range found.Members {
 		meta, err := m.GetMemberMetadata()
@@ -108,7 +109,7 @@ func (d *doctor) members(found *sarama.GroupDescription) *groupState {
 		for _, t := range meta.Topics {
 			g.topics[t]++
 		}
-		if !slices.Contains(meta.Topics, d.l.origin) {
+		if !slices.Contains(meta.Topics, l.origin) {
 			continue
 		}
 		if policy, ok := strings.CutPrefix(string(meta.UserData), policyPrefix); ok {

@@ -130,6 +130,7 @@ func (r *reader) startJanitor() (stop func()) {
 			}
 			if r.old.rebalanced.Swap(false) || n%lookEvery == 0 {
 				_, _ = r.look() // or the next time
+				r.compare()
 			}
 			// A cluster that does not let us delete keeps the records: that
 			// costs disk, not messages, and is said once, until it works again.
