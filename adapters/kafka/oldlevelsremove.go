@@ -1,0 +1,99 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// OldLevels lists the delay topics that an older policy has left beside those of the
+// client's, and says of each why it must stay. It changes nothing.
+//
+// A level is drained when nothing waits on it, and all members of the group say that
+// they run the client's policy; a group without members has none that runs another. Who
+// publishes with a delay and is no member is not known to Kafka: none that has an older
+// policy may run.
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
+	l, err := c.layout(topic)
+	if err != nil {
+		return nil, err
+	}
+	var old []delayqueue.OldLevel
+	var names []string
+	for _, t := range l.topics {
+		if t.old {
+			old = append(old, delayqueue.OldLevel{Place: t.name, Level: t.level, Messages: -1})
+			names = append(names, t.name)
+		}
+	}
+	if len(old) == 0 {
+		return nil, nil
+	}
+	d := &doctor{&delayqueue.Diagnosis{Origin: l.origin, Group: l.group}, c, l, delayqueue.Examination{}}
+	everyone := d.keepsAll(d.group(ctx))
+	lags, err := d.lags(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for i := range old {
+		o := &old[i]
+		if lag, known := lags[o.Place]; known {
+			o.Messages = lag.all()
+		}
+		switch {
+		case o.Messages > 0:
+			o.Keep = fmt.Sprintf("%d messages wait on it", o.Messages)
+		case o.Messages < 0:
+			o.Keep = "whether messages wait on it is not known: the user needs Describe on group " + l.group
+		default:
+			o.Keep = everyone
+		}
+	}
+	return old, nil
+}
+
+// keepsAll says why no level may go, whatever waits on it: a member may write there.
+func (d *doctor) keepsAll(g *groupState) string {
+	if g == nil {
+		return "not checked: " + strings.Join(d.NotChecked, "; ")
+	}
+	if g.silent > 0 {
+		return fmt.Sprintf("%d members of group %s do not say which policy they run: end them, or delete it by hand when none runs an older one", g.silent, d.l.group)
+	}
+	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
+		if p != d.l.fingerprint {
+			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(g.policies[p], ", "), p, d.l.fingerprint)
+		}
+	}
+	return ""
+}
+
+// RemoveOldLevels deletes those of the named delay topics that are drained, see
+// [Client.OldLevels]: each is looked at again just before. The others stay, and it says
+// why. What it returns with an error was done. The user needs Delete on the topics. The
+// group rebalances once for each.
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []delayqueue.OldLevel, err error) {
+	for _, place := range places {
+		old, err := c.OldLevels(ctx, topic)
+		if err != nil {
+			return done, err
+		}
+		i := slices.IndexFunc(old, func(o delayqueue.OldLevel) bool { return o.Place == place })
+		if i < 0 {
+			done = append(done, delayqueue.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"})
+			continue
+		}
+		if old[i].Keep == "" {
+			if err := c.admin.sarama.DeleteTopic(place); err != nil {
+				return done, fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", place, err)
+			}
+			old[i].Removed = true
+		}
+		done = append(done, old[i])
+	}
+	return done, nil
+}

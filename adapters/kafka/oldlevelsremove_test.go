@@ -1,0 +1,91 @@
+package kafka_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// keeps says of each old level "name: why it must stay", or "removed".
+func (p *patient) keeps(all []delayqueue.OldLevel) (said []string) {
+	for _, o := range all {
+		why := o.Keep
+		if o.Removed {
+			why = "removed"
+		}
+		said = append(said, strings.TrimPrefix(o.Place, p.ours(""))+": "+why)
+	}
+	return said
+}
+
+// says fails the test unless what is said of old levels begins so.
+func says(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Only a level on which nothing waits, of a policy that no member runs, is removed; and
+// the group goes on without it.
+func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	was := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}}
+	p.provision(t, was)
+	c, ev := open(t, p.config(p.policy))
+	kafka.SweepEvery(c, 50*time.Millisecond)
+	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	p.waits(t, "1h", time.Now().Add(time.Hour))
+	asks, _ := open(t, p.config(p.policy))
+	look := func() []string {
+		t.Helper()
+		old, err := asks.OldLevels(t.Context(), p.topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.keeps(old)
+	}
+	says(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it") // there are no members
+
+	// While somebody runs the older policy, nothing is.
+	older, oldEv := open(t, p.config(was))
+	route(t, older, p.topic, failFirst(0))
+	oldEv.joined(t, 1)
+	says(t, look(), "retry.10m: ", "retry.1h: 1 messages wait on it")
+	names := []string{p.ours("retry.10m"), p.ours("retry.1h"), p.ours("retry.1m"), p.topic, "nothing"}
+	done, err := asks.RemoveOldLevels(t.Context(), p.topic, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	no := "it is no level of an older policy"
+	if said := p.keeps(done); len(said) != 5 || !strings.Contains(said[0], "end the deployment that is under way") {
+		t.Errorf("%q", said)
+	}
+	if err := older.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	route(t, c, p.topic, failFirst(1))
+	ev.joined(t, 1)
+	if done, err = asks.RemoveOldLevels(t.Context(), p.topic, names...); err != nil {
+		t.Fatal(err)
+	}
+	says(t, p.keeps(done), "retry.10m: removed", "retry.1h: 1 messages wait on it", "retry.1m: "+no, p.topic+": "+no, "nothing: "+no)
+	there, err := kadm.NewClient(independent(t, p.addrs)).ListTopics(t.Context())
+	if err != nil || there.Has(p.ours("retry.10m")) || !there.Has(p.ours("retry.1h")) || !there.Has(p.ours("retry.1m")) || !there.Has(p.topic) {
+		t.Errorf("%v, the topics are %q", err, there.Names())
+	}
+	recs, ids := orders(p.topic, 10)
+	write(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+}
