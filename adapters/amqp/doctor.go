@@ -2,10 +2,8 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -174,28 +172,9 @@ func (d *doctor) stuck(queues map[string]queueInfo) map[string]int64 {
 func (d *doctor) policies(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()
-	var queue struct {
-		Consumers []struct {
-			Arguments object `json:"arguments"`
-			Channel   struct {
-				Connection string `json:"connection_name"`
-			} `json:"channel_details"`
-		} `json:"consumer_details"`
-	}
-	err := m.get(ctx, &queue, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, d.layout.queue)
-	if answer, ok := errors.AsType[*answerError](err); ok && answer.code == 404 { // it is missing, which is told
-		return nil
-	}
+	runs, silent, err := m.consumers(ctx, d.layout.queue)
 	if err != nil {
 		return err
-	}
-	runs, silent := make(map[string][]string), 0
-	for _, c := range queue.Consumers {
-		if policy, ok := c.Arguments[policyArg].(string); ok {
-			runs[policy] = append(runs[policy], c.Channel.Connection)
-		} else {
-			silent++
-		}
 	}
 	if silent > 0 {
 		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not say: an older version, or none of redeliver's)", silent, d.layout.queue))
@@ -205,7 +184,6 @@ func (d *doctor) policies(ctx context.Context) error {
 	}
 	var texts []string
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
-		slices.Sort(runs[p])
 		texts = append(texts, fmt.Sprintf("%s runs on %s", p, strings.Join(runs[p], ", ")))
 	}
 	switch {

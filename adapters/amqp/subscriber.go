@@ -135,6 +135,7 @@ func (r *reader) run(ctx context.Context) {
 		defer close(r.out)
 	}
 	var all sync.WaitGroup
+	all.Go(func() { r.compare(ctx) })
 	for _, cfg := range r.queues {
 		all.Go(func() { r.keep(ctx, cfg) })
 	}

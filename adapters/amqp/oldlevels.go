@@ -1,0 +1,170 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// errNoAPI is why old levels are not known.
+var errNoAPI = errors.New("amqp: AMQP cannot list queues: set Config.ManagementURL")
+
+// OldLevels lists the delay queues that an older policy, or another number of shards, has
+// left beside those of the client's, and says of each why it must stay. It changes
+// nothing. It needs Config.ManagementURL.
+//
+// A level is drained when nothing waits on it, nobody reads it, and all consumers of the
+// topic's queue say that they run the client's policy; a queue without consumers has none
+// that runs another. Who publishes with a delay and does not consume is not known to
+// RabbitMQ: none that has an older policy may run.
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	m := newManagement(&c.cfg)
+	if m == nil {
+		return nil, errNoAPI
+	}
+	defer m.close()
+	s := &survey{cfg: &c.cfg, layout: l}
+	if s.queues, err = m.queues(ctx, l.pattern()); err != nil {
+		return nil, err
+	}
+	runs, silent, err := m.consumers(ctx, l.queue)
+	if err != nil {
+		return nil, err
+	}
+	everyone := l.keepsAll(runs, silent)
+	var old []delayqueue.OldLevel
+	for _, q := range s.old() {
+		o := delayqueue.OldLevel{Place: q.name, Level: q.level, Messages: -1}
+		if n := s.queues[q.name].Messages; n != nil {
+			o.Messages = *n
+		}
+		switch {
+		case o.Messages > 0:
+			o.Keep = fmt.Sprintf("%d messages wait on it", o.Messages)
+		case o.Messages < 0:
+			o.Keep = "how many messages wait on it is not known yet: the broker counts them every few seconds"
+		default:
+			o.Keep = everyone
+		}
+		old = append(old, o)
+	}
+	return old, nil
+}
+
+// keepsAll says why no level may go, whatever waits on it: a consumer may write there.
+func (l *layout) keepsAll(runs map[string][]string, silent int) string {
+	if silent > 0 {
+		return fmt.Sprintf("%d consumers of %s do not say which policy they run: end them, or delete it by hand when none runs an older one", silent, l.queue)
+	}
+	for _, p := range slices.Sorted(maps.Keys(runs)) {
+		if p != l.fingerprint {
+			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(runs[p], ", "), p, l.fingerprint)
+		}
+	}
+	return ""
+}
+
+// RemoveOldLevels deletes those of the named delay queues that are drained, see
+// [Client.OldLevels]. The broker's counts are seconds behind, so they are looked at
+// twice, that far apart, and AMQP, which is not behind, is asked just before: RabbitMQ
+// itself deletes no quorum queue on the condition that it is empty. The others stay, and
+// it says why. What it returns with an error was done. The user needs the right to
+// configure the queues.
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []delayqueue.OldLevel, err error) {
+	before, err := c.choose(ctx, topic, places)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(before, func(o delayqueue.OldLevel) bool { return o.Keep == "" }) {
+		select {
+		case <-time.After(behind):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	now, err := c.choose(ctx, topic, places)
+	if err != nil {
+		return nil, err
+	}
+	d := c.declarer(ctx)
+	defer d.close()
+	for i, o := range now {
+		if o.Keep == "" {
+			o.Keep = before[i].Keep
+		}
+		if o.Keep == "" {
+			err = d.remove(&o)
+		}
+		if err == nil || o.Removed {
+			done = append(done, o)
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// choose finds the old levels of these names.
+func (c *Client) choose(ctx context.Context, topic string, places []string) ([]delayqueue.OldLevel, error) {
+	old, err := c.OldLevels(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	chosen := make([]delayqueue.OldLevel, len(places))
+	for i, place := range places {
+		chosen[i] = delayqueue.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"}
+		if n := slices.IndexFunc(old, func(o delayqueue.OldLevel) bool { return o.Place == place }); n >= 0 {
+			chosen[i] = old[n]
+		}
+	}
+	return chosen, nil
+}
+
+// remove deletes a queue that is empty and that nobody reads.
+func (d *declarer) remove(o *delayqueue.OldLevel) error {
+	var found amqp.Queue
+	refused := d.do(func(ch *amqp.Channel) (err error) {
+		found, err = ch.QueueDeclarePassive(o.Place, true, false, false, false, nil)
+		return err
+	})
+	switch {
+	case d.err != nil:
+		return d.err
+	case refused != nil:
+		o.Keep = "the broker says: " + refused.Reason
+		return nil
+	case found.Messages > 0 || found.Consumers > 0:
+		o.Messages, o.Keep = int64(found.Messages), fmt.Sprintf("%d messages wait on it, and %d consumers read it", found.Messages, found.Consumers)
+		return nil
+	}
+	lost := 0
+	refused = d.do(func(ch *amqp.Channel) (err error) {
+		lost, err = ch.QueueDelete(o.Place, false, false, false)
+		return err
+	})
+	switch {
+	case d.err != nil:
+		return d.err
+	case refused != nil:
+		o.Keep = "the broker says: " + refused.Reason
+	case lost > 0:
+		o.Removed = true
+		return fmt.Errorf("amqp: queue %s was deleted, and with it %d messages that came in that moment: who runs an older policy still writes there", o.Place, lost)
+	default:
+		o.Removed = true
+	}
+	return nil
+}

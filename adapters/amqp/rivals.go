@@ -1,0 +1,84 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// compareEvery is how often a subscription asks who reads its queue, and under which
+// policy. The management API knows that within seconds.
+const compareEvery = 15 * time.Second
+
+// consumers asks who reads a queue: their connections by the policies that they say they
+// run, and how many do not say. A queue that is missing has none.
+func (m *management) consumers(ctx context.Context, queue string) (runs map[string][]string, silent int, err error) {
+	var found struct {
+		Consumers []struct {
+			Arguments object `json:"arguments"`
+			Channel   struct {
+				Connection string `json:"connection_name"`
+			} `json:"channel_details"`
+		} `json:"consumer_details"`
+	}
+	err = m.get(ctx, &found, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, queue)
+	if answer, ok := errors.AsType[*answerError](err); ok && answer.code == http.StatusNotFound {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	runs = make(map[string][]string)
+	for _, c := range found.Consumers {
+		if policy, ok := c.Arguments[policyArg].(string); ok {
+			runs[policy] = append(runs[policy], c.Channel.Connection)
+		} else {
+			silent++
+		}
+	}
+	for _, p := range runs {
+		slices.Sort(p)
+	}
+	return runs, silent, nil
+}
+
+// compare tells when consumers of the queue run another policy, or no more, until ctx
+// ends. AMQP alone does not tell: without a management API, or where that does not
+// answer, only what comes back does, see [delayqueue.Subscription.Met].
+func (r *reader) compare(ctx context.Context) {
+	m := newManagement(&r.client.cfg)
+	if m == nil || r.sub.Sink == nil {
+		return
+	}
+	defer m.close()
+	ticker := time.NewTicker(compareEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		asking, cancel := context.WithTimeout(ctx, r.client.cfg.DialTimeout)
+		runs, silent, err := m.consumers(asking, r.layout.queue)
+		cancel()
+		if err != nil {
+			continue
+		}
+		same := silent == 0 && len(runs) > 0
+		for _, p := range slices.Sorted(maps.Keys(runs)) {
+			if p != r.layout.fingerprint {
+				r.sub.Differs(p, "it runs on "+strings.Join(runs[p], ", "))
+				same = false
+			}
+		}
+		if same {
+			r.sub.Agrees()
+		}
+	}
+}
