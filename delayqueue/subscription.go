@@ -90,7 +90,7 @@ type Subscription struct {
 	watch       atomic.Pointer[watch] // ends attempts that take too long
 	fingerprint atomic.Pointer[string]
 	schedule    atomic.Pointer[string]
-	rivals      rivals // who writes under another policy
+	rivals      rivals                 // who writes under another policy
 	trying      atomic.Pointer[window] // of the tries that begin now
 }
 

@@ -110,7 +110,7 @@ func (d *doctor) levels() {
 	for _, q := range d.old() {
 		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
 		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
-			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs"
+			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune sees to that"
 		} else if n != nil {
 			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}

@@ -117,7 +117,7 @@ func (d *doctor) waiting(ctx context.Context, g *groupState) error {
 		n := lags[t.name].all()
 		switch {
 		case t.old && n == 0:
-			d.Find(delayqueue.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs")
+			d.Find(delayqueue.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune sees to that")
 		case t.old:
 			d.Find(delayqueue.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
 		case g.reads(d.l.origin) && !g.reads(t.name) && n > 0:

@@ -24,6 +24,8 @@ type broker struct {
 	plan func(ctx context.Context, topic string) (*planned, error)
 	// doctor looks at a subscription from outside.
 	doctor func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error)
+	// old finds the levels that older policies have left; nil where there are none.
+	old *oldLevels
 	// waiting opens what waits for a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
 	// close lets go of the connections.

@@ -25,6 +25,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	}
 	return &broker{
 		kind:   u.Broker,
+		old:    oldOnKafka(c, s.group),
 		queues: func(context.Context) ([]deadletter.Info, error) { return c.DeadLetterQueues() },
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
 			all, err := c.DeadLetterQueues()
@@ -64,6 +65,15 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		},
 		close: c.Close,
 	}, nil
+}
+
+func oldOnKafka(c *kafka.Client, group string) *oldLevels {
+	return &oldLevels{func(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
+		if group == "" {
+			return nil, usagef("which group consumes it? give --group")
+		}
+		return c.OldLevels(ctx, topic)
+	}, c.RemoveOldLevels}
 }
 
 // whoseOnKafka finds a DLQ by its name, which has a topic and a group in it.
