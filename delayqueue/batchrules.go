@@ -93,7 +93,9 @@ func (m *Batched) tooLate(err error) {
 	if err != nil {
 		why = fmt.Errorf("%w: %w", ErrBatchOver, err)
 	}
-	m.d.Sub.Tell(redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: m.d.Sub.Stuck.Load()})
+	m.d.Sub.tellStuck(0, func(n int64) redeliver.Event {
+		return redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: n}
+	})
 }
 
 // Expired is what becomes of a message that is not settled when its time is over:

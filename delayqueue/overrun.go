@@ -77,7 +77,9 @@ func (a *Attempt) overdue(timeout time.Duration) {
 	defer o.mu.Unlock()
 	if !o.returned { // it ignores its context
 		o.stuck = true
-		a.d.Sub.Tell(redeliver.HandlerStuck{State: a.d.State(), Timeout: timeout, Stuck: a.d.Sub.Stuck.Add(1)})
+		a.d.Sub.tellStuck(1, func(n int64) redeliver.Event {
+			return redeliver.HandlerStuck{State: a.d.State(), Timeout: timeout, Stuck: n}
+		})
 	}
 }
 
@@ -92,6 +94,8 @@ func (a *Attempt) late(err error) {
 	}
 	o.returned = true
 	if o.stuck {
-		a.d.Sub.Tell(redeliver.LateAnswer{State: a.d.State(), Err: err, Stuck: a.d.Sub.Stuck.Add(-1)})
+		a.d.Sub.tellStuck(-1, func(n int64) redeliver.Event {
+			return redeliver.LateAnswer{State: a.d.State(), Err: err, Stuck: n}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,7 @@ type Subscription struct {
 	schedule    atomic.Pointer[string]
 	rivals      rivals                 // who writes under another policy
 	trying      atomic.Pointer[window] // of the tries that begin now
+	telling     sync.Mutex             // of changes in their order, see pause
 }
 
 // Tell tells the sink, if there is one. A sink that panics is not heard: it must
@@ -238,16 +240,14 @@ func (s *Subscription) insist(d *Delivery, st *redeliver.State, write func(conte
 		backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
 	shut := false
 	defer func() {
-		if shut && s.Gate.Open() {
-			s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake resumed"})
+		if shut {
+			s.resume()
 		}
 	}()
 	for try := 1; ; try++ {
 		if !shut && !errors.Is(err, ErrRefused) {
 			shut = true
-			if s.Gate.Close() {
-				s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake paused", Detail: "writing to " + where, Err: err})
-			}
+			s.pause(where, err)
 		}
 		wait := pause.NextBackOff()
 		s.Tell(redeliver.PublishFailed{State: *st, Where: where, Err: err, Try: try, Retry: wait})

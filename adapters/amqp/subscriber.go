@@ -211,23 +211,22 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 // can be again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
-	was := r.lost
-	r.lost = true
-	r.mu.Unlock()
-	if !was {
+	defer r.mu.Unlock() // behind the telling: what is told last is what is
+	if !r.lost {
 		r.tell("disconnected", "reading "+queue+"; trying again with backoff", err)
 	}
+	r.lost = true
 }
 
 func (r *reader) consuming(queue string, ch *amqp.Channel) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.up[queue] = ch
 	all := len(r.up) == len(r.queues)
 	for _, ch := range r.up { // a lane may not have seen yet that its channel is gone
 		all = all && !ch.IsClosed()
 	}
 	r.lost = r.lost && !all
-	r.mu.Unlock()
 	if all {
 		r.tell("consuming", "", nil)
 	}

@@ -138,20 +138,16 @@ func (r *reader) run(ctx context.Context) {
 // lost tells once that lanes have no subscription, found that all have one again.
 func (r *reader) lost(topic string, err error) {
 	r.mu.Lock()
-	r.down++
-	first := r.down == 1
-	r.mu.Unlock()
-	if first {
+	defer r.mu.Unlock() // behind the telling: what is told last is what is
+	if r.down++; r.down == 1 {
 		r.tell("disconnected", "reading "+topic+"; subscribing again with backoff", err)
 	}
 }
 
 func (r *reader) found() {
 	r.mu.Lock()
-	r.down--
-	last := r.down == 0
-	r.mu.Unlock()
-	if last {
+	defer r.mu.Unlock()
+	if r.down--; r.down == 0 {
 		r.tell("consuming", "", nil)
 	}
 }

@@ -110,9 +110,9 @@ func (r *reader) run(ctx context.Context) {
 // can be again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
+	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	was := r.lost
 	r.lost, r.up = true, false
-	r.mu.Unlock()
 	if !was {
 		r.tell("disconnected", "reading "+queue+"; trying again with backoff", err)
 	}
@@ -120,9 +120,9 @@ func (r *reader) disconnected(queue string, err error) {
 
 func (r *reader) consuming() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	was := r.up
 	r.lost, r.up = false, true
-	r.mu.Unlock()
 	if !was {
 		r.tell("consuming", "", nil)
 	}
