@@ -32,6 +32,57 @@ func (b broken) Count(ctx context.Context) (int64, bool, error) {
 	return 0, false, ctx.Err()
 }
 
+// dated is a DLQ whose broker tells how old its oldest message is, and how long it keeps one.
+type dated struct {
+	deadletter.Queue
+	age, keeps time.Duration // of 0: there is none
+	refuses    error
+}
+
+func (d dated) Oldest(context.Context) (time.Time, bool, error) {
+	return time.Now().Add(-d.age), d.age > 0, d.refuses
+}
+
+func (d dated) Keeps(context.Context) (time.Duration, error) { return d.keeps, d.refuses }
+
+// How old the oldest is, and how long the broker keeps one, where it tells that; what it
+// does not tell hides nothing else.
+func TestDLQsTellTheirAge(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+		q := c.Handle("orders", func(*message.Message) error { return errDeclined }).DeadLetterQueue()
+		labels := `{dlq="` + q.Info().DLQ + `",group="billing",messaging_system="memory",origin="orders"}`
+		for _, tell := range []struct {
+			dated
+			want string
+		}{
+			{dated{q, time.Hour, 24 * time.Hour, nil}, `
+# HELP redeliver_dlq_oldest_age_seconds How long the oldest message has lain in the DLQ.
+# TYPE redeliver_dlq_oldest_age_seconds gauge
+redeliver_dlq_oldest_age_seconds` + labels + ` 3600
+# HELP redeliver_dlq_retention_seconds How long the broker keeps a message in the DLQ.
+# TYPE redeliver_dlq_retention_seconds gauge
+redeliver_dlq_retention_seconds` + labels + ` 86400
+`},
+			{dated{q, 0, 0, nil}, ""},
+			{dated{q, time.Hour, 24 * time.Hour, errDeclined}, ""},
+		} {
+			all, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{tell.dated}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := prometheus.NewPedanticRegistry()
+			r.MustRegister(all)
+			same(t, r, tell.want, "redeliver_dlq_oldest_age_seconds", "redeliver_dlq_retention_seconds")
+			same(t, r, `
+# HELP redeliver_dlq_up 1 where the broker has answered, else 0.
+# TYPE redeliver_dlq_up gauge
+redeliver_dlq_up`+labels+` 1
+`, "redeliver_dlq_up")
+		}
+	})
+}
+
 func TestDLQsAreCollected(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
@@ -44,7 +95,7 @@ func TestDLQsAreCollected(t *testing.T) {
 		claim, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 		if err == nil {
 			err = errors.Join(claim.Save(t.Context(), deadletter.Task{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused}),
-				claim.Save(t.Context(), deadletter.Task{ID: "u", Kind: deadletter.KindReplay, Status: deadletter.StatusDone}), claim.Release(t.Context()))
+				claim.Save(t.Context(), deadletter.Task{ID: "u", Kind: deadletter.KindReplay, Status: deadletter.StatusDone, Counts: deadletter.Counts{Scanned: 9, Replayed: 5, CameBack: 2}}), claim.Release(t.Context()))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +114,11 @@ redeliver_dlq_messages{dlq="`+name+`",exact="true",group="billing",messaging_sys
 # HELP redeliver_dlq_open_tasks Tasks on the DLQ that run or can be resumed.
 # TYPE redeliver_dlq_open_tasks gauge
 redeliver_dlq_open_tasks{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",status="paused"} 1
-`, "redeliver_dlq_messages", "redeliver_dlq_open_tasks")
+# HELP redeliver_dlq_task_messages Messages of the tasks that are recorded, by what became of them.
+# TYPE redeliver_dlq_task_messages gauge
+redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="came_back"} 2
+redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="replayed"} 5
+`, "redeliver_dlq_messages", "redeliver_dlq_open_tasks", "redeliver_dlq_task_messages")
 
 		// One that does not answer hides neither the others nor other metrics, and is no
 		// endless scrape.

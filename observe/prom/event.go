@@ -13,16 +13,20 @@ import (
 // place is a subscription.
 type place struct{ origin, group string }
 
+func placeOf(st *redeliver.State) place { return place{st.Origin, st.Group} }
+
 // series are what every message counts in: to look them up by their labels each time
 // would be the larger part of the cost.
 type series struct {
 	first, retry prometheus.Observer // of attempts that succeed
 	late         prometheus.Observer
 	committed    prometheus.Counter
+	well, back   prometheus.Counter // of replays
 }
 
-func (s *Sink) of(st *redeliver.State) *series {
-	p := place{st.Origin, st.Group}
+// of returns the series of a subscription. What alerts count from there on is there with
+// its first event: the first of a counter that is born by it would be no increase.
+func (s *Sink) of(p place) *series {
 	s.mu.RLock()
 	found := s.known[p]
 	s.mu.RUnlock()
@@ -35,7 +39,10 @@ func (s *Sink) of(st *redeliver.State) *series {
 		found = &series{
 			first: s.duration.WithLabelValues(p.origin, p.group, "false", ""), retry: s.duration.WithLabelValues(p.origin, p.group, "true", ""),
 			late: s.lateness.WithLabelValues(p.origin, p.group), committed: s.committed.WithLabelValues(p.origin, p.group),
+			well: s.replayed.WithLabelValues(p.origin, p.group, "committed"), back: s.replayed.WithLabelValues(p.origin, p.group, "dead_lettered"),
 		}
+		s.dead.WithLabelValues(p.origin, p.group, string(redeliver.ReasonExhausted))
+		s.refused.WithLabelValues(p.origin, p.group)
 		s.known[p] = found
 	}
 	return found
@@ -47,12 +54,19 @@ func (s *Sink) Event(e redeliver.Event) {
 	case redeliver.Attempted:
 		s.attempted(&e)
 	case redeliver.Committed:
-		s.of(&e.State).committed.Inc()
+		known := s.of(placeOf(&e.State))
+		known.committed.Inc()
+		if e.State.Replays > 0 {
+			known.well.Inc()
+		}
 	case redeliver.RetryScheduled:
 		s.scheduled.WithLabelValues(e.State.Origin, e.State.Group, level(e.Where)).Inc()
 	case redeliver.MessagePostponed:
 		s.postponed.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.DeadLettered:
+		if e.State.Replays > 0 {
+			s.of(placeOf(&e.State)).back.Inc()
+		}
 		s.dead.WithLabelValues(e.State.Origin, e.State.Group, string(e.State.Reason)).Inc()
 	case redeliver.BroadcastFailed:
 		s.broadcast.WithLabelValues(e.State.Origin, e.State.Group).Inc()
@@ -78,7 +92,7 @@ func (s *Sink) Event(e redeliver.Event) {
 
 func (s *Sink) attempted(e *redeliver.Attempted) {
 	st := &e.State
-	known := s.of(st)
+	known := s.of(placeOf(st))
 	again := st.Attempts > 0
 	switch {
 	case e.Err != nil:
@@ -130,23 +144,4 @@ func level(where string) string {
 		where = where[:i]
 	}
 	return ""
-}
-
-// changed keeps what is wrong with a subscription now.
-func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
-	set := func(trouble string, to float64) { s.impaired.WithLabelValues(e.Origin, e.Group, trouble).Set(to) }
-	switch e.Change {
-	case "disconnected":
-		set("disconnected", 1)
-	case "assigned", "consuming":
-		set("disconnected", 0)
-	case "intake paused":
-		set("intake paused", 1)
-	case "intake resumed":
-		set("intake paused", 0)
-	case "throttled":
-		set("throttled", 1)
-	case "throttle over":
-		set("throttled", 0)
-	}
 }

@@ -10,6 +10,10 @@
 // The labels are the origin, the group, the level, the reason, and whether an attempt
 // failed by its timeout, a panic or an error: as many series as there are subscriptions
 // times levels or reasons. Nothing from a message is a label.
+//
+// [NewDLQs] and [NewWaiting] ask the broker at a scrape, for what no event tells: what
+// lies in DLQs and how old it is, and what waits and is due. observe/alerts has rules for
+// Prometheus over all of them, and observe/grafana a dashboard.
 package prom
 
 import (
@@ -48,6 +52,7 @@ type Sink struct {
 	scheduled *prometheus.CounterVec
 	postponed *prometheus.CounterVec
 	dead      *prometheus.CounterVec
+	replayed  *prometheus.CounterVec
 	broadcast *prometheus.CounterVec
 	hopped    *prometheus.CounterVec
 	published *prometheus.CounterVec
@@ -105,6 +110,7 @@ func New(cfg Config) (*Sink, error) {
 		scheduled: counter("redeliver_retries_scheduled_total", "Messages that were written to where they wait for a retry, by level.", "level"),
 		postponed: counter("redeliver_postponed_total", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
 		dead:      counter("redeliver_dead_lettered_total", "Messages that were written to the DLQ, by reason.", "reason"),
+		replayed:  counter("redeliver_replays_total", "Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more.", "outcome"),
 		broadcast: counter("redeliver_broadcast_failed_total", "Messages of broadcast consumers that failed and were not tried again."),
 		hopped:    counter("redeliver_hops_total", "Messages that moved from one level to a shorter one."),
 		published: counter("redeliver_delayed_published_total", "Delayed messages that reached their topic."),
@@ -115,7 +121,7 @@ func New(cfg Config) (*Sink, error) {
 			Name: "redeliver_ignored_headers_total", Help: "Messages with redeliver headers that are not believed.", ConstLabels: of,
 		}, []string{"topic"}),
 		stuck:    gauge("redeliver_handlers_stuck", "Handlers that still run although their message has moved on."),
-		impaired: gauge("redeliver_subscription_impaired", "1 while a subscription is disconnected or its intake paused, by what is wrong.", "trouble"),
+		impaired: gauge("redeliver_subscription_impaired", "1 while something is wrong with a subscription, by what that is.", "trouble"),
 	}
 	all = append(all, s.ignored)
 	for i, c := range all {

@@ -2,6 +2,7 @@ package prom_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -190,7 +191,7 @@ redeliver_retries_scheduled_total{group="billing",level="",messaging_system="kaf
 redeliver_retries_scheduled_total{group="billing",level="10s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="1m30s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_subscription_impaired 1 while a subscription is disconnected or its intake paused, by what is wrong.
+# HELP redeliver_subscription_impaired 1 while something is wrong with a subscription, by what that is.
 # TYPE redeliver_subscription_impaired gauge
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="disconnected"} 0
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1
@@ -198,6 +199,91 @@ redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin=
 		"redeliver_delayed_published_total", "redeliver_handlers_stuck", "redeliver_hops_total", "redeliver_ignored_headers_total",
 		"redeliver_late_answers_total", "redeliver_postponed_total", "redeliver_publish_failures_total", "redeliver_retries_scheduled_total",
 		"redeliver_subscription_impaired")
+}
+
+// A message that was replayed is counted by what became of it then, and what alerts count
+// from is there before: the first of a counter that is born by it is no increase.
+func TestReplaysAreCounted(t *testing.T) {
+	s, r := sink(t)
+	replays := func(committed, back string) {
+		t.Helper()
+		same(t, r, `
+# HELP redeliver_replays_total Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more.
+# TYPE redeliver_replays_total counter
+redeliver_replays_total{group="billing",messaging_system="kafka",origin="orders",outcome="committed"} `+committed+`
+redeliver_replays_total{group="billing",messaging_system="kafka",origin="orders",outcome="dead_lettered"} `+back+`
+`, "redeliver_replays_total")
+	}
+	s.Event(redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"})
+	replays("0", "0")
+	same(t, r, `
+# HELP redeliver_dead_lettered_total Messages that were written to the DLQ, by reason.
+# TYPE redeliver_dead_lettered_total counter
+redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 0
+# HELP redeliver_publish_failures_total Tries to write to a level or the DLQ that the broker did not take; each is tried again.
+# TYPE redeliver_publish_failures_total counter
+redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin="orders"} 0
+`, "redeliver_dead_lettered_total", "redeliver_publish_failures_total")
+	again := state(1)
+	again.Replays = 2
+	s.Event(redeliver.Committed{State: state(1)})
+	s.Event(redeliver.DeadLettered{State: state(1)})
+	s.Event(redeliver.RetryScheduled{State: again}) // it is not over
+	replays("0", "0")
+	s.Event(redeliver.Committed{State: again})
+	s.Event(redeliver.DeadLettered{State: again})
+	s.Event(redeliver.DeadLettered{State: again})
+	replays("1", "2")
+}
+
+// Each trouble that begins ends, and an outage goes on while it is probed.
+func TestTroublesBeginAndEnd(t *testing.T) {
+	for _, c := range []struct {
+		changes []string
+		want    map[string]float64
+	}{
+		{[]string{"disconnected", "assigned"}, map[string]float64{"disconnected": 0}},
+		{[]string{"disconnected", "consuming", "disconnected"}, map[string]float64{"disconnected": 1}},
+		{[]string{"intake paused", "intake resumed"}, map[string]float64{"intake paused": 0}},
+		{[]string{"throttled", "throttle over"}, map[string]float64{"throttled": 0}},
+		{[]string{"blocked"}, map[string]float64{"blocked": 1}},
+		{[]string{"blocked", "unblocked"}, map[string]float64{"blocked": 0}},
+		{[]string{"outage"}, map[string]float64{"outage": 1, "probing": 0}},
+		{[]string{"outage", "probing"}, map[string]float64{"outage": 1, "probing": 1}},
+		{[]string{"outage", "probing", "outage"}, map[string]float64{"outage": 1, "probing": 0}},
+		{[]string{"outage", "probing", "outage over"}, map[string]float64{"outage": 0, "probing": 0}},
+		{[]string{"flood"}, map[string]float64{"flood": 1}},
+		{[]string{"flood", "flood over"}, map[string]float64{"flood": 0}},
+		{[]string{"retry budget spent", "retry budget back"}, map[string]float64{"retry budget spent": 0}},
+		{[]string{"commands are not read", "commands are not obeyed", "commands are read"}, map[string]float64{"commands are not read": 0, "commands are not obeyed": 1}},
+		{[]string{"dedup store lost", "dedup store back"}, map[string]float64{"dedup store lost": 0}},
+		{[]string{"something that an adapter of somebody else's tells, with an id in it"}, map[string]float64{}},
+	} {
+		s, r := sink(t)
+		for _, change := range c.changes {
+			s.Event(redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: change})
+		}
+		all, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]float64)
+		for _, family := range all {
+			if family.GetName() != "redeliver_subscription_impaired" {
+				continue
+			}
+			for _, m := range family.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "trouble" {
+						got[l.GetValue()] = m.GetGauge().GetValue()
+					}
+				}
+			}
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("after %q: %v, want %v", c.changes, got, c.want)
+		}
+	}
 }
 
 func TestBadConfigs(t *testing.T) {

@@ -1,0 +1,234 @@
+package prom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// WaitingConfig of [NewWaiting]. System and Subscriptions are required.
+type WaitingConfig struct {
+	// System is as in Config.
+	System string
+	// Subscriptions are those that are looked at. What their functions need must stay
+	// open for as long as they are collected.
+	Subscriptions []Waiting
+	// Timeout bounds what is asked about one subscription; they are asked at the same
+	// time. Default 5 s.
+	Timeout time.Duration
+	// Every is how long an answer stands: the broker is not asked for more at a scrape
+	// that comes sooner. Default 30 s.
+	Every time.Duration
+}
+
+// Waiting is a subscription that is looked at from outside, by the functions that an
+// adapter's client has for that: one that no process consumes is seen, too.
+type Waiting struct {
+	// Origin and Group are its labels. Origin is required; on brokers without groups both
+	// are the queue.
+	Origin, Group string
+	// Levels says what waits: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting
+	// of the queue. Nil: nobody is asked.
+	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
+	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Nil: nobody is
+	// asked.
+	Doctor func(ctx context.Context) (*delayqueue.Diagnosis, error)
+}
+
+// NewWaiting returns a collector that asks the broker what waits for a retry, and is due
+// and not delivered. What events tell is of messages that were delivered; this sees those
+// that nobody comes for:
+//
+//	redeliver_waiting_up               1 where the broker has answered all that was asked, else 0
+//	redeliver_waiting_messages         how many wait, by level; exact is "false" where the broker only estimates it
+//	redeliver_waiting_overdue_seconds  for how long the first on a level has been due; 0 when it is not; not there where the broker does not tell
+//	redeliver_doctor_findings          what Doctor finds, by kind; 0 of a kind is none of what could be checked
+//
+// On Kafka only the first message of each partition of a level is looked at; one that a
+// handler works on is there until it is settled. RabbitMQ and SQS do not tell when one is
+// due: there the findings "late" and "consumer", and redeliver_retry_lateness_seconds, must
+// do.
+func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
+	if cfg.System == "" || len(cfg.Subscriptions) == 0 {
+		return nil, errors.New("prom: System and Subscriptions are required: what is looked at, and on which broker")
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	if cfg.Every == 0 {
+		cfg.Every = dear
+	}
+	of := prometheus.Labels{"messaging_system": cfg.System}
+	desc := func(name, help string, more ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"origin", "group"}, more...), of)
+	}
+	all := &waits{
+		timeout: cfg.Timeout, every: cfg.Every,
+		up:       desc("redeliver_waiting_up", "1 where the broker has answered all that was asked about the subscription, else 0."),
+		messages: desc("redeliver_waiting_messages", "Messages that wait for a retry, by level.", "level", "exact"),
+		overdue:  desc("redeliver_waiting_overdue_seconds", "For how long the first message that waits on a level has been due; 0 when it is not.", "level"),
+		findings: desc("redeliver_doctor_findings", "What is wrong with the subscription, seen from outside, by kind.", "kind"),
+	}
+	known := make(map[place]bool)
+	for _, w := range cfg.Subscriptions {
+		switch p := (place{w.Origin, w.Group}); {
+		case w.Origin == "":
+			return nil, errors.New("prom: a subscription of Subscriptions has no Origin")
+		case w.Levels == nil && w.Doctor == nil:
+			return nil, fmt.Errorf("prom: of %s of group %q nobody is asked: give it Levels, Doctor or both", w.Origin, w.Group)
+		case known[p]:
+			return nil, fmt.Errorf("prom: %s of group %q is in Subscriptions twice", w.Origin, w.Group)
+		default:
+			known[p] = true
+			all.of = append(all.of, &wait{Waiting: w})
+		}
+	}
+	return all, nil
+}
+
+type waits struct {
+	of             []*wait
+	timeout, every time.Duration
+
+	up, messages, overdue, findings *prometheus.Desc
+}
+
+// wait is a subscription, and what was said of it.
+type wait struct {
+	Waiting
+
+	mu    sync.Mutex // scrapes may come at the same time
+	asked time.Time
+	up    bool
+	rungs map[string]*rung
+	// tells is whether its broker has ever told when a message is due: then nothing that
+	// waits is nothing that is late.
+	tells    bool
+	findings map[delayqueue.SymptomKind]int // nil where the doctor was not asked, or has no answer
+}
+
+// rung is a level.
+type rung struct {
+	n     int64
+	exact bool
+	due   time.Time // of the first
+}
+
+// Describe implements [prometheus.Collector].
+func (w *waits) Describe(to chan<- *prometheus.Desc) {
+	to <- w.up
+	to <- w.messages
+	to <- w.overdue
+	to <- w.findings
+}
+
+// Collect implements [prometheus.Collector].
+func (w *waits) Collect(to chan<- prometheus.Metric) {
+	var all sync.WaitGroup
+	for _, one := range w.of {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
+			defer cancel()
+			one.collect(ctx, w, to)
+		})
+	}
+	all.Wait()
+}
+
+func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Metric) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if w.asked.IsZero() || now.Sub(w.asked) >= all.every {
+		w.asked = now
+		w.ask(ctx)
+	}
+	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{w.Origin, w.Group}, more...)...)
+	}
+	up := 0.0
+	if w.up {
+		up = 1
+	}
+	gauge(all.up, up)
+	for level, r := range w.rungs {
+		gauge(all.messages, float64(r.n), level, boolean(r.exact))
+		switch {
+		case !r.due.IsZero(): // then, not by now: it may have gone on since
+			gauge(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
+		case r.n == 0 && w.tells:
+			gauge(all.overdue, 0, level)
+		}
+	}
+	if w.findings != nil {
+		for _, kind := range kinds {
+			gauge(all.findings, float64(w.findings[kind]), string(kind))
+		}
+	}
+}
+
+// kinds are all that a doctor may find.
+var kinds = []delayqueue.SymptomKind{
+	delayqueue.SymptomMissing, delayqueue.SymptomSettings, delayqueue.SymptomRetention, delayqueue.SymptomOrphan,
+	delayqueue.SymptomLate, delayqueue.SymptomPolicies, delayqueue.SymptomConsumer,
+}
+
+// ask asks the broker. The caller holds mu.
+func (w *wait) ask(ctx context.Context) {
+	w.up, w.rungs, w.findings = true, nil, nil
+	var both sync.WaitGroup
+	var levels []deadletter.WaitingLevel
+	var found *delayqueue.Diagnosis
+	var silent, ill error
+	if w.Levels != nil {
+		both.Go(func() { levels, silent = w.Levels(ctx) })
+	}
+	if w.Doctor != nil {
+		both.Go(func() { found, ill = w.Doctor(ctx) })
+	}
+	both.Wait()
+	w.up = silent == nil && ill == nil
+	if silent == nil {
+		w.climb(levels)
+	}
+	if ill == nil && found != nil {
+		w.findings = make(map[delayqueue.SymptomKind]int)
+		for _, s := range found.Symptoms {
+			w.findings[s.Kind]++
+		}
+	}
+}
+
+// climb adds up the places of each level, of which there are several where it is sharded.
+func (w *wait) climb(levels []deadletter.WaitingLevel) {
+	w.rungs = make(map[string]*rung)
+	for i := range levels {
+		l := &levels[i]
+		if l.Depth < 0 {
+			continue // nobody knows
+		}
+		name := level(l.Place) // "hold" on the way back, "" where it is the queue itself
+		if l.Level > 0 {
+			name = delayqueue.LevelName(l.Level)
+		}
+		r := w.rungs[name]
+		if r == nil {
+			r = &rung{exact: true}
+			w.rungs[name] = r
+		}
+		r.n, r.exact = r.n+l.Depth, r.exact && l.Exact
+		if l.Depth > 0 && !l.Due.IsZero() {
+			w.tells = true
+			if r.due.IsZero() || l.Due.Before(r.due) {
+				r.due = l.Due
+			}
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package prom_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/observe/prom"
+)
+
+// watch collects one subscription whose broker answers so.
+func watch(t *testing.T, w prom.Waiting) *prometheus.Registry {
+	t.Helper()
+	all, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Subscriptions: []prom.Waiting{w}, Every: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(all)
+	return r
+}
+
+// What waits is counted by level, its shards together, and what is due by the first of
+// them. It is asked for once in a while, and told as it was then.
+func TestWhatWaitsAndIsDueIsCollected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		asked, empty := 0, false
+		r := watch(t, prom.Waiting{Origin: "orders", Group: "billing", Levels: func(context.Context) ([]deadletter.WaitingLevel, error) {
+			asked++
+			if empty {
+				return []deadletter.WaitingLevel{{Level: 10 * time.Second, Place: "orders.billing.retry.10s", Exact: true}}, nil
+			}
+			return []deadletter.WaitingLevel{
+				{Place: "orders.billing.retry", Depth: 1, Exact: true, Due: began.Add(-time.Minute)},
+				{Level: 10 * time.Second, Place: "orders.billing.retry.10s", Depth: 3, Exact: true, Due: began.Add(-5 * time.Second)},
+				{Level: 10 * time.Second, Place: "orders.billing.retry.10s.1", Depth: 4, Due: began.Add(-7 * time.Second)},
+				{Level: time.Minute, Place: "orders.billing.retry.1m", Depth: 2, Exact: true, Due: began.Add(time.Second)},
+				{Level: time.Hour, Place: "orders.billing.retry.1h", Depth: 6}, // when it is due is not known
+				{Level: 2 * time.Hour, Place: "orders.billing.retry.2h", Depth: -1},
+			}, nil
+		}})
+		want := `
+# HELP redeliver_waiting_messages Messages that wait for a retry, by level.
+# TYPE redeliver_waiting_messages gauge
+redeliver_waiting_messages{exact="true",group="billing",level="hold",messaging_system="kafka",origin="orders"} 1
+redeliver_waiting_messages{exact="false",group="billing",level="10s",messaging_system="kafka",origin="orders"} 7
+redeliver_waiting_messages{exact="true",group="billing",level="1m",messaging_system="kafka",origin="orders"} 2
+redeliver_waiting_messages{exact="false",group="billing",level="1h",messaging_system="kafka",origin="orders"} 6
+# HELP redeliver_waiting_overdue_seconds For how long the first message that waits on a level has been due; 0 when it is not.
+# TYPE redeliver_waiting_overdue_seconds gauge
+redeliver_waiting_overdue_seconds{group="billing",level="hold",messaging_system="kafka",origin="orders"} 60
+redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="kafka",origin="orders"} 7
+redeliver_waiting_overdue_seconds{group="billing",level="1m",messaging_system="kafka",origin="orders"} 0
+# HELP redeliver_waiting_up 1 where the broker has answered all that was asked about the subscription, else 0.
+# TYPE redeliver_waiting_up gauge
+redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} 1
+`
+		names := []string{"redeliver_waiting_messages", "redeliver_waiting_overdue_seconds", "redeliver_waiting_up", "redeliver_doctor_findings"}
+		same(t, r, want, names...)
+		<-time.After(59 * time.Second)
+		same(t, r, want, names...) // what was due then may have gone on
+		if asked != 1 {
+			t.Errorf("the broker was asked %d times within Every", asked)
+		}
+		empty = true
+		<-time.After(time.Second)
+		same(t, r, `
+# HELP redeliver_waiting_messages Messages that wait for a retry, by level.
+# TYPE redeliver_waiting_messages gauge
+redeliver_waiting_messages{exact="true",group="billing",level="10s",messaging_system="kafka",origin="orders"} 0
+# HELP redeliver_waiting_overdue_seconds For how long the first message that waits on a level has been due; 0 when it is not.
+# TYPE redeliver_waiting_overdue_seconds gauge
+redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="kafka",origin="orders"} 0
+`, "redeliver_waiting_messages", "redeliver_waiting_overdue_seconds")
+	})
+}
+
+// What a doctor finds is counted by kind, and no kind is none of it; a broker that does
+// not answer in time is told as that, and hides nothing else.
+func TestFindingsAreCollected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := false
+		r := watch(t, prom.Waiting{
+			Origin: "orders", Group: "billing",
+			Doctor: func(context.Context) (*delayqueue.Diagnosis, error) {
+				d := &delayqueue.Diagnosis{Origin: "orders", Group: "billing"}
+				d.Find(delayqueue.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
+				d.Find(delayqueue.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
+				d.Find(delayqueue.SymptomConsumer, "billing", "nobody reads")
+				return d, nil
+			},
+			Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {
+				if away {
+					<-ctx.Done()
+				}
+				return nil, ctx.Err()
+			},
+		})
+		findings := `
+# HELP redeliver_doctor_findings What is wrong with the subscription, seen from outside, by kind.
+# TYPE redeliver_doctor_findings gauge
+redeliver_doctor_findings{group="billing",kind="consumer",messaging_system="kafka",origin="orders"} 1
+redeliver_doctor_findings{group="billing",kind="late",messaging_system="kafka",origin="orders"} 0
+redeliver_doctor_findings{group="billing",kind="missing",messaging_system="kafka",origin="orders"} 0
+redeliver_doctor_findings{group="billing",kind="orphan",messaging_system="kafka",origin="orders"} 2
+redeliver_doctor_findings{group="billing",kind="policies",messaging_system="kafka",origin="orders"} 0
+redeliver_doctor_findings{group="billing",kind="retention",messaging_system="kafka",origin="orders"} 0
+redeliver_doctor_findings{group="billing",kind="settings",messaging_system="kafka",origin="orders"} 0
+`
+		up := func(v string) string {
+			return `
+# HELP redeliver_waiting_up 1 where the broker has answered all that was asked about the subscription, else 0.
+# TYPE redeliver_waiting_up gauge
+redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} ` + v + "\n"
+		}
+		same(t, r, findings+up("1"), "redeliver_doctor_findings", "redeliver_waiting_up")
+		away = true
+		<-time.After(time.Minute)
+		same(t, r, findings+up("0"), "redeliver_doctor_findings", "redeliver_waiting_up", "redeliver_waiting_messages")
+	})
+}
+
+func TestBadWaitingConfigs(t *testing.T) {
+	ask := func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, nil }
+	for name, cfg := range map[string]prom.WaitingConfig{
+		"no system":  {Subscriptions: []prom.Waiting{{Origin: "orders", Levels: ask}}},
+		"nothing":    {System: "kafka"},
+		"no origin":  {System: "kafka", Subscriptions: []prom.Waiting{{Levels: ask}}},
+		"none asked": {System: "kafka", Subscriptions: []prom.Waiting{{Origin: "orders"}}},
+		"twice":      {System: "kafka", Subscriptions: []prom.Waiting{{Origin: "orders", Levels: ask}, {Origin: "orders", Levels: ask}}},
+	} {
+		if _, err := prom.NewWaiting(cfg); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
