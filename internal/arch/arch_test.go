@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"redelivertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
+	"observe/hook": {module}, // a function for a sink, and the goroutine that calls it
 	"observe/prom": {module, module + "/delayqueue", module + "/deadletter", "github.com/prometheus/client_golang/prometheus"},
 	"console":      {module, module + "/deadletter"},
 	// Read by programs of two modules: the command and the examples.

@@ -23,7 +23,7 @@ func TestAUserBuildsOneClientAndNoCommandLine(t *testing.T) {
 	for part, client := range map[string]string{
 		".": "", "delayqueue": "", "middleware": "", "deadletter": "", "redelivertest": "", "adapters/pubsub": "", "adapters/adaptertest": "",
 		"adapters/kafka": sarama, "adapters/amqp": amqp, "adapters/sqs": aws, "middleware/redisdedup": redis, "observe/prom": prom,
-		"simulate": "",
+		"simulate": "", "observe/hook": "",
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,169 @@
+// Package hook calls a function of yours when a message is dead-lettered: an alert from
+// code, a ticket, a line in a chat. It is for what Prometheus's alerts are too slow or too
+// coarse for; observe/alerts has those.
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redeliver/redeliver"
+)
+
+// DefaultQueue is Config.Queue where nothing is said.
+const DefaultQueue = 1000
+
+// Config of [OnDeadLetter].
+type Config struct {
+	// Queue is how many dead letters may wait for the function, at most. One for which
+	// there is no room is not told, and counted: messages never wait for the function.
+	// Default 1000.
+	Queue int
+	// Missed is told of a dead letter that the function was not told of, or failed for,
+	// and why: [ErrFull], [ErrClosed], what the function returned, or a
+	// redeliver.PanicError. It is called on the way of the message where the queue is
+	// full, so it must be as quick as a sink. Default: they are only counted.
+	Missed func(d redeliver.DeadLettered, why error)
+}
+
+// Why the function was not told of a dead letter.
+var (
+	ErrFull   = errors.New("the hook's queue is full")
+	ErrClosed = errors.New("the hook is closed")
+)
+
+// Counts is what became of dead letters.
+type Counts struct {
+	Told   int64 // the function has returned nil
+	Failed int64 // it has returned an error, or panicked
+	Missed int64 // it was not called: no room in the queue, or closed
+}
+
+// Hook is a [redeliver.Sink]. Give it to an adapter's Config.Sink, with others by
+// redeliver.Sinks. It is safe for concurrent use, and one may serve many clients.
+type Hook struct {
+	tell   func(context.Context, redeliver.DeadLettered) error
+	missed func(redeliver.DeadLettered, error)
+
+	ctx    context.Context //nolint:containedctx // of the one goroutine that calls tell; Close ends it
+	cancel context.CancelFunc
+	done   chan struct{} // closed when that goroutine has ended
+
+	mu      sync.RWMutex // held for writing only to close
+	closed  bool
+	letters chan redeliver.DeadLettered
+
+	counts struct{ told, failed, missed atomic.Int64 }
+}
+
+// OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one
+// after another in their order, in a goroutine of its own: tell may take its time, and no
+// message waits for it. The message is in the DLQ by then, and stays there whatever tell
+// returns. What is on its way when the process dies is not told; the DLQ has it all.
+//
+// The error in [redeliver.DeadLettered] is as the handler gave it; State.Error is its text
+// as it may be shown, cut and without credentials of URLs. The context ends when Close has
+// waited for long enough. Call Close at the end.
+func OnDeadLetter(tell func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
+	if cfg.Queue <= 0 {
+		cfg.Queue = DefaultQueue
+	}
+	h := &Hook{tell: tell, missed: cfg.Missed, done: make(chan struct{}), letters: make(chan redeliver.DeadLettered, cfg.Queue)}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	go h.run()
+	return h
+}
+
+// Event implements [redeliver.Sink].
+func (h *Hook) Event(e redeliver.Event) {
+	d, ok := e.(redeliver.DeadLettered)
+	if !ok {
+		return
+	}
+	if why := h.put(d); why != nil {
+		h.miss(d, why)
+	}
+}
+
+// Wants implements [redeliver.Selective]: of messages that succeed it wants to hear nothing.
+func (h *Hook) Wants(e redeliver.Event) bool {
+	_, ok := e.(redeliver.DeadLettered)
+	return ok
+}
+
+func (h *Hook) put(d redeliver.DeadLettered) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
+		return ErrClosed
+	}
+	select {
+	case h.letters <- d:
+		return nil
+	default:
+		return ErrFull
+	}
+}
+
+func (h *Hook) miss(d redeliver.DeadLettered, why error) {
+	h.counts.missed.Add(1)
+	if h.missed != nil {
+		h.missed(d, why)
+	}
+}
+
+// run calls the function until there is nothing more to tell.
+func (h *Hook) run() {
+	defer close(h.done)
+	for d := range h.letters {
+		if h.ctx.Err() != nil {
+			h.miss(d, ErrClosed)
+			continue
+		}
+		if err := h.call(d); err != nil {
+			h.counts.failed.Add(1)
+			if h.missed != nil {
+				h.missed(d, err)
+			}
+			continue
+		}
+		h.counts.told.Add(1)
+	}
+}
+
+func (h *Hook) call(d redeliver.DeadLettered) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &redeliver.PanicError{Value: v}
+		}
+	}()
+	return h.tell(h.ctx, d)
+}
+
+// Counts is what became of the dead letters so far; what waits is in none of them.
+func (h *Hook) Counts() Counts {
+	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
+}
+
+// Close takes no more, and returns when the function was told of what waits. When ctx ends
+// before, the function's context ends, what still waits is missed, and an error says so; a
+// function that does not heed its context is left behind. Close the adapter's client
+// before: what that dead-letters at its end is told, too. A second Close only waits.
+func (h *Hook) Close(ctx context.Context) error {
+	h.mu.Lock()
+	if !h.closed {
+		h.closed = true
+		close(h.letters)
+	}
+	h.mu.Unlock()
+	defer h.cancel()
+	select {
+	case <-h.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("hook: dead letters still wait to be told: %w", context.Cause(ctx))
+	}
+}
