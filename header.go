@@ -34,6 +34,7 @@ const (
 	HeaderOriginTimestamp = "redeliver-origin-timestamp"
 	HeaderPolicy          = "redeliver-policy"
 	HeaderReplays         = "redeliver-replays"
+	HeaderTrace           = "redeliver-trace"
 )
 
 // Bounds of what stands in headers. All of redeliver's headers together stay
@@ -91,6 +92,9 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 		e.policy(s)
 		if s.Replays > 0 {
 			e.count(HeaderReplays, min(int64(s.Replays), MaxAttempts))
+		}
+		if isTraceparent(s.Trace) { // a tracer is somebody else's
+			e.text(HeaderTrace, s.Trace, len(s.Trace))
 		}
 	}
 }
@@ -169,7 +173,7 @@ func HeaderNames() []string { return slices.Clone(fields[:]) }
 var fields = [...]string{
 	HeaderAttempt, HeaderGroup, HeaderOrigin, HeaderID, HeaderDue, HeaderFirstFailed, HeaderLastFailed, HeaderPostponed,
 	HeaderError, HeaderErrorType, HeaderReason, HeaderOriginPartition, HeaderOriginOffset, HeaderOriginTimestamp,
-	HeaderPolicy, HeaderReplays,
+	HeaderPolicy, HeaderReplays, HeaderTrace,
 }
 
 // first tells whether h is a header that is read, for the first time. That it
@@ -221,6 +225,8 @@ func (p *parser) read(h Header) {
 		s.Policy, s.Schedule = p.policy(h)
 	case HeaderReason:
 		s.Reason = p.reason(h)
+	case HeaderTrace:
+		s.Trace = p.trace(h)
 	case HeaderDue:
 		s.Due = p.time(h)
 	case HeaderFirstFailed:
@@ -289,6 +295,14 @@ func (p *parser) reason(h Header) Reason {
 		return r
 	}
 	p.find(h, "is no reason of redeliver's; it is ignored")
+	return ""
+}
+
+func (p *parser) trace(h Header) string {
+	if isTraceparent(h.Value) {
+		return h.Value
+	}
+	p.find(h, "is no traceparent of W3C's Trace Context, version 00; it is ignored")
 	return ""
 }
 

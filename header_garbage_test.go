@@ -71,6 +71,16 @@ func TestGarbageIsAFindingNotAnInstruction(t *testing.T) {
 		"last failed, garbage":           {nil, h(redeliver.HeaderLastFailed, "x"), some, "it is ignored"},
 		"postponed, garbage":             {nil, h(redeliver.HeaderPostponed, "x"), some, "it is ignored"},
 		"timestamp, garbage":             {nil, h(redeliver.HeaderOriginTimestamp, "x"), some, "it is ignored"},
+		"trace, garbage":                 {nil, h(redeliver.HeaderTrace, "x"), some, "is no traceparent"},
+		"trace that is empty":            {nil, h(redeliver.HeaderTrace, ""), some, "is no traceparent"},
+		"trace in capitals":              {nil, h(redeliver.HeaderTrace, "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"), some, "is no traceparent"},
+		"trace of another version":       {nil, h(redeliver.HeaderTrace, "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), some, "is no traceparent"},
+		"trace with an id of zeros":      {nil, h(redeliver.HeaderTrace, "00-00000000000000000000000000000000-b7ad6b7169203331-01"), some, "is no traceparent"},
+		"trace with a span of zeros":     {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"), some, "is no traceparent"},
+		"trace that goes on":             {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"), some, "is no traceparent"},
+		"trace without dashes":           {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c+b7ad6b7169203331-01"), some, "is no traceparent"},
+		"trace with binary digits":       {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-\xff1"), some, "is no traceparent"},
+		"trace with flags":               {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), with(func(s *state) { s.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00" }), ""},
 		"partition without an offset":    {nil, h(redeliver.HeaderOriginPartition, "1"), some, ""},
 		"negative partition":             {nil, append(h(redeliver.HeaderOriginPartition, "-1"), h(redeliver.HeaderOriginOffset, "5")...), some, "the place in the origin is unknown"}, // used to be partition 0
 		"huge partition":                 {nil, append(h(redeliver.HeaderOriginPartition, "2147483648"), h(redeliver.HeaderOriginOffset, "5")...), some, "from 0 to 2147483647"},
@@ -139,6 +149,7 @@ func FuzzParseHeaders(f *testing.F) {
 	f.Add("g", "redeliver-attempt=99999999999999999999\nredeliver-replays=-1\nredeliver-reason=tired\n")
 	f.Add("g", "redeliver-due=0001-01-01T00:00:00.0001Z\nredeliver-first-failed=9999-12-31T23:59:59.9999Z\n")
 	f.Add("g", "redeliver-due=9999-12-31T23:59:59.9999Z\nredeliver-postponed=2026-03-14T15:09:26,5+01:00\n")
+	f.Add("g", "redeliver-trace=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\nredeliver-trace=x\n")
 	f.Add("g", "redeliver-origin-partition=-1\nredeliver-origin-offset=1\n")
 	f.Add("g", "redeliver-origin-partition=+1\nredeliver-origin-offset=007\n")
 	f.Add("g\xff", "redeliver-group=g?\nredeliver-error=\xff\xfe\nredeliver-id="+strings.Repeat("語", 400)+"\n")

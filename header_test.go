@@ -40,7 +40,7 @@ func full() redeliver.State {
 		LastFailed: now.Add(-time.Minute).Truncate(time.Millisecond), PostponedSince: now.Add(-time.Second).Truncate(time.Millisecond),
 		Error: "charging: card declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonExhausted,
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: now.Add(-2 * time.Hour).Truncate(time.Millisecond)},
-		Policy: "00c0ffee00c0ffee", Schedule: "1;3;1s,2s,4s,8s;j1s", Replays: 1,
+		Policy: "00c0ffee00c0ffee", Schedule: "1;3;1s,2s,4s,8s;j1s", Replays: 1, Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 }
 
@@ -66,6 +66,7 @@ func TestHeadersAsTheyStandOnTheWire(t *testing.T) {
 		{Name: "redeliver-origin-timestamp", Value: "2026-03-14T13:09:26.535Z"},
 		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s"},
 		{Name: "redeliver-replays", Value: "1"},
+		{Name: "redeliver-trace", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("headers\n got %q\nwant %q", got, want)
@@ -82,6 +83,7 @@ func TestHeadersOfAnEmptyStateAreTheAttemptAlone(t *testing.T) {
 	for name, s := range map[string]redeliver.State{
 		"zero":                      {},
 		"negative counts":           {Attempts: -3, Replays: -1},
+		"a trace that is none":      {Trace: strings.Repeat("a", 55)}, // a tracer is somebody else's
 		"a place that is not known": {Source: redeliver.Source{Partition: 3, Offset: 4}},
 		"times that cannot be written": {
 			Due: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), FirstFailed: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -123,6 +125,9 @@ func TestHeadersRoundTrip(t *testing.T) {
 			Reason: rapid.SampledFrom(reasons).Draw(t, "reason"), Policy: text("policy", 64).Draw(t, "policy"),
 			Source: redeliver.Source{Timestamp: instant.Draw(t, "timestamp")},
 		}
+		if rapid.Bool().Draw(t, "traced") {
+			want.Trace = rapid.StringMatching(`00-[0-9a-f]{31}1-[0-9a-f]{15}1-[0-9a-f]{2}`).Draw(t, "trace")
+		}
 		if rapid.Bool().Draw(t, "known") {
 			want.Source.Known = true
 			want.Source.Partition, want.Source.Offset = rapid.Int32Min(0).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")
@@ -154,7 +159,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			if got := size(headers); got > redeliver.MaxHeaderBytes {
 				t.Errorf("the block has %d bytes, more than %d", got, redeliver.MaxHeaderBytes)
 			}
-			if got := names(headers); len(got) != 16 {
+			if got := names(headers); len(got) != 17 {
 				t.Errorf("%d headers: %q", len(got), got)
 			}
 			got, findings := redeliver.ParseHeaders(long, headers)

@@ -48,6 +48,9 @@ type State struct {
 	Expires time.Time
 	// Replays counts how often the message was sent again from the DLQ.
 	Replays int
+	// Trace is the latest attempt that a [Tracer] has seen, as a traceparent of W3C's
+	// Trace Context. Empty where there was none, and while the first attempt runs.
+	Trace string
 }
 
 // Source is a message's place in its origin. On brokers without partitions and

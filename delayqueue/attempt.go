@@ -99,8 +99,10 @@ func (a *Attempt) outcome(err error) (o Outcome, next *Delivery, _ error) {
 	case a.over != nil:
 		return Settled, nil, a.over.verdict
 	case err == nil:
+		a.d.EndSpan(redeliver.OutcomeSucceeded, nil)
 		return Succeeded, nil, nil
 	case a.task.Answered():
+		a.d.EndSpan(redeliver.OutcomeSettled, err)
 		return Settled, nil, err
 	default:
 		return a.d.Fail(err)
@@ -139,6 +141,9 @@ func (a *Attempt) succeeded() bool {
 // do runs the handler under the attempt's context. After a time-out it returns
 // only when the watch has settled the message; a.over tells.
 func (a *Attempt) do(outer context.Context) error {
+	if sub := a.d.Sub; sub.Tracer != nil && !sub.gathers.Load() {
+		outer = a.beginSpan(outer)
+	}
 	a.at = time.Since(epoch)
 	a.Init(outer, time.Time{})
 	if a.w = watchOf(a.d.Sub); a.w != nil {
@@ -214,6 +219,7 @@ func (d *Delivery) Fail(err error) (o Outcome, next *Delivery, _ error) {
 	dec := d.Decide(err, time.Now())
 	switch {
 	case dec.Action == redeliver.RetryNow:
+		d.decided(dec, err)
 		return Again, d.After(dec.State), nil
 	case d.Sub.Blocking && !d.Displaced && dec.Action != redeliver.DeadLetter:
 		return d.block(dec, err)

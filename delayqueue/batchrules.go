@@ -131,7 +131,8 @@ type Batch struct {
 	Origin, Group string
 
 	queue *Batches
-	slot  atomic.Bool // it counts in queue.running
+	slot  atomic.Bool            // it counts in queue.running
+	span  atomic.Pointer[traced] // of the call; nil without a tracer
 
 	mu     sync.Mutex
 	open   int   // messages that are not settled

@@ -68,7 +68,7 @@ func (b *Batch) do(all []*Batched) {
 	if timeout > 0 {
 		deadline = now.Add(timeout)
 	}
-	b.Init(values(all[0]), deadline)
+	b.Init(b.beginSpan(values(all[0]), all), deadline)
 	b.Expires()
 	stop := b.watchSessions(all)
 	BeginAll(now, func(yield func(*Attempt) bool) {
@@ -80,7 +80,10 @@ func (b *Batch) do(all []*Batched) {
 	})
 	if timeout > 0 {
 		expiry := time.AfterFunc(timeout, func() { b.expire(timeout, all) })
-		stuck := time.AfterFunc(timeout+StuckAfter, b.leave)
+		stuck := time.AfterFunc(timeout+StuckAfter, func() {
+			b.leave()
+			b.endSpan(&redeliver.TimeoutError{After: timeout})
+		})
 		defer expiry.Stop()
 		defer stuck.Stop()
 	}
@@ -96,6 +99,7 @@ func (b *Batch) do(all []*Batched) {
 		}
 		stop()
 		b.End(nil)
+		b.endSpan(err)
 		b.settle(all, err)
 	}()
 	err = b.queue.call(b, all)

@@ -31,6 +31,7 @@ func (d *Delivery) block(dec *redeliver.Decision, cause error) (o Outcome, next 
 		d.Sub.Policy.Unschedulable(dec, err)
 		return Moved, nil, d.Sub.Forward(d, dec, cause)
 	}
+	d.decided(dec, cause)
 	d.Sub.written(dec, d.Sub.Origin, cause)
 	if !d.sitOut(&dec.State) {
 		d.Sub.abandoned(d, cause)

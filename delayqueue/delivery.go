@@ -59,6 +59,7 @@ type Delivery struct {
 
 	first  *Delivery                       // what this one follows, see After; nil for itself
 	latest atomic.Pointer[redeliver.State] // of the last After
+	span   atomic.Pointer[traced]          // of the last attempt; nil without a tracer
 	mu     sync.Mutex
 	over   chan struct{} // closed when it is not forwarded any more; made by who waits for that
 	// What is small stands together: there are as many deliveries as messages.

@@ -48,11 +48,13 @@ func (a *Attempt) settle(err error) {
 	sub := a.d.Sub
 	a.tell(err)
 	if a.task.Answered() {
+		a.d.EndSpan(redeliver.OutcomeSettled, err)
 		a.over.verdict = err
 		close(a.over.settled)
 		return
 	}
 	if err == nil { // of a batch that was acked as a whole
+		a.d.EndSpan(redeliver.OutcomeSucceeded, nil)
 		close(a.over.settled)
 		a.task.Settle(true)
 		return

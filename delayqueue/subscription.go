@@ -61,6 +61,8 @@ type Subscription struct {
 	DeadLetters   DeadLetters
 	// Sink is told what happens. Nil for none.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers. Nil for none.
+	Tracer redeliver.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
 	// MaxInFlight is how many first deliveries may be with handlers at once. 0
@@ -94,6 +96,7 @@ type Subscription struct {
 	rivals      rivals                 // who writes under another policy
 	trying      atomic.Pointer[window] // of the tries that begin now
 	telling     sync.Mutex             // of changes in their order, see pause
+	gathers     atomic.Bool            // its handler is one of batches: see Delivery.Gathers
 }
 
 // Tell tells the sink, if there is one. A sink that panics is not heard: it must
@@ -177,6 +180,7 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 		return nil
 	}
 	defer root.release()
+	d.decided(dec, cause)
 	if s.Broadcast {
 		root.forwarded.Store(true)
 		s.unheard(dec, cause)
@@ -203,6 +207,9 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 		s.Throttle.buried(d)
 	}
 	s.written(dec, where, cause)
+	if s.Tracer != nil && dec.Action == redeliver.DeadLetter {
+		d.buried(dec, where, cause)
+	}
 	return nil
 }
 
@@ -211,6 +218,7 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 //
 //go:noinline
 func (s *Subscription) abandoned(d *Delivery, cause error) {
+	d.EndSpan(redeliver.OutcomeAbandoned, cause)
 	s.Tell(redeliver.Abandoned{State: d.State(), Err: cause})
 }
 

@@ -106,6 +106,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 	var sub *delayqueue.Subscription
 	if d != nil {
 		sub = d.Sub
+		d.Gathers()
 	}
 	g := b.gatherer(sub)
 	g.queue.Lock()

@@ -95,6 +95,9 @@ type waiter BatchMessage
 // Verdict implements [delayqueue.BatchWaiter].
 func (w *waiter) Verdict(err error) { (*BatchMessage)(w).give(err) }
 
+// Describe tells a tracer of the message, see [delayqueue.Task].
+func (w *waiter) Describe() (redeliver.Headers, []byte) { return w.Metadata, w.Payload }
+
 // give lets the message's handler return.
 func (m *BatchMessage) give(err error) {
 	m.err = err

@@ -189,9 +189,9 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 			return nil, nil //nolint:nilerr // it is the policy's answer about this message
 		}
 	}
+	ctx := d.BeginSpan(msg.Context(), msg.Metadata)
 	m := &Received{Message: msg, d: d, begun: time.Now()}
-	var ctx context.Context
-	ctx, m.end = context.WithCancelCause(msg.Context())
+	ctx, m.end = context.WithCancelCause(ctx)
 	msg.SetContext(ctx)
 	m.lease = time.AfterFunc(invisible, m.expire)
 	return m, nil
@@ -208,6 +208,7 @@ func (m *Received) Ack() error {
 	}
 	m.settled = ErrSettled
 	m.tell(nil)
+	m.d.EndSpan(redeliver.OutcomeSucceeded, nil)
 	m.end(nil)
 	m.Message.Ack()
 	return nil
@@ -250,6 +251,7 @@ func (m *Received) expire() {
 	m.settled = ErrVisible
 	if m.d.Lost() {
 		m.mu.Unlock()
+		m.d.EndSpan(redeliver.OutcomeAbandoned, context.Cause(m.d.Session()))
 		m.Message.Nack()
 		return
 	}

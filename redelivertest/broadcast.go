@@ -32,6 +32,8 @@ type BroadcastConfig struct {
 	Decode func(*message.Message) error
 	// Sink is told what happens. Default: nobody is.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 }
 
 // Broadcast is a Watermill subscriber without a group: each Subscribe of it gets every
@@ -84,7 +86,7 @@ func (c *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *messag
 	var out chan *message.Message
 	err := c.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
 		e := &ear{c: c, topic: topic, sub: &delayqueue.Subscription{
-			Origin: topic, Policy: c.policy, Sink: c.cfg.Sink, MaxInFlight: c.cfg.MaxInFlight,
+			Origin: topic, Policy: c.policy, Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, MaxInFlight: c.cfg.MaxInFlight,
 		}}
 		e.air = delayqueue.NewBroadcast(ctx, e.sub)
 		out = e.air.Out

@@ -50,6 +50,8 @@ type Config struct {
 	Decode func(*message.Message) error
 	// Sink is told what happens. Default: nobody is.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 }
 
 func (c Config) withDefaults() Config {

@@ -101,7 +101,7 @@ func newReader(values context.Context, c *Client, q *queue) *reader {
 		client: c, q: q, fwd: fwd, out: make(chan *message.Message), poke: make(chan struct{}, 1),
 		hold: delayqueue.NewHold[*entry](1 << 30), flight: delayqueue.NewFlight[*entry](),
 		sub: &delayqueue.Subscription{
-			Origin: q.topic, Group: q.group, Policy: p, Scheduler: fwd, DeadLetters: fwd, Sink: c.told(q), SendTimeout: c.cfg.SendTimeout,
+			Origin: q.topic, Group: q.group, Policy: p, Scheduler: fwd, DeadLetters: fwd, Sink: c.told(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout,
 			MaxInFlight: c.cfg.MaxInFlight, Blocking: p.Order == redeliver.Blocking,
 		},
 	}

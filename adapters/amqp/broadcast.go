@@ -42,6 +42,8 @@ type BroadcastConfig struct {
 	Marshaler Marshaler
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 	// AMQP is the client's configuration, as in Config.
 	AMQP amqp.Config
 }

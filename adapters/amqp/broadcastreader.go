@@ -25,7 +25,7 @@ type broadcastReader struct {
 
 func (b *Broadcast) reader(ctx context.Context, topic string) *broadcastReader {
 	r := &broadcastReader{b: b, topic: topic, sub: &delayqueue.Subscription{
-		Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, MaxInFlight: b.cfg.MaxInFlight,
+		Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, Tracer: b.cfg.Tracer, MaxInFlight: b.cfg.MaxInFlight,
 	}}
 	r.air = delayqueue.NewBroadcast(ctx, r.sub)
 	return r

@@ -121,6 +121,8 @@ type Config struct {
 	Marshaler Marshaler
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size,
 	// connection properties. Its Recovery must be nil: redeliver reconnects by
 	// itself, because a recovered channel lets a late ack settle another

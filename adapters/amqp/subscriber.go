@@ -100,7 +100,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		client: c, layout: l, fwd: fwd, values: values, up: make(map[string]*amqp.Channel),
 		sub: &delayqueue.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Blocking: l.ordered(),
+			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Blocking: l.ordered(),
 		},
 	}
 	if l.policy.Order == redeliver.PerKey {

@@ -34,6 +34,8 @@ type BroadcastConfig struct {
 	Marshaler Marshaler
 	// Sink is told what happens. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 	// Sarama is the client's configuration: TLS, SASL, version, and with
 	// Consumer.Offsets.Initial where each Subscribe begins. It is copied. Default:
 	// sarama.NewConfig(), which begins with what is written from then on (Newest).

@@ -51,7 +51,7 @@ func (b *Broadcast) reader(ctx context.Context, topic string) (*broadcastReader,
 	}
 	r := &broadcastReader{
 		b: b, topic: topic, consumer: consumer,
-		sub: &delayqueue.Subscription{Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, MaxInFlight: b.cfg.MaxInFlight},
+		sub: &delayqueue.Subscription{Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, Tracer: b.cfg.Tracer, MaxInFlight: b.cfg.MaxInFlight},
 	}
 	r.air = delayqueue.NewBroadcast(ctx, r.sub)
 	numbers, err := consumer.Partitions(topic)

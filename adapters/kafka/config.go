@@ -90,6 +90,8 @@ type Config struct {
 	Marshaler Marshaler
 	// Sink is told what happens. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 	// Sarama is the client's configuration: TLS, SASL, version, client id,
 	// rebalance strategy and all that is not named here. It is copied. What
 	// still has sarama's default is set to what suits, but for Offsets.Initial:

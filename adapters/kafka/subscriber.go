@@ -117,7 +117,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		connected: true,
 		sub: &delayqueue.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
+			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
 			Blocking: l.policy.Order == redeliver.Blocking,
 		},
 	}

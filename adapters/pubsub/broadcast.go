@@ -36,6 +36,8 @@ type BroadcastConfig struct {
 	Decode func(*message.Message) error
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 }
 
 func (c BroadcastConfig) withDefaults() BroadcastConfig {
@@ -94,7 +96,7 @@ func (b *Broadcast) Subscribe(ctx context.Context, topic string) (<-chan *messag
 	var out chan *message.Message
 	err := b.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
 		r := &broadcastReader{b: b, topic: topic, sub: &delayqueue.Subscription{
-			Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, MaxInFlight: 1,
+			Origin: topic, Policy: b.policy, Sink: b.cfg.Sink, Tracer: b.cfg.Tracer, MaxInFlight: 1,
 		}}
 		r.air = delayqueue.NewBroadcast(ctx, r.sub)
 		if err := r.subscribe(ctx); err != nil {

@@ -96,6 +96,8 @@ type Config struct {
 	Decode func(*message.Message) error
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 }
 
 func (c Config) withDefaults() Config {

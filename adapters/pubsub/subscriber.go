@@ -90,7 +90,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		client: c, layout: l, fwd: fwd, values: values, out: make(chan *message.Message), live: make(map[*entry]struct{}),
 		sub: &delayqueue.Subscription{
 			Origin: l.topic, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Values: values,
+			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Values: values,
 		},
 	}
 	r.sub.Shrink(c.cfg.MinInFlight, 2*c.cfg.MaxInFlight)

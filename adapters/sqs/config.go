@@ -108,6 +108,8 @@ type Config struct {
 	Marshaler Marshaler
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
+	Tracer redeliver.Tracer
 
 	hand bound // tests make it small
 }

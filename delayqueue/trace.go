@@ -1,0 +1,172 @@
+package delayqueue
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redeliver/redeliver"
+)
+
+// traced is the latest run of a message's handler as a tracer has it. The first
+// delivery of a message keeps it, whichever the attempt is of; without a tracer there is
+// none, and a message that succeeds pays for no more than to see that.
+type traced struct {
+	message *redeliver.TracedMessage
+	ctx     context.Context // that the handler's is below
+	span    redeliver.Span  // nil for none
+	ended   atomic.Bool
+}
+
+// beginSpan is Delivery.BeginSpan for an attempt whose handler is about to be called. It
+// stands apart because its frame is not to lie on the stack of every message.
+//
+//go:noinline
+func (a *Attempt) beginSpan(outer context.Context) context.Context {
+	headers, _ := a.task.Describe()
+	return a.d.BeginSpan(outer, headers)
+}
+
+// BeginSpan has the subscription's tracer, where there is one, begin a span for a
+// handler of d alone, and returns the context that the handler's is to be below: outer,
+// or one below it. Run does that by itself, and ends the span, too.
+func (d *Delivery) BeginSpan(outer context.Context, headers redeliver.Headers) context.Context {
+	if d.Sub.Tracer == nil {
+		return outer
+	}
+	alone := &struct {
+		traced
+		run redeliver.TracedRun
+		all [1]redeliver.TracedMessage
+	}{}
+	alone.message = &alone.all[0]
+	d.ReadState(&alone.message.State)
+	alone.message.Headers = headers
+	alone.run = redeliver.TracedRun{Origin: d.Sub.Origin, Group: d.Sub.Group, Messages: alone.all[:]}
+	alone.ctx, alone.span = d.Sub.span(outer, &alone.run)
+	d.root().span.Store(&alone.traced)
+	return alone.ctx
+}
+
+// span asks the tracer for a span. One that panics has none.
+func (s *Subscription) span(ctx context.Context, run *redeliver.TracedRun) (below context.Context, span redeliver.Span) {
+	defer func() {
+		if recover() != nil || below == nil {
+			below, span = ctx, nil
+		}
+	}()
+	return s.Tracer.Begin(ctx, run)
+}
+
+// end ends the span, once.
+func (t *traced) end(e redeliver.RunEnd) {
+	if t.span == nil || t.ended.Swap(true) {
+		return
+	}
+	defer func() { _ = recover() }()
+	t.span.End(e)
+}
+
+// traceparent names the run. It is "" where nobody can.
+func (t *traced) traceparent() (name string) {
+	if t.span == nil {
+		return ""
+	}
+	defer func() { _ = recover() }()
+	return t.span.Traceparent()
+}
+
+// EndSpan ends the span of the latest attempt, where there is one that has not ended: no
+// policy was asked. Forward ends it for the others.
+func (d *Delivery) EndSpan(o redeliver.Outcome, err error) {
+	if t := d.root().span.Load(); t != nil {
+		t.end(redeliver.RunEnd{Outcome: o, Err: err})
+	}
+}
+
+// decided ends the span of the attempt that has failed, and has its name travel with the
+// message.
+func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
+	t := d.root().span.Load()
+	if t == nil {
+		return
+	}
+	if name := t.traceparent(); name != "" {
+		dec.State.Trace = name
+	}
+	e := redeliver.RunEnd{Outcome: redeliver.OutcomeRetried, State: &dec.State, Err: cause}
+	switch {
+	case d.Sub.Broadcast && dec.Action != redeliver.RetryNow:
+		e.Outcome = redeliver.OutcomeFailed
+	case dec.Action == redeliver.DeadLetter:
+		e.Outcome = redeliver.OutcomeDeadLettered
+	case dec.Action == redeliver.Postponed:
+		e.Outcome = redeliver.OutcomePostponed
+	}
+	t.end(e)
+}
+
+// buried tells the tracer that the message rests in the DLQ.
+//
+//go:noinline
+func (d *Delivery) buried(dec *redeliver.Decision, where string, cause error) {
+	b := &redeliver.Burial{Where: where, Began: dec.State.LastFailed, Err: cause}
+	b.Message.State = dec.State
+	ctx := context.Background()
+	if d.Sub.Values != nil {
+		ctx = d.Sub.Values
+	}
+	if t := d.root().span.Load(); t != nil {
+		ctx, b.Message.Headers = t.ctx, t.message.Headers
+	} else if msg, err := d.Record.Message(); err == nil { // no handler has run
+		b.Message.Headers = msg.Metadata
+	}
+	defer func() { _ = recover() }()
+	d.Sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
+}
+
+// Gathers says that the handler has d wait for a batch: from then on the subscription's
+// runs are those of batch functions, see Batch. The span of the handler's own, which the
+// first messages of a subscription have, ends here.
+func (d *Delivery) Gathers() {
+	if d.Sub.Tracer == nil {
+		return
+	}
+	if !d.Sub.gathers.Load() { // as a rule: others read it at the same time
+		d.Sub.gathers.Store(true)
+	}
+	d.EndSpan(redeliver.OutcomeGathered, nil)
+}
+
+// beginSpan has the tracer begin the span of a batch function, and returns the context
+// that the function's is to be below.
+func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
+	sub := b.queue.sub
+	if sub == nil || sub.Tracer == nil {
+		return ctx
+	}
+	run := &redeliver.TracedRun{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]redeliver.TracedMessage, len(all))}
+	for i, m := range all { // all have a delivery: the queue is their subscription's
+		m.d.ReadState(&run.Messages[i].State)
+		if t, ok := m.who.(interface {
+			Describe() (redeliver.Headers, []byte)
+		}); ok {
+			run.Messages[i].Headers, _ = t.Describe()
+		}
+	}
+	of := &traced{}
+	of.ctx, of.span = sub.span(ctx, run)
+	b.span.Store(of)
+	for i, m := range all {
+		t := &traced{message: &run.Messages[i], ctx: of.ctx, span: of.span}
+		t.ended.Store(true) // it is the batch's to end
+		m.d.root().span.Store(t)
+	}
+	return of.ctx
+}
+
+// endSpan ends the span of the function.
+func (b *Batch) endSpan(err error) {
+	if t := b.span.Load(); t != nil {
+		t.end(redeliver.RunEnd{Outcome: redeliver.OutcomeAnswered, Err: err})
+	}
+}
