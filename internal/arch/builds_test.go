@@ -18,11 +18,11 @@ func TestAUserBuildsOneClientAndNoCommandLine(t *testing.T) {
 	if !slices.Contains(line, "github.com/spf13/cobra") || len(line) < 5 {
 		t.Fatalf("the command line's own modules are %q: this test does not see them", line)
 	}
-	const sarama, amqp, aws, redis, prom = "github.com/IBM/sarama", "github.com/rabbitmq", "github.com/aws", "github.com/redis", "github.com/prometheus"
-	clients := []string{sarama, amqp, aws, redis, prom, "github.com/twmb/franz-go"}
+	const sarama, amqp, aws, redis, prom, otel = "github.com/IBM/sarama", "github.com/rabbitmq", "github.com/aws", "github.com/redis", "github.com/prometheus", "go.opentelemetry.io"
+	clients := []string{sarama, amqp, aws, redis, prom, otel, "github.com/twmb/franz-go"}
 	for part, client := range map[string]string{
 		".": "", "delayqueue": "", "middleware": "", "deadletter": "", "redelivertest": "", "adapters/pubsub": "", "adapters/adaptertest": "",
-		"adapters/kafka": sarama, "adapters/amqp": amqp, "adapters/sqs": aws, "middleware/redisdedup": redis, "observe/prom": prom,
+		"adapters/kafka": sarama, "adapters/amqp": amqp, "adapters/sqs": aws, "middleware/redisdedup": redis, "observe/prom": prom, "observe/otel": otel,
 		"simulate": "", "observe/hook": "",
 	} {
 		t.Run(part, func(t *testing.T) {

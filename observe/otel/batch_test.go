@@ -1,0 +1,173 @@
+package otel_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe/otel"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// batchOf are the spans of batch functions, and those of messages that had begun before
+// anybody knew that their handler gathers.
+func batchOf(all []span) (batches, gathered, others []span) {
+	for _, s := range all {
+		switch {
+		case s.says("messaging.batch.message_count") != "":
+			batches = append(batches, s)
+		case s.says("redeliver.outcome") == "gathered":
+			gathered = append(gathered, s)
+		default:
+			others = append(others, s)
+		}
+	}
+	return batches, gathered, others
+}
+
+// A batch function has one span, with a link for each message to the span that published
+// it and one to the batch in which it failed before.
+func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
+		var seen []string
+		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+			seen = append(seen, current(ctx))
+			for _, m := range mb.Messages {
+				if m.UUID == "d-2" {
+					m.Answer(errDeclined)
+				}
+			}
+			return nil
+		}))
+		b.Publish("documents", traced("d-1"), traced("d-2"), traced("d-3"))
+		if got := docs.Outcome("d-2"); got.State.Reason != redeliver.ReasonExhausted {
+			t.Fatal(got)
+		}
+		published := "published=" + publisherID
+		batches, gathered, others := batchOf(r.spans(0))
+		if len(batches) != 2 || len(gathered) < 1 || len(gathered) > 3 || len(others) != 1 {
+			t.Fatalf("%d batches, %d messages that were gathered first, %d others", len(batches), len(gathered), len(others))
+		}
+		first, second, buried := batches[0], batches[1], others[0]
+		r.is(first, "process documents", "answered", strings.Join([]string{published, published, published}, " "), codes.Unset)
+		r.is(second, "process documents", "answered", "previous="+first.id()+" "+published, codes.Unset)
+		r.is(buried, "dead_letter documents.search.dlq", "", published, codes.Error)
+		if buried.Parent().SpanID() != second.SpanContext().SpanID() {
+			t.Errorf("the burial is a child of %s, want %s", buried.Parent().SpanID(), second.id())
+		}
+		if !slices.Equal(seen, []string{first.id(), second.id()}) {
+			t.Errorf("the function saw the spans %q", seen)
+		}
+		if first.says("messaging.batch.message_count") != "3" || first.SpanKind() != trace.SpanKindConsumer || first.Parent().IsValid() || first.says("messaging.message.id") != "" {
+			t.Errorf("%s, a child of %s, says %v", first, first.Parent().SpanID(), first.Attributes())
+		}
+		var ids []string
+		for _, l := range first.Links() {
+			ids = append(ids, value(l.Attributes, "messaging.message.id"))
+			if value(l.Attributes, "redeliver.attempt") != "1" || value(l.Attributes, "messaging.kafka.offset") == "" {
+				t.Errorf("a link says %v", l.Attributes)
+			}
+		}
+		if slices.Sort(ids); !slices.Equal(ids, []string{"d-1", "d-2", "d-3"}) {
+			t.Errorf("the batch is linked to %q", ids)
+		}
+	})
+}
+
+// A batch function that never returns has a span that ends when the function is stuck, and
+// what its messages do then is as for others.
+func TestAStuckBatchEnds(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: minute}})
+		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
+			time.Sleep(time.Hour)
+			return nil
+		}))
+		b.Publish("documents", traced("d-1"))
+		if got := docs.Outcome("d-1"); got.State.Reason != redeliver.ReasonTimeout {
+			t.Fatal(got)
+		}
+		time.Sleep(2 * time.Hour)
+		batches, _, others := batchOf(r.spans(3)) // with one that was gathered first
+		if len(batches) != 1 || len(others) != 1 {
+			t.Fatalf("%d batches, %d others", len(batches), len(others))
+		}
+		if took := batches[0].EndTime().Sub(batches[0].StartTime()); took != minute+time.Second {
+			t.Errorf("the span took %s", took)
+		}
+		r.is(others[0], "dead_letter documents.search.dlq", "", "published="+publisherID, codes.Error)
+	})
+}
+
+// A batch panics as a whole, and is no error itself: its messages are retried.
+func TestABatchThatPanicsIsRetried(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
+		calls := 0
+		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
+			if calls++; calls == 1 {
+				panic("no index")
+			}
+			return nil
+		}))
+		b.Publish("documents", traced("d-1"))
+		if got := docs.Outcome("d-1"); !got.Committed {
+			t.Fatal(got)
+		}
+		batches, _, others := batchOf(r.spans(3)) // with one that was gathered first
+		if len(batches) != 2 || len(others) != 0 {
+			t.Fatalf("%d batches, %d others", len(batches), len(others))
+		}
+		r.is(batches[0], "process documents", "answered", "published="+publisherID, codes.Unset)
+		r.is(batches[1], "process documents", "answered", "previous="+batches[0].id()+" published="+publisherID, codes.Unset)
+	})
+}
+
+// A message that is received has a span until it is acked, or its invisible time is over.
+func TestWhatIsReceivedHasASpan(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr})
+		rec, err := middleware.NewReceiver(t.Context(), c.Subscriber(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rec.Close()
+		b.Publish("orders", traced("o-1"))
+		var seen []string
+		for _, ack := range []bool{false, true} {
+			got, err := rec.Receive(t.Context(), 1, minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen = append(seen, current(got[0].Message.Context()))
+			if ack {
+				err = got[0].Ack()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Wait()
+		spans := r.spans(2)
+		r.is(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
+		r.is(spans[1], "process orders", "succeeded", "previous="+spans[0].id()+" published="+publisherID, codes.Unset)
+		if took := spans[0].EndTime().Sub(spans[0].StartTime()); took != minute {
+			t.Errorf("the first lease took %s", took)
+		}
+		if !slices.Equal(seen, []string{spans[0].id(), spans[1].id()}) {
+			t.Errorf("the receiver saw the spans %q", seen)
+		}
+	})
+}

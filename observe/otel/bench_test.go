@@ -1,0 +1,86 @@
+package otel_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe/otel"
+)
+
+// success is a message that a handler behind Retry handles, and is committed.
+func success(tb testing.TB, sink redeliver.Sink, tracer redeliver.Tracer) func() {
+	tb.Helper()
+	sub := &delayqueue.Subscription{
+		Origin: "orders", Group: "billing", Sink: sink, Tracer: tracer, Policy: redeliver.Policy{Timeout: time.Minute}.WithDefaults(),
+	}
+	d := &delayqueue.Delivery{Sub: sub, ID: "orders/0/1", Source: redeliver.Source{Known: true, Offset: 1}}
+	d.Begin(context.Background())
+	msg := message.NewMessage("1", []byte("payload"))
+	msg.Metadata.Set("traceparent", strings.TrimSuffix(publisher, "1")+"0") // its publisher's was not sampled either
+	msg.SetContext(d)
+	h := middleware.Retry()(func(*message.Message) ([]*message.Message, error) { return nil, nil })
+	return func() {
+		if _, err := h(msg); err != nil {
+			tb.Error(err)
+		}
+		if sub.Wants(redeliver.Committed{}) {
+			sub.Tell(redeliver.Committed{State: d.State()})
+		}
+	}
+}
+
+// never makes a tracer of which no span is sampled.
+func never(tb testing.TB) redeliver.Tracer {
+	tb.Helper()
+	tr, err := otel.NewTracer(otel.TracerConfig{
+		System: "kafka", TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())), Propagator: propagation.TraceContext{},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tr
+}
+
+// counted makes a sink that counts.
+func counted(tb testing.TB) redeliver.Sink {
+	tb.Helper()
+	s, err := otel.New(otel.Config{System: "kafka", MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// Who wants nothing pays nothing: one allocation, the attempt.
+func TestASuccessWithoutATracerAllocatesOnce(t *testing.T) {
+	run := success(t, nil, nil)
+	if n := testing.AllocsPerRun(1000, run); n > 1 {
+		t.Errorf("a success costs %v allocations, want 1", n)
+	}
+}
+
+func BenchmarkSuccess(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		sink   redeliver.Sink
+		tracer redeliver.Tracer
+	}{{"nothing", nil, nil}, {"metrics", counted(b), nil}, {"tracer", nil, never(b)}, {"both", counted(b), never(b)}} {
+		b.Run(c.name, func(b *testing.B) {
+			run := success(b, c.sink, c.tracer)
+			b.ReportAllocs()
+			for b.Loop() {
+				run()
+			}
+		})
+	}
+}

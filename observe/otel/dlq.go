@@ -1,0 +1,119 @@
+package otel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	api "go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/observed"
+)
+
+// DLQConfig of [WatchDLQs]. System and Queues are required.
+type DLQConfig struct {
+	// System is as in Config.
+	System string
+	// MeterProvider is as in Config.
+	MeterProvider metric.MeterProvider
+	// Queues are the DLQs. They must stay open until the registration ends.
+	Queues []deadletter.Queue
+	// Timeout bounds what one collection asks of one DLQ; they are asked at the same
+	// time. Default 5 s.
+	Timeout time.Duration
+}
+
+// WatchDLQs registers gauges that ask the broker at each collection what lies in DLQs.
+// They look at no message:
+//
+//	redeliver.dlq_up             1 where the broker has answered, else 0, and nothing else of that DLQ
+//	redeliver.dlq_messages       how many lie there; where the broker only estimates it, redeliver.exact is false
+//	redeliver.dlq_oldest_age     how long the oldest has lain there; not there for an empty DLQ
+//	redeliver.dlq_retention      how long the broker keeps one; not there where nothing ends by itself
+//	redeliver.dlq_open_tasks     replays and other tasks that run or can be resumed, by kind and status
+//	redeliver.dlq_task_messages  what became of messages in the tasks that are recorded, by kind and outcome
+//
+// What is said of tasks and of the retention is asked at most every half minute: on RabbitMQ
+// and SQS it takes what others wait for. Age and retention are told where the adapter's
+// queue tells them. Unregister ends it.
+func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
+	if cfg.System == "" || len(cfg.Queues) == 0 {
+		return nil, errors.New("otel: System and Queues are required: which DLQs, and of which broker")
+	}
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = api.GetMeterProvider()
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = observed.DefaultTimeout
+	}
+	queues, err := observed.DLQs(cfg.Queues)
+	if err != nil {
+		return nil, fmt.Errorf("otel: %w", err)
+	}
+	m := instruments{meter: cfg.MeterProvider.Meter(scope)}
+	d := &dlqs{
+		system: cfg.System, timeout: cfg.Timeout, of: queues,
+		up:       m.observable("redeliver.dlq_up", "1 where the broker has answered, else 0.", "1"),
+		messages: m.observable("redeliver.dlq_messages", "Messages in the DLQ.", "{message}"),
+		tasks:    m.observable("redeliver.dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "{task}"),
+		became:   m.observable("redeliver.dlq_task_messages", "Messages of the tasks that are recorded, by what became of them.", "{message}"),
+		age:      m.seconds("redeliver.dlq_oldest_age", "How long the oldest message has lain in the DLQ."),
+		keeps:    m.seconds("redeliver.dlq_retention", "How long the broker keeps a message in the DLQ."),
+	}
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.meter.RegisterCallback(d.collect, d.up, d.messages, d.tasks, d.became, d.age, d.keeps)
+}
+
+type dlqs struct {
+	system  string
+	timeout time.Duration
+	of      []*observed.DLQ
+
+	up, messages, tasks, became metric.Int64ObservableGauge
+	age, keeps                  metric.Float64ObservableGauge
+}
+
+// collect looks at all DLQs at once. A broker that does not answer hides no other.
+func (d *dlqs) collect(ctx context.Context, to metric.Observer) error {
+	looks, errs := make([]observed.Look, len(d.of)), make([]error, len(d.of))
+	var all sync.WaitGroup
+	for i, q := range d.of {
+		all.Go(func() { looks[i], errs[i] = q.Look(ctx, d.timeout) })
+	}
+	all.Wait()
+	for i, q := range d.of {
+		d.observe(to, &q.Info, &looks[i], errs[i])
+	}
+	return nil
+}
+
+func (d *dlqs) observe(to metric.Observer, info *deadletter.Info, l *observed.Look, err error) {
+	attrs := []attribute.KeyValue{attrSystem.String(d.system), attrDLQ.String(info.DLQ), attrDest.String(info.Origin), attrGroupName.String(info.Group)}
+	attrs = attrs[:len(attrs):len(attrs)]
+	if err != nil {
+		to.ObserveInt64(d.up, 0, with(attrs...))
+		return
+	}
+	to.ObserveInt64(d.up, 1, with(attrs...))
+	to.ObserveInt64(d.messages, l.Messages, with(append(attrs, attrExact.String(strconv.FormatBool(l.Exact)))...))
+	if l.Aged {
+		to.ObserveFloat64(d.age, l.Age.Seconds(), with(attrs...))
+	}
+	if l.Keeps > 0 {
+		to.ObserveFloat64(d.keeps, l.Keeps.Seconds(), with(attrs...))
+	}
+	for s, n := range l.Open {
+		to.ObserveInt64(d.tasks, int64(n), with(append(attrs, attrTaskKind.String(string(s.Kind)), attrTaskStat.String(string(s.Status)))...))
+	}
+	for f, n := range l.Became {
+		to.ObserveInt64(d.became, n, with(append(attrs, attrTaskKind.String(string(f.Kind)), attrTaskOut.String(f.Outcome))...))
+	}
+}

@@ -1,0 +1,119 @@
+package otel
+
+import (
+	"context"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/observed"
+)
+
+// series is the attributes of a subscription: as options, for what every message counts
+// in, and alone, for the rest.
+type series struct {
+	attrs        []attribute.KeyValue // cut to its length: to append to it makes another
+	plain        []metric.AddOption
+	operation    []metric.AddOption
+	first, retry []metric.RecordOption // of attempts that succeed
+	late         []metric.RecordOption
+}
+
+func (s *Sink) series(p place) *series {
+	attrs := subscription(s.system, p)
+	attrs = attrs[:len(attrs):len(attrs)]
+	process := slices.Clip(append(attrs, attrOperation.String(opProcess)))
+	plain := with(attrs...)
+	return &series{
+		attrs: attrs, plain: []metric.AddOption{plain}, late: []metric.RecordOption{plain},
+		operation: []metric.AddOption{with(process...)},
+		first:     []metric.RecordOption{with(append(process, attrRetry.Bool(false))...)},
+		retry:     []metric.RecordOption{with(append(process, attrRetry.Bool(true))...)},
+	}
+}
+
+// background is for instruments, which take from a context what an event does not have.
+var background = context.Background()
+
+// Event implements [redeliver.Sink].
+func (s *Sink) Event(e redeliver.Event) {
+	switch e := e.(type) {
+	case redeliver.Attempted:
+		s.attempted(&e)
+	case redeliver.Committed:
+		s.count(s.committed, &e.State)
+		if e.State.Replays > 0 {
+			s.count(s.replayed, &e.State, attrOutcome.String("committed"))
+		}
+	case redeliver.RetryScheduled:
+		s.count(s.scheduled, &e.State, attrLevel.String(observed.Level(e.Where)))
+	case redeliver.MessagePostponed:
+		s.count(s.postponed, &e.State)
+	case redeliver.DeadLettered:
+		s.count(s.dead, &e.State, attrReason.String(string(e.State.Reason)))
+		if e.State.Replays > 0 {
+			s.count(s.replayed, &e.State, attrOutcome.String("dead_lettered"))
+		}
+	case redeliver.BroadcastFailed:
+		s.count(s.broadcast, &e.State)
+	case redeliver.Hopped:
+		s.count(s.hopped, &e.State)
+	case redeliver.Published:
+		s.count(s.published, &e.State)
+	case redeliver.PublishFailed:
+		s.count(s.refused, &e.State)
+	case redeliver.HandlerStuck:
+		s.stuckNow(&e.State, e.Stuck)
+	case redeliver.LateAnswer:
+		s.count(s.late, &e.State)
+		s.stuckNow(&e.State, e.Stuck)
+	case redeliver.HeadersIgnored:
+		s.ignored.Add(background, 1, with(attrSystem.String(s.system), attrDest.String(e.Topic)))
+	case redeliver.Abandoned:
+		s.count(s.abandoned, &e.State)
+	case redeliver.SubscriptionChanged:
+		of := s.places.of(place{e.Origin, e.Group})
+		for _, t := range observed.Turns[e.Change] {
+			s.impaired.Record(background, map[bool]int64{true: 1}[t.Is], with(append(of.attrs, attrTrouble.String(t.Trouble))...))
+		}
+	}
+}
+
+func placeOf(st *redeliver.State) place { return place{st.Origin, st.Group} }
+
+func (s *Sink) count(c metric.Int64Counter, st *redeliver.State, more ...attribute.KeyValue) {
+	of := s.places.of(placeOf(st))
+	if len(more) == 0 {
+		c.Add(background, 1, of.plain...)
+		return
+	}
+	c.Add(background, 1, with(append(of.attrs, more...)...))
+}
+
+func (s *Sink) stuckNow(st *redeliver.State, n int64) {
+	s.stuck.Record(background, n, s.places.of(placeOf(st)).late...)
+}
+
+func (s *Sink) attempted(e *redeliver.Attempted) {
+	of := s.places.of(placeOf(&e.State))
+	again := e.State.Attempts > 0
+	took := e.Took.Seconds()
+	switch {
+	case e.Err != nil:
+		s.duration.Record(background, took, with(append(of.attrs, attrOperation.String(opProcess),
+			attrRetry.Bool(again), attrErrorType.String(observed.ErrorType(e.Err)))...))
+	case again:
+		s.duration.Record(background, took, of.retry...)
+	default:
+		s.duration.Record(background, took, of.first...)
+	}
+	late, waited := observed.Lateness(e)
+	if waited {
+		s.lateness.Record(background, late.Seconds(), of.late...)
+	}
+	if waited || !again {
+		s.consumed.Add(background, 1, of.operation...)
+	}
+}

@@ -1,0 +1,118 @@
+package otel
+
+import (
+	"errors"
+
+	api "go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/redeliver/redeliver/internal/observed"
+)
+
+// Config of a [Sink]. System is required.
+type Config struct {
+	// System is the broker, as OpenTelemetry names it: kafka, rabbitmq, aws_sqs, or
+	// the name of another.
+	System string
+	// MeterProvider makes the instruments. Default: OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
+	// Buckets of messaging.process.duration, in seconds, as the advice that views
+	// override. Default: those that OpenTelemetry advises, 5 ms to 10 s.
+	Buckets []float64
+	// LatenessBuckets of redeliver.retry_lateness. Default: 1 ms to 1 h.
+	LatenessBuckets []float64
+}
+
+// Sink makes metrics of events. Give it to an adapter's Config.Sink, with others by
+// redeliver.Sinks. It is safe for concurrent use, and one may serve many clients of one
+// broker.
+type Sink struct {
+	system string
+	places known[place, series]
+
+	duration, lateness                              metric.Float64Histogram
+	consumed, committed, scheduled, postponed, dead metric.Int64Counter
+	replayed, broadcast, hopped, published, refused metric.Int64Counter
+	abandoned, late, ignored                        metric.Int64Counter
+	stuck, impaired                                 metric.Int64Gauge
+}
+
+// New makes a sink. It returns an error for a Config without a System, and where the
+// MeterProvider refuses an instrument.
+func New(cfg Config) (*Sink, error) {
+	if cfg.System == "" {
+		return nil, errors.New(`otel: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)
+	}
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = api.GetMeterProvider()
+	}
+	if cfg.Buckets == nil {
+		cfg.Buckets = observed.Durations
+	}
+	if cfg.LatenessBuckets == nil {
+		cfg.LatenessBuckets = observed.Latenesses
+	}
+	m := instruments{meter: cfg.MeterProvider.Meter(scope)}
+	s := &Sink{
+		system: cfg.System,
+		duration: m.histogram("messaging.process.duration",
+			"How long attempts took. redeliver.retry says whether it was the first; error.type is there for those that failed: timeout, panic or error.", cfg.Buckets),
+		lateness:  m.histogram("redeliver.retry_lateness", "How long after it was due a retry began.", cfg.LatenessBuckets),
+		consumed:  m.counter("messaging.client.consumed.messages", "Messages that were delivered to a handler. An attempt that is made again at once is no delivery."),
+		committed: m.counter("redeliver.committed", "Messages that were handled and acked."),
+		scheduled: m.counter("redeliver.retries_scheduled", "Messages that were written to where they wait for a retry, by level."),
+		postponed: m.counter("redeliver.postponed", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
+		dead:      m.counter("redeliver.dead_lettered", "Messages that were written to the DLQ, by reason."),
+		replayed:  m.counter("redeliver.replays", "Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more."),
+		broadcast: m.counter("redeliver.broadcast_failed", "Messages of broadcast consumers that failed and were not tried again."),
+		hopped:    m.counter("redeliver.hops", "Messages that moved from one level to a shorter one."),
+		published: m.counter("redeliver.delayed_published", "Delayed messages that reached their topic."),
+		refused:   m.counter("redeliver.publish_failures", "Tries to write to a level or the DLQ that the broker did not take; each is tried again."),
+		abandoned: m.counter("redeliver.abandoned", "Attempts that the end of the session cut short. They are not counted, and come back."),
+		late:      m.counter("redeliver.late_answers", "Answers of handlers that came when the message had moved on."),
+		ignored:   m.counter("redeliver.ignored_headers", "Messages with redeliver headers that are not believed."),
+		stuck:     m.gauge("redeliver.handlers_stuck", "Handlers that still run although their message has moved on.", "{handler}"),
+		impaired:  m.gauge("redeliver.subscription_impaired", "1 while something is wrong with a subscription, by what that is.", "1"),
+	}
+	if m.err != nil {
+		return nil, m.err
+	}
+	s.places.make = s.series
+	return s, nil
+}
+
+// instruments makes instruments, and keeps what is wrong with them.
+type instruments struct {
+	meter metric.Meter
+	err   error
+}
+
+func (m *instruments) counter(name, what string) metric.Int64Counter {
+	c, err := m.meter.Int64Counter(name, metric.WithDescription(what), metric.WithUnit("{message}"))
+	m.err = errors.Join(m.err, err)
+	return c
+}
+
+func (m *instruments) histogram(name, what string, buckets []float64) metric.Float64Histogram {
+	h, err := m.meter.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(buckets...))
+	m.err = errors.Join(m.err, err)
+	return h
+}
+
+func (m *instruments) gauge(name, what, unit string) metric.Int64Gauge {
+	g, err := m.meter.Int64Gauge(name, metric.WithDescription(what), metric.WithUnit(unit))
+	m.err = errors.Join(m.err, err)
+	return g
+}
+
+func (m *instruments) observable(name, what, unit string) metric.Int64ObservableGauge {
+	g, err := m.meter.Int64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit(unit))
+	m.err = errors.Join(m.err, err)
+	return g
+}
+
+func (m *instruments) seconds(name, what string) metric.Float64ObservableGauge {
+	g, err := m.meter.Float64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit("s"))
+	m.err = errors.Join(m.err, err)
+	return g
+}

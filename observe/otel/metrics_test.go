@@ -1,0 +1,270 @@
+package otel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/observe/otel"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+func sink(t *testing.T) (*otel.Sink, *sdk.ManualReader) {
+	t.Helper()
+	r := sdk.NewManualReader()
+	s, err := otel.New(otel.Config{System: "kafka", MeterProvider: sdk.NewMeterProvider(sdk.WithReader(r))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}
+
+// told is what a reader collects: a line for each series, "name{attributes} value", sorted;
+// of a histogram how many and how much. The attributes that all series have are left out.
+func told(t *testing.T, r *sdk.ManualReader) []string {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := r.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	line := func(name string, set attribute.Set, v string) {
+		var attrs []string
+		for _, kv := range set.ToSlice() {
+			if kv.Key == "messaging.system" && kv.Value.String() == "kafka" {
+				continue
+			}
+			attrs = append(attrs, string(kv.Key)+"="+kv.Value.String())
+		}
+		lines = append(lines, name+"{"+strings.ReplaceAll(strings.Join(attrs, " "),
+			"messaging.consumer.group.name=billing messaging.destination.name=orders", "us")+"} "+v)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					line(m.Name, p.Attributes, fmt.Sprint(p.Value))
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					line(m.Name, p.Attributes, fmt.Sprint(p.Value))
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					line(m.Name, p.Attributes, fmt.Sprint(p.Value))
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					line(m.Name, p.Attributes, fmt.Sprintf("%d %g", p.Count, p.Sum))
+				}
+			default:
+				t.Fatalf("%s is a %T", m.Name, m.Data)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// tells fails the test where a reader does not collect these lines and no others.
+func tells(t *testing.T, r *sdk.ManualReader, want string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(want), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	if got := told(t, r); !slices.Equal(got, lines) {
+		t.Errorf("collected\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(lines, "\n  "))
+	}
+}
+
+// What three messages do whom a real subscription handles: one succeeds, one does in its
+// second attempt, one never.
+func TestASubscriptionIsCounted(t *testing.T) {
+	s, r := sink(t)
+	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{
+			Group: "billing", Sink: s, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)},
+		})
+		orders := c.Handle("orders", func(msg *message.Message) error {
+			st, _ := redeliver.FromContext(msg.Context())
+			if msg.UUID == "fails" || msg.UUID == "recovers" && st.Attempt() == 1 {
+				return errDeclined
+			}
+			return nil
+		})
+		for _, id := range []string{"succeeds", "recovers", "fails"} {
+			b.Publish("orders", message.NewMessage(id, nil))
+		}
+		for _, id := range []string{"succeeds", "recovers", "fails"} {
+			orders.Outcome(id)
+		}
+	})
+	tells(t, r, `
+		messaging.client.consumed.messages{us messaging.operation.name=process} 6
+		messaging.process.duration{error.type=error us messaging.operation.name=process redeliver.retry=false} 2 0
+		messaging.process.duration{error.type=error us messaging.operation.name=process redeliver.retry=true} 2 0
+		messaging.process.duration{us messaging.operation.name=process redeliver.retry=false} 1 0
+		messaging.process.duration{us messaging.operation.name=process redeliver.retry=true} 1 0
+		redeliver.committed{us} 2
+		redeliver.dead_lettered{us redeliver.reason=exhausted} 1
+		redeliver.retries_scheduled{us redeliver.level=10s} 3
+		redeliver.retry_lateness{us} 3 0`)
+}
+
+func state(attempts int) redeliver.State {
+	return redeliver.State{Origin: "orders", Group: "billing", Attempts: attempts}
+}
+
+func TestEventsBecomeMetrics(t *testing.T) {
+	s, r := sink(t)
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	due := state(1)
+	due.Due = began.Add(-2 * time.Second)
+	dead, again := state(3), state(0)
+	dead.Reason, again.Replays = redeliver.ReasonExhausted, 1
+	back := dead
+	back.Replays = 1
+	for _, e := range []redeliver.Event{
+		redeliver.Attempted{State: state(0), Start: began, Took: 20 * time.Millisecond},
+		redeliver.Attempted{State: due, Start: began, Took: 20 * time.Millisecond},
+		redeliver.Attempted{State: state(1), Start: began, Took: time.Second}, // tried again at once: it was not due
+		redeliver.Attempted{State: state(2), Start: began, Err: &redeliver.TimeoutError{After: time.Second}, Took: time.Second},
+		redeliver.Attempted{State: state(0), Start: began, Err: &redeliver.PanicError{}, Took: time.Second},
+		redeliver.Attempted{State: state(0), Start: began, Err: errDeclined, Took: time.Second},
+		redeliver.Committed{State: state(0)}, redeliver.Committed{State: again},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry.1m30s"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.retry.10s.2"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders"},
+		redeliver.MessagePostponed{State: state(0)},
+		redeliver.DeadLettered{State: dead}, redeliver.DeadLettered{State: back},
+		redeliver.BroadcastFailed{State: redeliver.State{Origin: "prices"}},
+		redeliver.Hopped{State: state(1)},
+		redeliver.Published{State: state(0), Topic: "exchange with a routing key that a message names"},
+		redeliver.PublishFailed{State: state(1)},
+		redeliver.HandlerStuck{State: state(0), Stuck: 2},
+		redeliver.LateAnswer{State: state(0), Stuck: 1},
+		redeliver.HeadersIgnored{Topic: "orders"},
+		redeliver.Abandoned{State: state(0)},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "disconnected"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "intake paused"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "something new"},
+	} {
+		s.Event(e)
+	}
+	tells(t, r, `
+		messaging.client.consumed.messages{us messaging.operation.name=process} 4
+		messaging.process.duration{error.type=error us messaging.operation.name=process redeliver.retry=false} 1 1
+		messaging.process.duration{error.type=panic us messaging.operation.name=process redeliver.retry=false} 1 1
+		messaging.process.duration{error.type=timeout us messaging.operation.name=process redeliver.retry=true} 1 1
+		messaging.process.duration{us messaging.operation.name=process redeliver.retry=false} 1 0.02
+		messaging.process.duration{us messaging.operation.name=process redeliver.retry=true} 2 1.02
+		redeliver.abandoned{us} 1
+		redeliver.broadcast_failed{messaging.destination.name=prices} 1
+		redeliver.committed{us} 2
+		redeliver.dead_lettered{us redeliver.reason=exhausted} 2
+		redeliver.delayed_published{us} 1
+		redeliver.handlers_stuck{us} 1
+		redeliver.hops{us} 1
+		redeliver.ignored_headers{messaging.destination.name=orders} 1
+		redeliver.late_answers{us} 1
+		redeliver.postponed{us} 1
+		redeliver.publish_failures{us} 1
+		redeliver.replays{us redeliver.outcome=committed} 1
+		redeliver.replays{us redeliver.outcome=dead_lettered} 1
+		redeliver.retries_scheduled{us redeliver.level=10s} 1
+		redeliver.retries_scheduled{us redeliver.level=1m30s} 1
+		redeliver.retries_scheduled{us redeliver.level=hold} 1
+		redeliver.retries_scheduled{us redeliver.level=} 1
+		redeliver.retry_lateness{us} 1 2
+		redeliver.subscription_impaired{us redeliver.trouble=disconnected} 0
+		redeliver.subscription_impaired{us redeliver.trouble=intake paused} 1`)
+}
+
+// broken is a DLQ whose broker does not answer in time.
+type broken struct {
+	deadletter.Queue
+	name string
+}
+
+func (b broken) Info() deadletter.Info {
+	info := b.Queue.Info()
+	info.DLQ = b.name
+	return info
+}
+
+func (b broken) Count(ctx context.Context) (int64, bool, error) {
+	<-ctx.Done()
+	return 0, false, ctx.Err()
+}
+
+// aged is a DLQ that knows its age and its retention.
+type aged struct{ deadletter.Queue }
+
+func (aged) Oldest(context.Context) (time.Time, bool, error) {
+	return time.Now().Add(-minute), true, nil
+}
+func (aged) Keeps(context.Context) (time.Duration, error) { return time.Hour, nil }
+
+func TestDLQsAreWatched(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+		orders := c.Handle("orders", func(*message.Message) error { return errDeclined })
+		for _, id := range []string{"1", "2", "3"} {
+			b.Publish("orders", message.NewMessage(id, nil))
+			orders.Outcome(id)
+		}
+		q := aged{orders.DeadLetterQueue()}
+		claim, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
+		if err == nil {
+			err = errors.Join(claim.Save(t.Context(), deadletter.Task{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Counts: deadletter.Counts{Replayed: 4}}),
+				claim.Save(t.Context(), deadletter.Task{ID: "u", Kind: deadletter.KindReplay, Status: deadletter.StatusDone, Counts: deadletter.Counts{Replayed: 3}}), claim.Release(t.Context()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := sdk.NewManualReader()
+		provider := sdk.NewMeterProvider(sdk.WithReader(r))
+		watch, err := otel.WatchDLQs(otel.DLQConfig{System: "kafka", MeterProvider: provider, Queues: []deadletter.Queue{q, broken{q, "away"}}, Timeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tells(t, r, `
+			redeliver.dlq_messages{us redeliver.dlq=orders.billing.dlq redeliver.exact=true} 3
+			redeliver.dlq_oldest_age{us redeliver.dlq=orders.billing.dlq} 60
+			redeliver.dlq_open_tasks{us redeliver.dlq=orders.billing.dlq redeliver.task.kind=replay redeliver.task.status=paused} 1
+			redeliver.dlq_retention{us redeliver.dlq=orders.billing.dlq} 3600
+			redeliver.dlq_task_messages{us redeliver.dlq=orders.billing.dlq redeliver.task.kind=replay redeliver.task.outcome=replayed} 7
+			redeliver.dlq_up{us redeliver.dlq=away} 0
+			redeliver.dlq_up{us redeliver.dlq=orders.billing.dlq} 1`)
+		if err := watch.Unregister(); err != nil {
+			t.Fatal(err)
+		}
+		if got := told(t, r); len(got) > 0 {
+			t.Errorf("it is still watched: %q", got)
+		}
+		if _, err := otel.WatchDLQs(otel.DLQConfig{System: "kafka", Queues: []deadletter.Queue{q, q}}); err == nil {
+			t.Error("one DLQ is watched twice")
+		}
+	})
+	if _, err := otel.WatchDLQs(otel.DLQConfig{System: "kafka"}); err == nil {
+		t.Error("without queues there is nothing to watch")
+	}
+	if _, err := otel.New(otel.Config{}); err == nil {
+		t.Error("a sink must know its broker")
+	}
+}

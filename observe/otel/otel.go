@@ -1,0 +1,113 @@
+// Package otel exports what happens in subscriptions to OpenTelemetry. A [Tracer] puts a
+// span around each run of a handler and links it to the attempt before and to the span
+// that published the message; a [Sink] makes metrics of the events that an adapter tells;
+// [WatchDLQs] has gauges of what lies in DLQs. They are independent of each other.
+//
+// Names and attributes are those of OpenTelemetry's semantic conventions for messaging,
+// v1.44.0, where it has some. It has none for retries and DLQs: those begin with
+// "redeliver.". A metric has the name that observe/prom gives it, as an exporter for
+// Prometheus spells it.
+//
+// Only OpenTelemetry's API is imported: which SDK and exporter there is, the service says,
+// with otel.SetTracerProvider and its like or in the configurations here.
+package otel
+
+import (
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope is the instrumentation's name.
+const scope = "github.com/redeliver/redeliver/observe/otel"
+
+// The attributes. Those of the semantic conventions are in the order of their pages.
+const (
+	attrSystem     = attribute.Key("messaging.system")
+	attrOperation  = attribute.Key("messaging.operation.name")
+	attrType       = attribute.Key("messaging.operation.type")
+	attrDest       = attribute.Key("messaging.destination.name")
+	attrPartition  = attribute.Key("messaging.destination.partition.id")
+	attrGroupName  = attribute.Key("messaging.consumer.group.name")
+	attrMessageID  = attribute.Key("messaging.message.id")
+	attrBatchCount = attribute.Key("messaging.batch.message_count")
+	attrKafkaOff   = attribute.Key("messaging.kafka.offset")
+	attrErrorType  = attribute.Key("error.type")
+
+	attrOrigin   = attribute.Key("redeliver.origin")
+	attrGroup    = attribute.Key("redeliver.group")
+	attrAttempt  = attribute.Key("redeliver.attempt")
+	attrReplays  = attribute.Key("redeliver.replays")
+	attrOutcome  = attribute.Key("redeliver.outcome")
+	attrReason   = attribute.Key("redeliver.reason")
+	attrDue      = attribute.Key("redeliver.due")
+	attrError    = attribute.Key("redeliver.error")
+	attrErrType  = attribute.Key("redeliver.error_type")
+	attrLink     = attribute.Key("redeliver.link")
+	attrRetry    = attribute.Key("redeliver.retry")
+	attrLevel    = attribute.Key("redeliver.level")
+	attrTrouble  = attribute.Key("redeliver.trouble")
+	attrDLQ      = attribute.Key("redeliver.dlq")
+	attrExact    = attribute.Key("redeliver.exact")
+	attrTaskKind = attribute.Key("redeliver.task.kind")
+	attrTaskStat = attribute.Key("redeliver.task.status")
+	attrTaskOut  = attribute.Key("redeliver.task.outcome")
+)
+
+// The operations.
+const (
+	opProcess = "process"     // a handler's run
+	opBury    = "dead_letter" // a write to the DLQ
+	typeSend  = "send"
+)
+
+// place is a subscription.
+type place struct{ origin, group string }
+
+// known is what is kept for each of a few: to make it for each message would be the larger
+// part of the cost.
+type known[K comparable, E any] struct {
+	make func(K) *E
+
+	mu  sync.RWMutex
+	all map[K]*E
+}
+
+func (k *known[K, E]) of(key K) *E {
+	k.mu.RLock()
+	e := k.all[key]
+	k.mu.RUnlock()
+	if e != nil {
+		return e
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e = k.all[key]; e == nil {
+		if e = k.make(key); k.all == nil {
+			k.all = make(map[K]*E)
+		}
+		k.all[key] = e
+	}
+	return e
+}
+
+// subscription is the attributes that tell a subscription from others. A broadcast
+// consumer has no group.
+func subscription(system string, p place) []attribute.KeyValue {
+	kvs := []attribute.KeyValue{attrSystem.String(system), attrDest.String(p.origin)}
+	if p.group != "" {
+		kvs = append(kvs, attrGroupName.String(p.group))
+	}
+	return kvs
+}
+
+// with is a set of attributes as an option, made once and used often.
+func with(kvs ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(kvs...))
+}
+
+var kinds = struct{ consumer, producer trace.SpanStartOption }{
+	trace.WithSpanKind(trace.SpanKindConsumer), trace.WithSpanKind(trace.SpanKindProducer),
+}

@@ -1,0 +1,208 @@
+package otel
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	api "go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/redeliver/redeliver"
+)
+
+// TracerConfig of a [Tracer]. System is required.
+type TracerConfig struct {
+	// System is the broker, as OpenTelemetry names it: kafka, rabbitmq, aws_sqs, or
+	// the name of another.
+	System string
+	// TracerProvider makes the spans. Default: OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
+	// Propagator reads, from a message's own headers, the span that published it.
+	// Redeliver writes none of them. Default: OpenTelemetry's global one, which reads
+	// nothing until the service has set it.
+	Propagator propagation.TextMapPropagator
+	// Parent makes the span of a handler of single messages a child: of the span that
+	// published the message, or, where its headers name none, of the one in the
+	// context in which it came. All attempts of a message are then in one trace, however
+	// long it waited between. Default: each is the root of a trace of its own, with links.
+	Parent bool
+	// RetriesAreErrors gives the attempts that will be retried the status Error, too.
+	// Default: only what is dead-lettered has it.
+	RetriesAreErrors bool
+}
+
+// Tracer puts spans around handlers. Give it to an adapter's Config.Tracer. It is safe for
+// concurrent use, and one may serve many clients of one broker.
+type Tracer struct {
+	cfg    TracerConfig
+	tracer trace.Tracer
+	places known[place, consumer]
+}
+
+var _ redeliver.Tracer = (*Tracer)(nil)
+
+// consumer is what all spans of a subscription have.
+type consumer struct {
+	name  string
+	attrs []attribute.KeyValue // cut to its length: to append to it makes another
+	first known[int64, start]
+}
+
+// start is how the span of a first attempt begins, with the attributes by which samplers
+// may decide. Most messages have no other, and most spans are not sampled.
+type start struct{ child, root []trace.SpanStartOption }
+
+// nowhere stands for the partition of a message that is in none.
+const nowhere = -1
+
+// NewTracer makes a tracer. It returns an error for a TracerConfig without a System.
+func NewTracer(cfg TracerConfig) (*Tracer, error) {
+	if cfg.System == "" {
+		return nil, errors.New(`otel: System is "": must be the broker: kafka, rabbitmq or aws_sqs`)
+	}
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = api.GetTracerProvider()
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = api.GetTextMapPropagator()
+	}
+	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope)}
+	t.places.make = func(p place) *consumer {
+		attrs := append(subscription(cfg.System, p),
+			attrOperation.String(opProcess), attrType.String(opProcess), attrOrigin.String(p.origin))
+		if p.group != "" {
+			attrs = append(attrs, attrGroup.String(p.group))
+		}
+		c := &consumer{name: opProcess + " " + p.origin, attrs: attrs[:len(attrs):len(attrs)]}
+		c.first.make = func(partition int64) *start {
+			attrs := append(c.attrs, attrAttempt.Int(1))
+			if partition != nowhere {
+				attrs = append(attrs, attrPartition.String(strconv.FormatInt(partition, 10)))
+			}
+			with := trace.WithAttributes(attrs...)
+			return &start{[]trace.SpanStartOption{kinds.consumer, with}, []trace.SpanStartOption{kinds.consumer, with, trace.WithNewRoot()}}
+		}
+		return c
+	}
+	return t, nil
+}
+
+// Begin implements [redeliver.Tracer].
+func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	p := t.places.of(place{run.Origin, run.Group})
+	if run.Batch {
+		return t.batch(ctx, p, run)
+	}
+	m := &run.Messages[0]
+	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
+	published, before := t.published(&ctx, &s.headers), parse(m.State.Trace)
+	// A publisher's span that was sampled is one by which a sampler may decide, too.
+	if m.State.Attempts > 0 || m.State.Replays > 0 || before.IsValid() || published.IsSampled() {
+		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, m, published, before)...)
+		return ctx, s
+	}
+	partition := int64(nowhere)
+	if m.State.Source.Known {
+		partition = int64(m.State.Source.Partition)
+	}
+	o := p.first.of(partition)
+	if t.cfg.Parent || !trace.SpanContextFromContext(ctx).IsValid() { // the latter is a root anyway
+		ctx, s.Span = t.tracer.Start(ctx, p.name, o.child...)
+	} else {
+		ctx, s.Span = t.tracer.Start(ctx, p.name, o.root...)
+	}
+	if s.IsRecording() {
+		s.SetAttributes(attrMessageID.String(m.State.ID))
+		if t.cfg.System == "kafka" && m.State.Source.Known {
+			s.SetAttributes(attrKafkaOff.Int64(m.State.Source.Offset))
+		}
+		if published.IsValid() && !t.cfg.Parent {
+			s.AddLink(link(published, linkPublished))
+		}
+	}
+	return ctx, s
+}
+
+// whole is how a span begins of which all is told to the sampler.
+func (t *Tracer) whole(ctx context.Context, p *consumer, m *redeliver.TracedMessage, published, before trace.SpanContext) []trace.SpanStartOption {
+	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+perMessage), p.attrs...)
+	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, &m.State)...))
+	links := make([]trace.Link, 0, 2)
+	if !t.cfg.Parent {
+		if trace.SpanContextFromContext(ctx).IsValid() {
+			o = append(o, trace.WithNewRoot())
+		}
+		if published.IsValid() {
+			links = append(links, link(published, linkPublished))
+		}
+	}
+	if before.IsValid() {
+		links = append(links, link(before, linkPrevious))
+	}
+	if len(links) > 0 {
+		o = append(o, trace.WithLinks(links...))
+	}
+	return o
+}
+
+// batch begins the span of a batch function, which is a root: it has many publishers.
+func (t *Tracer) batch(ctx context.Context, p *consumer, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	o := []trace.SpanStartOption{kinds.consumer, trace.WithNewRoot(), trace.WithAttributes(append(p.attrs, attrBatchCount.Int(len(run.Messages)))...)}
+	if links := t.batchLinks(ctx, run); len(links) > 0 {
+		o = append(o, trace.WithLinks(links...))
+	}
+	ctx, s := t.tracer.Start(ctx, p.name, o...)
+	return ctx, &span{Span: s, retriesAreErrors: t.cfg.RetriesAreErrors}
+}
+
+// perMessage is how many attributes message adds at most.
+const perMessage = 5
+
+// message adds what tells a message from others.
+func (t *Tracer) message(to []attribute.KeyValue, st *redeliver.State) []attribute.KeyValue {
+	to = append(to, attrMessageID.String(st.ID), attrAttempt.Int(st.Attempt()))
+	if st.Source.Known {
+		to = append(to, attrPartition.String(strconv.Itoa(int(st.Source.Partition))))
+		if t.cfg.System == "kafka" {
+			to = append(to, attrKafkaOff.Int64(st.Source.Offset))
+		}
+	}
+	if st.Replays > 0 {
+		to = append(to, attrReplays.Int(st.Replays))
+	}
+	return to
+}
+
+// DeadLettered implements [redeliver.Tracer]: a span of its own, with the status Error. It
+// is a child of the attempt that has failed, and began when that ended.
+func (t *Tracer) DeadLettered(ctx context.Context, b *redeliver.Burial) {
+	st := &b.Message.State
+	attrs := []attribute.KeyValue{
+		attrSystem.String(t.cfg.System), attrOperation.String(opBury), attrType.String(typeSend), attrDest.String(b.Where),
+		attrOrigin.String(st.Origin), attrGroup.String(st.Group), attrMessageID.String(st.ID), attrReason.String(string(st.Reason)),
+		attribute.Int("redeliver.attempts", st.Attempts), attrErrorType.String(errorType(st)),
+	}
+	if st.Replays > 0 {
+		attrs = append(attrs, attrReplays.Int(st.Replays))
+	}
+	o := []trace.SpanStartOption{kinds.producer, trace.WithTimestamp(b.Began), trace.WithAttributes(attrs...)}
+	var links []trace.Link
+	before, ours := parse(st.Trace), trace.SpanContextFromContext(ctx)
+	if child := before.IsValid() && before.SpanID() == ours.SpanID(); !child { // no attempt has run here
+		o = append(o, trace.WithNewRoot())
+		if before.IsValid() {
+			links = append(links, link(before, linkPrevious))
+		}
+	}
+	aside := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	if published := t.published(&aside, &carrier{b.Message.Headers}); published.IsValid() {
+		links = append(links, link(published, linkPublished))
+	}
+	_, s := t.tracer.Start(ctx, opBury+" "+b.Where, append(o, trace.WithLinks(links...))...)
+	fail(s, st)
+	s.End(trace.WithTimestamp(time.Now()))
+}

@@ -1,0 +1,314 @@
+package otel_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/observe/otel"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// Each attempt is the root of a trace of its own, linked to the one before and to the
+// span that published the message. What will be retried is no error, and a wait has no span.
+func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(95 * time.Second)}})
+		var seen []string
+		handler := fails(2)
+		orders := c.Handle("orders", func(msg *message.Message) error {
+			seen = append(seen, current(msg.Context()))
+			if name := msg.Metadata.Get("traceparent"); name != publisher {
+				t.Errorf("the handler sees the traceparent %q, want the publisher's", name)
+			}
+			return handler(msg)
+		})
+		b.Publish("orders", traced("o-1"))
+		if got := orders.Outcome("o-1"); !got.Committed || len(got.Attempts) != 3 {
+			t.Fatal(got)
+		}
+		spans := r.spans(3)
+		published := "published=" + publisherID
+		r.is(spans[0], "process orders", "retried", published, codes.Unset)
+		r.is(spans[1], "process orders", "retried", "previous="+spans[0].id()+" "+published, codes.Unset)
+		r.is(spans[2], "process orders", "succeeded", "previous="+spans[1].id()+" "+published, codes.Unset)
+		traces := map[string]bool{}
+		for i, s := range spans {
+			traces[s.trace()] = true
+			if s.id() != seen[i] {
+				t.Errorf("the handler of attempt %d saw the span %s, want %s", i+1, seen[i], s.id())
+			}
+			if s.Parent().IsValid() || s.SpanKind() != trace.SpanKindConsumer {
+				t.Errorf("attempt %d is a child of %s, of kind %s", i+1, s.Parent().SpanID(), s.SpanKind())
+			}
+			for key, want := range map[string]string{
+				"messaging.system": "kafka", "messaging.operation.name": "process", "messaging.operation.type": "process",
+				"messaging.destination.name": "orders", "messaging.consumer.group.name": "billing", "messaging.message.id": "o-1",
+				"messaging.destination.partition.id": "0", "messaging.kafka.offset": "0", "error.type": "",
+				"redeliver.origin": "orders", "redeliver.group": "billing", "redeliver.attempt": string(rune('1' + i)),
+			} {
+				if got := s.says(key); got != want {
+					t.Errorf("attempt %d says %s=%q, want %q", i+1, key, got, want)
+				}
+			}
+		}
+		if len(traces) != 3 {
+			t.Errorf("three attempts are in %d traces", len(traces))
+		}
+		if spans[0].says("redeliver.error") != errDeclined.Error() || spans[0].says("redeliver.due") != "2000-01-01T00:01:35Z" {
+			t.Errorf("a failed attempt says %v", spans[0].Attributes())
+		}
+	})
+}
+
+// What is dead-lettered is the one error: of the attempt, and of the write to the DLQ,
+// which is a child of it. A replay is linked to what failed.
+func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
+		orders := c.Handle("orders", fails(2))
+		b.Publish("orders", traced("o-1"))
+		if got := orders.Outcome("o-1"); got.State.Reason != redeliver.ReasonExhausted {
+			t.Fatal(got)
+		}
+		q := orders.DeadLetterQueue()
+		spans, published := r.spans(3), "published="+publisherID
+		last, buried := spans[1], spans[2]
+		if last.Name() != "process orders" { // they begin in the same moment
+			last, buried = buried, last
+		}
+		r.is(spans[0], "process orders", "retried", published, codes.Unset)
+		r.is(last, "process orders", "dead-lettered", "previous="+spans[0].id()+" "+published, codes.Error)
+		r.is(buried, "dead_letter "+q.Info().DLQ, "", published, codes.Error)
+		if buried.Parent().SpanID() != last.SpanContext().SpanID() || buried.SpanKind() != trace.SpanKindProducer {
+			t.Errorf("the write to the DLQ is a child of %s, of kind %s; want %s", buried.Parent().SpanID(), buried.SpanKind(), last.id())
+		}
+		for _, s := range []span{last, buried} {
+			if s.says("redeliver.reason") != "exhausted" || s.says("error.type") != "*errors.errorString" || s.Status().Description != errDeclined.Error() {
+				t.Errorf("%s says %v", s, s.Attributes())
+			}
+		}
+		if buried.says("messaging.destination.name") != q.Info().DLQ || buried.says("redeliver.attempts") != "2" || buried.says("messaging.message.id") != "o-1" {
+			t.Errorf("%s says %v", buried, buried.Attributes())
+		}
+
+		if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "the bank is back"}); err != nil {
+			t.Fatal(err)
+		}
+		b.Wait()
+		again := r.spans(4)[3]
+		r.is(again, "process orders", "succeeded", "previous="+last.id()+" "+published, codes.Unset)
+		if again.says("redeliver.attempt") != "1" || again.says("redeliver.replays") != "1" {
+			t.Errorf("a replay says %v", again.Attributes())
+		}
+	})
+}
+
+// A handler has one span whichever way it ends, and that ends when the message is out of
+// its hands.
+func TestHowARunEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy  redeliver.Policy
+		handler func(t *testing.T, msg *message.Message) error
+		want    string // outcomes and errors of all spans
+		took    time.Duration
+	}{
+		"a panic is the last attempt's": {handler: func(*testing.T, *message.Message) error { panic("no card") },
+			want: "dead-lettered Error *redeliver.PanicError"},
+		"Goexit is a panic": {handler: func(t *testing.T, _ *message.Message) error { return exit() },
+			want: "dead-lettered Error *redeliver.PanicError"},
+		"a handler that ignores its timeout": {policy: redeliver.Policy{Timeout: minute},
+			handler: func(*testing.T, *message.Message) error { time.Sleep(10 * minute); return nil },
+			want:    "dead-lettered Error *redeliver.TimeoutError", took: minute},
+		"a handler that heeds its timeout": {policy: redeliver.Policy{Timeout: minute},
+			handler: func(_ *testing.T, msg *message.Message) error { <-msg.Context().Done(); return msg.Context().Err() },
+			want:    "dead-lettered Error *redeliver.TimeoutError", took: minute},
+		"one that is permanent": {policy: redeliver.Policy{MaxRetries: 3},
+			handler: func(*testing.T, *message.Message) error { return redeliver.Permanent(errDeclined) },
+			want:    "dead-lettered Error *errors.errorString"},
+		"one that is tried again at once": {policy: redeliver.Policy{MaxRetries: 1, Immediate: 1}, handler: twice(errDeclined, nil),
+			want: "retried Unset , succeeded Unset "},
+		"one that is put aside": {policy: redeliver.Policy{MaxRetries: 1}, handler: twice(redeliver.Postpone(errDeclined), nil),
+			want: "postponed Unset , succeeded Unset "},
+		"one that waits in place": {policy: redeliver.Policy{MaxRetries: 1, Order: redeliver.Blocking}, handler: twice(errDeclined, nil),
+			want: "retried Unset , succeeded Unset "},
+		"one that was acked by hand": {policy: redeliver.Policy{MaxRetries: 1},
+			handler: func(_ *testing.T, msg *message.Message) error { msg.Ack(); return errDeclined },
+			want:    "settled Unset "},
+		"one that is a success": {handler: func(*testing.T, *message.Message) error { return nil }, want: "succeeded Unset "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				tr, r := tracer(t, otel.TracerConfig{})
+				if c.policy.MaxRetries == 0 {
+					c.policy.MaxRetries = redeliver.NoRetries
+				}
+				client := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: c.policy})
+				orders := client.Handle("orders", func(msg *message.Message) error { return c.handler(t, msg) })
+				b.Publish("orders", traced("o-1"))
+				orders.Outcome("o-1")
+				time.Sleep(time.Hour) // what comes late is no end of a span
+				buried := strings.Count(c.want, "dead-lettered")
+				var got []string
+				var before span
+				for _, s := range r.spans(strings.Count(c.want, ",") + 1 + buried) {
+					if strings.HasPrefix(s.Name(), "dead_letter") {
+						continue
+					}
+					got = append(got, s.says("redeliver.outcome")+" "+s.Status().Code.String()+" "+s.says("error.type"))
+					if before.ReadOnlySpan != nil && !strings.Contains(s.links(), "previous="+before.id()) {
+						t.Errorf("%s is not linked to %s", s, before)
+					}
+					if took := s.EndTime().Sub(s.StartTime()); c.took > 0 && took != c.took {
+						t.Errorf("the span took %s, want %s", took, c.took)
+					}
+					before = s
+				}
+				if strings.Join(got, ", ") != c.want {
+					t.Errorf("spans ended as %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// twice answers the first attempt of a message and the second.
+func twice(first, second error) func(*testing.T, *message.Message) error {
+	return func(_ *testing.T, msg *message.Message) error {
+		// One that was put aside has no attempt behind it.
+		if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() == 1 && st.PostponedSince.IsZero() {
+			return first
+		}
+		return second
+	}
+}
+
+// An attempt that the end of its process cuts short is no error, and comes back.
+func TestAnAbandonedAttemptIsNoError(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		cfg := redelivertest.Config{Group: "billing", Tracer: tr}
+		c := b.Open(cfg)
+		c.Handle("orders", func(msg *message.Message) error { <-msg.Context().Done(); return msg.Context().Err() })
+		b.Publish("orders", traced("o-1"))
+		time.Sleep(time.Second)
+		c.Kill()
+		b.Wait()
+		orders := b.Open(cfg).Handle("orders", func(*message.Message) error { return nil })
+		if got := orders.Outcome("o-1"); !got.Committed {
+			t.Fatal(got)
+		}
+		spans := r.spans(2)
+		r.is(spans[0], "process orders", "abandoned", "published="+publisherID, codes.Unset)
+		r.is(spans[1], "process orders", "succeeded", "published="+publisherID, codes.Unset)
+	})
+}
+
+// A message that must no longer run has no attempt, and its burial a trace of its own.
+func TestAMessageThatNeverRanIsBuriedInATraceOfItsOwn(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(minute)}
+		p.Invalid = func(m redeliver.Message) error {
+			if m.State.Attempt() == 2 {
+				return errors.New("the order was cancelled")
+			}
+			return nil
+		}
+		orders := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: p}).Handle("orders", fails(9))
+		b.Publish("orders", traced("o-1"))
+		if got := orders.Outcome("o-1"); got.State.Reason != redeliver.ReasonInvalidated {
+			t.Fatal(got)
+		}
+		spans := r.spans(2)
+		r.is(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
+		r.is(spans[1], "dead_letter orders.billing.dlq", "", "previous="+spans[0].id()+" published="+publisherID, codes.Error)
+		if spans[1].Parent().IsValid() || spans[1].says("redeliver.reason") != "invalidated" {
+			t.Errorf("%s is a child of %s and says %v", spans[1], spans[1].Parent().SpanID(), spans[1].Attributes())
+		}
+	})
+}
+
+// With Parent all attempts are in the publisher's trace, and the chain stays.
+func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{Parent: true, RetriesAreErrors: true})
+		fail := fails(1)
+		orders := b.Open(redelivertest.Config{Group: "billing", Tracer: tr}).Handle("orders", func(msg *message.Message) error {
+			if msg.UUID == "o-1" {
+				return fail(msg)
+			}
+			return nil
+		})
+		b.Publish("orders", traced("o-1"), message.NewMessage("o-2", nil))
+		orders.Outcome("o-1")
+		var of1 []span
+		for _, s := range r.spans(3) {
+			if s.says("messaging.message.id") == "o-1" {
+				of1 = append(of1, s)
+			} else if s.Parent().IsValid() || s.links() != "" {
+				t.Errorf("nobody has published %s, a child of %s", s, s.Parent().SpanID())
+			}
+		}
+		if len(of1) != 2 {
+			t.Fatalf("%d attempts", len(of1))
+		}
+		r.is(of1[0], "process orders", "retried", "", codes.Error)
+		r.is(of1[1], "process orders", "succeeded", "previous="+of1[0].id(), codes.Unset)
+		for _, s := range of1 {
+			if s.Parent().SpanID().String() != publisherID || s.trace() != "0af7651916cd43dd8448eb211c80319c" {
+				t.Errorf("%s is a child of %s", s, s.Parent().SpanID())
+			}
+		}
+	})
+}
+
+// A broadcast consumer's message that fails is kept by nobody.
+func TestABroadcastThatFailsIsAnError(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		c := b.OpenBroadcast(redelivertest.BroadcastConfig{Tracer: tr})
+		messages, err := c.Subscribe(t.Context(), "prices")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Publish("prices", traced("p-1"))
+		msg := <-messages
+		id := current(msg.Context())
+		time.Sleep(time.Second)
+		msg.Nack()
+		b.Wait()
+		s := r.spans(1)[0]
+		r.is(s, "process prices", "failed", "published="+publisherID, codes.Error)
+		if s.id() != id || s.says("messaging.consumer.group.name") != "" {
+			t.Errorf("%s says %v, and its consumer saw %s", s, s.Attributes(), id)
+		}
+	})
+}
+
+// Without a provider there is no span, and no header.
+func TestWithoutAProviderNothingTravels(t *testing.T) {
+	tr, err := otel.NewTracer(otel.TracerConfig{System: "kafka"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := b.Open(redelivertest.Config{Group: "billing", Tracer: tr}).Handle("orders", fails(1))
+		b.Publish("orders", traced("o-1"))
+		if got := orders.Outcome("o-1"); !got.Committed || len(got.Attempts) != 2 || got.Attempts[1].State.Trace != "" {
+			t.Errorf("the second attempt has the trace %q: %s", got.State.Trace, got)
+		}
+	})
+	if _, err := otel.NewTracer(otel.TracerConfig{}); err == nil {
+		t.Error("a tracer must know its broker")
+	}
+}
