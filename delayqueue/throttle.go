@@ -226,8 +226,16 @@ func (t *Throttle) give(n, probes int) {
 }
 
 // serve gives the room that there is to those who wait for it, in their order. Who only
-// waits to go on has room, and is not held up by those who want some. The caller holds mu.
+// waits to go on has room, and is not held up by those who want some. What is left waits
+// for a time, perhaps, for which a timer is set. The caller holds mu.
 func (t *Throttle) serve() {
+	t.serveLines()
+	if t.guard != nil && t.guard.held() {
+		t.arm()
+	}
+}
+
+func (t *Throttle) serveLines() {
 	for !t.line.Empty() || !t.resumers.Empty() {
 		held := t.guard != nil && t.guard.held()
 		line := &t.line
