@@ -31,7 +31,7 @@ type outage struct {
 
 // voice is an error that probes have failed with.
 type voice struct {
-	what    uint64
+	what     uint64
 	messages int
 }
 

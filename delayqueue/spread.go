@@ -28,7 +28,7 @@ const causesMost = 16
 
 type cause struct {
 	what uint64
-	keys  []keyFailure // the latest of each key, oldest first
+	keys []keyFailure // the latest of each key, oldest first
 }
 
 type keyFailure struct {
