@@ -35,6 +35,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 			bad(envAuthorization+" %w", err)
 		}
 	}
+	f.webhook.check(a.Env, bad)
 	f.checkHow(&c, bad)
 	if len(errs) > 0 {
 		return c, usagef("%w", errors.Join(errs...))

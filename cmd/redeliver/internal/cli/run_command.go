@@ -38,6 +38,8 @@ type handlingRow struct {
 	Group   string   `json:"group,omitempty"`  // of Kafka
 	Handler string   `json:"handler"`          // the URL, or the command and how many arguments it has
 	Health  string   `json:"health,omitempty"` // the URL of /healthz and /readyz
+	// OnDeadLetter is who is told of dead letters, without the path.
+	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
 
 // runFlags say what is read, and who handles it.
@@ -56,6 +58,8 @@ type runFlags struct {
 
 	to            *url.URL // of url
 	authorization string
+
+	webhook webhookFlags
 }
 
 func (a *app) sidecar() *cobra.Command {
@@ -105,6 +109,7 @@ batches are answered: docs/sidecar.md.`,
 	flags.StringVar(&f.health, "health", "", "`address` of /healthz and /readyz, :8081 for instance (default none)")
 	flags.StringVar(&f.log, "log", "text", "what is told on stderr: text, or json")
 	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "refuse to start when a topic or queue is missing, instead of creating it")
+	f.webhook.flags(flags)
 	f.policy.flags(flags)
 	complete(cmd, "log", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -121,8 +126,13 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		return usagef("--exec: %w", err)
 	}
 	c.Sink = redeliver.NewSlogSink(c.Log)
+	if f.webhook.to != nil {
+		w := f.webhook.open(&c)
+		defer w.End() // behind Run: what is dead-lettered at the end is told, too
+		c.Sink = redeliver.Sinks(c.Sink, w)
+	}
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
-	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name()}
+	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name(), OnDeadLetter: f.webhook.name()}
 	if f.health != "" {
 		at, end, err := listen(ctx, f.health, c.Health.Handler())
 		if err != nil {
@@ -136,6 +146,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		t.line("group", row.Group)
 		t.line("handler", row.Handler)
 		t.line("health", row.Health)
+		t.line("on dead letter", row.OnDeadLetter)
 	}); err != nil {
 		return err
 	}

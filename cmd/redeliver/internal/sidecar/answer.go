@@ -18,14 +18,20 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	text := strconv.Itoa(e.Code)
-	if name := http.StatusText(e.Code); name != "" {
-		text += " " + name
-	}
+	text := status(e.Code)
 	if e.Text == "" {
 		return "the handler answers " + text
 	}
 	return "the handler answers " + text + ": " + e.Text
+}
+
+// status is a code with its name, where it has one.
+func status(code int) string {
+	text := strconv.Itoa(code)
+	if name := http.StatusText(code); name != "" {
+		text += " " + name
+	}
+	return text
 }
 
 // verdict is what a status says of a message. text is the beginning of the body.

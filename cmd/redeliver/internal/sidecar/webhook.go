@@ -1,0 +1,184 @@
+package sidecar
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe/hook"
+)
+
+// WebhookConfig says who is told of dead letters. URL is required.
+type WebhookConfig struct {
+	URL *url.URL
+	// Authorization is the header of that name. Empty for none.
+	Authorization string
+	// Broker is what each post says of where the message comes from.
+	Broker string
+	// Log is told of what could not be posted. Required.
+	Log *slog.Logger
+}
+
+// Webhook posts each dead letter to a URL: what it is and why, not the message itself. No
+// message waits for it. It is a [redeliver.Sink] by its Hook.
+type Webhook struct {
+	*hook.Hook
+
+	c         WebhookConfig
+	transport http.RoundTripper
+	pace      func() backoff.BackOff // of tries
+	missing   atomic.Bool            // the queue is full, and that is told
+}
+
+const (
+	// webhookTry is how long one try may take, and webhookTries how long it is tried to
+	// post one dead letter: those behind it wait for that.
+	webhookTry   = 10 * time.Second
+	webhookTries = time.Minute
+	// webhookEnd is how long what waits may take at the end.
+	webhookEnd = 5 * time.Second
+)
+
+// NewWebhook returns a webhook that posts, one dead letter after another, until Close.
+func NewWebhook(c WebhookConfig) *Webhook {
+	dialer := &net.Dialer{Timeout: webhookTry / 2}
+	return newWebhook(c, &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTry / 2,
+		MaxIdleConnsPerHost: 1, IdleConnTimeout: idle, DisableCompression: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
+	}, func() backoff.BackOff {
+		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(15*time.Second),
+			backoff.WithMaxElapsedTime(webhookTries))
+	})
+}
+
+func newWebhook(c WebhookConfig, transport http.RoundTripper, pace func() backoff.BackOff) *Webhook {
+	w := &Webhook{c: c, transport: transport, pace: pace}
+	w.Hook = hook.OnDeadLetter(w.tell, hook.Config{Missed: w.missed})
+	return w
+}
+
+// DeadLetter is what is posted, as JSON: who is told need not be allowed to read messages,
+// so nothing of the message is in it but its id.
+type DeadLetter struct {
+	Event       string `json:"event"` // "dead_lettered"
+	Broker      string `json:"broker"`
+	ID          string `json:"id"`
+	Origin      string `json:"origin"`
+	Group       string `json:"group"`
+	Reason      string `json:"reason"`
+	Error       string `json:"error,omitempty"` // cut, without credentials of URLs
+	ErrorType   string `json:"error_type,omitempty"`
+	Attempts    int    `json:"attempts"`
+	Replays     int    `json:"replays"`
+	FirstFailed string `json:"first_failed,omitempty"`
+	LastFailed  string `json:"last_failed,omitempty"`
+	Where       string `json:"where"` // the DLQ
+}
+
+// tell posts one dead letter, until somebody has taken it or it makes no sense to go on.
+func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
+	s := &d.State
+	body, err := json.Marshal(DeadLetter{
+		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: s.Error, ErrorType: s.ErrorType,
+		Attempts: s.Attempts, Replays: s.Replays, FirstFailed: stamp(s.FirstFailed), LastFailed: stamp(s.LastFailed), Where: d.Where,
+	})
+	if err != nil {
+		return err
+	}
+	err = backoff.Retry(func() error { return w.post(ctx, body) }, backoff.WithContext(w.pace(), ctx))
+	if err == nil && w.missing.Swap(false) {
+		w.c.Log.Info("dead letters are posted again", "to", w.to(), "not_posted", w.lost())
+	}
+	return err
+}
+
+// post tries once. The error has nothing of the URL's path, which is a secret with many
+// who take such posts.
+func (w *Webhook) post(ctx context.Context, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, webhookTry)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(body))
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	req.URL, req.Host = w.c.URL, w.c.URL.Host
+	req.Header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"redeliver"}}
+	if w.c.Authorization != "" {
+		req.Header["Authorization"] = []string{w.c.Authorization}
+	}
+	res, err := w.transport.RoundTrip(req) // which follows no redirect
+	if err != nil {
+		return fmt.Errorf("it is not reached: %w", err)
+	}
+	_, _ = io.CopyN(io.Discard, res.Body, mostRead) // so that the connection can be used again
+	_ = res.Body.Close()
+	switch code := res.StatusCode; {
+	case code >= 200 && code < 300:
+		return nil
+	case code >= 300 && code < 400:
+		return backoff.Permanent(fmt.Errorf("it answers %s, and redirects are not followed", status(code)))
+	case code >= 500, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
+		return fmt.Errorf("it answers %s", status(code))
+	default:
+		return backoff.Permanent(fmt.Errorf("it answers %s", status(code)))
+	}
+}
+
+// missed tells of a dead letter that is not posted. A queue that is full is told once,
+// until posts go on: an endpoint that is away must not fill the log as well.
+func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
+	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.missing.Swap(true) {
+		return
+	}
+	w.c.Log.Warn("dead letter not posted; it rests in the DLQ", "id", d.State.ID, "origin", d.State.Origin, "where", d.Where,
+		"to", w.to(), "error", redeliver.Redact(why.Error()), "not_posted", w.lost())
+}
+
+// lost is how many were not posted so far.
+func (w *Webhook) lost() int64 {
+	n := w.Counts()
+	return n.Failed + n.Missed
+}
+
+// to is the URL without what may be secret in it.
+func (w *Webhook) to() string { return WebhookName(w.c.URL) }
+
+// WebhookName is a webhook's URL as it may be shown.
+func WebhookName(u *url.URL) string { return u.Scheme + "://" + u.Host }
+
+// End posts what waits, for a few seconds, and tells what was not posted in all.
+func (w *Webhook) End() {
+	ctx, cancel := context.WithTimeout(context.Background(), webhookEnd)
+	defer cancel()
+	err := w.Close(ctx)
+	if n := w.lost(); err != nil || n > 0 {
+		w.c.Log.Warn("not all dead letters were posted; they rest in the DLQ", "to", w.to(), "posted", w.Counts().Told, "not_posted", n)
+	}
+}
+
+// CheckWebhook says what is wrong with a webhook's URL; nil for nothing. The error does not
+// repeat it.
+func CheckWebhook(u *url.URL) error {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("must be http://host:port/path, or https")
+	case u.User != nil:
+		return errors.New("must have no user: REDELIVER_ON_DEAD_LETTER_AUTHORIZATION is the header's value")
+	case u.Fragment != "":
+		return errors.New("must have no #fragment: none is sent")
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,180 @@
+package sidecar
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver"
+)
+
+// noted is a log that tests read.
+type noted struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (n *noted) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(p)
+}
+
+func (n *noted) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+func letter(id string) redeliver.DeadLettered {
+	return redeliver.DeadLettered{Where: "orders.billing.dlq", Err: errors.New("https://ann:s3cret@db/ is away"), State: redeliver.State{
+		ID: id, Origin: "orders", Group: "billing", Reason: redeliver.ReasonExhausted, Attempts: 4, Replays: 1,
+		Error: "https://***@db/ is away", ErrorType: "*net.OpError", LastFailed: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+	}}
+}
+
+// hooked posts letters to somebody who answers so, with a path that is a secret, and ends.
+func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, log string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(answer)
+	server.Config.ErrorLog = quiet
+	server.Start()
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL + "/services/s3cret?token=t0p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out noted
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	w = newWebhook(WebhookConfig{URL: u, Authorization: "Bearer k3y", Broker: "kafka", Log: slog.New(slog.NewTextHandler(&out, nil))}, transport,
+		func() backoff.BackOff { return backoff.WithMaxRetries(backoff.NewConstantBackOff(time.Millisecond), 2) })
+	for _, id := range ids {
+		w.Event(letter(id))
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.End()
+	for _, secret := range []string{"s3cret", "t0p", "k3y"} {
+		if strings.Contains(out.String(), secret) {
+			t.Errorf("the log has %s: %s", secret, out.String())
+		}
+	}
+	return w, out.String()
+}
+
+// What is posted says what was dead-lettered and why, and has nothing of the message.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	var got DeadLetter
+	var header http.Header
+	var path, raw string
+	w, log := hooked(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		raw, header, path = string(body), r.Header, r.URL.String()
+		if err := json.Unmarshal(body, &got); err != nil {
+			t.Error(err)
+		}
+	}, "a\x1b[2J")
+	want := DeadLetter{
+		Event: "dead_lettered", Broker: "kafka", ID: "a\x1b[2J", Origin: "orders", Group: "billing", Reason: "exhausted", Error: "https://***@db/ is away",
+		ErrorType: "*net.OpError", Attempts: 4, Replays: 1, LastFailed: "2026-01-31T12:00:00.000Z", Where: "orders.billing.dlq",
+	}
+	if got != want || strings.Contains(raw, "first_failed") {
+		t.Errorf("posted %s", raw)
+	}
+	if header.Get("Content-Type") != "application/json" || header.Get("Authorization") != "Bearer k3y" || path != "/services/s3cret?token=t0p" {
+		t.Errorf("posted to %s with %v", path, header)
+	}
+	if n := w.Counts(); n.Told != 1 || log != "" {
+		t.Errorf("%+v, log %s", n, log)
+	}
+}
+
+// What passes is tried again, and what does not is not; a redirect is not followed. One
+// that is not posted is told, and the next is posted all the same.
+func TestWebhookAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code   int
+		tries  int // of the first letter
+		posted int64
+	}{
+		{200, 1, 2}, {204, 1, 2}, {500, 3, 1}, {503, 3, 1}, {429, 3, 1}, {408, 3, 1}, {400, 1, 1}, {401, 1, 1}, {404, 1, 1}, {302, 1, 1}, {307, 1, 1},
+	} {
+		tries, elsewhere := 0, false
+		w, log := hooked(t, func(res http.ResponseWriter, r *http.Request) {
+			var d DeadLetter
+			switch err := json.NewDecoder(r.Body).Decode(&d); {
+			case err != nil:
+				t.Error(err)
+			case r.URL.Path == "/elsewhere":
+				elsewhere = true
+			case d.ID == "first":
+				tries++
+				res.Header().Set("Location", "/elsewhere")
+				res.WriteHeader(c.code)
+			}
+		}, "first", "second")
+		if n := w.Counts(); tries != c.tries || elsewhere || n.Told != c.posted || n.Told+n.Failed != 2 {
+			t.Errorf("%d: %d tries, redirected %v, %+v", c.code, tries, elsewhere, n)
+		}
+		if told := strings.Contains(log, "dead letter not posted") && strings.Contains(log, "id=first"); told != (c.posted == 1) {
+			t.Errorf("%d: the log has %q", c.code, log)
+		}
+	}
+}
+
+// Who is not there is no reason to hold up a message, and fills no log: a queue that is
+// full is told once.
+func TestWebhookThatIsAway(t *testing.T) {
+	t.Parallel()
+	var out noted
+	u, err := url.Parse("http://127.0.0.1:1/services/s3cret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	enter := sync.OnceFunc(func() { close(entered) })
+	w := newWebhook(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, away(func() error {
+		enter()
+		<-leave
+		return errors.New("connection refused")
+	}), func() backoff.BackOff { return &backoff.StopBackOff{} })
+	w.Event(letter("first"))
+	<-entered
+	for range 1500 {
+		w.Event(letter("another"))
+	}
+	close(leave)
+	if err := w.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.End()
+	if n := w.Counts(); n.Failed != 1001 || n.Missed != 500 {
+		t.Errorf("%+v", n)
+	}
+	log := out.String()
+	if n := strings.Count(log, "queue is full"); n != 1 {
+		t.Errorf("a full queue is told %d times", n)
+	}
+	if !strings.Contains(log, "not_posted=1501") || strings.Contains(log, "s3cret") {
+		t.Errorf("the last line of the log: %s", log[strings.LastIndex(strings.TrimSpace(log), "\n")+1:])
+	}
+}
+
+type away func() error
+
+func (a away) RoundTrip(*http.Request) (*http.Response, error) { return nil, a() }
