@@ -1,0 +1,154 @@
+// Package observe_test proves what observe/alerts and observe/grafana hold: the rules by promtool, and rules and
+// dashboard against the series that a service on a real broker exports.
+package observe_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	rulesFile  = "redeliver.rules.yml"
+	rulesDir   = "../../observe/alerts"
+	operations = "../../docs/operations.md"
+)
+
+// rule is an alert as its file has it.
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
+	For         string            `yaml:"for"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func rules(t *testing.T) (all []rule) {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []rule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	if err := yaml.Unmarshal(read(t, rulesDir+"/"+rulesFile), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("there are no rules")
+	}
+	return all
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// promtool runs what Debian's package prometheus has. A run without it proves nothing.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "promtool", args...)
+	cmd.Dir = rulesDir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v (Debian has it in the package prometheus)\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// The rules are ones, and fire when they should and not when they should not.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	promtool(t, "check", "rules", rulesFile)
+	promtool(t, "test", "rules", "redeliver.test.yml")
+}
+
+// Each alert is seen to fire by a test, and a test in which nothing fires has a series for each metric it looks at.
+func TestEachAlertIsTested(t *testing.T) {
+	t.Parallel()
+	var file struct {
+		Tests []struct {
+			Name  string `yaml:"name"`
+			Input []struct {
+				Series string `yaml:"series"`
+			} `yaml:"input_series"`
+			Steps []struct {
+				Expr    string `yaml:"expr"`
+				Samples []struct {
+					Labels string `yaml:"labels"`
+				} `yaml:"exp_samples"`
+			} `yaml:"promql_expr_test"`
+		} `yaml:"tests"`
+	}
+	if err := yaml.Unmarshal(read(t, rulesDir+"/redeliver.test.yml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`alertname="(\w+)"`)
+	fires, calm := make(map[string]bool), make(map[string]bool)
+	for _, test := range file.Tests {
+		quiet := true
+		for _, step := range test.Steps {
+			for _, s := range step.Samples {
+				quiet = false
+				for _, m := range named.FindAllStringSubmatch(s.Labels, -1) {
+					fires[m[1]] = true
+				}
+			}
+		}
+		for _, in := range test.Input {
+			if name, _, ok := strings.Cut(in.Series, "{"); ok && quiet {
+				calm[name] = true
+			}
+		}
+	}
+	for _, r := range rules(t) {
+		if !fires[r.Alert] {
+			t.Errorf("no test sees %s fire", r.Alert)
+		}
+		for _, s := range selectors(t, r.Expr) {
+			if !calm[s.Name] {
+				t.Errorf("%s looks at %s, which is in no test where nothing fires", r.Alert, s.Name)
+			}
+		}
+	}
+}
+
+// Each alert says how bad it is, what happened and what to do, and docs/operations.md has more of it.
+func TestEachAlertIsExplained(t *testing.T) {
+	t.Parallel()
+	headings := make(map[string]bool)
+	for line := range strings.Lines(string(read(t, operations))) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "### "); ok {
+			headings[strings.ToLower(strings.ReplaceAll(name, " ", "-"))] = true
+		}
+	}
+	seen := make(map[string]bool)
+	for _, r := range rules(t) {
+		if seen[r.Alert] {
+			t.Errorf("%s is there twice", r.Alert)
+		}
+		seen[r.Alert] = true
+		if !slices.Contains([]string{"critical", "warning"}, r.Labels["severity"]) {
+			t.Errorf("%s has the severity %q", r.Alert, r.Labels["severity"])
+		}
+		for _, a := range []string{"summary", "description"} {
+			if r.Annotations[a] == "" {
+				t.Errorf("%s has no %s", r.Alert, a)
+			}
+		}
+		page, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
+		if !strings.HasSuffix(page, "/docs/operations.md") || !headings[anchor] {
+			t.Errorf("%s links %s: no heading of docs/operations.md", r.Alert, r.Annotations["runbook_url"])
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package observe_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/redeliver/redeliver"
+)
+
+// scrape gets what a handler exports, as Prometheus does.
+func scrape(t *testing.T, r *prometheus.Registry) exported {
+	t.Helper()
+	server := httptest.NewServer(promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	defer server.Close()
+	res, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("the scrape is answered with %s", res.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(exported)
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := make(map[string]string)
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if family.GetType() != dto.MetricType_HISTOGRAM {
+				all[name] = append(all[name], labels)
+				continue
+			}
+			all[name+"_sum"], all[name+"_count"] = append(all[name+"_sum"], labels), append(all[name+"_count"], labels)
+			bucket := map[string]string{"le": "1"}
+			for l, v := range labels {
+				bucket[l] = v
+			}
+			all[name+"_bucket"] = append(all[name+"_bucket"], bucket)
+		}
+	}
+	return all
+}
+
+// troubles are changes that no broker makes on demand. They are told by hand, so that what rules ask for by its name
+// is known to be a name.
+var troubles = []string{
+	"disconnected", "intake paused", "blocked", "throttled", "outage", "probing", "flood", "retry budget spent",
+	"commands are not read", "commands are not obeyed", "dedup store lost", "dedup marks lost",
+}
+
+// What rules and dashboard look at is what a service exports that fails in all the ways there are, on a real Kafka; and
+// what it exports is on the dashboard and in docs/metrics.md.
+func TestWhatIsLookedAtIsExported(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.fail()
+	real := scrape(t, s.registry)
+	docs := string(read(t, "../../docs/metrics.md"))
+	for name := range real {
+		base := regexp.MustCompile(`_(sum|count|bucket)$`).ReplaceAllString(name, "")
+		if !strings.Contains(docs, "`"+base+"`") {
+			t.Errorf("docs/metrics.md has no %s", base)
+		}
+	}
+	for _, change := range troubles {
+		s.sink.Event(redeliver.SubscriptionChanged{Origin: s.topic, Group: s.group, Change: change})
+	}
+	all := scrape(t, s.registry)
+
+	for _, r := range rules(t) {
+		all.check(t, r.Alert, r.Expr)
+		for _, text := range r.Annotations {
+			shows(t, r.Alert, r.Expr, text)
+		}
+	}
+	shown := make(map[string]bool)
+	d := board(t)
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			all.check(t, p.Title, promQL(target.Expr))
+			for _, s := range selectors(t, promQL(target.Expr)) {
+				shown[s.Name] = true
+			}
+		}
+	}
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(v.Definition)
+		if m == nil || !strings.Contains(string(v.Query), `"query"`) {
+			t.Errorf("the variable %s asks for %s", v.Name, v.Definition)
+			continue
+		}
+		all.check(t, "variable "+v.Name, "sum by ("+m[2]+") ("+m[1]+")")
+	}
+	for name := range real {
+		parts := []string{name}
+		if base, ok := strings.CutSuffix(name, "_sum"); ok {
+			parts = append(parts, base+"_bucket", base+"_count")
+		} else if strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_count") {
+			continue
+		}
+		if !slices.ContainsFunc(parts, func(part string) bool { return shown[part] }) {
+			t.Errorf("%s is not on the dashboard", name)
+		}
+	}
+}
