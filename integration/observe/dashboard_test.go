@@ -16,7 +16,10 @@ type panel struct {
 	Description string `json:"description"`
 	Datasource  source `json:"datasource"`
 	Grid        struct {
-		H, W, X, Y int
+		H int `json:"h"`
+		W int `json:"w"`
+		X int `json:"x"`
+		Y int `json:"y"`
 	} `json:"gridPos"`
 	Field struct {
 		Defaults struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -32,7 +33,7 @@ func selectors(t *testing.T, expr string) (all []selector) {
 		}
 		s := selector{Name: v.Name}
 		for _, m := range v.LabelMatchers {
-			if m.Name != labels.MetricName {
+			if m.Name != model.MetricNameLabel {
 				s.Matchers = append(s.Matchers, m)
 			}
 		}
@@ -89,7 +90,7 @@ func values(m *labels.Matcher) (all []*string) {
 	return all
 }
 
-// grouped are the labels that the result of an expression has, for those who show them.
+// label is one of a result, in a text that shows it.
 var label = regexp.MustCompile(`{{\s*(?:\$labels\.)?(\w+)\s*}}`)
 
 // shows checks that what a text takes from a result is there.

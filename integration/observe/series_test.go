@@ -1,6 +1,7 @@
 package observe_test
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -48,10 +49,8 @@ func scrape(t *testing.T, r *prometheus.Registry) exported {
 				continue
 			}
 			all[name+"_sum"], all[name+"_count"] = append(all[name+"_sum"], labels), append(all[name+"_count"], labels)
-			bucket := map[string]string{"le": "1"}
-			for l, v := range labels {
-				bucket[l] = v
-			}
+			bucket := maps.Clone(labels)
+			bucket["le"] = "1"
 			all[name+"_bucket"] = append(all[name+"_bucket"], bucket)
 		}
 	}
@@ -71,9 +70,9 @@ func TestWhatIsLookedAtIsExported(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.fail()
-	real := scrape(t, s.registry)
+	met := scrape(t, s.registry)
 	docs := string(read(t, "../../docs/metrics.md"))
-	for name := range real {
+	for name := range met {
 		base := regexp.MustCompile(`_(sum|count|bucket)$`).ReplaceAllString(name, "")
 		if !strings.Contains(docs, "`"+base+"`") {
 			t.Errorf("docs/metrics.md has no %s", base)
@@ -111,7 +110,7 @@ func TestWhatIsLookedAtIsExported(t *testing.T) {
 		}
 		all.check(t, "variable "+v.Name, "sum by ("+m[2]+") ("+m[1]+")")
 	}
-	for name := range real {
+	for name := range met {
 		parts := []string{name}
 		if base, ok := strings.CutSuffix(name, "_sum"); ok {
 			parts = append(parts, base+"_bucket", base+"_count")

@@ -3,6 +3,7 @@ package observe_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -175,13 +176,11 @@ func (s *service) await(what string, is func(redeliver.Event) bool) {
 	late := time.After(patience)
 	for {
 		s.mu.Lock()
-		for _, e := range s.events {
-			if is(e) {
-				s.mu.Unlock()
-				return
-			}
-		}
+		seen := slices.ContainsFunc(s.events, is)
 		s.mu.Unlock()
+		if seen {
+			return
+		}
 		select {
 		case <-s.more:
 		case err := <-s.over:
