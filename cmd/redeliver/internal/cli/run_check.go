@@ -150,6 +150,9 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	if f.log != "text" && f.log != "json" {
 		bad("--log is %q: it must be text or json", f.log)
 	}
+	if f.metrics && f.health == "" {
+		bad("--metrics is served at --health: give that, too")
+	}
 	if f.health != "" {
 		if _, _, err := net.SplitHostPort(f.health); err != nil {
 			bad("--health is %q: it must be an address, :8081 or 127.0.0.1:8081", f.health)

@@ -60,6 +60,7 @@ type runFlags struct {
 	authorization string
 
 	webhook webhookFlags
+	metrics bool
 }
 
 func (a *app) sidecar() *cobra.Command {
@@ -109,6 +110,7 @@ batches are answered: docs/sidecar.md.`,
 	flags.StringVar(&f.health, "health", "", "`address` of /healthz and /readyz, :8081 for instance (default none)")
 	flags.StringVar(&f.log, "log", "text", "what is told on stderr: text, or json")
 	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "refuse to start when a topic or queue is missing, instead of creating it")
+	flags.BoolVar(&f.metrics, "metrics", false, "serve /metrics at --health, too, for Prometheus")
 	f.webhook.flags(flags)
 	f.policy.flags(flags)
 	complete(cmd, "log", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -134,7 +136,13 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
 	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name(), OnDeadLetter: f.webhook.name()}
 	if f.health != "" {
-		at, end, err := listen(ctx, f.health, c.Health.Handler())
+		pages := c.Health.Handler()
+		if f.metrics {
+			if pages, err = measure(&c, pages); err != nil {
+				return err
+			}
+		}
+		at, end, err := listen(ctx, f.health, pages)
 		if err != nil {
 			return err
 		}

@@ -245,6 +245,7 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker amqp://h --topic a --group g --instance-id i --http http://h":                                        {"--group", "--instance-id"},
 		"run --broker amqp://h --topic a --order perkey --http http://h":                                                   {"--key-header"},
 		"run --broker sqs://eu-west-1 --topic a --key-header k --http http://h":                                            {"--key-header"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --metrics":                                           {"--metrics is served at --health"},
 	} {
 		got := call{}.run(t, strings.Fields(args)...).want(t, 2, append(says, "--help")...)
 		if got.out != "" || strings.Contains(got.err, "s3cret") {

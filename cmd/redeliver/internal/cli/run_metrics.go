@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
+	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/observe/prom"
+)
+
+// systems are the brokers as OpenTelemetry names them.
+var systems = map[brokerurl.Broker]string{brokerurl.Kafka: "kafka", brokerurl.RabbitMQ: "rabbitmq", brokerurl.SQS: "aws_sqs"}
+
+// measure has what is told counted, and serves that beside pages.
+func measure(c *sidecar.Config, pages http.Handler) (http.Handler, error) {
+	all := prometheus.NewRegistry()
+	metrics, err := prom.New(prom.Config{System: systems[c.Broker.Broker], Registerer: all})
+	if err != nil {
+		return nil, err
+	}
+	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	c.Sink = redeliver.Sinks(c.Sink, metrics)
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	return mux, nil
+}
