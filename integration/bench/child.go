@@ -36,10 +36,11 @@ type spec struct {
 	Wait     time.Duration `json:"wait"`
 	Failing  failing       `json:"failing"`
 	Backoff  backoffName   `json:"backoff"`
-	PerKey   bool          `json:"per_key,omitempty"` // a key waits for its failures
-	Shards   int           `json:"shards,omitempty"`  // of our side's levels on RabbitMQ
-	Backlog  int           `json:"backlog,omitempty"` // the handler waits, and lateness counts, until only so many are left
-	Native   nativeName    `json:"native,omitempty"`  // without Watermill
+	PerKey   bool          `json:"per_key,omitempty"`  // a key waits for its failures
+	Observed bool          `json:"observed,omitempty"` // with metrics and a tracer
+	Shards   int           `json:"shards,omitempty"`   // of our side's levels on RabbitMQ
+	Backlog  int           `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only so many are left
+	Native   nativeName    `json:"native,omitempty"`   // without Watermill
 	Batch    batchSpec     `json:"batch"`
 	Filtered bool          `json:"filtered,omitempty"` // of a replay: only those with the rare error
 	Sample   time.Duration `json:"sample"`             // how long a child that only waits is looked at
@@ -66,6 +67,7 @@ const (
 	oneShard side = "ours-one-shard"
 	singles  side = "ours-without-batch"
 	keyOrder side = "ours-in-key-order"
+	unseen   side = "ours-unobserved"
 	peer     side = "peer"
 
 	second backoffName = "fixed 1 s"

@@ -44,7 +44,13 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 	if s.Side == peer {
 		return s.openPeer()
 	}
-	client, err := kafka.Open(ctx, s.config(sink))
+	cfg := s.config(sink)
+	if s.Observed {
+		if err := observe(&cfg); err != nil {
+			return nil, err
+		}
+	}
+	client, err := kafka.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

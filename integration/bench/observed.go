@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/observe/otel"
+	"github.com/redeliver/redeliver/observe/prom"
+)
+
+// observedRow is what metrics and traces that are not sampled cost on the way of a message that succeeds.
+func observedRow(ctx context.Context, e *experiment) error {
+	n := e.scaled(500_000)
+	return e.compare(ctx, comparison{
+		ours:   []contender{{side: ours, name: "metrics and tracer", messages: n, ratio: 0.9}},
+		peer:   contender{side: unseen, name: "neither", messages: n},
+		within: 3 * time.Minute,
+		spec:   func(s *spec) { s.Router, s.Observed = true, s.Side == ours },
+	})
+}
+
+// observe gives a client Prometheus metrics beside its default sink, and a tracer of which no span is sampled.
+func observe(cfg *kafka.Config) error {
+	metrics, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		return err
+	}
+	if cfg.Sink == nil {
+		cfg.Sink = redeliver.NewSlogSink(slog.Default())
+	}
+	cfg.Sink = redeliver.Sinks(metrics, cfg.Sink)
+	cfg.Tracer, err = otel.NewTracer(otel.TracerConfig{
+		System: "kafka", TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())), Propagator: propagation.TraceContext{},
+	})
+	return err
+}
