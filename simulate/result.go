@@ -39,6 +39,7 @@ type Result struct {
 	Operations []Operations `json:"operations"`
 
 	ladder delayqueue.Ladder
+	jitter time.Duration   // the most that the backoff adds
 	bar    time.Duration   // how long each of Series is
 	whole  [][]int         // by level and bar: how many more lie there from that bar on, for all of it
 	took   []time.Duration // to each success
@@ -91,6 +92,7 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 		Messages: s.messages(), DeadBy: make(map[redeliver.Reason]int), Failures: make(map[string]int),
 		ladder: ladder, bar: max(1, s.For/time.Duration(s.Bars)), whole: make([][]int, len(ladder)),
 	}
+	_, r.jitter, _ = s.Policy.Delays()
 	for _, d := range ladder {
 		r.Levels = append(r.Levels, Level{Level: Seconds(d), Name: delayqueue.LevelName(d)})
 	}
@@ -187,22 +189,27 @@ func (r *Result) bury(at time.Duration, why redeliver.Reason) {
 	r.at(at).Dead++
 }
 
-// wait notes what a wait is made of. Until finish, Bar.Waiting is a sum of seconds.
+// slack is what the adapters have: a level that is longer by so much takes a wait, too.
+const slack = 100 * time.Millisecond
+
+// wait notes what a wait is made of, as delayqueue.Arrive has it. Until finish,
+// Bar.Waiting is a sum of seconds.
 func (r *Result) wait(from, until time.Duration) {
 	r.spent.wait(until - from)
-	for hops := 0; ; hops++ {
-		level, ok := r.ladder.Next(until-from, 0)
-		if !ok { // what is left is held
-			if hops == 0 {
-				r.spent.held++
-			}
-			return
+	level, ok := r.ladder.Next(until-from, slack)
+	if !ok { // too short for any, and held
+		r.spent.held++
+	}
+	for ; ok; level, ok = r.ladder.Next(until-from, slack) {
+		stays := min(level, until-from) // it is let go when it is due
+		if _, more := r.ladder.Next(until-from-stays, 0); !more || until-from-stays <= r.jitter {
+			stays = until - from // what is left is spent where it is
 		}
 		i := slices.Index(r.ladder, level)
 		r.Levels[i].Passed++
 		r.spent.hops++
-		r.lie(i, from, from+level)
-		from += level
+		r.lie(i, from, from+stays)
+		from += stays
 	}
 }
 

@@ -69,7 +69,7 @@ type flight struct {
 func (p *play) attempt(f flight) {
 	start := p.free.take(f.due, p.s.Handler)
 	for {
-		failure := p.s.fails(f.id, int(f.attempts)+1, start)
+		failure := p.s.Fails(f.id, int(f.attempts)+1, start)
 		end := start + p.s.Handler
 		p.res.attempt(start, end, f.failed, failure)
 		if failure == nil {

@@ -115,9 +115,12 @@ func share(ps *redeliver.Problems, field string, v float64) {
 	}
 }
 
-// fails is what an attempt of a message fails with that begins at a time; nil when
-// it succeeds.
-func (s *Scenario) fails(id uint32, attempt int, at time.Duration) error {
+// Fails is what an attempt of a message fails with that begins at a time since the
+// first one arrived; nil when it succeeds. id counts the messages from 0, in the order
+// in which they arrive, attempt counts from 1. It is the failure script for a handler,
+// too, whose real run is to be compared with this one: the jitter is the same where the
+// id of message 7 is "7".
+func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
 	if s.Poison > 0 && s.draw(id, 0) < s.Poison {
 		return ErrPoison
 	}
