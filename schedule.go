@@ -81,7 +81,7 @@ func (p Policy) Under(schedule string) (under Policy, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	p.MaxRetries, p.Immediate, p.MaxAge, p.Backoff = s.retries, s.immediate, s.maxAge, s
+	p.MaxRetries, p.Immediate, p.MaxAge, p.Backoff = s.retries, s.immediate, s.maxAge, &s
 	if s.retries == 0 {
 		p.MaxRetries = NoRetries
 	}
@@ -135,19 +135,17 @@ func checkSchedule(text string) error {
 }
 
 // parseSchedule reads a schedule, and believes of it nothing that no policy may say.
-func parseSchedule(text string) (*schedule, error) {
+func parseSchedule(text string) (s schedule, err error) {
 	if len(text) > MaxScheduleBytes {
-		return nil, fmt.Errorf("is longer than %d bytes", MaxScheduleBytes)
+		return s, fmt.Errorf("is longer than %d bytes", MaxScheduleBytes)
 	}
 	version, rest, _ := strings.Cut(text, ";")
 	if version != scheduleVersion {
-		return nil, fmt.Errorf("is no schedule of version %s", scheduleVersion)
+		return s, fmt.Errorf("is no schedule of version %s", scheduleVersion)
 	}
 	count, rest, _ := strings.Cut(rest, ";")
-	s := &schedule{}
-	var err error
 	if s.retries, err = parseCount(count, 0, MaxScheduleRetries); err != nil {
-		return nil, fmt.Errorf("has %w retries", err)
+		return s, fmt.Errorf("has %w retries", err)
 	}
 	waits, options, more := strings.Cut(rest, ";")
 	s.waits = waits
@@ -155,7 +153,7 @@ func parseSchedule(text string) (*schedule, error) {
 	for more {
 		var o string
 		if o, options, more = strings.Cut(options, ";"); o == "" || strings.Contains(seen, o[:1]) {
-			return nil, fmt.Errorf("has an option that is empty or stands twice")
+			return s, fmt.Errorf("has an option that is empty or stands twice")
 		}
 		seen += o[:1]
 		switch o[0] {
@@ -169,7 +167,7 @@ func parseSchedule(text string) (*schedule, error) {
 			err = fmt.Errorf("an unknown option")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("has %w in %q", err, Cut(o, 32))
+			return s, fmt.Errorf("has %w in %q", err, Cut(o, 32))
 		}
 	}
 	return s, s.readWaits()

@@ -198,3 +198,14 @@ func ExamplePolicy_Schedule() {
 	fmt.Println(redeliver.Policy{Backoff: redeliver.RocketMQHTTP(), MaxAge: 36 * time.Hour}.Schedule())
 	// Output: 1;288;5m*289;a36h
 }
+
+// A message that comes back is read on the way of all others of its partition.
+func TestAScheduleIsReadWithoutAnAllocation(t *testing.T) {
+	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: "00c0ffee00c0ffee"}}
+	read := func() { _, _ = redeliver.ParseHeaders("g", headers) }
+	without := testing.AllocsPerRun(100, read)
+	headers[1].Value += " " + redeliver.Policy{Backoff: redeliver.RocketMQ()}.Schedule()
+	if with := testing.AllocsPerRun(100, read); with > without {
+		t.Errorf("%v allocations, without a schedule %v", with, without)
+	}
+}

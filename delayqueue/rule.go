@@ -12,6 +12,15 @@ func (s *Subscription) Schedule() string {
 	return rule
 }
 
+// Untold is what a plan notes of a policy whose rule does not travel with the messages
+// that wait; empty where it does.
+func Untold(p redeliver.Policy) string {
+	if p.Schedule() != "" {
+		return ""
+	}
+	return "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one"
+}
+
 // rule is what decides about a message: the rule that it brought, where that is
 // another than the policy's, else the policy. st says afterwards which one, and so do
 // the headers with which the message goes on. Either way what the rule does not say is

@@ -156,3 +156,12 @@ func TestThatAllAgreeIsToldOnceAndForgetsWhatWas(t *testing.T) {
 		}
 	})
 }
+
+func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
+	if note := delayqueue.Untold(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); note != "" {
+		t.Errorf("noted %q", note)
+	}
+	if note := delayqueue.Untold(redeliver.Policy{Backoff: function{}}); note == "" {
+		t.Error("nothing is noted")
+	}
+}

@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,12 +13,9 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// errNoAPI is why old levels are not known.
-var errNoAPI = errors.New("amqp: AMQP cannot list queues: set Config.ManagementURL")
-
 // OldLevels lists the delay queues that an older policy, or another number of shards, has
 // left beside those of the client's, and says of each why it must stay. It changes
-// nothing. It needs Config.ManagementURL.
+// nothing. Without Config.ManagementURL it is [ErrNoManagement].
 //
 // A level is drained when nothing waits on it, nobody reads it, and all consumers of the
 // topic's queue say that they run the client's policy; a queue without consumers has none
@@ -32,7 +28,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldL
 	}
 	m := newManagement(&c.cfg)
 	if m == nil {
-		return nil, errNoAPI
+		return nil, fmt.Errorf("amqp: listing old levels: %w", ErrNoManagement)
 	}
 	defer m.close()
 	s := &survey{cfg: &c.cfg, layout: l}

@@ -137,7 +137,7 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
-	client, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: "dress", Policy: s.Policy, Sink: redeliver.SinkFunc(r.event)})
+	client, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: topic, Policy: s.Policy, Sink: redeliver.SinkFunc(r.event)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	} else if err = c.Policy.Validate("Policy"); err != nil {
 		errs = append(errs, err)
 	}
+	c.Policy.Supersede = f.supersede
 	f.checkWhat(&c, a.conn.read.Group, bad)
 	f.checkHandler(cmd.ArgsLenAtDash(), bad)
 	if f.url != "" {

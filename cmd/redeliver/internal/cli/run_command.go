@@ -49,6 +49,7 @@ type runFlags struct {
 	group, instance, keyHeader   string
 	url, eventType               string
 	exec, events, noProvisioning bool
+	supersede                    bool
 	argv                         []string
 	batch, batchBytes            int
 	batchWait                    time.Duration
@@ -113,6 +114,7 @@ batches are answered: docs/sidecar.md.`,
 	flags.BoolVar(&f.metrics, "metrics", false, "serve /metrics at --health, too, for Prometheus")
 	f.webhook.flags(flags)
 	f.policy.flags(flags)
+	flags.BoolVar(&f.supersede, "supersede", false, "decide by this policy about messages that failed under another one, too (default each finishes by its own)")
 	complete(cmd, "log", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
