@@ -86,7 +86,7 @@ type Claim interface {
 
 // Info says what a DLQ is.
 type Info struct {
-	Broker string // "kafka", "rabbitmq", "sqs", "memory"
+	Broker string // "kafka", "rabbitmq", "sqs", "watermill", "memory"
 	DLQ    string // its name
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them

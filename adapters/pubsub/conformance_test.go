@@ -32,7 +32,10 @@ func TestConformanceInRealTime(t *testing.T) {
 }
 
 func newHarness() adaptertest.Harness {
-	h := &harness{brokers: make(map[string]*memory)}
+	return newHarnessOf(&harness{brokers: make(map[string]*memory)})
+}
+
+func newHarnessOf(h *harness) adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "Watermill in memory",
 		Features: adaptertest.Features{

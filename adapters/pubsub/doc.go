@@ -112,6 +112,13 @@
 //   - The subscriber takes a message back (its context ends): the attempt is not
 //     counted, and the message comes back.
 //
+// # Dead letters
+//
+// [Client.DeadLetters] opens a DLQ to be looked into and replayed. A Subscriber cannot
+// look at a message without taking it, so its letters are taken into a directory, which
+// is the DLQ from then on: it must be kept as well as the broker keeps the topic. See
+// docs/dead-letters.md.
+//
 // # Not supported
 //
 // Crashes are not counted: a Watermill subscriber does not say how often it has

@@ -118,22 +118,29 @@ func (l *lane) take(ctx context.Context, raw *message.Message) bool {
 
 // leave ends the subscription. What the subscriber still has is given back.
 func (l *lane) leave() {
-	if l.acked != nil {
-		patience := ackPatience
-		done := l.acked.Context().Done()
-		if done == nil {
-			patience = ackUnseen
-		}
-		timer := time.NewTimer(patience)
-		select {
-		case <-done:
-		case <-timer.C:
-		}
-		timer.Stop()
-		l.acked = nil
-	}
+	awaitAck(l.acked)
+	l.acked = nil
 	l.cancel()
 	go giveBack(l.in)
+}
+
+// awaitAck waits until the subscriber has told its broker of an ack, or has had the time;
+// nil for none.
+func awaitAck(acked *message.Message) {
+	if acked == nil {
+		return
+	}
+	patience := ackPatience
+	done := acked.Context().Done()
+	if done == nil {
+		patience = ackUnseen
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }
 
 // open waits until the intake may go on. It is false when ctx has ended before.
