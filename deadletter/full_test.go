@@ -77,3 +77,42 @@ func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
 		t.Errorf("its note is %q", was.Note)
 	}
 }
+
+// forgetful is a heap that is told which marked messages were met.
+type forgetful struct {
+	*heap
+	told []map[deadletter.Position]bool
+}
+
+func (q *forgetful) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
+	c, err := q.heap.Claim(ctx, holder)
+	return &forgetfulClaim{c, q}, err
+}
+
+type forgetfulClaim struct {
+	deadletter.Claim
+	q *forgetful
+}
+
+func (c *forgetfulClaim) Forget(_ context.Context, met map[deadletter.Position]bool) error {
+	c.q.told = append(c.q.told, met)
+	return errors.New("no answer")
+}
+
+// Only a runner that has seen the whole DLQ tells which marked messages it has met; that
+// it is not heard fails nothing.
+func TestMarksAreForgottenByWhoHasSeenAll(t *testing.T) {
+	q := &forgetful{heap: newHeap(30)}
+	task, err := deadletter.Purge(t.Context(), q, deadletter.Removal{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})
+	if err != nil || task.Counts.Purged != 30 || len(q.told) != 0 {
+		t.Fatalf("a purge that stops at what was shown says %+v, and told %v: %v", task.Counts, q.told, err)
+	}
+	q = &forgetful{heap: newHeap(30)}
+	before := deadletter.Filter{Before: time.Now().Add(time.Hour)}
+	if task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: before}); err != nil || task.Status != deadletter.StatusDone {
+		t.Fatalf("the quarantine says %+v: %v", task, err)
+	}
+	if len(q.told) != 1 || len(q.told[0]) != 30 {
+		t.Errorf("it told of %d: %v", len(q.told), q.told)
+	}
+}

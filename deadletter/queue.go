@@ -84,6 +84,14 @@ type Claim interface {
 	Release(ctx context.Context) error
 }
 
+// Forgetter is a [Claim] of a DLQ whose marks outlive messages that somebody else has
+// taken away.
+type Forgetter interface {
+	// Forget is told by a runner that has seen the whole DLQ which marked messages it
+	// has met there. See [Record.Forget].
+	Forget(ctx context.Context, met map[Position]bool) error
+}
+
 // Info says what a DLQ is.
 type Info struct {
 	Broker string // "kafka", "rabbitmq", "sqs", "watermill", "memory"

@@ -25,6 +25,9 @@ type Record struct {
 	Tasks []Task               `json:"tasks,omitempty"`
 	Wants map[string]Wish      `json:"wants,omitempty"` // by task
 	Marks map[Position]Outcome `json:"marks,omitempty"`
+	// Missed are marks whose messages no runner has met that saw the whole DLQ, and
+	// since when. See Forget.
+	Missed map[Position]time.Time `json:"missed,omitempty"`
 	// Met is how often a message of a DLQ with a delivery limit was delivered at most.
 	Met int `json:"met,omitempty"`
 }
@@ -105,6 +108,7 @@ func (r *Record) Mark(marks map[Position]Outcome) error {
 }
 
 func (r *Record) mark(at Position, o Outcome) {
+	delete(r.Missed, at)
 	if o == "" {
 		delete(r.Marks, at)
 		return
@@ -113,6 +117,41 @@ func (r *Record) mark(at Position, o Outcome) {
 		r.Marks = make(map[Position]Outcome)
 	}
 	r.Marks[at] = o
+}
+
+const (
+	// missedFor is how long a marked message is missed before its mark is forgotten. As
+	// long as SQS keeps any: nobody has it in hand by then.
+	missedFor = 14 * 24 * time.Hour
+	// maxMissed bounds how many are missed at once; the others wait until those are
+	// forgotten.
+	maxMissed = 200
+)
+
+// Forget drops the marks of messages that have gone by themselves, or that somebody else
+// has taken away: those that no runner has met in a whole look for 14 days. met are the
+// marked messages that one has met now. One that was not seen once may only be in other
+// hands.
+func (r *Record) Forget(met map[Position]bool, now time.Time) {
+	for at := range r.Missed {
+		if _, marked := r.Marks[at]; !marked || met[at] {
+			delete(r.Missed, at)
+		}
+	}
+	for at := range r.Marks {
+		since, missed := r.Missed[at]
+		switch {
+		case met[at]:
+		case missed && now.Sub(since) >= missedFor:
+			delete(r.Marks, at)
+			delete(r.Missed, at)
+		case !missed && len(r.Missed) < maxMissed:
+			if r.Missed == nil {
+				r.Missed = make(map[Position]time.Time)
+			}
+			r.Missed[at] = now.UTC().Truncate(time.Second)
+		}
+	}
 }
 
 // Merge adds what another record knows: of two words on one thing the later counts.
@@ -133,6 +172,14 @@ func (r *Record) Merge(o *Record) {
 	}
 	for at, mark := range o.Marks { // of two states none is forgotten, whatever their number
 		r.mark(at, mark)
+	}
+	for at, since := range o.Missed {
+		if mine, missed := r.Missed[at]; !missed || mine.Before(since) {
+			if r.Missed == nil {
+				r.Missed = make(map[Position]time.Time)
+			}
+			r.Missed[at] = since
+		}
 	}
 	r.Met = max(r.Met, o.Met)
 }

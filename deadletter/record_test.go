@@ -108,3 +108,34 @@ func TestTheHistoryForgetsEditsThatDied(t *testing.T) {
 		t.Errorf("%d tasks are left, the first %s and %s", len(r.Tasks), r.Tasks[0].ID, r.Tasks[1].ID)
 	}
 }
+
+// The mark of a message that has gone by itself is forgotten when it was missed for
+// longer than any broker keeps one, and not before; one that was met between is not.
+func TestTheMarksOfMessagesThatHaveGoneAreForgotten(t *testing.T) {
+	r := &deadletter.Record{}
+	if err := r.Mark(map[deadletter.Position]deadletter.Outcome{"there": deadletter.Quarantined, "away": deadletter.Refused, "gone": deadletter.Quarantined}); err != nil {
+		t.Fatal(err)
+	}
+	day := time.Date(2026, 1, 1, 0, 0, 0, 1, time.UTC)
+	for n, met := range [][]deadletter.Position{{"there"}, {"there"}, {"there", "away"}, {"there"}, {"there"}} {
+		seen := make(map[deadletter.Position]bool)
+		for _, at := range met {
+			seen[at] = true
+		}
+		again := &deadletter.Record{} // as it is read, beside what a process that died has left
+		again.Merge(r)
+		again.Merge(&deadletter.Record{Missed: map[deadletter.Position]time.Time{"nobody's": day}})
+		r = again
+		r.Forget(seen, day.Add(time.Duration(n)*5*24*time.Hour))
+		want := 3
+		if n == 3 || n == 4 { // 15 days after it was missed first
+			want = 2
+		}
+		if len(r.Marks) != want || r.Marks["there"] == "" || r.Marks["away"] == "" {
+			t.Errorf("after %d days there are the marks %v, missed %v", n*5, r.Marks, r.Missed)
+		}
+	}
+	if len(r.Missed) != 1 || r.Missed["away"].IsZero() {
+		t.Errorf("missed are %v", r.Missed)
+	}
+}

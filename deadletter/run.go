@@ -29,7 +29,9 @@ type runner struct {
 	resumed bool      // by a second runner: the end of its scan is not the task's
 	counted time.Time // when what is expected was counted, which was before the scan; zero where nothing is
 
-	unmarked int // messages that stay, for whose marks there was no room
+	unmarked int               // messages that stay, for whose marks there was no room
+	met      map[Position]bool // that are marked
+	whole    bool              // it has come to the end
 
 	scan   Scan
 	pace   pace
@@ -96,7 +98,18 @@ func (r *runner) work(ctx context.Context) error {
 			}
 		}
 	}
+	if f, ok := r.claim.(Forgetter); ok && r.whole {
+		_ = f.Forget(ctx, r.met) // all is done; the next runner tells it again
+	}
 	return nil
+}
+
+// meet notes a message that is marked, or is to be.
+func (r *runner) meet(at Position) {
+	if r.met == nil {
+		r.met = make(map[Position]bool)
+	}
+	r.met[at] = true
 }
 
 // gather reads on until a window is full, and says what is only to be marked.
@@ -115,6 +128,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		m, err := r.scan.Next(ctx)
 		if errors.Is(err, io.EOF) {
+			r.whole = true
 			return batch, marks, true, nil
 		}
 		if errors.Is(err, ErrBehind) {
@@ -127,6 +141,9 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return nil, nil, false, err
 		}
 		r.task.Counts.Scanned++
+		if m.Mark != "" {
+			r.meet(m.Position)
+		}
 		if r.later(m) || !r.task.Filter.Match(m) {
 			continue
 		}
@@ -229,7 +246,9 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	}
 	t := r.task
 	for _, s := range done {
-		t.Counts.count(s.Outcome)
+		if t.Counts.count(s.Outcome); !s.Outcome.Out() {
+			r.meet(s.Message.Position)
+		}
 	}
 	t.Updated = now()
 	err := r.claim.Settle(ctx, t, done)

@@ -206,6 +206,14 @@ type held struct {
 	by   *grip
 }
 
+// Forget implements [deadletter.Forgetter].
+func (c *deadClaim) Forget(ctx context.Context, met map[deadletter.Position]bool) error {
+	if len(c.desk.marks) == 0 {
+		return nil
+	}
+	return c.q.note(ctx, func(r *deadletter.Record) { r.Forget(met, time.Now()) })
+}
+
 // Settle implements [deadletter.Claim].
 func (c *deadClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
 	tags := make(map[held][]uint64)

@@ -141,18 +141,14 @@ func (c *deadClaim) saw(partition int32, next int64) {
 // records: that costs disk, not messages, and is told.
 func (c *deadClaim) trim(ctx context.Context) {
 	c.trimmed = time.Now()
-	if c.q.foreign {
-		return
-	}
 	below := make(map[int32]int64)
 	var forgotten []stateEntry
 	c.q.mu.Lock()
 	for p, r := range c.reach {
-		upTo := min(r.seen, c.q.ledger.prefix(p, r.start))
-		if upTo <= r.start {
-			continue
+		upTo := r.start // what the broker has dropped by itself is forgotten, too
+		if end := min(r.seen, c.q.ledger.prefix(p, r.start)); end > r.start && !c.q.foreign {
+			upTo, below[p] = end, end
 		}
-		below[p] = upTo
 		for _, s := range slices.Concat(c.q.ledger.out[p], c.q.ledger.marks[p]) {
 			if s.Through < upTo {
 				forgotten = append(forgotten, entryOf(spanKey(p, &s), nil))
@@ -160,10 +156,13 @@ func (c *deadClaim) trim(ctx context.Context) {
 		}
 	}
 	c.q.mu.Unlock()
-	if len(below) == 0 {
+	if len(below)+len(forgotten) == 0 {
 		return
 	}
-	err := c.q.c.admin.sarama.DeleteRecords(c.q.info.DLQ, below)
+	var err error
+	if len(below) > 0 {
+		err = c.q.c.admin.sarama.DeleteRecords(c.q.info.DLQ, below)
+	}
 	if err == nil {
 		for p, offset := range below {
 			c.reach[p] = reach{offset, c.reach[p].seen}

@@ -194,6 +194,14 @@ func inOrder(s *sender, all []*sending) {
 	}
 }
 
+// Forget implements [deadletter.Forgetter].
+func (c *deadClaim) Forget(ctx context.Context, met map[deadletter.Position]bool) error {
+	if len(c.l.desk.marks) == 0 {
+		return nil
+	}
+	return c.note(ctx, func(r *deadletter.Record) { r.Forget(met, time.Now()) })
+}
+
 // Settle implements [deadletter.Claim].
 func (c *deadClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
 	if err := c.l.check(); err != nil {

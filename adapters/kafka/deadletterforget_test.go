@@ -1,0 +1,57 @@
+package kafka_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// What was marked of records that the broker has dropped by itself is forgotten, though
+// nothing is left that a runner could give back.
+func TestOnKafkaTheMarksOfDroppedRecordsAreForgotten(t *testing.T) {
+	m := newMortuary(t, onKafka(t))
+	m.kill(t, 12)
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	task, err := deadletter.Quarantine(t.Context(), q, deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)}})
+	if err != nil || task.Counts.Quarantined != 12 {
+		t.Fatalf("%+v: %v", task, err)
+	}
+	dlq := m.ours("dlq")
+	marks := func() (n int) {
+		latest := make(map[string]bool)
+		for _, r := range read(t, m.addrs, dlq+".state", int(count(t, m.addrs, dlq+".state"))) {
+			latest[string(r.Key)] = r.Value != nil
+		}
+		for key, says := range latest {
+			if says && strings.HasSuffix(key, "/mark") {
+				n++
+			}
+		}
+		return n
+	}
+	if marks() == 0 {
+		t.Fatal("nothing is marked")
+	}
+	adm := kadm.NewClient(independent(t, m.addrs))
+	ends, err := adm.ListEndOffsets(t.Context(), dlq)
+	if err == nil {
+		var dropped kadm.DeleteRecordsResponses
+		dropped, err = adm.DeleteRecords(t.Context(), ends.Offsets())
+		err = errors.Join(err, dropped.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Scanned != 0 {
+		t.Fatalf("%+v: %v", task, err)
+	}
+	if n := marks(); n != 0 {
+		t.Errorf("%d marks are left", n)
+	}
+}

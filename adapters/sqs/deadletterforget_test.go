@@ -1,0 +1,45 @@
+package sqs
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// The mark of a message that somebody else has deleted is forgotten, by runners that
+// have seen the whole DLQ, two weeks after one has missed it.
+func TestTheMarkOfAMessageThatHasGoneIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders", 5, "")
+		defer q.Close()
+		if task, err := isolate(t, q); err != nil || task.Counts.Quarantined != 5 {
+			t.Fatalf("%+v: %v", task, err)
+		}
+		marks := func() int {
+			t.Helper()
+			r, err := q.record(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(r.Marks)
+		}
+		all := f.queues["orders-dlq"]
+		all.messages = all.messages[:3] // somebody has taken two away
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{0, 5}, {13 * 24 * time.Hour, 5}, {24 * time.Hour, 3}} {
+			time.Sleep(step.after) //nolint:forbidigo // virtual: days go by
+			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"})
+			if err != nil || task.Counts.Replayed != 0 {
+				t.Fatalf("%+v: %v", task, err)
+			}
+			if n := marks(); n != step.want {
+				t.Errorf("%s later there are %d marks, want %d", step.after, n, step.want)
+			}
+		}
+	})
+}
