@@ -180,10 +180,12 @@ var fields = [...]string{
 // stands again is one finding, however often it does: a message of a megabyte
 // has room for a hundred thousand headers.
 func (p *parser) first(h Header) bool {
-	for i, name := range fields {
-		if h.Name != name {
+	for n := range fields {
+		i := (p.next + n) % len(fields)
+		if h.Name != fields[i] {
 			continue
 		}
+		p.next = i + 1 // they are written in this order
 		if p.seen[i]++; p.seen[i] == 2 {
 			p.find(h, "stands twice; the first is taken")
 		}
@@ -198,6 +200,7 @@ type parser struct {
 	partition, offset int64
 	hasPart, hasOff   bool
 	seen              [len(fields)]int
+	next              int // of fields, behind the one that was read last
 }
 
 func (p *parser) find(h Header, problem string) {
@@ -308,8 +311,8 @@ func (p *parser) trace(h Header) string {
 
 // inRange tells whether t can be written as an RFC 3339 time and is not zero.
 func inRange(t time.Time) bool {
-	t = t.UTC()
-	return t.Year() >= 1 && t.Year() <= 9999 && !t.IsZero()
+	year := t.UTC().Year()
+	return year >= 1 && year <= 9999 && !t.IsZero()
 }
 
 // appendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time

@@ -3,6 +3,7 @@ package redeliver_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -187,5 +188,24 @@ func TestParseHeadersIsLinear(t *testing.T) {
 	s, findings := redeliver.ParseHeaders("g", headers)
 	if s.ID != "0" || s.Attempts != 1 || len(findings) != 1 {
 		t.Errorf("id %q, %d attempts, %d findings", s.ID, s.Attempts, len(findings))
+	}
+}
+
+// Whoever writes them in another order than we do is understood, too.
+func TestHeadersAreReadInAnyOrder(t *testing.T) {
+	at := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
+	st := redeliver.State{
+		ID: "orders/3/41", Group: "billing", Origin: "orders", Attempts: 2, Due: at, FirstFailed: at, LastFailed: at, PostponedSince: at, Error: "no", ErrorType: "*bank.Error",
+		Reason: redeliver.ReasonExhausted, Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: at}, Policy: "p", Replays: 1,
+	}
+	headers := st.AppendHeaders(nil)
+	for from := range headers {
+		turned := slices.Concat(headers[from:], headers[:from])
+		for range 2 {
+			if got, findings := redeliver.ParseHeaders("billing", turned); got != st || len(findings) > 0 {
+				t.Fatalf("%v is read as %+v, %v", turned, got, findings)
+			}
+			slices.Reverse(turned)
+		}
 	}
 }

@@ -20,36 +20,38 @@ func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Messa
 		return err
 	}
 	n := 0
-	err = each(ctx, scan, func(m *Message) error {
-		if !f.Match(m) {
-			return nil
-		}
+	err = sifted(ctx, scan, f.Match, func(m *Message) bool {
 		n++
-		if !yield(m) || n == limit {
-			return errFull
-		}
-		return nil
+		return yield(m) && n != limit
 	})
-	if errors.Is(err, errFull) {
-		err = nil
-	}
 	return errors.Join(err, scan.Close())
 }
 
-// each calls do for what a scan has up to its present end.
-func each(ctx context.Context, scan Scan, do func(*Message) error) error {
+// sifted calls yield for what want takes of what a scan has up to its present end, until
+// yield returns false.
+func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
-		m, err := scan.Next(ctx)
+		m, err := Sift(ctx, scan, want)
 		if errors.Is(err, io.EOF) || errors.Is(err, ErrBehind) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := do(m); err != nil {
-			return err
+		if m != nil && !yield(m) {
+			return nil
 		}
 	}
+}
+
+// each calls do for what a scan has up to its present end. Of a message do keeps nothing
+// but strings, see [Sifter].
+func each(ctx context.Context, scan Scan, do func(*Message)) error {
+	look := func(m *Message) bool {
+		do(m)
+		return false
+	}
+	return sifted(ctx, scan, look, nil)
 }
 
 // Find returns the dead letter at a position, or [ErrNotFound].

@@ -103,12 +103,11 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 func (w *watch) look(ctx context.Context) error {
 	w.looked = time.Now()
 	defer func() { w.took = time.Since(w.looked) }()
-	return each(ctx, w.scan, func(m *Message) error {
+	return each(ctx, w.scan, func(m *Message) {
 		if m.State.Replays > 0 && (w.ids[m.ID] || w.all > remembered) {
 			w.back++
 			w.r.task.Counts.CameBack++
 		}
-		return nil
 	})
 }
 

@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,5 +96,3 @@ func (f *Filter) check() error {
 	}
 	return ps.Err()
 }
-
-var errFull = errors.New("enough")

@@ -63,12 +63,11 @@ func Groups(ctx context.Context, q Queue, f Filter) (Summary, error) {
 		return Summary{}, err
 	}
 	g := grouping{groups: make(map[string]*Group)}
-	err = each(ctx, scan, func(m *Message) error {
+	err = each(ctx, scan, func(m *Message) {
 		g.sum.Scanned++
 		if f.Match(m) {
 			g.add(m)
 		}
-		return nil
 	})
 	return g.done(), errors.Join(err, scan.Close())
 }

@@ -197,10 +197,10 @@ func DryRun(ctx context.Context, q Queue, r Replay) (Forecast, error) {
 	if err != nil {
 		return f, err
 	}
-	err = each(ctx, scan, func(m *Message) error {
+	err = each(ctx, scan, func(m *Message) {
 		f.Scanned++
 		if !r.Filter.Match(m) {
-			return nil
+			return
 		}
 		f.Matched++
 		switch choose(&r.Filter, r.MaxReplays, m) {
@@ -215,7 +215,6 @@ func DryRun(ctx context.Context, q Queue, r Replay) (Forecast, error) {
 			}
 		default:
 		}
-		return nil
 	})
 	return f, errors.Join(err, scan.Close())
 }

@@ -119,6 +119,12 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		size = min(size, r.watch.left())
 	}
 	bytes := 0
+	want := func(m *Message) bool {
+		if m.Mark != "" {
+			r.meet(m.Position)
+		}
+		return !r.later(m) && r.task.Filter.Match(m)
+	}
 	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < gatherMost && bytes < gatherBytes; looked++ {
 		if err := r.orders.told.Err(); err != nil {
 			return nil, nil, false, err
@@ -126,7 +132,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)) >= r.task.Expect {
 			return batch, marks, true, nil // more than was expected is not touched, whatever the clocks say
 		}
-		m, err := r.scan.Next(ctx)
+		m, err := Sift(ctx, r.scan, want)
 		if errors.Is(err, io.EOF) {
 			r.whole = true
 			return batch, marks, true, nil
@@ -141,10 +147,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return nil, nil, false, err
 		}
 		r.task.Counts.Scanned++
-		if m.Mark != "" {
-			r.meet(m.Position)
-		}
-		if r.later(m) || !r.task.Filter.Match(m) {
+		if m == nil {
 			continue
 		}
 		r.task.Counts.Matched++
@@ -288,7 +291,7 @@ func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement,
 	if len(batch) == 0 {
 		return nil, marks, nil
 	}
-	stay = marks
+	out, stay = make([]Settlement, 0, len(batch)), marks
 	for i, err := range r.claim.Send(ctx, batch) {
 		switch {
 		case err == nil:

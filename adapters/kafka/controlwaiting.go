@@ -221,10 +221,11 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadl
 	users, ours := split(rec.headers)
 	var room [20]redeliver.Header
 	st, findings := redeliver.ParseHeaders(w.group, appendTexts(room[:0], ours))
-	m := &deadletter.Message{
+	var names deadNames
+	m := own(&deadletter.Message{
 		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Filler: deadletter.FilledByRedeliver,
-	}
-	own(m, rec, users)
+		Key: rec.key, Body: rec.value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
+	})
 	if m.State.Due.IsZero() { // as its consumer takes it
 		m.State.Due = redeliver.CeilMilli(rec.at.Add(t.level).UTC())
 	}

@@ -150,6 +150,13 @@ func (l *logReader) fetch(partition int32, offset int64, bytes int32) (page, err
 func (p *page) take(block *sarama.FetchResponseBlock, from int64) error {
 	begun := make(map[int64]bool) // transactions to be left out, by producer
 	aborted := block.AbortedTransactions
+	n := 0
+	for _, set := range block.RecordsSet {
+		if set.RecordBatch != nil {
+			n += len(set.RecordBatch.Records)
+		}
+	}
+	p.records = make([]fetched, 0, n)
 	for _, set := range block.RecordsSet {
 		b := set.RecordBatch
 		if b == nil {

@@ -5,8 +5,6 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/IBM/sarama"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -27,6 +25,7 @@ type deadScan struct {
 	at    int       // of parts
 	page  []fetched // read, and not yet looked at
 	ahead deadAhead
+	sieve deadSieve
 }
 
 type deadPart struct {
@@ -48,7 +47,7 @@ func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadC
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &deadScan{q: q, ahead: deadAhead{log: &q.log}}
+	s := &deadScan{q: q, ahead: deadAhead{log: &q.log}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
 	if from == deadletter.Start { // what begins elsewhere does not see all there is
 		s.claim = claim
 	}
@@ -70,21 +69,7 @@ func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadC
 
 // Next implements [deadletter.Scan].
 func (s *deadScan) Next(ctx context.Context) (*deadletter.Message, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for {
-		for len(s.page) > 0 {
-			rec := s.page[0]
-			s.page = s.page[1:]
-			if m := s.message(&s.parts[s.at], &rec); m != nil {
-				return m, nil
-			}
-		}
-		if err := s.turn(ctx); err != nil {
-			return nil, err
-		}
-	}
+	return s.Sift(ctx, func(*deadletter.Message) bool { return true })
 }
 
 // turn reads the next page; io.EOF when there is none.
@@ -101,6 +86,7 @@ func (s *deadScan) turn(ctx context.Context) error {
 		return err
 	}
 	s.page = p.records
+	s.sieve.turn()
 	for i, rec := range s.page { // what came after the scan began is not its own
 		if rec.offset >= part.end {
 			s.page = s.page[:i]
@@ -135,44 +121,6 @@ func (s *deadScan) again(ctx context.Context) error {
 func (s *deadScan) Close() error {
 	s.ahead.close()
 	return nil
-}
-
-// message makes the message of a record; nil for one that is settled.
-func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
-	q := s.q
-	place := deadPlace{part.partition, rec.offset, part.seen, rec.at.UnixMilli()}
-	part.seen = rec.offset + 1
-	q.mu.Lock()
-	out, mark := q.ledger.settled(part.partition, rec.offset, rec.at), q.ledger.mark(part.partition, rec.offset, rec.at)
-	q.mu.Unlock()
-	if s.claim != nil {
-		s.claim.saw(part.partition, part.seen)
-	}
-	if out {
-		return nil
-	}
-	m := &deadletter.Message{
-		Position: deadletter.Position(placeKey(part.partition, rec.offset)), Time: rec.at.UTC(), Mark: mark, Native: place,
-	}
-	users, ours := split(rec.headers)
-	own(m, rec, users)
-	var room [20]redeliver.Header
-	var texts []redeliver.Header
-	if len(ours) > 0 {
-		texts = appendTexts(room[:0], ours)
-	}
-	deadletter.Read(m, q.info, texts, func() string { return q.idOf(m, place) })
-	return m
-}
-
-// own gives a message copies of what its record points to.
-func own(m *deadletter.Message, rec *fetched, users []*sarama.RecordHeader) {
-	room := newCopies(rec.key, rec.value, users)
-	m.Key, m.Body = room.take(rec.key), room.take(rec.value)
-	m.Headers = make([]deadletter.Header, 0, len(users))
-	for _, h := range users {
-		m.Headers = append(m.Headers, deadletter.Header{Name: string(h.Key), Value: room.take(h.Value)})
-	}
 }
 
 // idOf is the id of a message whose headers say none: as it was in its origin.

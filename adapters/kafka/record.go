@@ -71,6 +71,30 @@ type headerName struct {
 	bytes []byte
 }
 
+// inOrder are the same as they are written: who reads or writes a block finds the next
+// name behind the one before, and seldom needs the map.
+var inOrder = func() (all []headerName) {
+	for _, n := range redeliver.HeaderNames() {
+		all = append(all, names[n])
+	}
+	return all
+}()
+
+// nameReader finds the ready made names of one block.
+type nameReader struct{ at int }
+
+// of is a name as it is ready made; known is false for one that is none of ours.
+func (r *nameReader) of(name []byte) (ready headerName, known bool) {
+	for i := r.at; i < len(inOrder); i++ {
+		if string(name) == inOrder[i].text {
+			r.at = i + 1
+			return inOrder[i], true
+		}
+	}
+	ready, known = names[string(name)]
+	return ready, known
+}
+
 // appendTexts appends redeliver's block to headers, as text.
 func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []redeliver.Header {
 	size := 0
@@ -87,11 +111,12 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 		}
 	}
 	rest := values.String()
+	var read nameReader
 	for _, h := range ours {
 		if h == nil {
 			continue
 		}
-		name, known := names[string(h.Key)]
+		name, known := read.of(h.Key)
 		if !known {
 			name.text = string(h.Key)
 		}
@@ -140,8 +165,10 @@ func (r *record) produce(m *sarama.ProducerMessage, topic string, st *redeliver.
 
 // appendState puts redeliver's own block behind a record's headers.
 func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
+	var ready nameReader
 	for name, value := range st.Headers() {
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: names[name].bytes, Value: value})
+		n, _ := ready.of([]byte(name))
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: n.bytes, Value: value})
 	}
 }
 

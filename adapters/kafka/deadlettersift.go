@@ -1,0 +1,188 @@
+package kafka
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// deadSieve is room for the message that is looked at, and that nobody may want.
+type deadSieve struct {
+	message deadletter.Message
+	place   deadPlace
+	headers []deadletter.Header
+	names   deadNames
+
+	looked, wanted int  // bytes of the page, about
+	dense          bool // half of the page before was wanted
+	slab           []deadletter.Message
+	users          []deadletter.Header // theirs
+}
+
+// turn begins a page.
+func (v *deadSieve) turn() {
+	v.dense = v.wanted > 0 && v.wanted >= v.looked/2
+	v.looked, v.wanted = 0, 0
+}
+
+func weight(m *deadletter.Message) int { return 1 + len(m.Key) + len(m.Body) }
+
+// Sift implements [deadletter.Sifter].
+func (s *deadScan) Sift(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for {
+		for len(s.page) > 0 {
+			rec := &s.page[0]
+			s.page = s.page[1:]
+			m := s.message(&s.parts[s.at], rec)
+			switch {
+			case m == nil: // it is settled
+			case !want(m):
+				return nil, nil //nolint:nilnil // that is how Sift says it
+			default:
+				return s.keep(m), nil
+			}
+		}
+		if err := s.turn(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// message makes the message of a record, in the sieve; nil for one that is settled. It
+// points to the page.
+func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
+	q := s.q
+	from := part.seen
+	part.seen = rec.offset + 1
+	q.mu.Lock()
+	out, mark := q.ledger.settled(part.partition, rec.offset, rec.at), q.ledger.mark(part.partition, rec.offset, rec.at)
+	q.mu.Unlock()
+	if s.claim != nil {
+		s.claim.saw(part.partition, part.seen)
+	}
+	if out {
+		return nil
+	}
+	v := &s.sieve
+	v.place = deadPlace{part.partition, rec.offset, from, rec.at.UnixMilli()}
+	users, ours := split(rec.headers)
+	v.headers = v.names.append(v.headers[:0], users)
+	m := &v.message
+	*m = deadletter.Message{
+		Position: placeOf(part.partition, rec.offset), Time: rec.at.UTC(), Mark: mark,
+		Key: rec.key, Body: rec.value, Headers: v.headers,
+	}
+	v.looked += weight(m)
+	var room [20]redeliver.Header
+	var texts []redeliver.Header
+	if len(ours) > 0 {
+		texts = appendTexts(room[:0], ours)
+	}
+	deadletter.Read(m, q.info, texts, func() string { return q.idOf(m, v.place) })
+	return m
+}
+
+// slabMessages is how many messages a claim's scan makes room for at once.
+const slabMessages = 32
+
+// keep is what becomes of a message that is wanted. Whoever has the claim is done with it
+// when its window is settled: where half of a page was wanted, the messages of the next
+// stay on theirs. What anybody else keeps, or what is one of many, must not keep megabytes.
+func (s *deadScan) keep(sifted *deadletter.Message) *deadletter.Message {
+	v := &s.sieve
+	v.wanted += weight(sifted)
+	if s.claim == nil || !v.dense {
+		m := own(sifted)
+		m.Native = v.place
+		return m
+	}
+	if len(v.slab) == 0 {
+		v.slab, v.users = make([]deadletter.Message, slabMessages), make([]deadletter.Header, 0, slabMessages*max(1, len(sifted.Headers)))
+	}
+	m := &v.slab[0]
+	v.slab = v.slab[1:]
+	*m = *sifted
+	if len(m.Headers) > 0 {
+		n := len(v.users)
+		v.users = append(v.users, m.Headers...)
+		m.Headers = v.users[n:len(v.users):len(v.users)]
+	}
+	m.Native = v.place
+	return m
+}
+
+// deadNames are the names of users' headers, of which a DLQ has few: kept, so that not
+// every message has its own. The zero value is ready.
+type deadNames map[string]string
+
+// Bounds of the names that are kept.
+const (
+	keptNames = 256
+	keptName  = 128 // bytes
+)
+
+// append appends headers, whose values still are the record's.
+func (n *deadNames) append(to []deadletter.Header, users []*sarama.RecordHeader) []deadletter.Header {
+	for _, h := range users {
+		to = append(to, deadletter.Header{Name: n.of(h.Key), Value: h.Value})
+	}
+	return to
+}
+
+func (n *deadNames) of(key []byte) string {
+	if name, ok := (*n)[string(key)]; ok {
+		return name
+	}
+	name := string(key)
+	if len(name) <= keptName && len(*n) < keptNames {
+		if *n == nil {
+			*n = make(deadNames)
+		}
+		(*n)[name] = name
+	}
+	return name
+}
+
+// own is a message with copies of what it points to on its page, which is megabytes and
+// would live as long as it.
+func own(sifted *deadletter.Message) *deadletter.Message {
+	m := new(deadletter.Message)
+	*m = *sifted
+	size := len(m.Key) + len(m.Body)
+	for _, headers := range [...][]deadletter.Header{m.Headers, m.Foreign} {
+		for i := range headers {
+			size += len(headers[i].Value)
+		}
+	}
+	room := make(copies, 0, size)
+	m.Key, m.Body = room.take(m.Key), room.take(m.Body)
+	m.Headers, m.Foreign = room.headers(m.Headers), room.headers(m.Foreign)
+	return m
+}
+
+// headers copies headers; nil stays nil.
+func (c *copies) headers(from []deadletter.Header) []deadletter.Header {
+	if from == nil {
+		return nil
+	}
+	to := make([]deadletter.Header, len(from))
+	for i, h := range from {
+		to[i] = deadletter.Header{Name: h.Name, Value: c.take(h.Value)}
+	}
+	return to
+}
+
+// placeOf names a place in a DLQ.
+func placeOf(partition int32, offset int64) deadletter.Position {
+	var room [32]byte
+	b := strconv.AppendInt(room[:0], int64(partition), 10)
+	b = append(b, '/')
+	return deadletter.Position(strconv.AppendInt(b, offset, 10))
+}

@@ -1,0 +1,136 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// A sieve is a heap whose scans have room for one message, in which nothing is left of
+// what nobody wanted.
+type sieve struct {
+	*heap
+	made int // messages that were wanted
+}
+
+func (s *sieve) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	scan, err := s.heap.Scan(ctx, from)
+	return &siftScan{Scan: scan, s: s}, err
+}
+
+func (s *sieve) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
+	c, err := s.heap.Claim(ctx, h)
+	return &siftClaim{c, s}, err
+}
+
+type siftClaim struct {
+	deadletter.Claim
+	s *sieve
+}
+
+func (c *siftClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	scan, err := c.Claim.Scan(ctx, from)
+	return &siftScan{Scan: scan, s: c.s}, err
+}
+
+type siftScan struct {
+	deadletter.Scan
+	s    *sieve
+	room deadletter.Message
+}
+
+func (s *siftScan) Next(context.Context) (*deadletter.Message, error) {
+	panic("what is sifted is not asked for whole")
+}
+
+func (s *siftScan) Sift(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	m, err := s.Scan.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.room = *m
+	s.room.Key, s.room.Body = bytes.Clone(m.Key), bytes.Clone(m.Body)
+	if want(&s.room) {
+		s.s.made++
+		return m, nil
+	}
+	for _, b := range [][]byte{s.room.Key, s.room.Body} {
+		for i := range b {
+			b[i] = 'x'
+		}
+	}
+	s.room = deadletter.Message{ID: "gone"}
+	return nil, nil //nolint:nilnil // that is how Sift says it
+}
+
+// kinds are dead letters of two causes: every tenth is another one.
+func kinds(n int) *heap {
+	h := newHeap(n)
+	for i, m := range h.lie {
+		m.Key, m.Body = fmt.Appendf(nil, "key-%d", i%7), []byte("body")
+		m.State = redeliver.State{Error: "card declined", ErrorType: "*bank.Error", Attempts: 4, LastFailed: m.Time}
+		if i%10 == 0 {
+			m.State.Error = "no such card"
+		}
+	}
+	return h
+}
+
+// All that reads a DLQ sees in a sieve what it sees without one, and only what is meant is
+// made a message of.
+func TestWhatIsSiftedIsTheSame(t *testing.T) {
+	const n = 200
+	rare := deadletter.Filter{ErrorText: "NO SUCH"}
+	for _, c := range []struct {
+		name string
+		do   func(q deadletter.Queue) any
+		made int
+	}{
+		{"groups", func(q deadletter.Queue) any {
+			sum, err := deadletter.Groups(t.Context(), q, deadletter.Filter{})
+			return fmt.Sprint(sum.Scanned, sum.Matched, sum.Oldest.Unix(), sum.Newest.Unix(), len(sum.Groups), sum.Groups[0].Error, sum.Groups[0].Count, sum.Groups[0].Keys,
+				sum.Groups[0].Example, sum.Groups[1].Error, sum.Groups[1].Count, sum.Groups[1].ErrorType, err)
+		}, 0},
+		{"a dry run", func(q deadletter.Queue) any {
+			f, err := deadletter.DryRun(t.Context(), q, deadletter.Replay{Filter: rare})
+			return fmt.Sprint(f, err)
+		}, 0},
+		{"a browse", func(q deadletter.Queue) any {
+			var seen []string
+			err := deadletter.Browse(t.Context(), q, rare, 5, func(m *deadletter.Message) bool {
+				seen = append(seen, fmt.Sprint(m.ID, m.Position, string(m.Key), string(m.Body), m.State.Error))
+				return true
+			})
+			return fmt.Sprint(seen, err)
+		}, 5},
+		{"a replay", func(q deadletter.Queue) any {
+			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Filter: rare, Window: 3})
+			return fmt.Sprint(task.Status, task.Counts, err)
+		}, n / 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plain, sifted := kinds(n), &sieve{heap: kinds(n)}
+			at := time.Now().Add(-time.Hour).Truncate(time.Second)
+			for i := range n { // made one after the other
+				plain.lie[i].Time, sifted.lie[i].Time = at, at
+				plain.lie[i].State.LastFailed, sifted.lie[i].State.LastFailed = at, at
+			}
+			want, got := c.do(plain), c.do(sifted)
+			if got != want {
+				t.Errorf("in a sieve it is\n%v\nwant\n%v", got, want)
+			}
+			if !slices.Equal(sifted.back, plain.back) || !slices.Equal(sifted.ids(), plain.ids()) {
+				t.Errorf("sent back is %q of the sieve and %q of the heap", sifted.back, plain.back)
+			}
+			if sifted.made != c.made {
+				t.Errorf("%d messages were made, want %d", sifted.made, c.made)
+			}
+		})
+	}
+}
