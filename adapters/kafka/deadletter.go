@@ -145,6 +145,7 @@ func (q *deadQueue) Close() error {
 	q.mu.Unlock()
 	for _, c := range claims {
 		c.stop()
+		c.out.end()
 	}
 	if err := q.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of %s: %w", q.info.DLQ, err)

@@ -9,9 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
-
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -27,6 +24,7 @@ type deadClaim struct {
 
 	reach   map[int32]reach // what of the DLQ was seen, for what may be deleted
 	trimmed time.Time
+	out     deadOut
 }
 
 // Claim implements [deadletter.Queue]. Of two that claim at once the one whose
@@ -147,71 +145,6 @@ func (c *deadClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.
 	return s, nil
 }
 
-// Send implements [deadletter.Claim].
-func (c *deadClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
-	return c.write(ctx, msgs, c.q.info.Back, func(m *deadletter.Message) ([]deadletter.Header, *redeliver.State) {
-		st := deadletter.NewState(m, c.q.info)
-		return m.Headers, &st
-	})
-}
-
-// Add implements [deadletter.Claim].
-func (c *deadClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error {
-	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message) ([]deadletter.Header, *redeliver.State) {
-		if m.Filler == deadletter.FilledByRedeliver {
-			return m.Headers, &m.State
-		}
-		return slices.Concat(m.Headers, m.Foreign), nil
-	})
-}
-
-// write produces messages, on the partition that belongs to their place in the
-// origin, as the subscriber does.
-func (c *deadClaim) write(ctx context.Context, msgs []*deadletter.Message, topic string, parts func(*deadletter.Message) ([]deadletter.Header, *redeliver.State)) []error {
-	errs := make([]error, len(msgs))
-	if err := c.check(); err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
-	}
-	timeout := c.q.c.cfg.SendTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
-	defer cancel()
-	waits := make([]*confirm, len(msgs))
-	for i, m := range msgs {
-		headers, st := parts(m)
-		partition := anyPartition
-		if m.State.Source.Known {
-			partition = m.State.Source.Partition
-		}
-		waits[i], errs[i] = c.q.c.producer.start(ctx, recordOfDead(m, topic, headers, st), partition)
-	}
-	for i, w := range waits {
-		if errs[i] == nil {
-			errs[i] = refused(w.wait(ctx))
-		}
-	}
-	return errs
-}
-
-func recordOfDead(m *deadletter.Message, topic string, headers []deadletter.Header, st *redeliver.State) *sarama.ProducerMessage {
-	rec := &sarama.ProducerMessage{Topic: topic, Headers: make([]sarama.RecordHeader, 0, len(headers)+len(names))}
-	if m.Key != nil {
-		rec.Key = sarama.ByteEncoder(m.Key)
-	}
-	if m.Body != nil {
-		rec.Value = sarama.ByteEncoder(m.Body)
-	}
-	for _, h := range headers {
-		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: h.Value})
-	}
-	if st != nil {
-		appendState(rec, st)
-	}
-	return rec
-}
-
 // Wanted implements [deadletter.Claim].
 func (c *deadClaim) Wanted(ctx context.Context, task string) (deadletter.Wanted, error) {
 	if err := c.check(); err != nil {
@@ -228,11 +161,12 @@ func (c *deadClaim) Wanted(ctx context.Context, task string) (deadletter.Wanted,
 // Release implements [deadletter.Claim]. It gives back what is settled, too.
 func (c *deadClaim) Release(ctx context.Context) error {
 	c.stop()
+	defer c.out.end()
 	c.q.mu.Lock()
 	c.q.claims = slices.DeleteFunc(c.q.claims, func(x *deadClaim) bool { return x == c })
 	c.q.mu.Unlock()
 	if err := c.check(); err != nil {
-		return nil //nolint:nilerr // somebody else has it, or may have it as soon as it has run out
+		return nil // somebody else has it, or may have it as soon as it has run out
 	}
 	c.trim(ctx)
 	l := c.lease

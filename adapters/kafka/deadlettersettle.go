@@ -55,7 +55,7 @@ func (c *deadClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 	if err != nil {
 		return err
 	}
-	if err := c.q.note(ctx, append(entries, saved...)...); err != nil {
+	if err := c.note(ctx, append(entries, saved...)...); err != nil {
 		return err
 	}
 	c.q.mu.Lock()
@@ -75,15 +75,19 @@ func (c *deadClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 
 // sorted orders settlements by place.
 func sorted(done []deadletter.Settlement) []deadletter.Settlement {
-	done = slices.Clone(done)
-	slices.SortStableFunc(done, func(x, y deadletter.Settlement) int {
+	byPlace := func(x, y deadletter.Settlement) int {
 		a, _ := x.Message.Native.(deadPlace) // looked at later
 		b, _ := y.Message.Native.(deadPlace)
 		if a.partition != b.partition {
 			return int(a.partition - b.partition)
 		}
 		return int(min(1, max(-1, a.offset-b.offset)))
-	})
+	}
+	if slices.IsSortedFunc(done, byPlace) { // as they were read
+		return done
+	}
+	done = slices.Clone(done)
+	slices.SortStableFunc(done, byPlace)
 	return done
 }
 
@@ -103,7 +107,7 @@ func (c *deadClaim) Save(ctx context.Context, t deadletter.Task) error {
 	if err != nil {
 		return err
 	}
-	return c.q.note(ctx, entries...)
+	return c.note(ctx, entries...)
 }
 
 // saved is a task as it is recorded, and the end of those that are too old.
@@ -167,7 +171,7 @@ func (c *deadClaim) trim(ctx context.Context) {
 		for p, offset := range below {
 			c.reach[p] = reach{offset, c.reach[p].seen}
 		}
-		err = c.q.note(ctx, forgotten...)
+		err = c.note(ctx, forgotten...)
 	}
 	if err != nil {
 		c.q.c.cfg.Sink.Event(redeliver.SubscriptionChanged{

@@ -78,6 +78,10 @@ func (q *deadQueue) note(ctx context.Context, entries ...stateEntry) error {
 
 // note writes records to a compacted topic and returns when all are confirmed.
 func (c *Client) note(ctx context.Context, topic string, entries ...stateEntry) error {
+	return c.noteBy(ctx, c.producer, topic, entries...)
+}
+
+func (c *Client) noteBy(ctx context.Context, by *producer, topic string, entries ...stateEntry) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, fmt.Errorf("no answer within %s", c.cfg.SendTimeout))
 	defer cancel()
 	waits := make([]*confirm, 0, len(entries))
@@ -86,7 +90,7 @@ func (c *Client) note(ctx context.Context, topic string, entries ...stateEntry) 
 		if e.value != nil {
 			m.Value = sarama.ByteEncoder(e.value)
 		}
-		one, err := c.producer.start(ctx, m, 0)
+		one, err := by.start(ctx, m, 0)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,8 @@ import (
 
 // producer writes records and tells when the broker has confirmed each.
 type producer struct {
-	async sarama.AsyncProducer
+	client sarama.Client
+	async  sarama.AsyncProducer
 	group sync.WaitGroup
 	mu    sync.RWMutex // held for reading while a record is handed over
 	down  bool
@@ -82,11 +83,16 @@ func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 }
 
 func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
-	async, err := sarama.NewAsyncProducer(brokers, cfg)
+	client, err := sarama.NewClient(brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
-	p := &producer{async: async}
+	async, err := sarama.NewAsyncProducerFromClient(client)
+	if err != nil {
+		_ = client.Close() // sarama's own constructor leaves it open
+		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
+	}
+	p := &producer{client: client, async: async}
 	p.group.Go(func() {
 		for m := range async.Successes() {
 			answer(m, nil)
@@ -175,6 +181,9 @@ func (p *producer) close() {
 		p.async.AsyncClose()
 	}
 	p.group.Wait()
+	if !was {
+		_ = p.client.Close() // it has nothing under way
+	}
 	p.packing.Lock()
 	defer p.packing.Unlock()
 	if p.packed != nil {

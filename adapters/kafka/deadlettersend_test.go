@@ -1,0 +1,60 @@
+package kafka_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// producers counts the producers that begin on a cluster; with refused they are refused.
+func producers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
+	var n atomic.Int64
+	cluster.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		n.Add(1)
+		if !refused {
+			return nil, nil, false
+		}
+		res := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		res.ErrorCode = 31 // CLUSTER_AUTHORIZATION_FAILED
+		return res, nil, true
+	})
+	return &n
+}
+
+// Many messages are handed to a producer that gathers them, which is made once in a claim.
+// Few are not worth it, and where it cannot be made they all go as few do.
+func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		each    int // on four partitions
+		refused bool
+		want    int64
+	}{
+		{"few", 5, false, 0},
+		{"many", 50, false, 1},
+		{"many, and it is refused", 50, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, "orders")
+			q, _ := grave(t, place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, c.each)
+			n := producers(cluster, c.refused)
+			task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test", Window: 80})
+			if err != nil || task.Status != deadletter.StatusDone || task.Counts.Replayed != int64(4*c.each) {
+				t.Fatalf("the replay ended as %+v: %v", task, err)
+			}
+			if got := n.Load(); got != c.want {
+				t.Errorf("%d producers were made, want %d", got, c.want)
+			}
+			left, exact, err := q.Count(t.Context())
+			if err != nil || !exact || left != 0 {
+				t.Errorf("%d lie in the DLQ (exactly: %v): %v", left, exact, err)
+			}
+		})
+	}
+}
