@@ -20,6 +20,7 @@ type entry struct {
 	lane    *lane
 	rec     record
 	number  uint64 // in the tracker
+	weight  int    // see weigh
 	key     uint64
 	keyed   bool
 	handed  bool      // it lies ready for a consumer, or one has it
@@ -80,6 +81,7 @@ var seed = maphash.MakeSeed()
 func (l *lane) take(m *sarama.ConsumerMessage) {
 	e := l.slab.entry(l, m)
 	e.number = l.track.add(m.Offset)
+	l.weigh(e)
 	switch order := l.r.sub.Policy.Order; {
 	case order == redeliver.PerKey:
 		if l.waits == nil {

@@ -55,6 +55,7 @@ type lane struct {
 	full     bool // what waits on the levels is as much as there may be: nothing new begins
 	slot     bool // a slot without an entry yet
 	backlog  int  // read, not held, not in flight
+	weight   int  // bytes of what was read and is not in flight
 	flight   *delayqueue.Flight[*entry]
 	moved    bool // the mark has moved since it was told
 	paused   bool
@@ -86,6 +87,7 @@ func (l *lane) run() {
 	release := r.own(l.topic, l.partition)
 	defer release()
 	defer l.timer.Stop()
+	defer l.unload()
 	over := l.sess.Context().Done()
 	for {
 		// First: what was nacked by the end of the session comes back, and no
@@ -185,6 +187,7 @@ func (l *lane) prepare() bool {
 		e := l.chosen
 		l.chosen, l.slot = nil, false
 		l.backlog--
+		l.lift(e)
 		l.flight.Begin(e)
 		if l.ahead != nil && l.cancelled(e) {
 			continue
@@ -325,9 +328,9 @@ func (l *lane) patience(now time.Time) time.Duration {
 // wants tells whether the lane has room for more records.
 func (l *lane) wants() bool {
 	if l.hold == nil {
-		return l.backlog < readAhead
+		return l.backlog < readAhead && !l.heavy()
 	}
-	return l.backlog < readAhead && (l.hold.Len() < holdSoft || l.hold.Len() < holdHard && time.Until(l.hold.Last()) < soon)
+	return l.backlog < readAhead && (l.hold.Len() < holdSoft && !l.heavy() || l.hold.Len() < holdHard && time.Until(l.hold.Last()) < soon)
 }
 
 // roomy is wants with some distance, so that a lane does not pause and resume
@@ -335,9 +338,9 @@ func (l *lane) wants() bool {
 // one go delays what is due meanwhile.
 func (l *lane) roomy() bool {
 	if l.hold == nil {
-		return l.backlog <= readAhead/2
+		return l.backlog <= readAhead/2 && l.light()
 	}
-	return l.backlog <= readAhead/2 && (l.hold.Len() < holdSoft/4 || l.hold.Len() < holdHard/8*7 && time.Until(l.hold.Last()) < soon)
+	return l.backlog <= readAhead/2 && (l.hold.Len() < holdSoft/4 && l.light() || l.hold.Len() < holdHard/8*7 && time.Until(l.hold.Last()) < soon)
 }
 
 // listens tells whether the lane reads. It always does: a partition that is not

@@ -92,7 +92,7 @@ func (l *lane) ask(e *entry) bool {
 // drop settles an entry of the backlog that is a copy of what has gone further.
 func (l *lane) drop(e *entry) {
 	l.backlog--
-	l.moved = l.track.settle(e.number) || l.moved
+	l.settle(e)
 }
 
 // makeRoom has what waits in hand for a handler that takes long, and holds up the
@@ -100,7 +100,7 @@ func (l *lane) drop(e *entry) {
 func (l *lane) makeRoom() {
 	span := spanFactor * l.r.client.cfg.MaxInFlight
 	switch {
-	case l.hold != nil && l.backlog < readAhead: // there is room
+	case l.hold != nil && l.backlog < readAhead && !l.heavy(): // there is room
 		return
 	case l.hold == nil && (l.ready.Empty() || l.reach(l.ready.Peek())):
 		return

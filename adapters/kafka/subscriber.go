@@ -96,6 +96,7 @@ type reader struct {
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
+	weight         atomic.Int64 // bytes that the lanes have read ahead
 	handed         atomic.Int64 // messages that lie in out, or that a consumer has taken and not answered
 
 	mu        sync.Mutex

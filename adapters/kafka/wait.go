@@ -19,7 +19,7 @@ func (l *lane) receive(e *entry) {
 	m := e.rec.ConsumerMessage
 	e.written = m.Timestamp.UnixMilli()
 	if l.ahead.pass(m.Offset, m.Timestamp) {
-		l.moved = l.track.settle(e.number) || l.moved
+		l.settle(e)
 		return
 	}
 	users, ours := split(m.Headers)
