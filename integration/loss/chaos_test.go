@@ -48,6 +48,7 @@ type plan struct {
 	suspects bool
 	earlyAck bool
 	quick    bool // handlers answer at once
+	strain   strain
 	steps    []time.Duration
 	deadline time.Duration
 }
@@ -213,7 +214,7 @@ func (c *chaos) start(instance string) *worker {
 	c.started++
 	cfg := c.sys.consumer()
 	cfg.Work, cfg.EarlyAck, cfg.Variant, cfg.Steps = !c.plan.quick, c.plan.earlyAck, c.plan.variant, c.plan.steps
-	cfg.Instance = instance
+	cfg.Instance, cfg.Strain = instance, c.plan.strain
 	cfg.Journal = filepath.Join(c.dir, fmt.Sprintf("%04d.journal", c.started))
 	w, err := startWorker(cfg, c.started)
 	if err != nil {
@@ -305,7 +306,7 @@ func (c *chaos) refresh() {
 				c.joined[l.process] = true
 			case succeeded:
 				c.done[l.id] = true
-			case entered, failed, killed, parted, ignored: // for the checker
+			case entered, failed, killed, parted, ignored, refused, told: // for the checker
 			}
 		}
 	}

@@ -47,6 +47,7 @@ type consumerConfig struct {
 	// Instance makes it a static member where the broker knows such.
 	Instance string          `json:"instance"`
 	Steps    []time.Duration `json:"steps"`
+	Strain   strain          `json:"strain"`
 }
 
 func (c consumerConfig) policy() redeliver.Policy {
@@ -99,7 +100,7 @@ func consumer(text string) error {
 		sub = earlyAcker{sub}
 	}
 	sub = leaver{sub, s}
-	h := &handler{spy: s, work: cfg.Work}
+	h := &handler{spy: s, work: cfg.Work, takes: cfg.Strain.Takes}
 	router.AddConsumerHandler("loss", cfg.Topic, sub, h.handle)
 	if err := router.Run(ctx); err != nil {
 		return err
@@ -196,8 +197,9 @@ func ackEarly(h message.HandlerFunc) message.HandlerFunc {
 }
 
 type handler struct {
-	spy  *spy
-	work bool
+	spy   *spy
+	work  bool
+	takes time.Duration // see strain
 }
 
 var errRule = errors.New("the message's rule says so")
@@ -214,7 +216,11 @@ func (h *handler) handle(msg *message.Message) error {
 	h.spy.journal.write(line{kind: entered, id: id, attempt: r.attempt, at: now, due: st.Due, text: st.ID})
 	h.spy.enter(r)
 	defer h.spy.leave(r)
-	if h.work {
+	if h.takes > 0 {
+		if !pause(msg.Context(), h.takes) {
+			return context.Cause(msg.Context())
+		}
+	} else if h.work {
 		d := takes(r)
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
 		if !h.spy.inside(msg.Context(), r) {

@@ -30,6 +30,19 @@
 // Redis also close the connections of all their clients, the writer's among them, while they live. SQS does not die: a proxy of ours has a
 // part of the consumers' requests fail, in all the ways that SQS has, and at times every one.
 //
+// # Overload
+//
+// TestOverload, TestMillionWaiting and TestFullDiskOfKafka put consumers under what is no death (a [strain]) and hold
+// what is left against the same rules:
+//
+//   - back-pressure: more than the handlers can do. What is in flight stays at MaxInFlight, and memory at its bound;
+//   - slow broker: a [link] between has every byte take its time, so that confirms take seconds. No write is given up or
+//     made twice, and the intake pauses;
+//   - slow handler: handlers take longer than a consumer may be silent, and another one joins meanwhile;
+//   - full: RabbitMQ has no disk left, Redis no memory, and Kafka dies of its disk. A consumer is killed meanwhile, with
+//     which all would be lost that was acked without its next hop confirmed;
+//   - waiting: on Kafka a great many messages wait on a level while others are handled.
+//
 // # Another broker
 //
 // What differs is a [system] in the test (write, read the DLQ, ask what is unsettled, restart) and a [connector] in the

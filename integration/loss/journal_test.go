@@ -32,6 +32,8 @@ const (
 	joined    kind = "J" // the group gave it partitions, or it reads its queues
 	parted    kind = "P" // its connection is gone, and it lives
 	ignored   kind = "H" // the adapter disbelieved headers, which nobody forged
+	refused   kind = "R" // a write of its next hop was not confirmed, and is tried again
+	told      kind = "T" // the subscription said something; text is what
 )
 
 // line is one line of a journal.

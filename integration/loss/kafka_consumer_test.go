@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -46,8 +47,9 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 	if cfg.Instance != "" {
 		session = kafkaStaticSession
 	}
+	session = cmp.Or(cfg.Strain.Missed, session)
 	sc.Consumer.Group.Session.Timeout = session
-	sc.Consumer.Group.Heartbeat.Interval = kafkaSession / 4
+	sc.Consumer.Group.Heartbeat.Interval = min(session, kafkaSession) / 4
 	// sarama waits 2 s before it joins again when the group's leader died while it joined, and sends no heartbeats
 	// meanwhile: with a session as short as ours the whole group would be thrown out.
 	sc.Consumer.Group.Rebalance.Retry.Backoff = kafkaSession / 10
@@ -58,10 +60,10 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 	sc.Producer.Interceptors = []sarama.ProducerInterceptor{onSend{s, cfg.Topic}}
 	sc.Consumer.Interceptors = []sarama.ConsumerInterceptor{onConsume{s, cfg.Topic}}
 	sc.Net.Proxy.Enable = true
-	sc.Net.Proxy.Dialer = dialer{s}
+	sc.Net.Proxy.Dialer = dialer{s, cfg.Strain}
 	kc := kafka.Config{
 		Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sarama: sc, Sink: s, InstanceID: cfg.Instance,
-		MaxInFlight: 20, DrainTimeout: 2 * time.Second,
+		MaxInFlight: cmp.Or(cfg.Strain.InFlight, 20), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
 	}
 	if !cfg.Work {
 		kc.MaxInFlight, kc.DrainTimeout = 500, 0
@@ -159,11 +161,14 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 }
 
 // dialer makes connections that tell the spy of the requests that matter. sarama writes a request with one Write.
-type dialer struct{ spy *spy }
+type dialer struct {
+	spy    *spy
+	strain strain
+}
 
 // Dial implements proxy.Dialer.
 func (d dialer) Dial(network, addr string) (net.Conn, error) {
-	c, err := net.DialTimeout(network, addr, 5*time.Second)
+	c, err := net.DialTimeout(network, d.strain.reach(addr), 5*time.Second)
 	if err != nil {
 		return nil, err
 	}

@@ -31,15 +31,18 @@ func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (message.S
 	policy.MaxCrashes = 2
 	ac := amqp.Config{
 		URLs: cfg.Addrs, Policy: policy, Sink: s, DrainTimeout: 2 * time.Second,
-		MaxInFlight: rabbitInFlight, Prefetch: rabbitPrefetch, RetryPrefetch: rabbitRetries,
-		AMQP: amqp091.Config{Dial: func(network, addr string) (net.Conn, error) {
+		MaxInFlight: rabbitInFlight, Prefetch: rabbitPrefetch, RetryPrefetch: rabbitRetries, SendTimeout: cfg.Strain.SendTimeout,
+		AMQP: amqp091.Config{Heartbeat: cfg.Strain.Missed, Dial: func(network, addr string) (net.Conn, error) {
 			const limit = 5 * time.Second
-			c, err := net.DialTimeout(network, addr, limit)
+			c, err := net.DialTimeout(network, cfg.Strain.reach(addr), limit)
 			if err != nil {
 				return nil, err
 			}
 			return newRabbitConn(c, s, cfg.Topic), c.SetDeadline(time.Now().Add(limit)) // the client lifts it
 		}},
+	}
+	if n := cfg.Strain.InFlight; n > 0 {
+		ac.MaxInFlight, ac.Prefetch, ac.RetryPrefetch = n, n, 2*n
 	}
 	// A service that starts while its broker is down is started again by whoever started it.
 	for {

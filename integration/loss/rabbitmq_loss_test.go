@@ -81,7 +81,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 		case succeeded, failed:
 			count(r, began[r], l.at)
 			delete(began, r)
-		case joined, parted, ignored, killed: // no runs
+		case joined, parted, ignored, killed, refused, told: // no runs
 		}
 	}
 	for r, from := range began { // cut off

@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,7 +24,7 @@ const (
 
 // connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the spy sees.
 func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
-	client := redis.NewClient(&redis.Options{Addr: cfg.Addrs[0], PoolSize: 4 * redisInFlight})
+	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * redisInFlight})
 	client.AddHook(newRedisHook(s, cfg.Topic))
 	consumer := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
 	beating, still := context.WithCancel(context.Background())
@@ -53,7 +54,7 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 	}
 	c, err := pubsub.Open(pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: cfg.Group, Confirms: true, MaxUnacked: time.Hour, Policy: cfg.policy(), Sink: s,
-		MaxInFlight: redisInFlight, DrainTimeout: 2 * time.Second,
+		MaxInFlight: cmp.Or(cfg.Strain.InFlight, redisInFlight), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
 	})
 	if err != nil {
 		still()

@@ -250,12 +250,15 @@ func (s *spy) Event(e redeliver.Event) {
 		s.confirmed(e.State)
 		e.State.Attempts++
 		s.confirmed(e.State)
+		s.journal.write(line{kind: told, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
 		fmt.Fprintf(os.Stderr, "%s abandoned %s after %d attempts: %v\n", clock(), s.names[e.State.ID], e.State.Attempts, e.Err)
 	case redeliver.HeadersIgnored:
 		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
 	case redeliver.PublishFailed:
+		s.journal.write(line{kind: refused, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
 		fmt.Fprintf(os.Stderr, "%s publish to %s failed, try %d: %v\n", clock(), e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
+		s.journal.write(line{kind: told, at: time.Now(), text: e.Change})
 		fmt.Fprintf(os.Stderr, "%s %s: %s %v\n", clock(), e.Change, e.Detail, e.Err)
 		if e.Change == "disconnected" {
 			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
@@ -277,3 +280,13 @@ func (s *spy) confirmed(st redeliver.State) {
 }
 
 func clock() string { return time.Now().Format("15:04:05.000") }
+
+// abandoned is what the journal says of a message that its process gave up.
+const abandoned = "abandoned"
+
+// called is the message that redeliver's id stands for.
+func (s *spy) called(redeliverID string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[redeliverID]
+}

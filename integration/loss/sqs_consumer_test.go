@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -22,11 +23,15 @@ func connectSQS(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscr
 	policy.MaxCrashes = 3
 	ac := sqsAWS()
 	ac.HTTPClient = &http.Client{Transport: newSQSTransport(s)}
+	endpoint := cfg.Addrs[0]
+	if cfg.Strain.Via != "" {
+		endpoint = "http://" + cfg.Strain.Via
+	}
 	// A service that starts while SQS fails is started again by whoever started it.
 	for {
 		client, err := sqs.Open(ctx, sqs.Config{
-			AWS: &ac, Endpoint: cfg.Addrs[0], Policy: policy, Sink: s, DrainTimeout: 2 * time.Second,
-			MaxInFlight: 20, VisibilityTimeout: sqsVisibility, WaitTime: time.Second, Pollers: 2,
+			AWS: &ac, Endpoint: endpoint, Policy: policy, Sink: s, DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
+			MaxInFlight: cmp.Or(cfg.Strain.InFlight, 20), VisibilityTimeout: cmp.Or(cfg.Strain.Missed, sqsVisibility), WaitTime: time.Second, Pollers: 2,
 		})
 		if err == nil {
 			return sqsSubscriber{client.Subscriber()}, client.Close, nil

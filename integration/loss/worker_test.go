@@ -24,6 +24,7 @@ type worker struct {
 	err    error // how it ended, from then on
 	marked bool  // for death; chaos's, under its lock
 	mayEnd atomic.Bool
+	peak   int64 // bytes of memory that it had at most, from terminate on; 0 where nobody knows
 }
 
 // startWorker starts this test binary as a consumer.
@@ -67,7 +68,10 @@ func (w *worker) order(o order) { _, _ = fmt.Fprintln(w.stdin, o) } // a dead on
 
 func (w *worker) kill() { _ = w.cmd.Process.Kill() }
 
-func (w *worker) terminate() { _ = w.cmd.Process.Signal(syscall.SIGTERM) }
+func (w *worker) terminate() {
+	w.peak = max(w.peak, peakMemory(w.cmd.Process.Pid))
+	_ = w.cmd.Process.Signal(syscall.SIGTERM)
+}
 
 var (
 	errKilled = errors.New("it was killed")

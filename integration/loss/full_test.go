@@ -1,0 +1,138 @@
+package loss
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// filler is a system whose broker can be full.
+type filler interface {
+	// fill lets the broker take no more; it may die of that.
+	fill(ctx context.Context) error
+	// empty gives it room again.
+	empty(ctx context.Context) error
+}
+
+// fill raises the free space that RabbitMQ insists on: it blocks whoever publishes.
+func (r *rabbitSystem) fill(ctx context.Context) error {
+	_, err := r.broker.RunCtl(ctx, "set_disk_free_limit", "900000000000000")
+	return err
+}
+
+func (r *rabbitSystem) empty(ctx context.Context) error {
+	_, err := r.broker.RunCtl(ctx, "set_disk_free_limit", "50MB")
+	return err
+}
+
+// fill lowers the memory that Redis may have: it refuses what would take more.
+func (r *redisSystem) fill(ctx context.Context) error {
+	return r.client.ConfigSet(ctx, "maxmemory", "1").Err()
+}
+
+func (r *redisSystem) empty(ctx context.Context) error {
+	return r.client.ConfigSet(ctx, "maxmemory", "0").Err()
+}
+
+// fill lets no file of Kafka's grow, and Kafka, with its only disk gone, shuts itself down.
+func (k *kafkaSystem) fill(ctx context.Context) error {
+	if err := k.broker.LimitFiles(16 << 10); err != nil {
+		return err
+	}
+	for k.broker.Ended() == nil {
+		if !pause(ctx, 20*time.Millisecond) {
+			return fmt.Errorf("kafka lives on a disk that is full: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+func (k *kafkaSystem) empty(ctx context.Context) error { return k.broker.Start(ctx) }
+
+// TestFullDiskOfKafka is what TestOverload does to the brokers that live on.
+func TestFullDiskOfKafka(t *testing.T) {
+	t.Parallel()
+	own := brokers.OwnKafka(t, brokers.KafkaOptions{})
+	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // more than it has
+		t.Skip(err)
+	}
+	fullBroker(t, overloads[0], newKafka(t, own.Addrs(), own, "full", 6))
+}
+
+// fullBroker has the broker take no more in the midst of traffic, and a consumer killed meanwhile. Nothing is acked
+// then whose next hop is not confirmed: it would be lost with the consumer. The others say that they take nothing in,
+// and go on when there is room.
+func fullBroker(t *testing.T, o overloaded, sys system) {
+	const rate = 300
+	p := overload(t, o, 2000, 300, 20, strain{SendTimeout: time.Second})
+	p.consumers = 3
+	c, ctx := begin(t, sys, p)
+	var workers []*worker
+	for range p.consumers {
+		workers = append(workers, c.start(""))
+	}
+	if !c.until(ctx, func() bool { return len(c.joined) == p.consumers }) {
+		t.Fatal(context.Cause(ctx))
+	}
+	written := make(chan error, 1)
+	go func() { written <- steady(ctx, sys, p.items, rate, 20*time.Millisecond, nil) }()
+	if !c.until(ctx, func() bool { return len(c.done) > rate }) {
+		t.Fatal(context.Cause(ctx))
+	}
+
+	from := time.Now()
+	if err := sys.(filler).fill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !c.until(ctx, func() bool { return c.shut(from) == p.consumers }) {
+		t.Errorf("not every consumer has said that it takes nothing in: %v", context.Cause(ctx))
+	}
+	victim := workers[0]
+	victim.kill()
+	_ = victim.await(10 * time.Second) // the run's end tells how it ended
+	c.mu.Lock()
+	c.victims = append(c.victims, victim.number)
+	c.mu.Unlock()
+	c.start("")               // it comes to a broker that is full
+	pause(ctx, 2*time.Second) // tries to write are given up and made again meanwhile
+	full := time.Since(from)  // with what it takes the broker to say so
+	if err := sys.(filler).empty(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.outages = append(c.outages, outage{from, time.Now()})
+	c.mu.Unlock()
+	if err := <-written; err != nil {
+		t.Errorf("the writer: %v", err)
+	}
+	out := c.end(ctx)
+	most := o.bound(p, out, sys)
+	v := wantWhole(t, p, out, most)
+	begun := begunWhile(runsOf(out.journal), closedTimes(out.journal))
+	t.Logf("report: full: %s: for %.1f s, one of %d consumers killed meanwhile: %d messages, %d lost, %d early, %d runs and %d dead letters again (at most %d are explained); %d writes were refused, %d handlers began while the intake was paused; %.1f s",
+		o.name, full.Seconds(), p.consumers, len(p.items), len(v.lost), len(v.early), v.rerun, v.deadAgain, most, count(out.journal, refused, ""), begun, out.took.Seconds())
+	if begun > 12 { // one for each queue or partition may have been on its way
+		t.Errorf("%d handlers began while the intake was paused", begun)
+	}
+}
+
+// shut is how many consumers take nothing in, and have said so since then. The lock is held.
+func (c *chaos) shut(since time.Time) int {
+	closed := make(map[int]bool)
+	for _, l := range c.lines {
+		if l.kind == told && (l.text == intakePaused && l.at.After(since) || l.text == intakeResumed) {
+			closed[l.process] = l.text == intakePaused
+		}
+	}
+	n := 0
+	for _, is := range closed {
+		if is {
+			n++
+		}
+	}
+	return n
+}

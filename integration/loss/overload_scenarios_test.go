@@ -1,0 +1,142 @@
+package loss
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+)
+
+// backPressure writes faster than the handlers work. What is in flight stays at its bound, and what waits for a handler
+// waits on the broker.
+func backPressure(t *testing.T, o overloaded, sys system) {
+	const inFlight = 10
+	// 250 a second.
+	p := overload(t, o, 1000, 30, 5, strain{Takes: 40 * time.Millisecond, InFlight: inFlight})
+	enlarge(p.items, o.most)
+	p.early = len(p.items) / 2
+	c, ctx := begin(t, sys, p)
+	w := c.start("")
+	c.write(ctx)
+	out := c.end(ctx)
+	v := wantWhole(t, p, out, 0)
+
+	first, again := atOnce(runsOf(out.journal))
+	t.Logf("report: back-pressure: %s: %d messages of %d KiB, %d lost, %d runs again; %d handlers at once and %d of retries, MaxInFlight %d; peak memory %.0f MiB of %.0f MiB written; %.1f s",
+		o.name, len(p.items), o.most>>10, len(v.lost), v.rerun, first, again, inFlight, mib(w.peak), mib(int64(len(p.items)*o.most)), out.took.Seconds())
+	if first > inFlight || again > inFlight {
+		t.Errorf("%d first attempts and %d retries ran at once, MaxInFlight is %d", first, again, inFlight)
+	}
+	if first < inFlight {
+		t.Errorf("never more than %d handlers at once, although there was work for %d: the test proves nothing", first, inFlight)
+	}
+	wantMemory(t, w)
+}
+
+// slowBroker has every byte take its time, and few of them fit through. Where the adapter awaits the answer to a write
+// whose time is over, each confirm takes longer than that, so that every try fails first and the intake pauses. Elsewhere
+// the time is the default's. No write is given up, and none is made twice.
+func slowBroker(t *testing.T, o overloaded, sys system) {
+	const delay = 700 * time.Millisecond
+	s := strain{Takes: 5 * time.Millisecond, SendTimeout: time.Second, Missed: 20 * time.Second}
+	if !o.awaits {
+		s.SendTimeout = 0 // the default, 30 s
+	}
+	p := overload(t, o, 400, 300, 20, s)
+	p.early = 100
+	l := newLink(t, address(t, sys))
+	p.strain.Via = l.address()
+	c, ctx := begin(t, sys, p)
+	w := c.start("")
+	// To come to a broker that is slow takes a client minutes. It is at work when the broker becomes slow.
+	if !c.until(ctx, func() bool { return len(c.done) >= p.early/2 }) {
+		t.Fatal(context.Cause(ctx))
+	}
+	l.slow(delay, 256<<10)
+	at := time.Now()
+	var writing sync.WaitGroup
+	writing.Go(func() { c.write(ctx) })
+	// Some go through all of it while the broker is slow.
+	through := func() bool {
+		retried, resumed := 0, 0
+		for _, line := range c.lines {
+			switch {
+			case line.at.Before(at.Add(2 * delay)):
+			case line.kind == succeeded && line.attempt > 1:
+				retried++
+			case line.kind == told && line.text == intakeResumed:
+				resumed++
+			}
+		}
+		return retried >= 10 && (resumed >= 1 || !o.awaits)
+	}
+	if !c.until(ctx, through) {
+		t.Errorf("not enough was tried again while the broker is slow: %v", context.Cause(ctx))
+	}
+	slow := time.Since(at)
+	l.slow(0, 0)
+	writing.Wait()
+	out := c.end(ctx)
+
+	tries := count(out.journal, refused, "")
+	v := wantWhole(t, p, out, 0)
+	closed := closedTimes(out.journal)
+	runs := runsOf(out.journal)
+	begun := begunWhile(runs, closed)
+	t.Logf("report: slow broker: %s: %s each way for %.1f s: %d messages, %d lost, %d runs again; %d tries to write were too slow, the intake paused %d times, %d handlers began meanwhile; retries late p50 %s max %s; %.1f s",
+		o.name, delay, slow.Seconds(), len(p.items), len(v.lost), v.rerun, tries, len(closed[w.number]), begun, quantile(v.late, 0.5), quantile(v.late, 1), out.took.Seconds())
+	if n := count(out.journal, told, abandoned); n > 0 {
+		t.Errorf("%d messages were given up", n)
+	}
+	if paused, resumed := count(out.journal, told, intakePaused), count(out.journal, told, intakeResumed); paused != resumed || (paused == 0) == o.awaits {
+		t.Errorf("the intake paused %d times and resumed %d times", paused, resumed)
+	}
+	// One for each queue or partition may have been on its way.
+	if begun > 12 {
+		t.Errorf("%d handlers began while the intake was paused", begun)
+	}
+}
+
+// slowHandler has handlers that take longer than a consumer may be silent, and a second consumer that comes in the midst
+// of them. They are heard of all the same; what is run again is what was cut off, because its partition moved and the
+// drain timeout is shorter than its handler.
+func slowHandler(t *testing.T, o overloaded, sys system) {
+	takes := o.missed + o.missed/2 + 2*time.Second // longer than the drain timeout, too
+	p := overload(t, o, 60, 20, 0, strain{Takes: takes, InFlight: 60, Missed: o.missed})
+	p.early = len(p.items)
+	for _, it := range p.items {
+		it.key = []byte(it.id) // on Kafka one of a key waits for the other
+	}
+	c, ctx := begin(t, sys, p)
+	c.start("")
+	if !c.until(ctx, func() bool { return count(c.lines, entered, "") >= 10 }) {
+		t.Fatal(context.Cause(ctx))
+	}
+	c.start("")
+	out := c.end(ctx)
+	runs := runsOf(out.journal)
+	cut := cutOff(runs)
+	v := wantWhole(t, p, out, cut+uncommitted(runs, out.journal, 2*takes))
+	t.Logf("report: slow handler: %s: %s each, missed after %s: %d messages, %d lost, %d runs cut off and %d made again; %.1f s",
+		o.name, takes, o.missed, len(p.items), len(v.lost), cut, v.rerun, out.took.Seconds())
+	if n := count(out.journal, parted, ""); n > 0 {
+		t.Errorf("%d connections were lost", n)
+	}
+	if o.name != "kafka" && cut > 0 {
+		t.Errorf("%d runs were cut off, and no partition moves there", cut)
+	}
+}
+
+// uncommitted is how many runs had ended so lately before partitions moved that one which was read before them may have
+// been cut off: the offset that is committed stays below that.
+func uncommitted(runs []ran, journal []line, lately time.Duration) (n int) {
+	for _, r := range runs {
+		for _, l := range journal {
+			if l.kind == joined && r.to.Before(l.at) && r.to.After(l.at.Add(-lately)) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
