@@ -12,7 +12,7 @@ GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit test race lint fmt tidy-check bench soak screenshots cover fuzz tools clean
+.PHONY: help build unit test race lint fmt tidy-check bench outage soak screenshots cover fuzz tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/bench ./integration/bench
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench $(ARGS)
+
+outage: tools ## record what an outage of a minute does on each broker, beside Watermill's Retry + PoisonQueue; ARGS go to the program
+	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
+	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs $(ARGS)
 
 soak: tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
 	REDELIVER_SOAK=1 $(SUITES) -timeout 6h integration loss

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// keys is how many keys the messages have.
+const keys = 100
+
+// account is what is known of each message of one service. The number of a message is its place in time, too.
+type account struct {
+	time timeline
+	call *dependency
+
+	mu      sync.Mutex
+	written []time.Time // when the write began
+	done    []time.Time // first success, or zero
+	runs    []int       // successes
+	dead    []bool      // the side says that the DLQ has it
+	latest  [keys]int   // of a key, the highest number that has succeeded, and one more
+	left    int         // neither done nor dead
+	buried  int
+
+	settled  time.Time // the last
+	still    time.Duration
+	overtook int
+	samples  []sample
+}
+
+// sample is how it stands at one time.
+type sample struct {
+	at      time.Duration
+	backlog int // written, neither done nor dead
+	dead    int
+}
+
+func newAccount(t timeline) *account {
+	return &account{
+		time: t, call: &dependency{time: t}, left: t.messages,
+		written: make([]time.Time, t.messages), done: make([]time.Time, t.messages), runs: make([]int, t.messages), dead: make([]bool, t.messages),
+	}
+}
+
+func (a *account) write(first, end int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for id := first; id < end; id++ {
+		a.written[id] = now
+	}
+	if a.settled.IsZero() {
+		a.settled = now
+	}
+}
+
+// succeed notes a handler that is about to return nil.
+func (a *account) succeed(id int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.runs[id]++; a.runs[id] > 1 {
+		return
+	}
+	now := time.Now()
+	a.done[id] = now
+	if id < a.latest[id%keys] {
+		a.overtook++
+	}
+	a.latest[id%keys] = max(a.latest[id%keys], id+1)
+	a.settle(now, !a.dead[id])
+}
+
+// bury notes a message that the side says is in its DLQ.
+func (a *account) bury(id int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dead[id] {
+		return
+	}
+	a.dead[id] = true
+	a.buried++
+	a.settle(time.Now(), a.runs[id] == 0)
+}
+
+// settle is called with the lock held; first says that the message was neither done nor dead before.
+func (a *account) settle(now time.Time, first bool) {
+	a.still = max(a.still, now.Sub(a.settled))
+	a.settled = now
+	if first {
+		a.left--
+	}
+}
+
+// sample adds a sample, and tells whether all is settled.
+func (a *account) sample(at time.Duration) (all bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	unwritten := 0
+	for id := len(a.written) - 1; id >= 0 && a.written[id].IsZero(); id-- {
+		unwritten++
+	}
+	a.samples = append(a.samples, sample{at: at, backlog: a.left - unwritten, dead: a.buried})
+	return a.left == 0
+}
+
+// figures are what a service is judged by.
+type figures struct {
+	Messages, Done int
+	Dead           int // different messages in the DLQ, as an independent reader found it
+	Lost           int // neither done nor in the DLQ at the end
+	Twice          int // successes beyond one of a message
+	Both           int // done, and in the DLQ
+	Copies         int // in the DLQ beyond one of a message
+	Calls          int64
+	Overtook       int           // done after a later one of their key
+	P50, P99, Max  time.Duration // from the write to the success
+	Recovered      time.Duration // from the end of the outage until all that was written by then, and not buried, was done
+	Still          time.Duration // the longest time in which nothing was done or buried
+}
+
+// figures reckons; dead is what an independent reader found in the DLQ.
+func (a *account) figures(dead map[int]int) figures {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := figures{Messages: len(a.written), Dead: len(dead), Calls: a.call.during.Load(), Overtook: a.overtook, Still: a.still}
+	var took []time.Duration
+	up := a.time.began.Add(a.time.up)
+	for id, at := range a.done {
+		switch {
+		case at.IsZero() && dead[id] == 0:
+			f.Lost++
+			continue
+		case at.IsZero():
+			continue
+		}
+		f.Done++
+		if dead[id] > 0 {
+			f.Both++
+		}
+		f.Twice += a.runs[id] - 1
+		took = append(took, at.Sub(a.written[id]))
+		if a.written[id].Before(up) {
+			f.Recovered = max(f.Recovered, at.Sub(up))
+		}
+	}
+	for _, n := range dead {
+		f.Copies += n - 1
+	}
+	slices.Sort(took)
+	if n := len(took); n > 0 {
+		f.P50, f.P99, f.Max = took[n/2], took[n*99/100], took[n-1]
+	}
+	return f
+}

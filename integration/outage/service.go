@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	wmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// service is one of those that run side by side.
+type service struct {
+	Name   string
+	About  string           // a sentence or two for the page
+	short  string           // part of its topic's name
+	policy redeliver.Policy // of ours
+	peer   bool             // Watermill's Retry inside its PoisonQueue
+}
+
+// services are what is compared. Another policy of ours is another entry.
+func services() []service {
+	return []service{
+		{
+			Name: "redeliver, default policy", short: "default",
+			About: "Watermill's Router with `middleware.Retry()`, the zero `Policy` (3 retries after 1, 2 and 4 s plus jitter) and the\n" +
+				"  adapter's defaults. Seven seconds do not outlast the outage",
+		},
+		{
+			Name: "redeliver, 10 retries", short: "patient", policy: redeliver.Policy{MaxRetries: 10},
+			About: "the same with `Policy{MaxRetries: 10}`: after 1, 2, 4 ... 60 s plus jitter. A policy for a dependency that may be\n" +
+				"  away for minutes",
+		},
+		{
+			Name: "Watermill Retry + PoisonQueue", short: "watermill", peer: true,
+			About: "Watermill's Router with its `Retry` as in its documentation and example (3 retries, from 100 ms)\n" +
+				"  inside its `PoisonQueue`",
+		},
+	}
+}
+
+// setup is a service on its broker.
+type setup struct {
+	sub      message.Subscriber
+	pub      message.Publisher // of the peer's poison queue
+	readers  int               // handlers that read the queue beside each other; 0 for one
+	settings string
+	close    func()
+}
+
+// start begins to consume and returns what ends it.
+func (s service) start(b broker, topic string, a *account) (stop func(), settings string, err error) {
+	var on setup
+	if s.peer {
+		on, err = b.peer(topic)
+	} else {
+		on, err = b.ours(topic, s.policy, redeliver.SinkFunc(func(e redeliver.Event) {
+			if dead, ok := e.(redeliver.DeadLettered); ok {
+				if id, err := idOf(dead.State.ID); err == nil {
+					a.bury(id)
+				}
+			}
+		}))
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 20 * time.Second}, watermill.NopLogger{})
+	if err != nil {
+		on.close()
+		return nil, "", err
+	}
+	if s.peer {
+		poison, err := wmiddleware.PoisonQueue(burying{on.pub, a}, poisonOf(topic))
+		if err != nil {
+			on.close()
+			return nil, "", err
+		}
+		// The values of Watermill's documentation and basic example.
+		router.AddMiddleware(poison, wmiddleware.Retry{MaxRetries: 3, InitialInterval: 100 * time.Millisecond, Logger: watermill.NopLogger{}}.Middleware)
+	} else {
+		router.AddMiddleware(middleware.Retry())
+	}
+	for n := range max(1, on.readers) {
+		router.AddConsumerHandler("pay-"+strconv.Itoa(n), topic, on.sub, a.handle)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(ctx) }()
+	stop = func() {
+		cancel()
+		_ = <-ended // why it ended is known
+		on.close()
+	}
+	select {
+	case <-router.Running():
+		return stop, on.settings, nil
+	case err := <-ended:
+		cancel()
+		on.close()
+		return nil, "", fmt.Errorf("the router ended by itself: %w", err)
+	}
+}
+
+func (a *account) handle(msg *message.Message) error {
+	id, err := idOf(msg.UUID)
+	if err != nil {
+		return err
+	}
+	if err := a.call.call(msg.Context()); err != nil {
+		return err
+	}
+	a.succeed(id)
+	return nil
+}
+
+// burying tells of what the peer has published to its poison queue.
+type burying struct {
+	message.Publisher
+	account *account
+}
+
+// Publish implements [message.Publisher].
+func (b burying) Publish(topic string, msgs ...*message.Message) error {
+	if err := b.Publisher.Publish(topic, msgs...); err != nil {
+		return err
+	}
+	for _, msg := range msgs {
+		if id, err := idOf(msg.UUID); err == nil {
+			b.account.bury(id)
+		}
+	}
+	return nil
+}
+
+func poisonOf(topic string) string { return topic + "-poison" }
+
+// deadOf is where a service's dead letters lie.
+func (s service) deadOf(b broker, topic string) string {
+	if s.peer {
+		return poisonOf(topic)
+	}
+	return b.dlq(topic)
+}
+
+// uuidHeader carries the message's UUID, which both sides read.
+const uuidHeader = "_watermill_message_uuid"
+
+const uuidPrefix = "be9c4000-0000-4000-8000-"
+
+func uuidOf(id int) string { return fmt.Sprintf("%s%012d", uuidPrefix, id) }
+
+func idOf(uuid string) (int, error) {
+	text, ok := strings.CutPrefix(uuid, uuidPrefix)
+	if !ok {
+		return 0, fmt.Errorf("%q is no id of this run", uuid)
+	}
+	return strconv.Atoi(text)
+}
+
+// body is a message's value: a small order.
+func body(id int) []byte {
+	return fmt.Appendf(nil, `{"order":%d,"customer":"c-%02d","amount":%d,"note":"%s"}`, id, id%keys, 100+id%900, strings.Repeat("x", 150))
+}
