@@ -148,7 +148,10 @@
 //     once.
 //   - A handler is slow: only its key waits. A partition that is 10 x MaxInFlight
 //     records ahead of its lowest unsettled one begins no more; one that has read
-//     some thousand records ahead pauses.
+//     some thousand records ahead pauses. So does one with 1 MiB of keys and values
+//     when all partitions of a Subscribe have 32 MiB of them, delay topics included,
+//     where only what is due within a second is read beyond that. The client's own
+//     fetches come on top (Sarama.Consumer.Fetch; what is compressed is larger here).
 //   - A handler never returns: its attempt ends with the policy's Timeout.
 //   - A record cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - The group's offsets expire or are deleted: delay topics are read from

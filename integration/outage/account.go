@@ -23,8 +23,6 @@ type account struct {
 	left    int         // neither done nor dead
 	buried  int
 
-	settled  time.Time // the last
-	still    time.Duration
 	overtook int
 	samples  []sample
 }
@@ -50,9 +48,6 @@ func (a *account) write(first, end int) {
 	for id := first; id < end; id++ {
 		a.written[id] = now
 	}
-	if a.settled.IsZero() {
-		a.settled = now
-	}
 }
 
 // succeed notes a handler that is about to return nil.
@@ -68,7 +63,9 @@ func (a *account) succeed(id int) {
 		a.overtook++
 	}
 	a.latest[id%keys] = max(a.latest[id%keys], id+1)
-	a.settle(now, !a.dead[id])
+	if !a.dead[id] {
+		a.left--
+	}
 }
 
 // bury notes a message that the side says is in its DLQ.
@@ -80,14 +77,7 @@ func (a *account) bury(id int) {
 	}
 	a.dead[id] = true
 	a.buried++
-	a.settle(time.Now(), a.runs[id] == 0)
-}
-
-// settle is called with the lock held; first says that the message was neither done nor dead before.
-func (a *account) settle(now time.Time, first bool) {
-	a.still = max(a.still, now.Sub(a.settled))
-	a.settled = now
-	if first {
+	if a.runs[id] == 0 {
 		a.left--
 	}
 }
@@ -116,14 +106,14 @@ type figures struct {
 	Overtook       int           // done after a later one of their key
 	P50, P99, Max  time.Duration // from the write to the success
 	Recovered      time.Duration // from the end of the outage until all that was written by then, and not buried, was done
-	Still          time.Duration // the longest time in which nothing was done or buried
+	Again          time.Duration // from the end of the outage until the first was done
 }
 
 // figures reckons; dead is what an independent reader found in the DLQ.
 func (a *account) figures(dead map[int]int) figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := figures{Messages: len(a.written), Dead: len(dead), Calls: a.call.during.Load(), Overtook: a.overtook, Still: a.still}
+	f := figures{Messages: len(a.written), Dead: len(dead), Calls: a.call.during.Load(), Overtook: a.overtook, Again: a.time.patience}
 	var took []time.Duration
 	up := a.time.began.Add(a.time.up)
 	for id, at := range a.done {
@@ -140,6 +130,9 @@ func (a *account) figures(dead map[int]int) figures {
 		}
 		f.Twice += a.runs[id] - 1
 		took = append(took, at.Sub(a.written[id]))
+		if at.After(up) {
+			f.Again = min(f.Again, at.Sub(up))
+		}
 		if a.written[id].Before(up) {
 			f.Recovered = max(f.Recovered, at.Sub(up))
 		}

@@ -54,6 +54,7 @@ type result struct {
 type outcome struct {
 	figures
 	Name, Settings string
+	peer           bool
 	samples        []sample
 }
 
@@ -88,7 +89,7 @@ func runBroker(ctx context.Context, name string, scale float64, progress io.Writ
 		}
 		stop = sync.OnceFunc(stop)
 		defer stop()
-		r.Services = append(r.Services, outcome{Name: s.Name, Settings: settings})
+		r.Services = append(r.Services, outcome{Name: s.Name, Settings: settings, peer: s.peer})
 	}
 	fmt.Fprintf(progress, "%s: %s: %d messages for each of %d services in %s, down from %s to %s\n", name, r.Version, t.messages, len(all), t.load, t.down, t.up)
 

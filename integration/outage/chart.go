@@ -40,7 +40,18 @@ type legend struct {
 	At          int
 }
 
-var colors = []string{"#1f77b4", "#2ca02c", "#9467bd", "#d62728"}
+// Colors of ours, in their order, and of the peer.
+var colors = []string{"#1f77b4", "#2ca02c", "#9467bd"}
+
+const peerColor = "#d62728"
+
+// color is that of a service's lines.
+func (r *result) color(service int) string {
+	if r.Services[service].peer {
+		return peerColor
+	}
+	return colors[service%len(colors)]
+}
 
 const (
 	chartWidth  = 900
@@ -94,7 +105,7 @@ func (r *result) svg() []byte {
 	}
 	at := plotLeft
 	for i, s := range r.Services {
-		c.Legend = append(c.Legend, legend{colors[i%len(colors)], s.Name, at})
+		c.Legend = append(c.Legend, legend{r.color(i), s.Name, at})
 		at += 32 + 7*len(s.Name)
 	}
 	for n, of := range []struct {
@@ -120,7 +131,7 @@ func (r *result) svg() []byte {
 			for _, point := range s.samples {
 				points = append(points, fmt.Sprintf("%g,%g", x(point.at), y(float64(of.value(point)))))
 			}
-			p.Lines = append(p.Lines, curve{colors[i%len(colors)], strings.Join(points, " ")})
+			p.Lines = append(p.Lines, curve{r.color(i), strings.Join(points, " ")})
 		}
 		c.Panels = append(c.Panels, p)
 	}
