@@ -16,17 +16,6 @@ const DefaultTimeout = 5 * time.Second
 // SQS it takes what others wait for.
 const dear = 30 * time.Second
 
-// aged is a DLQ that tells when its oldest message was written there; ok is false when
-// there is none, or nobody knows.
-type aged interface {
-	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
-}
-
-// keeper is a DLQ that tells how long its broker keeps a message; 0: nothing ends by itself.
-type keeper interface {
-	Keeps(ctx context.Context) (time.Duration, error)
-}
-
 // DLQ is a DLQ that is looked at again and again. Make it with [DLQs]. It is safe for
 // concurrent use.
 type DLQ struct {
@@ -94,10 +83,8 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 	if l.Known, err = q.ask(ctx); err != nil {
 		return Look{}, err
 	}
-	if a, ok := q.queue.(aged); ok {
-		if at, ok, err := a.Oldest(ctx); err == nil && ok {
-			l.Age, l.Aged = max(0, time.Since(at)), true
-		}
+	if at, ok, err := deadletter.Oldest(ctx, q.queue); err == nil && ok {
+		l.Age, l.Aged = max(0, time.Since(at)), true
 	}
 	return l, nil
 }
@@ -128,11 +115,9 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 			}
 		}
 	}
-	if k, ok := q.queue.(keeper); ok {
-		// Who may not ask for it still hears of everything else.
-		if keeps, err := k.Keeps(ctx); err == nil {
-			now.Keeps = keeps
-		}
+	// Who may not ask for it still hears of everything else.
+	if keeps, err := deadletter.Keeps(ctx, q.queue); err == nil {
+		now.Keeps = keeps
 	}
 	q.known, q.asked = now, time.Now()
 	return now, nil

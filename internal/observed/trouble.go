@@ -1,5 +1,7 @@
 package observed
 
+import "github.com/redeliver/redeliver"
+
 // Turn is that a trouble of a subscription begins or ends.
 type Turn struct {
 	Trouble string
@@ -13,10 +15,10 @@ const (
 	paused       = "intake paused"
 	blocked      = "blocked"
 	throttled    = "throttled"
-	outage       = "outage"
-	probing      = "probing"
-	flood        = "flood"
-	budget       = "retry budget spent"
+	outage       = redeliver.ChangeOutage
+	probing      = redeliver.ChangeProbing
+	flood        = redeliver.ChangeFlood
+	budget       = redeliver.ChangeBudgetSpent
 	commands     = "commands are not read"
 	obeying      = "commands are not obeyed"
 	dedup        = "dedup store lost"
@@ -26,28 +28,28 @@ const (
 // Turns are what the changes of a subscription mean, by SubscriptionChanged.Change. An
 // outage goes on while it is probed whether it is over.
 var Turns = map[string][]Turn{
-	"disconnected":            {{disconnected, true}},
-	"assigned":                {{disconnected, false}},
-	"consuming":               {{disconnected, false}},
-	"intake paused":           {{paused, true}},
-	"intake resumed":          {{paused, false}},
-	"blocked":                 {{blocked, true}},
-	"unblocked":               {{blocked, false}},
-	"throttled":               {{throttled, true}},
-	"throttle over":           {{throttled, false}},
-	"outage":                  {{outage, true}, {probing, false}},
-	"probing":                 {{outage, true}, {probing, true}},
-	"outage over":             {{outage, false}, {probing, false}},
-	"flood":                   {{flood, true}},
-	"flood over":              {{flood, false}},
-	"retry budget spent":      {{budget, true}},
-	"retry budget back":       {{budget, false}},
-	"commands are not read":   {{commands, true}},
-	"commands are read":       {{commands, false}},
-	"commands are not obeyed": {{obeying, true}},
-	"commands are obeyed":     {{obeying, false}},
-	"dedup store lost":        {{dedup, true}},
-	"dedup store back":        {{dedup, false}},
-	"dedup marks lost":        {{marks, true}},
-	"dedup marks back":        {{marks, false}},
+	"disconnected":              {{disconnected, true}},
+	"assigned":                  {{disconnected, false}},
+	"consuming":                 {{disconnected, false}},
+	"intake paused":             {{paused, true}},
+	"intake resumed":            {{paused, false}},
+	"blocked":                   {{blocked, true}},
+	"unblocked":                 {{blocked, false}},
+	"throttled":                 {{throttled, true}},
+	"throttle over":             {{throttled, false}},
+	redeliver.ChangeOutage:      {{outage, true}, {probing, false}},
+	redeliver.ChangeProbing:     {{outage, true}, {probing, true}},
+	redeliver.ChangeOutageOver:  {{outage, false}, {probing, false}},
+	redeliver.ChangeFlood:       {{flood, true}},
+	redeliver.ChangeFloodOver:   {{flood, false}},
+	redeliver.ChangeBudgetSpent: {{budget, true}},
+	redeliver.ChangeBudgetBack:  {{budget, false}},
+	"commands are not read":     {{commands, true}},
+	"commands are read":         {{commands, false}},
+	"commands are not obeyed":   {{obeying, true}},
+	"commands are obeyed":       {{obeying, false}},
+	"dedup store lost":          {{dedup, true}},
+	"dedup store back":          {{dedup, false}},
+	"dedup marks lost":          {{marks, true}},
+	"dedup marks back":          {{marks, false}},
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/observed"
 )
 
 // DLQConfig of [NewDLQs]. System and Queues are required.
@@ -34,15 +35,14 @@ type DLQConfig struct {
 //	redeliver_dlq_task_messages       what became of messages in the tasks that are recorded, by kind and outcome
 //
 // What it says of tasks and of the retention is asked at most every half minute: on RabbitMQ
-// and SQS it takes what others wait for. Age and retention are told of a queue that has the
-// methods Oldest(ctx) (time.Time, bool, error) and Keeps(ctx) (time.Duration, error), as those
-// of our adapters have where their broker tells; where it refuses them, only they are not there.
+// and SQS it takes what others wait for. Age and retention are told of a queue that is a
+// deadletter.Dater and a deadletter.Keeper; where it refuses them, only they are not there.
 func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("prom: System and Queues are required: which DLQs, and of which broker")
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
+		cfg.Timeout = observed.DefaultTimeout
 	}
 	of := prometheus.Labels{"messaging_system": cfg.System}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
@@ -57,66 +57,19 @@ func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 		became:   desc("redeliver_dlq_task_messages", "Messages of the tasks that are recorded, by what became of them.", "kind", "outcome"),
 		tasks:    desc("redeliver_dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "kind", "status"),
 	}
-	known := make(map[deadletter.Info]bool)
-	for _, q := range cfg.Queues {
-		info := q.Info()
-		if known[info] {
-			return nil, fmt.Errorf("prom: %s of group %q is in Queues twice", info.DLQ, info.Group)
-		}
-		known[info] = true
-		all.of = append(all.of, &dlq{queue: q, info: info})
+	queues, err := observed.DLQs(cfg.Queues)
+	if err != nil {
+		return nil, fmt.Errorf("prom: %w", err)
 	}
+	all.of = queues
 	return all, nil
 }
 
-// dear is how long an answer stands that is not asked for at each scrape.
-const dear = 30 * time.Second
-
-// aged is a DLQ that tells when its oldest message was written there; ok is false when
-// there is none, or nobody knows.
-type aged interface {
-	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
-}
-
-// keeper is a DLQ that tells how long its broker keeps a message; 0: nothing ends by itself.
-// It is console.Keeper, too.
-type keeper interface {
-	Keeps(ctx context.Context) (time.Duration, error)
-}
-
 type dlqs struct {
-	of      []*dlq
+	of      []*observed.DLQ
 	timeout time.Duration
 
 	up, messages, age, keeps, tasks, became *prometheus.Desc
-}
-
-type dlq struct {
-	queue deadletter.Queue
-	info  deadletter.Info
-
-	mu    sync.Mutex // scrapes may come at the same time
-	asked time.Time
-	told  told
-}
-
-// told is what is not asked for at each scrape.
-type told struct {
-	open   map[sort]int
-	became map[fate]int64
-	keeps  time.Duration
-}
-
-// fate is what became of messages in tasks of a kind.
-type fate struct {
-	kind    deadletter.Kind
-	outcome string
-}
-
-// sort is a sort of tasks.
-type sort struct {
-	kind   deadletter.Kind
-	status deadletter.Status
 }
 
 // Describe implements [prometheus.Collector].
@@ -133,78 +86,31 @@ func (d *dlqs) Describe(to chan<- *prometheus.Desc) {
 func (d *dlqs) Collect(to chan<- prometheus.Metric) {
 	var all sync.WaitGroup
 	for _, q := range d.of {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
-			defer cancel()
-			q.collect(ctx, d, to)
-		})
+		all.Go(func() { d.collect(q, to) })
 	}
 	all.Wait()
 }
 
-func (q *dlq) collect(ctx context.Context, d *dlqs, to chan<- prometheus.Metric) {
+func (d *dlqs) collect(q *observed.DLQ, to chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{q.info.DLQ, q.info.Origin, q.info.Group}, more...)...)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{q.Info.DLQ, q.Info.Origin, q.Info.Group}, more...)...)
 	}
-	n, exact, err := q.queue.Count(ctx)
-	var known told
-	if err == nil {
-		known, err = q.ask(ctx)
-	}
+	l, err := q.Look(context.Background(), d.timeout)
+	gauge(d.up, number(err == nil))
 	if err != nil {
-		gauge(d.up, 0)
 		return
 	}
-	gauge(d.up, 1)
-	gauge(d.messages, float64(n), boolean(exact))
-	if a, ok := q.queue.(aged); ok {
-		if at, ok, err := a.Oldest(ctx); err == nil && ok {
-			gauge(d.age, max(0, time.Since(at).Seconds()))
-		}
+	gauge(d.messages, float64(l.Messages), boolean(l.Exact))
+	if l.Aged {
+		gauge(d.age, l.Age.Seconds())
 	}
-	if known.keeps > 0 {
-		gauge(d.keeps, known.keeps.Seconds())
+	if l.Keeps > 0 {
+		gauge(d.keeps, l.Keeps.Seconds())
 	}
-	for s, n := range known.open {
-		gauge(d.tasks, float64(n), string(s.kind), string(s.status))
+	for s, n := range l.Open {
+		gauge(d.tasks, float64(n), string(s.Kind), string(s.Status))
 	}
-	for f, n := range known.became {
-		gauge(d.became, float64(n), string(f.kind), f.outcome)
+	for f, n := range l.Became {
+		gauge(d.became, float64(n), string(f.Kind), f.Outcome)
 	}
-}
-
-// ask asks for what is dear, unless that is known.
-func (q *dlq) ask(ctx context.Context) (told, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.asked.IsZero() && time.Since(q.asked) < dear {
-		return q.told, nil
-	}
-	all, err := deadletter.History(ctx, q.queue)
-	if err != nil {
-		return told{}, err
-	}
-	now := told{open: make(map[sort]int), became: make(map[fate]int64)}
-	for i := range all {
-		t := &all[i]
-		if t.Open() {
-			now.open[sort{t.Kind, t.Status}]++
-		}
-		for outcome, n := range map[string]int64{
-			"replayed": t.Counts.Replayed, "edited": t.Counts.Edited, "purged": t.Counts.Purged, "imported": t.Counts.Imported,
-			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "came_back": t.Counts.CameBack,
-		} {
-			if n > 0 {
-				now.became[fate{t.Kind, outcome}] += n
-			}
-		}
-	}
-	if k, ok := q.queue.(keeper); ok {
-		// Who may not ask for it still hears of everything else.
-		if keeps, err := k.Keeps(ctx); err == nil {
-			now.keeps = keeps
-		}
-	}
-	q.told, q.asked = now, time.Now()
-	return now, nil
 }

@@ -1,13 +1,10 @@
 package prom
 
 import (
-	"errors"
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/observed"
 )
 
 // place is a subscription.
@@ -60,7 +57,7 @@ func (s *Sink) Event(e redeliver.Event) {
 			known.well.Inc()
 		}
 	case redeliver.RetryScheduled:
-		s.scheduled.WithLabelValues(e.State.Origin, e.State.Group, level(e.Where)).Inc()
+		s.scheduled.WithLabelValues(e.State.Origin, e.State.Group, observed.Level(e.Where)).Inc()
 	case redeliver.MessagePostponed:
 		s.postponed.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.DeadLettered:
@@ -96,14 +93,14 @@ func (s *Sink) attempted(e *redeliver.Attempted) {
 	again := st.Attempts > 0
 	switch {
 	case e.Err != nil:
-		s.duration.WithLabelValues(st.Origin, st.Group, boolean(again), class(e.Err)).Observe(e.Took.Seconds())
+		s.duration.WithLabelValues(st.Origin, st.Group, boolean(again), observed.ErrorType(e.Err)).Observe(e.Took.Seconds())
 	case again:
 		known.retry.Observe(e.Took.Seconds())
 	default:
 		known.first.Observe(e.Took.Seconds())
 	}
-	if again && !st.Due.IsZero() { // else it was tried again at once
-		known.late.Observe(max(0, e.Start.Sub(st.Due).Seconds()))
+	if late, ok := observed.Lateness(e); ok {
+		known.late.Observe(late.Seconds())
 	}
 }
 
@@ -114,34 +111,18 @@ func boolean(b bool) string {
 	return "false"
 }
 
-// class is error.type: what kind of failure it was, not which of a program's many.
-func class(err error) string {
-	switch {
-	case errors.Is(err, redeliver.ErrTimeout):
-		return "timeout"
-	case errors.Is(err, redeliver.ErrPanic):
-		return "panic"
-	default:
-		return "error"
+func number(b bool) float64 {
+	if b {
+		return 1
 	}
+	return 0
 }
 
-// level is the level in the name of the topic or queue where a message waits; "" where
-// that is none, as on SQS.
-func level(where string) string {
-	for range 2 { // behind a level there may be the number of a shard
-		i := strings.LastIndexByte(where, '.')
-		if i < 0 {
-			return ""
-		}
-		name := where[i+1:]
-		if _, ok := delayqueue.ParseLevel(name); ok {
-			return name
-		}
-		if name == "retry" {
-			return "hold"
-		}
-		where = where[:i]
+// changed keeps what is wrong with a subscription now. Changes are told in the order in
+// which they came to be.
+func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
+	s.of(place{e.Origin, e.Group}) // from when it begins there is something to count from
+	for _, t := range observed.Turns[e.Change] {
+		s.impaired.WithLabelValues(e.Origin, e.Group, t.Trouble).Set(number(t.Is))
 	}
-	return ""
 }

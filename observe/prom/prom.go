@@ -21,6 +21,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redeliver/redeliver/internal/observed"
 )
 
 // Config of a [Sink]. System is required.
@@ -36,11 +38,6 @@ type Config struct {
 	// LatenessBuckets of redeliver_retry_lateness_seconds. Default: 1 ms to 1 h.
 	LatenessBuckets []float64
 }
-
-var (
-	durations  = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
-	latenesses = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600}
-)
 
 // Sink counts events. Give it to an adapter's Config.Sink, with others by
 // redeliver.Sinks. It is safe for concurrent use, and one may serve many clients of
@@ -77,10 +74,10 @@ func New(cfg Config) (*Sink, error) {
 		cfg.Registerer = prometheus.DefaultRegisterer
 	}
 	if cfg.Buckets == nil {
-		cfg.Buckets = durations
+		cfg.Buckets = observed.Durations
 	}
 	if cfg.LatenessBuckets == nil {
-		cfg.LatenessBuckets = latenesses
+		cfg.LatenessBuckets = observed.Latenesses
 	}
 	of := prometheus.Labels{"messaging_system": cfg.System}
 	var all []prometheus.Collector

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/observed"
 )
 
 // WaitingConfig of [NewWaiting]. System and Subscriptions are required.
@@ -60,10 +61,10 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 		return nil, errors.New("prom: System and Subscriptions are required: what is looked at, and on which broker")
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
+		cfg.Timeout = observed.DefaultTimeout
 	}
 	if cfg.Every == 0 {
-		cfg.Every = dear
+		cfg.Every = 30 * time.Second
 	}
 	of := prometheus.Labels{"messaging_system": cfg.System}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
@@ -153,11 +154,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{w.Origin, w.Group}, more...)...)
 	}
-	up := 0.0
-	if w.up {
-		up = 1
-	}
-	gauge(all.up, up)
+	gauge(all.up, number(w.up))
 	for level, r := range w.rungs {
 		gauge(all.messages, float64(r.n), level, boolean(r.exact))
 		switch {
@@ -214,7 +211,7 @@ func (w *wait) climb(levels []deadletter.WaitingLevel) {
 		if l.Depth < 0 {
 			continue // nobody knows
 		}
-		name := level(l.Place) // "hold" on the way back, "" where it is the queue itself
+		name := observed.Level(l.Place) // "hold" on the way back, "" where it is the queue itself
 		if l.Level > 0 {
 			name = delayqueue.LevelName(l.Level)
 		}
