@@ -55,12 +55,12 @@ func (p *Policy) Stretch(d *Decision, factor int, most time.Duration, now time.T
 	now = now.UTC()
 	due, latest := CeilMilli(now.Add(wait)), p.latest(s)
 	if !latest.IsZero() && due.After(latest) {
-		due = CeilMilli(now.Add(planned))
-		if due.After(latest) { // it was to run at once
+		wait = planned
+		if due = CeilMilli(now.Add(wait)); due.After(latest) { // it was to run at once
 			return
 		}
 	}
-	d.Action, s.Due, d.Delay = RetryLater, due, due.Sub(now)
+	d.Action, s.Due, d.Delay = RetryLater, due, wait
 }
 
 // latest is the latest time at which a message may run again; zero for any.

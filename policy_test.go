@@ -32,6 +32,31 @@ func TestPoliciesThatAreFine(t *testing.T) {
 	}
 }
 
+// Guards are off unless a field is set; those that are not have their defaults then.
+func TestGuardDefaults(t *testing.T) {
+	p := redeliver.Policy{
+		Outage: redeliver.Outage{Probe: time.Minute}, Poison: redeliver.Poison{Others: 5},
+		RetryBudget: redeliver.RetryBudget{Floor: redeliver.NoFloor}, DeadLetterRate: redeliver.DeadLetterRate{Trickle: 3},
+	}
+	want := redeliver.Policy{
+		Outage:         redeliver.Outage{MinKeys: 20, Share: 0.8, Window: time.Minute, Probe: time.Minute, MaxPause: time.Minute, Probes: 3},
+		Poison:         redeliver.Poison{Attempts: 3, Others: 5, Window: time.Minute},
+		RetryBudget:    redeliver.RetryBudget{Share: 0.2, Floor: redeliver.NoFloor, Window: 10 * time.Second},
+		DeadLetterRate: redeliver.DeadLetterRate{Most: 100, Window: time.Minute, Pause: time.Minute, Trickle: 3},
+	}.WithDefaults()
+	if got := p.WithDefaults(); !reflect.DeepEqual(got, want) || p.Validate("P") != nil {
+		t.Errorf("%+v, want %+v; %v", got, want, p.Validate("P"))
+	}
+	for order, keys := range map[redeliver.Order]int{redeliver.KeyOrder: 20, redeliver.PerKey: 20, redeliver.Blocking: 3} {
+		if o := (redeliver.Policy{Order: order, Outage: redeliver.DefaultOutage()}).WithDefaults().Outage; o.MinKeys != keys || o.MaxPause != 30*time.Second || o.Probe != time.Second {
+			t.Errorf("%s: %+v", order, o)
+		}
+	}
+	if p.Fingerprint() != (redeliver.Policy{}).Fingerprint() {
+		t.Error("guards plan no waits, and change no schedule")
+	}
+}
+
 // One message for each bad value. It names the field, the value and the rule.
 func TestPoliciesThatAreRefused(t *testing.T) {
 	ms := time.Millisecond
@@ -45,6 +70,23 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		"P.MaxAge is -1s: must not be negative; 0 for no bound":                                          {MaxAge: -time.Second},
 		"P.MaxCrashes is -1: must be from 1 to 100, 0 for the default":                                   {MaxCrashes: -1},
 		"P.MaxCrashes is 101: must be from 1 to 100, 0 for the default":                                  {MaxCrashes: 101},
+		"P.Outage.MinKeys is 1: must be from 2 to 1000, or 0 for the default":                            {Outage: redeliver.Outage{MinKeys: 1}},
+		"P.Outage.Share is NaN: must be from 0.1 to 1, or 0 for the default":                             {Outage: redeliver.Outage{Share: math.NaN()}},
+		"P.Outage.Share is 1.1: must be from 0.1 to 1, or 0 for the default":                             {Outage: redeliver.Outage{Share: 1.1}},
+		"P.Outage.Window is 1ms: must be from 1s to 1h0m0s, or 0 for the default":                        {Outage: redeliver.Outage{Window: ms}},
+		"P.Outage.MaxPause is 2h0m0s: must be from 10ms to 1h0m0s, or 0 for the default":                 {Outage: redeliver.Outage{MaxPause: 2 * time.Hour}},
+		"P.Outage.Probe is 2s: must be from 10ms to MaxPause, 1s, or 0 for the default":                  {Outage: redeliver.Outage{Probe: 2 * time.Second, MaxPause: time.Second}},
+		"P.Outage.Probes is -1: must be from 1 to 100, or 0 for the default":                             {Outage: redeliver.Outage{Probes: -1}},
+		"P.Poison.Attempts is 1: must be from 2 to 1000000, or 0 for the default":                        {Poison: redeliver.Poison{Attempts: 1}},
+		"P.Poison.Others is -1: must be at least 1, or 0 for the default":                                {Poison: redeliver.Poison{Others: -1}},
+		"P.Poison.Window is -1s: must be from 1s to 1h0m0s, or 0 for the default":                        {Poison: redeliver.Poison{Window: -time.Second}},
+		"P.RetryBudget.Share is -1: must be from 0.001 to 10, or 0 for the default":                      {RetryBudget: redeliver.RetryBudget{Share: -1}},
+		"P.RetryBudget.Floor is -2: must be at least 1, 0 for the default, or NoFloor":                   {RetryBudget: redeliver.RetryBudget{Floor: -2}},
+		"P.RetryBudget.Window is 1ms: must be from 1s to 1h0m0s, or 0 for the default":                   {RetryBudget: redeliver.RetryBudget{Window: ms}},
+		"P.DeadLetterRate.Most is -1: must be at least 1, or 0 for the default":                          {DeadLetterRate: redeliver.DeadLetterRate{Most: -1}},
+		"P.DeadLetterRate.Window is 1ms: must be from 1s to 24h0m0s, or 0 for the default":               {DeadLetterRate: redeliver.DeadLetterRate{Window: ms}},
+		"P.DeadLetterRate.Pause is 1ns: must be from 10ms to 24h0m0s, or 0 for the default":              {DeadLetterRate: redeliver.DeadLetterRate{Pause: 1}},
+		"P.DeadLetterRate.Trickle is -1: must be at least 1, or 0 for the default":                       {DeadLetterRate: redeliver.DeadLetterRate{Trickle: -1}},
 		"P.MaxLevels is -1: must be from 1 to 64, 0 for the default":                                     {MaxLevels: -1},
 		"P.MaxLevels is 65: must be from 1 to 64, 0 for the default":                                     {MaxLevels: 65},
 		"P.Levels[0] is 0s: must be at least 1ms; for retries without a wait use Immediate":              {Levels: []time.Duration{0}},
