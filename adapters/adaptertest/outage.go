@@ -11,8 +11,8 @@ import (
 // outages: a dependency that is away for a while buries nobody.
 func outages() []test {
 	return []test{
-		{name: "AnOutageIsWaitedForAndBuriesNobody", needs: "SlowHoldsUpNone", body: outage},
-		{name: "AnOutageHoldsUpNoClose", needs: "SlowHoldsUpNone", body: outageAndClose},
+		{name: "AnOutageIsWaitedForAndBuriesNobody", body: outage},
+		{name: "AnOutageHoldsUpNoClose", body: outageAndClose},
 	}
 }
 
