@@ -23,7 +23,8 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	if c.Broker, err = a.conn.url(a.Env); err != nil {
 		errs = append(errs, err)
 	}
-	if c.Policy, err = f.policy.policy(cmd.Flags()); err != nil {
+	c.Policy, err = f.policy.policy(cmd.Flags())
+	if f.guards.read(&c.Policy); err != nil {
 		errs = append(errs, err)
 	} else if err = c.Policy.Validate("Policy"); err != nil {
 		errs = append(errs, err)

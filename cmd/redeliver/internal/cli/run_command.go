@@ -45,6 +45,7 @@ type handlingRow struct {
 // runFlags say what is read, and who handles it.
 type runFlags struct {
 	policy                       policyFlags
+	guards                       guardFlags
 	topics                       []string
 	group, instance, keyHeader   string
 	url, eventType               string
@@ -115,6 +116,7 @@ batches are answered: docs/sidecar.md.`,
 	f.webhook.flags(flags)
 	f.policy.flags(flags)
 	flags.BoolVar(&f.supersede, "supersede", false, "decide by this policy about messages that failed under another one, too (default each finishes by its own)")
+	f.guards.flags(flags)
 	complete(cmd, "log", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

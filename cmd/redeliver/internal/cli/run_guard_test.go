@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redeliver/redeliver"
+)
+
+// The guards are off unless they are asked for, and a value that is none is refused.
+func TestRunGuards(t *testing.T) {
+	read := func(args ...string) redeliver.Policy {
+		t.Helper()
+		var g guardFlags
+		flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+		g.flags(flags)
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		var p redeliver.Policy
+		g.read(&p)
+		return p
+	}
+	if p := read(); p.Guarded() {
+		t.Errorf("nobody asked for %+v", p)
+	}
+	p := read("--outage", "--poison", "4", "--retry-budget", "0.1", "--dead-letter-rate", "50")
+	if !p.Outage.On() || p.Poison.Attempts != 4 || p.RetryBudget.Share != 0.1 || p.DeadLetterRate.Most != 50 || p.Validate("Policy") != nil {
+		t.Errorf("%+v: %v", p, p.Validate("Policy"))
+	}
+	p = read("--poison", "1", "--retry-budget", "-1", "--dead-letter-rate", "-1")
+	for _, field := range []string{"Policy.Poison.Attempts", "Policy.RetryBudget.Share", "Policy.DeadLetterRate.Most"} {
+		if err := p.Validate("Policy"); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not refused: %v", field, err)
+		}
+	}
+}
