@@ -24,6 +24,14 @@ const (
 
 // connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the spy sees.
 func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
+	r := &redisSubscriber{open: func(ctx context.Context) (*pubsub.Subscriber, func(context.Context) error, error) { return openRedis(ctx, cfg, s) }}
+	var err error
+	r.sub, r.end, err = r.open(ctx)
+	return r, func(ctx context.Context) error { return r.end(ctx) }, err
+}
+
+// openRedis is one consumer of Redis, with a name of its own.
+func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscriber, func(context.Context) error, error) {
 	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * redisInFlight})
 	client.AddHook(newRedisHook(s, cfg.Topic))
 	consumer := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
@@ -60,23 +68,37 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 		still()
 		return nil, nil, err
 	}
-	return redisSubscriber{c.Subscriber()}, func(ctx context.Context) error {
+	return c.Subscriber(), func(ctx context.Context) error {
 		defer still()
 		defer client.Close()
 		return c.Close(ctx)
 	}, nil
 }
 
-// redisSubscriber tries again where Redis is away.
-type redisSubscriber struct{ *pubsub.Subscriber }
+// redisSubscriber tries again where Redis is away, as another consumer: what the Subscribe had read that failed half-way
+// stays with the consumer that it was, which must be dead for others to take it.
+type redisSubscriber struct {
+	open func(context.Context) (*pubsub.Subscriber, func(context.Context) error, error)
+	sub  *pubsub.Subscriber
+	end  func(context.Context) error
+}
 
-func (r redisSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+// Close implements [message.Subscriber].
+func (r *redisSubscriber) Close() error { return r.sub.Close() }
+
+func (r *redisSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	for {
-		out, err := r.Subscriber.Subscribe(ctx, topic)
+		out, err := r.sub.Subscribe(ctx, topic)
 		if err == nil {
 			return out, nil
 		}
 		if err := again(ctx, err); err != nil {
+			return nil, err
+		}
+		if err := r.end(ctx); err != nil {
+			return nil, err
+		}
+		if r.sub, r.end, err = r.open(ctx); err != nil {
 			return nil, err
 		}
 	}
