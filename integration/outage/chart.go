@@ -106,7 +106,7 @@ func (r *result) svg() []byte {
 	at := plotLeft
 	for i, s := range r.Services {
 		c.Legend = append(c.Legend, legend{r.color(i), s.Name, at})
-		at += 32 + 7*len(s.Name)
+		at += 28 + 61*len(s.Name)/10 // about what a letter is wide
 	}
 	for n, of := range []struct {
 		title string

@@ -38,6 +38,11 @@ func services() []service {
 				"  away for minutes",
 		},
 		{
+			Name: "redeliver, default policy, outage guard", short: "guard", policy: redeliver.Policy{Outage: redeliver.DefaultOutage()},
+			About: "the default policy with `Outage: redeliver.DefaultOutage()`: failures of many keys with one error\n" +
+				"  are an outage, in which nothing new begins, single messages ask whether it is over, and nothing is dead-lettered",
+		},
+		{
 			Name: "Watermill Retry + PoisonQueue", short: "watermill", peer: true,
 			About: "Watermill's Router with its `Retry` as in its documentation and example (3 retries, from 100 ms)\n" +
 				"  inside its `PoisonQueue`",
