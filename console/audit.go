@@ -25,7 +25,8 @@ type Record struct {
 	Result string `json:"result"`
 	// What was meant, and why.
 	Position deadletter.Position `json:"position,omitempty"`
-	Task     string              `json:"task,omitempty"`
+	Task     string              `json:"task,omitempty"`   // or the id of a command
+	Levels   []string            `json:"levels,omitempty"` // of what waits
 	Filter   *deadletter.Filter  `json:"filter,omitempty"`
 	Why      string              `json:"why,omitempty"`
 	// How it ended.

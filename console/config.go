@@ -46,7 +46,8 @@ type Config struct {
 type Queue struct {
 	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], a [Keeper], a
 	// [deadletter.Dater] or a [deadletter.Dropper], too, the console shows what that
-	// says. Required.
+	// says, and with a [Commander] an operator may release and cancel what waits.
+	// Required.
 	deadletter.Queue
 	// Cluster names the broker where there are several of a kind. Default: the
 	// kind, "kafka".
@@ -69,6 +70,18 @@ type Level struct {
 	// Overdue is for how long the first of them has been due. 0 where it is not due
 	// yet, or that is not known.
 	Overdue time.Duration
+}
+
+// Commander is a DLQ whose group's consumers can be told what is to become of what waits
+// for its next attempt, as kafka.Waiting tells them.
+type Commander interface {
+	// Command gives a command to the consumers, who obey in the background, and returns
+	// it with its id.
+	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
+	// Commands returns those that stand, and how far they are.
+	Commands(ctx context.Context) ([]deadletter.CommandProgress, error)
+	// Withdraw takes one back. What it has done stays done.
+	Withdraw(ctx context.Context, id string) error
 }
 
 // Keeper is a DLQ that can tell how long its broker keeps a message.

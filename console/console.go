@@ -86,6 +86,9 @@ func (c *Console) routes() http.Handler {
 		"POST /quarantine": c.quarantine,
 		"GET /purge":       c.purgeForm,
 		"POST /purge":      c.purge,
+		"GET /waiting":     c.waitingForm,
+		"POST /waiting":    c.command,
+		"POST /withdraw":   c.withdraw,
 		"GET /edit":        c.editForm,
 		"POST /edit":       c.edit,
 	}

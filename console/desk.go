@@ -170,6 +170,7 @@ type Overview struct {
 	Key, Cluster string
 	Info         deadletter.Info
 	Costly       bool
+	Commands     bool // the consumers can be told what is to become of what waits
 	Snapshot
 }
 
@@ -184,7 +185,8 @@ func (d *desk) overview(who Actor, q *queue) Overview {
 	}
 	s.Trouble = d.errorText(who, q.info, nil, s.Trouble)
 	s.Mute = d.errorText(who, q.info, nil, s.Mute)
-	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Snapshot: s}
+	_, commands := q.q.(Commander)
+	return Overview{Key: q.key, Cluster: q.cluster, Info: q.info, Costly: q.costly, Commands: commands, Snapshot: s}
 }
 
 // all is every DLQ as it was seen last. It asks no broker.

@@ -103,6 +103,8 @@ var notes = map[string]string{
 	"reading":   "The DLQ is being read. Its causes are here in a moment.",
 	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
 	"cancelled": "The task was asked to end for good.",
+	"given":     "The command was given. The consumers read it within a second or two, and obey in the background.",
+	"withdrawn": "The command was taken back. What it has done stays done.",
 }
 
 // show writes a page. It is made whole before the first byte is sent, so that a

@@ -19,7 +19,7 @@ const (
 	// Reader sees messages whole, as far as Config.Redact lets them through, and
 	// may search by what stands in them.
 	Reader
-	// Operator may replay, edit, quarantine and purge.
+	// Operator may replay, edit, quarantine and purge, and release and cancel what waits.
 	Operator
 )
 
@@ -82,6 +82,11 @@ const (
 	Purge  Action = "purge"
 	// Quarantine marks messages, so that no replay takes them.
 	Quarantine Action = "quarantine"
+	// Release and CancelWaiting tell a group's consumers what is to become of what
+	// waits, Withdraw takes that back.
+	Release       Action = "release"
+	CancelWaiting Action = "cancel waiting"
+	Withdraw      Action = "withdraw"
 )
 
 // needs is the least role for an action.

@@ -33,7 +33,17 @@ func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter
 	if _, err := w.levels(ctx); err != nil { // a right that is missing, and not each time anew
 		return q, errors.Join(err, w.end())
 	}
-	return &levelled{q, w}, nil
+	l := &levelled{q, w}
+	if w.commands != nil {
+		return &commanded{l, w.commands}, nil
+	}
+	return l, nil
+}
+
+// commanded is a DLQ of whose group the consumers can be told what is to become of what waits.
+type commanded struct {
+	*levelled
+	console.Commander
 }
 
 // Waiting implements [console.Waiter].

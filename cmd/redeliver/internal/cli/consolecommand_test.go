@@ -1,0 +1,38 @@
+package cli_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+)
+
+// What waits on Kafka is cancelled in the console, as by the command; and how long what
+// is dead is kept stands there, too.
+func TestConsoleCancelsWhatWaits(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	k.fill()
+	k.park()
+	s := serve(t, nil, "--broker", k.url)
+	s.until("dlq?dlq="+dlq, "Release or cancel what waits")
+	s.until("dlq?dlq="+dlq, "Dropped by the broker")
+	s.until("waiting?dlq="+dlq, "Nothing that still stands")
+	form := url.Values{"dlq": {dlq}, "kind": {"cancel"}, "level": {"1h"}, "header": {"tenant"}, "value": {"acme"}, "why": {"the tenant is gone"}, "confirm": {"another"}}
+	if status, _, page := s.ask(form, "waiting"); status != http.StatusBadRequest {
+		t.Errorf("with another name typed it is %d: %s", status, page)
+	}
+	form.Set("confirm", dlq)
+	if status, _, page := s.ask(form, "waiting"); status != http.StatusOK {
+		t.Fatalf("it is %d: %s", status, page)
+	}
+	all := k.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
+	if len(all) != 1 || all[0]["kind"] != "cancel" || all[0]["reason"] != "the tenant is gone" || all[0]["filter"] == nil {
+		t.Fatalf("%v", all)
+	}
+	s.until("waiting?dlq="+dlq, "header tenant: acme")
+	if status, _, page := s.ask(url.Values{"dlq": {dlq}, "id": {all[0]["id"].(string)}}, "withdraw"); status != http.StatusOK {
+		t.Errorf("taking it back is %d: %s", status, page)
+	}
+	k.waiting("list", "--commands").want(t, 0, "nothing was asked")
+	s.end()
+}

@@ -1,0 +1,114 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// chief is a DLQ whose group's consumers can be told something.
+type chief struct {
+	*stub
+	mu    sync.Mutex
+	given []deadletter.CommandProgress
+	err   error
+}
+
+func (q *chief) Command(_ context.Context, c deadletter.Command) (deadletter.Command, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c, err := deadletter.NewCommand(c)
+	if err = errors.Join(err, q.err); err == nil {
+		q.given = append(q.given, deadletter.CommandProgress{Command: c, Partitions: 4})
+	}
+	return c, err
+}
+
+func (q *chief) Commands(context.Context) ([]deadletter.CommandProgress, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.given), nil
+}
+
+func (q *chief) Withdraw(_ context.Context, id string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.given = slices.DeleteFunc(q.given, func(p deadletter.CommandProgress) bool { return p.Command.ID == id })
+	return nil
+}
+
+// An operator releases and cancels what waits, and takes it back: the name is typed, the
+// consumers are told what the form says, and the record has it.
+func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &chief{stub: newStub("q", 3)}
+		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "on the way back"}}
+		rec := &record{}
+		c, err := New(Config{Queues: []Queue{{Queue: q}}, Auth: byHeader(), Audit: rec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(time.Second)
+		get(t, c, page("dlq", q), "Role", "operator").has(t, "Release or cancel what waits…")
+		if strings.Contains(get(t, c, page("dlq", q), "Role", "reader").text(), "Release or cancel") {
+			t.Error("it is offered to a reader")
+		}
+		at := page("waiting", q)
+		form := get(t, c, at, "Role", "operator")
+		form.has(t, "10s: 4", "1h: 2", "Nothing that still stands")
+		clean(t, at, form)
+		readable(t, at, form)
+		ask1 := func(want int, pairs ...string) {
+			t.Helper()
+			v := url.Values{"dlq": {"q"}, "why": {"the bank is back"}, "confirm": {"q"}, "kind": {"release"}}
+			for i := 0; i+1 < len(pairs); i += 2 {
+				v.Set(pairs[i], pairs[i+1])
+			}
+			if a := ask(t, c, http.MethodPost, "/waiting", v, "Role", "operator"); a.StatusCode != want {
+				t.Errorf("%q is %d, want %d: %s", pairs, a.StatusCode, want, a.text())
+			}
+		}
+		ask1(http.StatusBadRequest, "level", "1h", "confirm", "another")
+		ask1(http.StatusBadRequest)
+		ask1(http.StatusBadRequest, "level", "soon")
+		ask1(http.StatusBadRequest, "level", "1h", "kind", "forget")
+		ask1(http.StatusBadRequest, "level", "1h", "why", " ")
+		ask1(http.StatusBadRequest, "id", "m-1", "reason", "exhausted")
+		ask1(http.StatusBadRequest, "level", "1h", "rate", "-1")
+		if len(q.given) != 0 {
+			t.Fatalf("the consumers were told %+v", q.given)
+		}
+		ask1(http.StatusSeeOther, "level", "1h", "key", "customer-7", "rate", "50")
+		ask1(http.StatusSeeOther, "kind", "cancel", "all", "yes")
+		one, all := q.given[0].Command, q.given[1].Command
+		if one.Kind != deadletter.ReleaseWaiting || one.Everything || string(one.Filter.Filter.Key) != "customer-7" || !slices.Equal(one.Filter.Levels, []string{"1h"}) || one.Rate != 50 ||
+			one.Why != "the bank is back" || one.Who != "ann (console)" || all.Kind != deadletter.CancelWaiting || !all.Everything {
+			t.Errorf("the consumers were told %+v and %+v", one, all)
+		}
+		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "all that waits", "0 of 4 partitions", "Take it back")
+		if a := ask(t, c, http.MethodPost, "/withdraw", url.Values{"dlq": {"q"}, "id": {one.ID}}, "Role", "operator"); a.StatusCode != http.StatusSeeOther || len(q.given) != 1 {
+			t.Errorf("it is %d, and there are %d commands", a.StatusCode, len(q.given))
+		}
+		q.err = errSilent
+		if a := ask(t, c, http.MethodPost, "/waiting", url.Values{"dlq": {"q"}, "why": {"x"}, "confirm": {"q"}, "kind": {"release"}, "id": {"a"}}, "Role", "operator"); a.StatusCode < 500 || strings.Contains(a.text(), "secret") {
+			t.Errorf("without an answer it is %d: %s", a.StatusCode, a.text())
+		}
+		want := []string{
+			"ann operator release allowed", "ann operator release done", "ann operator cancel waiting allowed", "ann operator cancel waiting done",
+			"ann operator withdraw allowed", "ann operator withdraw done", "ann operator release allowed", "ann operator release failed",
+		}
+		if said := slices.DeleteFunc(rec.said(), func(s string) bool { return strings.Contains(s, "forget") }); !slices.Equal(said, want) {
+			t.Errorf("the record says %q", said)
+		}
+	})
+}

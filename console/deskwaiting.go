@@ -1,0 +1,100 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// errNoCommands refuses to act on what waits.
+var errNoCommands = wrong("nobody can be told here what is to become of what waits: that is there on Kafka alone, where the queue is a console.Commander")
+
+// actionOf is the action that a command is.
+func actionOf(kind deadletter.CommandKind) (Action, error) {
+	switch kind {
+	case deadletter.ReleaseWaiting:
+		return Release, nil
+	case deadletter.CancelWaiting:
+		return CancelWaiting, nil
+	default:
+		return "", wrong("what waits can be released or cancelled, and not %q", cut(string(kind), 40))
+	}
+}
+
+// commander is a DLQ of whose group the consumers can be told something.
+func (q *queue) commander() (Commander, error) {
+	if c, ok := q.q.(Commander); ok {
+		return c, nil
+	}
+	return nil, errNoCommands
+}
+
+// commands are those that stand, as who may give them sees them.
+func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadletter.CommandProgress, error) {
+	if err := d.permit(who, key, Release); err != nil {
+		return nil, err
+	}
+	q, err := d.queue(key)
+	if err != nil {
+		return nil, err
+	}
+	c, err := q.commander()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	all, err := c.Commands(ctx)
+	for i := range all {
+		p := &all[i]
+		p.Command.Filter.Filter = d.filter(who, q.info, &p.Command.Filter.Filter)
+		for j, note := range p.Notes {
+			p.Notes[j] = d.quotation(who, q.info, note)
+		}
+	}
+	return all, err
+}
+
+// command tells the consumers what is to become of what waits.
+func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.Command) error {
+	action, err := actionOf(c.Kind)
+	if err != nil {
+		return err
+	}
+	rec := Record{Action: action, Filter: &c.Filter.Filter, Levels: c.Filter.Levels, Why: c.Why}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return err
+	}
+	to, err := q.commander()
+	if err == nil {
+		c.Who = signature(who)
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		defer cancel()
+		var given deadletter.Command
+		if given, err = to.Command(ctx, c); err == nil {
+			rec.Task = given.ID
+		}
+	}
+	return errors.Join(err, d.left(who, q, rec, nil, err))
+}
+
+// withdraw takes a command back.
+func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
+	rec := Record{Action: Withdraw, Task: id}
+	q, err := d.enter(who, key, rec)
+	if err != nil {
+		return err
+	}
+	to, err := q.commander()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		defer cancel()
+		if err = to.Withdraw(ctx, id); err != nil {
+			err = fmt.Errorf("taking the command %s back: %w", id, err)
+		}
+	}
+	return errors.Join(err, d.left(who, q, rec, nil, err))
+}

@@ -1,0 +1,110 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// WaitingPage is what waits, the form that acts on it, and what was asked before.
+type WaitingPage struct {
+	Overview
+	Levels   []string // that can be chosen
+	Commands []CommandView
+}
+
+// CommandView is a command with how it stands.
+type CommandView struct {
+	deadletter.CommandProgress
+	Key    string
+	State  string
+	Words  []string
+	Stands bool // it can be taken back
+}
+
+func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
+	who := actorOf(r)
+	o, err := c.desk.one(who, r.URL.Query().Get("dlq"))
+	if err != nil {
+		return err
+	}
+	all, err := c.desk.commands(r.Context(), who, o.Key)
+	if err != nil {
+		return err
+	}
+	p := WaitingPage{Overview: o}
+	for _, l := range o.Waiting {
+		if _, ok := delayqueue.ParseLevel(l.Name); ok {
+			p.Levels = append(p.Levels, l.Name)
+		}
+	}
+	for _, one := range slices.Backward(all) {
+		v := CommandView{CommandProgress: one, Key: o.Key, State: one.Status(time.Now())}
+		v.Stands = v.State == "waiting" || v.State == "running"
+		for _, level := range one.Command.Filter.Levels {
+			v.Words = append(v.Words, "level "+level)
+		}
+		if v.Words = append(v.Words, describe(&one.Command.Filter.Filter)...); len(v.Words) == 0 {
+			v.Words = []string{"all that waits"}
+		}
+		p.Commands = append(p.Commands, v)
+	}
+	c.show(w, r, http.StatusOK, "waiting", Frame{Title: "Waiting for " + o.Info.Group, Nav: "dlq", Page: p})
+	return nil
+}
+
+// command is the form of that page.
+func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	v := r.PostForm
+	f, err := readFilter(v)
+	if err != nil {
+		return err
+	}
+	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: filled(v["level"]), Filter: f}}
+	order.Everything = order.Filter.All()
+	if err := order.Filter.Check(); err != nil {
+		return wrong("%v", err)
+	}
+	if order.Everything && v.Get("all") == "" {
+		return wrong("that would take all that waits: say what is meant, or tick the box")
+	}
+	if order.Why, err = readWhy(v); err != nil {
+		return err
+	}
+	rate, err := number(v, "rate", 0, 0, 1_000_000)
+	if err != nil {
+		return err
+	}
+	order.Rate = float64(rate)
+	key, who := v.Get("dlq"), actorOf(r)
+	o, err := c.desk.one(who, key)
+	if err != nil {
+		return err
+	}
+	if v.Get("confirm") != o.Info.DLQ {
+		return wrong("what was typed is not the name of the DLQ, %s; nothing was asked of the consumers", o.Info.DLQ)
+	}
+	if err := c.desk.command(r.Context(), who, key, order); err != nil {
+		return err
+	}
+	redirect(w, address("waiting", key, nil, "note", "given"))
+	return nil
+}
+
+func (c *Console) withdraw(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	key, id := r.PostForm.Get("dlq"), r.PostForm.Get("id")
+	if err := c.desk.withdraw(r.Context(), actorOf(r), key, id); err != nil {
+		return err
+	}
+	redirect(w, address("waiting", key, nil, "note", "withdrawn"))
+	return nil
+}
