@@ -1,6 +1,8 @@
 package deadletter_test
 
 import (
+	"fmt"
+	"hash/fnv"
 	"strings"
 	"testing"
 
@@ -75,5 +77,21 @@ func BenchmarkNormalise(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		deadletter.Normalise(text)
+	}
+}
+
+// Fingerprints stand in what was recorded, in addresses and in scripts: they stay what they are.
+func TestAFingerprintIsFNVOfItsParts(t *testing.T) {
+	for i := range 100 {
+		m := &deadletter.Message{Handler: fmt.Sprint("handler", i)}
+		m.State.ErrorType, m.State.Error = "*bank.Error", strings.Repeat("no such card ä ", i%5)
+		m.State.Reason, m.State.Origin = redeliver.ReasonExhausted, "orders"
+		h := fnv.New64a()
+		for _, part := range []string{m.State.ErrorType, deadletter.Normalise(m.State.Error), m.Handler, "exhausted", "orders"} {
+			_, _ = h.Write(append([]byte(part), 0))
+		}
+		if got, want := deadletter.Fingerprint(m), fmt.Sprintf("%016x", h.Sum64()); got != want {
+			t.Fatalf("the fingerprint of %+v is %s, want %s", m, got, want)
+		}
 	}
 }

@@ -76,6 +76,24 @@ type grouping struct {
 	sum    Summary
 	groups map[string]*Group
 	keys   distinct
+
+	cause cause // of the message before
+	name  string
+}
+
+// cause is what a fingerprint is made of.
+type cause struct {
+	errorType, error, handler, origin string
+	reason                            redeliver.Reason
+}
+
+// fingerprint is that of a message; most have the cause of the one before.
+func (g *grouping) fingerprint(m *Message) string {
+	c := cause{m.State.ErrorType, m.State.Error, m.Handler, m.State.Origin, m.State.Reason}
+	if g.name == "" || c != g.cause {
+		g.cause, g.name = c, Fingerprint(m)
+	}
+	return g.name
 }
 
 func (g *grouping) add(m *Message) {
@@ -85,7 +103,7 @@ func (g *grouping) add(m *Message) {
 		s.Mismatched++
 	}
 	s.Oldest, s.Newest = earlier(s.Oldest, m.Time), later(s.Newest, m.Time)
-	name := Fingerprint(m)
+	name := g.fingerprint(m)
 	one := g.groups[name]
 	if one == nil {
 		if len(g.groups) >= DefaultMaxGroups {
