@@ -10,6 +10,7 @@ import (
 // Whatever fails, comes twice or is killed: no record runs before those before it in
 // its line, none runs twice in a session, and none is lost or left behind.
 func TestLinesKeepTheOrderOfAllThatCanHappen(t *testing.T) {
+	t.Parallel() // it reckons, while others wait
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		if err := newWorld(1+r.IntN(20), 1+r.IntN(4), r.IntN).live(400); err != nil {
