@@ -62,6 +62,7 @@ func newStall(t *testing.T, g *guarded) *stall {
 	if _, err := g.adm.CreateTopic(t.Context(), 1, 1, nil, s.topic); err != nil {
 		t.Fatal(err)
 	}
+	s.there(s.topic)
 	s.send = func(body string, _ ...string) {
 		t.Helper()
 		if err := g.cl.ProduceSync(t.Context(), &kgo.Record{Topic: s.topic, Value: []byte(body)}).FirstErr(); err != nil {
@@ -108,6 +109,19 @@ func (s *stall) create(call []string) {
 	if _, err := s.g.adm.CreateTopic(s.t.Context(), int32(n), int16(replicas), settings, flags["topic"][0]); err != nil {
 		s.t.Fatal(err)
 	}
+	s.there(flags["topic"][0])
+}
+
+// there waits until the broker knows a topic that its controller has made.
+func (s *stall) there(topic string) {
+	s.t.Helper()
+	s.awaits(fmt.Sprintf("the broker does not know topic %s", topic), func() bool {
+		all, err := s.g.adm.ListTopics(s.t.Context(), topic)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return all.Has(topic)
+	})
 }
 
 // right is one ACL.
@@ -181,10 +195,7 @@ func (s *stall) revoke(all []right) {
 // until waits until the broker knows of the latest change, and so of all before it.
 func (s *stall) until(r right, given bool) {
 	s.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for {
+	s.awaits(fmt.Sprintf("the broker does not say that %v is given: %v", r, given), func() bool {
 		results, err := s.g.adm.DescribeACLs(s.t.Context(), r.acl())
 		if err != nil {
 			s.t.Fatal(err)
@@ -193,13 +204,20 @@ func (s *stall) until(r right, given bool) {
 		for _, result := range results {
 			known = known || len(result.Described) > 0
 		}
-		if known == given {
-			return
-		}
+		return known == given
+	})
+}
+
+// awaits asks until what is asked for is so.
+func (s *stall) awaits(not string, so func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(patience); !so(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatalf("the broker does not say that %v is given: %v", r, given)
+			s.t.Fatal(not)
 		}
 	}
 }
