@@ -13,9 +13,9 @@ import (
 type producer struct {
 	client sarama.Client
 	async  sarama.AsyncProducer
-	group sync.WaitGroup
-	mu    sync.RWMutex // held for reading while a record is handed over
-	down  bool
+	group  sync.WaitGroup
+	mu     sync.RWMutex // held for reading while a record is handed over
+	down   bool
 
 	// An origin takes records whose batch is small enough once its producer has
 	// compressed it, and they must fit on their way through here too: packer
