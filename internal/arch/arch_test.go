@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"observe/hook": {module}, // a function for a sink, and the goroutine that calls it
 	"observe/prom": {module, module + "/delayqueue", module + "/deadletter", module + "/internal/observed", "github.com/prometheus/client_golang/prometheus"},
-	"observe/otel": {module, module + "/deadletter", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute",
+	"observe/otel": {module, module + "/deadletter", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/baggage",
 		"go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
 	"console": {module, module + "/deadletter"},
 	// What the exporters of metrics share.

@@ -39,7 +39,7 @@ func traced(id string) *message.Message {
 func tracer(t *testing.T, cfg otel.TracerConfig) (*otel.Tracer, *recorder) {
 	t.Helper()
 	r := &recorder{tracetest.NewSpanRecorder(), t}
-	cfg.System, cfg.Propagator = "kafka", propagation.TraceContext{}
+	cfg.System, cfg.Propagator = "kafka", propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 	cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSpanProcessor(r.SpanRecorder))
 	tr, err := otel.NewTracer(cfg)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
@@ -72,11 +73,7 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	}
 	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope)}
 	t.places.make = func(p place) *consumer {
-		attrs := append(subscription(cfg.System, p),
-			attrOperation.String(opProcess), attrType.String(opProcess), attrOrigin.String(p.origin))
-		if p.group != "" {
-			attrs = append(attrs, attrGroup.String(p.group))
-		}
+		attrs := append(subscription(cfg.System, p), attrOperation.String(opProcess), attrType.String(opProcess))
 		c := &consumer{name: opProcess + " " + p.origin, attrs: attrs[:len(attrs):len(attrs)]}
 		c.first.make = func(partition int64) *start {
 			attrs := append(c.attrs, attrAttempt.Int(1))
@@ -99,6 +96,7 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 	}
 	m := &run.Messages[0]
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
+	came := ctx
 	published, before := t.published(&ctx, &s.headers), parse(m.State.Trace)
 	// A publisher's span that was sampled is one by which a sampler may decide, too.
 	if m.State.Attempts > 0 || m.State.Replays > 0 || before.IsValid() || published.IsSampled() {
@@ -110,6 +108,9 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 		partition = int64(m.State.Source.Partition)
 	}
 	o := p.first.of(partition)
+	if published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0 {
+		ctx = came // which names no publisher: to be a root costs nothing there
+	}
 	if t.cfg.Parent || !trace.SpanContextFromContext(ctx).IsValid() { // the latter is a root anyway
 		ctx, s.Span = t.tracer.Start(ctx, p.name, o.child...)
 	} else {

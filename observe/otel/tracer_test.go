@@ -2,11 +2,13 @@ package otel_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
@@ -53,7 +55,7 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 				"messaging.system": "kafka", "messaging.operation.name": "process", "messaging.operation.type": "process",
 				"messaging.destination.name": "orders", "messaging.consumer.group.name": "billing", "messaging.message.id": "o-1",
 				"messaging.destination.partition.id": "0", "messaging.kafka.offset": "0", "error.type": "",
-				"redeliver.origin": "orders", "redeliver.group": "billing", "redeliver.attempt": string(rune('1' + i)),
+				"redeliver.attempt": string(rune('1' + i)),
 			} {
 				if got := s.says(key); got != want {
 					t.Errorf("attempt %d says %s=%q, want %q", i+1, key, got, want)
@@ -311,4 +313,33 @@ func TestWithoutAProviderNothingTravels(t *testing.T) {
 	if _, err := otel.NewTracer(otel.TracerConfig{}); err == nil {
 		t.Error("a tracer must know its broker")
 	}
+}
+
+// What is not sampled is linked all the same where it is recorded, and is a root. Baggage
+// goes on to the handler.
+func TestAPublisherThatWasNotSampledIsLinkedToo(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := tracer(t, otel.TracerConfig{})
+		var seen []string
+		orders := b.Open(redelivertest.Config{Group: "billing", Tracer: tr}).Handle("orders", func(msg *message.Message) error {
+			seen = append(seen, baggage.FromContext(msg.Context()).Member("tenant").Value())
+			return nil
+		})
+		for _, carried := range []string{"", "tenant=acme"} {
+			msg := traced("o-" + carried)
+			msg.Metadata.Set("traceparent", strings.TrimSuffix(publisher, "1")+"0")
+			msg.Metadata.Set("baggage", carried)
+			b.Publish("orders", msg)
+			orders.Outcome("o-" + carried)
+		}
+		for _, s := range r.spans(2) {
+			r.is(s, "process orders", "succeeded", "published="+publisherID, codes.Unset)
+			if s.Parent().IsValid() || s.says("messaging.message.id") == "" || s.says("messaging.kafka.offset") == "" || s.says("redeliver.attempt") != "1" {
+				t.Errorf("%s is a child of %s and says %v", s, s.Parent().SpanID(), s.Attributes())
+			}
+		}
+		if !slices.Equal(seen, []string{"", "acme"}) {
+			t.Errorf("the handler saw the baggage %q", seen)
+		}
+	})
 }
