@@ -90,14 +90,14 @@ func TestAStuckBatchEnds(t *testing.T) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: minute}})
 		docs := c.Handle("documents", middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			return nil
 		}))
 		b.Publish("documents", traced("d-1"))
 		if got := docs.Outcome("d-1"); got.State.Reason != redeliver.ReasonTimeout {
 			t.Fatal(got)
 		}
-		time.Sleep(2 * time.Hour)
+		<-time.After(2 * time.Hour)
 		batches, _, others := batchOf(r.spans(3)) // with one that was gathered first
 		if len(batches) != 1 || len(others) != 1 {
 			t.Fatalf("%d batches, %d others", len(batches), len(others))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -97,7 +98,7 @@ func (d *dlqs) collect(ctx context.Context, to metric.Observer) error {
 
 func (d *dlqs) observe(to metric.Observer, info *deadletter.Info, l *observed.Look, err error) {
 	attrs := []attribute.KeyValue{attrSystem.String(d.system), attrDLQ.String(info.DLQ), attrDest.String(info.Origin), attrGroupName.String(info.Group)}
-	attrs = attrs[:len(attrs):len(attrs)]
+	attrs = slices.Clip(attrs)
 	if err != nil {
 		to.ObserveInt64(d.up, 0, with(attrs...))
 		return

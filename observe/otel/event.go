@@ -22,8 +22,7 @@ type series struct {
 }
 
 func (s *Sink) series(p place) *series {
-	attrs := subscription(s.system, p)
-	attrs = attrs[:len(attrs):len(attrs)]
+	attrs := slices.Clip(subscription(s.system, p))
 	process := slices.Clip(append(attrs, attrOperation.String(opProcess)))
 	plain := with(attrs...)
 	return &series{

@@ -2,6 +2,7 @@ package otel
 
 import (
 	"context"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,16 +22,16 @@ func link(to trace.SpanContext, attrs []attribute.KeyValue) trace.Link {
 }
 
 // published is the span that published a message, by the message's own headers; not valid
-// where they name none. ctx gets it, and whatever else the propagator finds (baggage).
-func (t *Tracer) published(ctx *context.Context, c *carrier) trace.SpanContext {
+// where they name none. The context has it, and whatever else the propagator finds (baggage).
+func (t *Tracer) published(ctx context.Context, c *carrier) (context.Context, trace.SpanContext) {
 	if c.Headers == nil {
-		return trace.SpanContext{}
+		return ctx, trace.SpanContext{}
 	}
-	*ctx = t.cfg.Propagator.Extract(*ctx, c)
-	if sc := trace.SpanContextFromContext(*ctx); sc.IsRemote() {
-		return sc
+	ctx = t.cfg.Propagator.Extract(ctx, c)
+	if sc := trace.SpanContextFromContext(ctx); sc.IsRemote() {
+		return ctx, sc
 	}
-	return trace.SpanContext{} // of this process: it is not from the headers
+	return ctx, trace.SpanContext{} // of this process: it is not from the headers
 }
 
 // carrier is a message's headers as a propagator reads them.
@@ -49,13 +50,13 @@ func (t *Tracer) batchLinks(ctx context.Context, run *redeliver.TracedRun) []tra
 	none := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	for i := range run.Messages {
 		m := &run.Messages[i]
-		aside := none
-		published, before := t.published(&aside, &carrier{m.Headers}), parse(m.State.Trace)
+		_, published := t.published(none, &carrier{m.Headers})
+		before := parse(m.State.Trace)
 		if !published.IsValid() && !before.IsValid() {
 			continue
 		}
 		attrs := t.message(make([]attribute.KeyValue, 0, perMessage+1), &m.State)
-		attrs = attrs[:len(attrs):len(attrs)]
+		attrs = slices.Clip(attrs)
 		if published.IsValid() {
 			links = append(links, link(published, append(attrs, linkPublished...)))
 		}

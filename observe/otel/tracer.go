@@ -3,6 +3,7 @@ package otel
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -74,9 +75,9 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope)}
 	t.places.make = func(p place) *consumer {
 		attrs := append(subscription(cfg.System, p), attrOperation.String(opProcess), attrType.String(opProcess))
-		c := &consumer{name: opProcess + " " + p.origin, attrs: attrs[:len(attrs):len(attrs)]}
+		c := &consumer{name: opProcess + " " + p.origin, attrs: slices.Clip(attrs)}
 		c.first.make = func(partition int64) *start {
-			attrs := append(c.attrs, attrAttempt.Int(1))
+			attrs := slices.Concat(c.attrs, []attribute.KeyValue{attrAttempt.Int(1)})
 			if partition != nowhere {
 				attrs = append(attrs, attrPartition.String(strconv.FormatInt(partition, 10)))
 			}
@@ -97,7 +98,8 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 	m := &run.Messages[0]
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	came := ctx
-	published, before := t.published(&ctx, &s.headers), parse(m.State.Trace)
+	ctx, published := t.published(ctx, &s.headers)
+	before := parse(m.State.Trace)
 	// A publisher's span that was sampled is one by which a sampler may decide, too.
 	if m.State.Attempts > 0 || m.State.Replays > 0 || before.IsValid() || published.IsSampled() {
 		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, m, published, before)...)
@@ -200,7 +202,7 @@ func (t *Tracer) DeadLettered(ctx context.Context, b *redeliver.Burial) {
 		}
 	}
 	aside := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
-	if published := t.published(&aside, &carrier{b.Message.Headers}); published.IsValid() {
+	if _, published := t.published(aside, &carrier{b.Message.Headers}); published.IsValid() {
 		links = append(links, link(published, linkPublished))
 	}
 	_, s := t.tracer.Start(ctx, opBury+" "+b.Where, append(o, trace.WithLinks(links...))...)

@@ -126,10 +126,10 @@ func TestHowARunEnds(t *testing.T) {
 	}{
 		"a panic is the last attempt's": {handler: func(*testing.T, *message.Message) error { panic("no card") },
 			want: "dead-lettered Error *redeliver.PanicError"},
-		"Goexit is a panic": {handler: func(t *testing.T, _ *message.Message) error { return exit() },
+		"Goexit is a panic": {handler: func(_ *testing.T, _ *message.Message) error { return exit() },
 			want: "dead-lettered Error *redeliver.PanicError"},
 		"a handler that ignores its timeout": {policy: redeliver.Policy{Timeout: minute},
-			handler: func(*testing.T, *message.Message) error { time.Sleep(10 * minute); return nil },
+			handler: func(*testing.T, *message.Message) error { <-time.After(10 * minute); return nil },
 			want:    "dead-lettered Error *redeliver.TimeoutError", took: minute},
 		"a handler that heeds its timeout": {policy: redeliver.Policy{Timeout: minute},
 			handler: func(_ *testing.T, msg *message.Message) error { <-msg.Context().Done(); return msg.Context().Err() },
@@ -158,7 +158,7 @@ func TestHowARunEnds(t *testing.T) {
 				orders := client.Handle("orders", func(msg *message.Message) error { return c.handler(t, msg) })
 				b.Publish("orders", traced("o-1"))
 				orders.Outcome("o-1")
-				time.Sleep(time.Hour) // what comes late is no end of a span
+				<-time.After(time.Hour) // what comes late is no end of a span
 				buried := strings.Count(c.want, "dead-lettered")
 				var got []string
 				var before span
@@ -202,7 +202,7 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 		c := b.Open(cfg)
 		c.Handle("orders", func(msg *message.Message) error { <-msg.Context().Done(); return msg.Context().Err() })
 		b.Publish("orders", traced("o-1"))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		c.Kill()
 		b.Wait()
 		orders := b.Open(cfg).Handle("orders", func(*message.Message) error { return nil })
@@ -286,7 +286,7 @@ func TestABroadcastThatFailsIsAnError(t *testing.T) {
 		b.Publish("prices", traced("p-1"))
 		msg := <-messages
 		id := current(msg.Context())
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		msg.Nack()
 		b.Wait()
 		s := r.spans(1)[0]
