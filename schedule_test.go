@@ -136,11 +136,11 @@ var wrongSchedules = map[string]string{
 }
 
 func TestAWrongScheduleIsAFindingAndNotObeyed(t *testing.T) {
-	const print = "00c0ffee00c0ffee"
+	const mark = "00c0ffee00c0ffee"
 	for name, text := range wrongSchedules {
-		headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: print + " " + text}}
+		headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: mark + " " + text}}
 		st, findings := redeliver.ParseHeaders("g", headers)
-		if want := (redeliver.State{Group: "g", Attempts: 2, Policy: print}); !reflect.DeepEqual(st, want) || len(findings) != 1 {
+		if want := (redeliver.State{Group: "g", Attempts: 2, Policy: mark}); !reflect.DeepEqual(st, want) || len(findings) != 1 {
 			t.Errorf("%s: %q makes %+v, findings %v", name, text, st, findings)
 		}
 		if p, ok := (redeliver.Policy{MaxRetries: 7}).Under(text); ok || p.MaxRetries != 7 || p.Backoff != nil {

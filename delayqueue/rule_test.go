@@ -106,7 +106,7 @@ func TestAnotherPolicyThatWritesNowIsToldOf(t *testing.T) {
 		}
 		began := time.Now()
 		meet("other", began.Add(-hour)) // from before the deploy
-		time.Sleep(30 * minute)
+		<-time.After(30 * minute)
 		meet(sub.Fingerprint(), time.Now())
 		meet("", time.Now())
 		meet("other", began.Add(-second))   // it waited for long
@@ -117,7 +117,7 @@ func TestAnotherPolicyThatWritesNowIsToldOf(t *testing.T) {
 		want("another writes", 1)
 		meet("third", time.Now())
 		want("and a third", 2)
-		time.Sleep(hour)
+		<-time.After(hour)
 		meet("other", time.Now())
 		want("an hour later", 3)
 		last := events[redeliver.SubscriptionChanged](b)[2]
@@ -140,16 +140,16 @@ func TestThatAllAgreeIsToldOnceAndForgetsWhatWas(t *testing.T) {
 		sub.Agrees() // nothing was told
 		sub.Differs("other", "it runs on 10.0.0.1")
 		sub.Differs("other", "it runs on 10.0.0.1")
-		time.Sleep(10 * minute)
+		<-time.After(10 * minute)
 		wrote := time.Now()
-		time.Sleep(second)
+		<-time.After(second)
 		sub.Agrees()
 		sub.Agrees()
 		sub.Met(&redeliver.State{Policy: "other", LastFailed: wrote}) // it waited, and comes now
 		if got := changes(b); !slices.Equal(got, []string{"policies differ", "policies agree"}) {
 			t.Errorf("told %q", got)
 		}
-		time.Sleep(10 * minute)
+		<-time.After(10 * minute)
 		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now()})
 		if got := changes(b); len(got) != 3 {
 			t.Errorf("told %q: it writes again", got)

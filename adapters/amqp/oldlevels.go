@@ -141,7 +141,7 @@ func (d *declarer) remove(o *delayqueue.OldLevel) error {
 		return d.err
 	case refused != nil:
 		o.Keep = "the broker says: " + refused.Reason
-		return nil
+		return nil //nolint:nilerr // the broker's answer is not an error of the call, and it is told
 	case found.Messages > 0 || found.Consumers > 0:
 		o.Messages, o.Keep = int64(found.Messages), fmt.Sprintf("%d messages wait on it, and %d consumers read it", found.Messages, found.Consumers)
 		return nil

@@ -16,7 +16,7 @@ import (
 // [delayqueue.Subscription.Met].
 func (r *reader) compare() {
 	found, err := r.client.admin.sarama.DescribeConsumerGroups([]string{r.layout.group})
-	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError { //nolint:errorlint // sarama's own answer
+	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {
 		return
 	}
 	if found[0].State != "Stable" {
