@@ -20,6 +20,8 @@ type Client struct {
 	cfg      Config
 	admin    admin
 	producer *producer
+	owner    string           // its name in notes
+	turn     *delayqueue.Turn // of suspects
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by origin
@@ -113,7 +115,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout),
-		sweepEvery: sweepEvery,
+		owner: newOwner(), turn: delayqueue.NewTurn(), sweepEvery: sweepEvery,
 	}, nil
 }
 

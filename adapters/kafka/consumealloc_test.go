@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // still is a partition and its session, with records that are there already. They
@@ -48,7 +49,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerM
 	tb.Helper()
 	cfg := Config{Group: "billing", Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
-	c := &Client{cfg: cfg}
+	c := &Client{cfg: cfg, turn: delayqueue.NewTurn()}
 	r := newReader(context.Background(), c, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
 	r.native = newNative(handle)
 	tb.Cleanup(r.native.workers.Close)

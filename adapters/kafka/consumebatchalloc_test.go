@@ -22,7 +22,7 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 		const n, size = 20_000, 100
 		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 		cfg.Sink = nil
-		r := newReader(context.Background(), &Client{cfg: cfg}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
+		r := newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
 		handled, batches := 0, 0
 		r.native = &native{batches: delayqueue.NewBatchWorkers(BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, r.sub, func(b *delayqueue.Batch, all []*delayqueue.Batched) error {
 			nb := newBatch(b, all)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 type sinkOf func(redeliver.Event)
@@ -23,7 +24,7 @@ func (f sinkOf) Event(e redeliver.Event) { f(e) }
 func offline(sink redeliver.Sink) *reader {
 	cfg := Config{Group: "billing"}.withDefaults()
 	cfg.Sink = sink
-	return newReader(context.Background(), &Client{cfg: cfg}, &layout{
+	return newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, &layout{
 		origin: "orders", group: "billing", policy: cfg.policy("orders"),
 		control: ownTopic{name: "orders.billing.control", exists: true},
 	}, restless{})

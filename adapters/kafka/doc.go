@@ -113,6 +113,34 @@
 // while it stood still (a paused virtual machine) may finish the handlers that it
 // had beside its successor.
 //
+// # Crashes
+//
+// Kafka counts no deliveries, so the owner of a partition says in the metadata of its
+// offset commits how it stands: at work, or that it has left in order. It costs a
+// commit when it begins, and none for a message that succeeds. Who finds that the last
+// owner did not leave in order (it died, or lost its session) begins with care: from
+// the committed offset on, up to 500 x [Config.MaxInFlight] records (at least 5,000, at
+// most 50,000) or to the end of the log, it begins only what it has noted before, in
+// windows of [Config.MaxInFlight] records divided by its partitions of the topic (at
+// least 32, at most 256). When it dies as well, the unsettled records of that window are
+// suspects. They run one at a time, each noted before, while nothing else of the client
+// runs, its other subscriptions included. One that was alone when its process died Policy.MaxCrashes times
+// goes to the DLQ, crashed, as it was; its neighbours are never charged. So a killer ends
+// MaxCrashes + 2 processes. Levels and the retry topic are partitions like the others.
+//
+// A kill for no reason costs a stretch with care, one commit for each window; a second
+// one in that stretch makes suspects of up to a window of records for each partition, which run
+// one after another, each for a commit and its handler's time. While a suspect waits for
+// its turn, the client begins nothing else, at most for as long as its longest handler
+// runs. A kill, or a session that another process takes over, just while a suspect is alone
+// charges that one. A session that this process lost and got back charges nobody; nor does a handler
+// that is cut short when the subscriber closes. Where the note cannot be written within 5 s,
+// all begins without, which is told once (crashes are not counted), and tried again a
+// minute later. What others commit for the group, an older version of redeliver too,
+// says nothing: then nobody is suspect. A message that is written to another topic (its retry,
+// or because its key waits) is no suspect there. [Broadcast] has no group, and counts
+// no crashes.
+//
 // # Delay limits
 //
 // Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
@@ -156,12 +184,11 @@
 //   - A record cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - The group's offsets expire or are deleted: delay topics are read from
 //     their start; the origin from the caller's Offsets.Initial.
-//   - A record kills its process each time: it is delivered again without an
-//     attempt being counted. Counting crashes is not there yet.
+//   - A record kills its process each time: see Crashes.
 //
 // # Not supported
 //
 // Exactly-once with the retry's record and the offset in one transaction; share
-// groups; counting crashes; PerKey with [Wrap] or in a cooperative group. A record that somebody writes to orders.billing.retry without our
+// groups; PerKey with [Wrap] or in a cooperative group. A record that somebody writes to orders.billing.retry without our
 // headers is delivered to the group as new; [Client.DeadLetters] replays with them.
 package kafka

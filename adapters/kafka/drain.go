@@ -43,6 +43,7 @@ func (l *lane) drain(over bool) {
 	idle, began := 0, time.Now()
 	for waiting := true; waiting; {
 		l.collected()
+		l.renounce()
 		due := l.dueSoon(began)
 		out := l.r.out
 		if !l.prepare() {
@@ -83,13 +84,14 @@ func (l *lane) drain(over bool) {
 	}
 	l.moved = l.track.mark > 0
 	l.mark()
+	l.depart()
 	l.cancel(errMoved)
 	l.flight.Close()
 	if l.slot {
 		<-l.slots
 	}
 	for e := range l.flight.All {
-		<-l.slots
+		l.unslot(e)
 		if e.handed {
 			l.r.handed.Add(-1)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -33,6 +34,11 @@ type entry struct {
 	until   time.Time // when to look again, of what waits for its key on a level
 	written int64     // to where it waits, in Unix milliseconds
 	went    went
+
+	busy    atomic.Bool // it counts in the client's turn
+	lonely  atomic.Bool // its handler runs, in a turn of its own
+	alone   *caution    // of a suspect that runs alone
+	crashes int         // how often it was alone when its process died: too often
 
 	state    *redeliver.State     // what it brought from a topic that we write
 	d        *delayqueue.Delivery // delivery, once it leaves for the handler
@@ -162,7 +168,7 @@ func (l *lane) unpack(e *entry) (ok bool) {
 // delivery makes an entry's context and what the middlewares need to know.
 func (l *lane) delivery(e *entry) *delayqueue.Delivery {
 	d := &e.delivery
-	d.Sub, d.Record, d.Waited, d.Mover = l.r.sub, &e.rec, e.state, e
+	d.Sub, d.Record, d.Waited, d.Mover, d.Alone = l.r.sub, &e.rec, e.state, e, e.alone != nil
 	if e.state != nil {
 		d.ID, d.Source = e.state.ID, e.state.Source
 	} else {

@@ -105,6 +105,7 @@ func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Deliv
 // answered in its time is waited for and not repeated, wherever it went.
 func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *redeliver.State, partition int32) (string, error) {
 	e := rec.entry
+	e.rest()
 	if before := e.unsure; before != nil {
 		err := before.wait(ctx)
 		if err == nil || errors.Is(err, errUnsure) {

@@ -61,6 +61,10 @@ type lane struct {
 	paused   bool
 	nap      nap
 	timer    *time.Timer
+
+	from int64    // where it began
+	note string   // stands beside the offsets that are marked, see note
+	care *caution // nil once nothing in the partition is suspect
 }
 
 func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) *lane {
@@ -103,6 +107,7 @@ func (l *lane) run() {
 			break
 		}
 		busy = l.collect() || busy
+		busy = l.tend() || busy
 		l.balance()
 		busy = l.send() || busy
 		busy = l.poll() || busy
@@ -170,22 +175,11 @@ func (l *lane) prepare() bool {
 			l.flight.Yield()
 			return false
 		}
-		if !l.slot {
-			select {
-			case l.slots <- struct{}{}:
-				l.slot = true
-			default:
-				return false
-			}
-		}
-		if l.draining {
-			l.flight.Owes()
-		}
-		if !l.flight.Room() {
+		if !l.begins() {
 			return false
 		}
 		e := l.chosen
-		l.chosen, l.slot = nil, false
+		l.chosen = nil
 		l.backlog--
 		l.lift(e)
 		l.flight.Begin(e)
@@ -194,6 +188,8 @@ func (l *lane) prepare() bool {
 		}
 		if e.then != toHandler {
 			l.pass(e)
+		} else if e.crashes > 0 {
+			l.bury(e)
 		} else if l.unpack(e) {
 			l.next = e
 			if l.r.native != nil {
@@ -262,7 +258,10 @@ func (l *lane) block(over <-chan struct{}) bool {
 		in = l.claim.Messages()
 	}
 	var slots chan<- struct{}
-	var opened, more <-chan struct{}
+	var opened, more, calm, mail <-chan struct{}
+	if l.care != nil {
+		mail = l.care.bell
+	}
 	out := l.r.out
 	if l.next == nil {
 		out = nil
@@ -271,10 +270,11 @@ func (l *lane) block(over <-chan struct{}) bool {
 			switch {
 			case l.r.sub.Gate.Closed():
 				opened = l.r.sub.Gate.Opened()
+			case l.care != nil && !l.care.allows(l.chosen): // there will be mail
 			case !l.slot:
 				slots = l.slots
 			default:
-				more = l.flight.More()
+				calm, more = l.room()
 			}
 		}
 	}
@@ -293,6 +293,9 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.poll()
 	case <-opened:
 	case <-more:
+	case <-calm:
+	case <-mail:
+		l.tend()
 	case <-l.box.bell:
 		l.collected()
 	case <-l.timer.C:
@@ -308,6 +311,11 @@ func (l *lane) patience(now time.Time) time.Duration {
 	d := time.Hour
 	if l.flight.Unwatched() || l.full {
 		d = delayqueue.Glance
+	}
+	if l.care != nil {
+		if at, ok := l.care.deadline(); ok {
+			d = min(d, at.Sub(now))
+		}
 	}
 	if l.hold != nil {
 		if at, ok := l.hold.Next(); ok {
@@ -374,8 +382,8 @@ func (l *lane) pause() {
 
 // mark tells the group how far it may commit.
 func (l *lane) mark() {
-	if l.moved {
-		l.sess.MarkOffset(l.topic, l.partition, l.track.mark, "")
+	if l.moved && (l.care == nil || l.care.blind) {
+		l.sess.MarkOffset(l.topic, l.partition, l.track.mark, l.note)
 		l.moved = false
 	}
 }
@@ -396,9 +404,12 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 	if !l.flight.Land(e, how) {
 		return // it was given up
 	}
-	<-l.slots
+	l.unslot(e)
 	if e.handed {
 		l.r.handed.Add(-1)
+	}
+	if l.care != nil {
+		l.care.landed(l.track.offset(e.number), how != delayqueue.Abandoned)
 	}
 	if how == delayqueue.Abandoned {
 		// The mark stays below it, so all above comes again and is owed nothing.

@@ -38,6 +38,7 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 			return err
 		}
 	}
+	r.notes.begin(r.client.admin, r.layout.group, r.mine(sess.Claims()))
 	r.old.rebalanced.Store(true)
 	r.joined(claimsText(sess.Claims()))
 	return nil
@@ -100,6 +101,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		l.share(ls)
 	}
 	l.watch(a)
+	l.heed(from)
 	// Paused partitions stay paused across sessions.
 	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})
 	l.run()

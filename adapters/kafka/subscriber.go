@@ -90,9 +90,11 @@ type reader struct {
 	old     oldLevels
 	owned   owned
 	control *control
+	notes   notes
 	unread  unread
 	jitter  time.Duration // the most that the policy's backoff adds to a delay
 	wait    time.Duration // how long a fetch may wait for records
+	commits time.Duration // so often is committed what is settled
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
@@ -125,7 +127,8 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
-	r.wait = c.cfg.consumerConfig(l.origin).Consumer.MaxWaitTime
+	consumer := c.cfg.consumerConfig(l.origin).Consumer
+	r.wait, r.commits = consumer.MaxWaitTime, consumer.Offsets.AutoCommit.Interval
 	for _, t := range l.topics {
 		if t.old {
 			r.old.now = append(r.old.now, t.level)

@@ -33,6 +33,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if raw := os.Getenv(crashEnv); raw != "" {
+		if err := crashChild(raw); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -111,13 +118,19 @@ func perKeyChild(raw string) error {
 	})
 }
 
-type perKeyProcess struct {
+type childProcess struct {
 	cmd   *exec.Cmd
 	log   *os.File
 	ended chan struct{}
 }
 
-func startPerKey(t *testing.T, cfg perKeyConfig, number int) *perKeyProcess {
+func startPerKey(t *testing.T, cfg perKeyConfig, number int) *childProcess {
+	t.Helper()
+	return startChild(t, perKeyEnv, cfg, filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
+}
+
+// startChild starts this binary again, which is told cfg by the variable env.
+func startChild(t *testing.T, env string, cfg any, logged string) *childProcess {
 	t.Helper()
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -127,12 +140,12 @@ func startPerKey(t *testing.T, cfg perKeyConfig, number int) *perKeyProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.Create(filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
+	log, err := os.Create(logged)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &perKeyProcess{cmd: exec.Command(self), log: log, ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), perKeyEnv+"="+string(raw))
+	p := &childProcess{cmd: exec.Command(self), log: log, ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env+"="+string(raw))
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -146,7 +159,7 @@ func startPerKey(t *testing.T, cfg perKeyConfig, number int) *perKeyProcess {
 	return p
 }
 
-func (p *perKeyProcess) end(how syscall.Signal) {
+func (p *childProcess) end(how syscall.Signal) {
 	_ = p.cmd.Process.Signal(how) // it may have ended
 	<-p.ended
 }

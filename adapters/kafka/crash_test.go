@@ -1,0 +1,343 @@
+package kafka_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// leave commits, as the last owner of a partition of orders that died, offset 0 and
+// a note.
+func leave(t *testing.T, addrs []string, partition int32, note string) {
+	t.Helper()
+	var offsets kadm.Offsets
+	offsets.Add(kadm.Offset{Topic: "orders", Partition: partition, At: 0, LeaderEpoch: -1, Metadata: note})
+	if err := kadm.NewClient(independent(t, addrs)).CommitAllOffsets(t.Context(), "billing", offsets); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noted is what stands beside the group's offset of a partition of orders.
+func noted(t *testing.T, addrs []string, partition int32) string {
+	t.Helper()
+	offsets, err := kadm.NewClient(independent(t, addrs)).FetchOffsets(t.Context(), "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, _ := offsets.Lookup("orders", partition)
+	return o.Metadata
+}
+
+// fill writes n records to each of some partitions of orders; p0-0 is the first of
+// partition 0.
+func fill(t *testing.T, addrs []string, n int, partitions ...int32) (ids []string) {
+	t.Helper()
+	var recs []*kgo.Record
+	for i := range n {
+		for _, p := range partitions {
+			r := order("orders", fmt.Sprintf("p%d-%d", p, i))
+			r.Partition = p
+			recs, ids = append(recs, r), append(ids, string(r.Key))
+		}
+	}
+	put(t, addrs, recs...)
+	return ids
+}
+
+// company sees which messages run side by side.
+type company struct {
+	mu     sync.Mutex
+	runs   []string
+	beside map[string][]string // who ran while it did
+	now    map[string]bool
+}
+
+func newCompany() *company {
+	return &company{beside: make(map[string][]string), now: make(map[string]bool)}
+}
+
+func (c *company) enter(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs = append(c.runs, id)
+	for other := range c.now {
+		c.beside[id] = append(c.beside[id], other)
+		c.beside[other] = append(c.beside[other], id)
+	}
+	c.now[id] = true
+}
+
+func (c *company) leave(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.now, id)
+}
+
+func (c *company) ran(id string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.runs {
+		if r == id {
+			n++
+		}
+	}
+	return n
+}
+
+// What stood in the window that a process died in runs alone, in no company of its own
+// partition, of others, or of other subscriptions of its client.
+func TestSuspectsRunAlone(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders", "refunds")
+	addrs := cluster.ListenAddrs()
+	ids := fill(t, addrs, 30, 0, 1)
+	refunds, others := orders("refunds", 60)
+	write(t, addrs, refunds...)
+	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=20 base=0 window=0-4,7")
+	leave(t, addrs, 1, "redeliver/1 by=dead state=careful end=20 base=0 window=2")
+	suspects := []string{"p0-0", "p0-1", "p0-2", "p0-3", "p0-4", "p0-7", "p1-2"}
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	with := newCompany()
+	work := func(msg *message.Message) error {
+		with.enter(msg.UUID)
+		defer with.leave(msg.UUID)
+		<-time.After(10 * time.Millisecond) // for others to begin beside it
+		return nil
+	}
+	route(t, c, "refunds", work)
+	route(t, c, "orders", work)
+	ev.awaitEnds(t, append(ids, others...)...)
+	with.mu.Lock()
+	defer with.mu.Unlock()
+	for _, id := range suspects {
+		if len(with.beside[id]) > 0 {
+			t.Errorf("%s ran beside %v", id, with.beside[id])
+		}
+	}
+	if len(with.beside) == 0 {
+		t.Error("nobody had company; the test proves nothing")
+	}
+	if n := len(with.runs); n != len(ids)+len(others) {
+		t.Errorf("%d runs of %d messages", n, len(ids)+len(others))
+	}
+}
+
+// The one that was alone when the process died is charged, and no other; charged too
+// often it is buried with its bytes, unrun.
+func TestOneThatWasAloneTooOftenIsBuried(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	ids := fill(t, addrs, 5, 0)
+	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=5 base=0 suspects=0x1,1x2,2,3x2 alone=1")
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	with := newCompany()
+	route(t, c, "orders", func(msg *message.Message) error {
+		with.enter(msg.UUID)
+		defer with.leave(msg.UUID)
+		return nil
+	})
+	ev.awaitEnds(t, ids...)
+	dead := all[redeliver.DeadLettered](ev)
+	if len(dead) != 1 || dead[0].State.ID != "p0-1" || dead[0].State.Reason != redeliver.ReasonCrashed || dead[0].State.Attempts != 0 {
+		t.Errorf("dead letters are %+v, want p0-1, crashed", dead)
+	}
+	if with.ran("p0-1") > 0 {
+		t.Error("it ran once more")
+	}
+	if rec := read(t, addrs, "orders.billing.dlq", 1)[0]; string(rec.Key) != "p0-1" || string(rec.Value) != "p0-1" {
+		t.Errorf("the dead letter is %s: %s", rec.Key, rec.Value)
+	}
+}
+
+// A process that is alive was not killed: a suspect whose session is lost, again and
+// again, is charged nothing.
+func TestALostSessionChargesNoSuspect(t *testing.T) {
+	t.Parallel()
+	const losses = 3
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	fill(t, addrs, 1, 0)
+	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=1 base=0 suspects=0")
+	p := quick(1)
+	p.MaxCrashes = 1
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p, DrainTimeout: 100 * time.Millisecond})
+	entered := make(chan struct{}, losses+1)
+	with := newCompany()
+	route(t, c, "orders", func(msg *message.Message) error {
+		with.enter(msg.UUID)
+		defer with.leave(msg.UUID)
+		entered <- struct{}{}
+		if with.ran("p0-0") <= losses {
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		}
+		return nil
+	})
+	for range losses {
+		<-entered
+		// Its commits are refused, too: the last word is that it runs.
+		refused := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.UnknownMemberID, Count: -1})
+		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, Count: 1})
+		if err := refused.Wait(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		refused.Remove()
+	}
+	ev.awaitEnds(t, "p0-0")
+	if dead := all[redeliver.DeadLettered](ev); len(dead) > 0 {
+		t.Errorf("dead letters: %+v", dead)
+	}
+}
+
+// The handler of a suspect that does not end in time, because the subscriber closes,
+// is not taken for a crash.
+func TestASuspectThatIsCutShortIsNotCharged(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	fill(t, addrs, 10, 0)
+	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=8 base=0 suspects=0x1,1")
+	for range 3 {
+		c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
+		entered := make(chan struct{}, 1)
+		route(t, c, "orders", func(msg *message.Message) error {
+			entered <- struct{}{}
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		})
+		<-entered
+		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=careful end=8 base=0 suspects=0x1,1 alone=0") {
+			t.Errorf("while it runs its partition has the note %q", got)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=left end=8 base=0 suspects=0x1,1") {
+			t.Errorf("its partition is left with the note %q", got)
+		}
+	}
+}
+
+// A subscriber that ends in order leaves no doubt, and metadata of others is no note.
+func TestWhoEndsInOrderIsNotTakenForDead(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	leave(t, addrs, 0, "consumed by the batch job")
+	for i := range 3 {
+		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+		route(t, c, "orders", func(*message.Message) error { return nil })
+		ev.awaitEnds(t, fill(t, addrs, 20, 0)...)
+		if i == 0 {
+			eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 20 })
+			if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=run") {
+				t.Errorf("at work its partition has the note %q", got)
+			}
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := noted(t, addrs, 0); !strings.HasSuffix(got, " state=left") {
+			t.Errorf("its partition is left with the note %q", got)
+		}
+		for _, ch := range all[redeliver.SubscriptionChanged](ev) {
+			if ch.Change == "begins with care" {
+				t.Errorf("took the one before for dead: %s", ch.Detail)
+			}
+		}
+	}
+}
+
+// A broker that takes no metadata stops nobody: crashes are not counted then, which is
+// told once, and offsets are committed all the same.
+func TestNotesThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	refused := cluster.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.OffsetMetadataTooLarge, Count: -1,
+		When: func(req kmsg.Request) bool {
+			commit, ok := req.(*kmsg.OffsetCommitRequest)
+			return ok && slices.ContainsFunc(commit.Topics, func(t kmsg.OffsetCommitRequestTopic) bool {
+				return slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetCommitRequestTopicPartition) bool { return p.Metadata != nil && *p.Metadata != "" })
+			})
+		},
+	})
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	route(t, c, "orders", func(*message.Message) error { return nil })
+	ev.awaitEnds(t, fill(t, addrs, 50, 0, 1)...)
+	for _, p := range []int32{0, 1} {
+		eventually(t, "what was handled is committed", func() bool { return unacked(t, addrs, "billing", "orders", p) == 50 })
+	}
+	if refused.Hits() == 0 {
+		t.Error("nothing was refused; the test proves nothing")
+	}
+	told := 0
+	for _, ch := range all[redeliver.SubscriptionChanged](ev) {
+		if ch.Change == "crashes are not counted" {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times that crashes are not counted", told)
+	}
+}
+
+// Where a message that has failed keeps its place and is waited for, a suspect runs
+// alone each time, and holds up nobody while it waits.
+func TestASuspectThatWaitsInItsPlaceHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	ids := fill(t, addrs, 3, 0)
+	leave(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
+	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.Blocking}
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
+	with := newCompany()
+	failed, between := make(chan struct{}, 10), make(chan struct{})
+	route(t, c, "orders", func(msg *message.Message) error {
+		with.enter(msg.UUID)
+		defer with.leave(msg.UUID)
+		if msg.UUID == "p1-0" { // while the suspect waits in its place
+			close(between)
+		}
+		if msg.UUID != "p0-0" {
+			return nil
+		}
+		if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() < 3 {
+			failed <- struct{}{}
+			return errDeclined
+		}
+		select {
+		case <-between:
+			return nil
+		default:
+			return errDeclined // once more: nobody had a chance
+		}
+	})
+	<-failed
+	fill(t, addrs, 1, 1)
+	ev.awaitEnds(t, append(ids, "p1-0")...)
+	with.mu.Lock()
+	defer with.mu.Unlock()
+	if len(with.beside["p0-0"]) > 0 {
+		t.Errorf("it ran beside %v", with.beside["p0-0"])
+	}
+	if dead := all[redeliver.DeadLettered](ev); len(dead) > 0 {
+		t.Errorf("dead letters: %+v", dead)
+	}
+}

@@ -1,0 +1,220 @@
+package kafka
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A note says how the owner of a partition stands: it is the metadata of the
+// owner's offset commits, so it costs no write of its own where a commit is made
+// anyway, and the next owner finds it beside the offset. Below the offset
+// everything is settled, whatever the note says.
+//
+//	redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7
+//
+// window, suspects and alone are counted from base; 7x2 is a suspect that was alone
+// two times when its process died. A field that is not known is skipped, so that
+// there is room for more; a text that begins otherwise, or cannot be read, is
+// somebody else's, and says nothing.
+type note struct {
+	owner    string // who wrote it: another name for every Client
+	state    noteState
+	end      int64          // below it only what stands in window, or alone, may have begun; 0 for none
+	window   map[int64]bool // what may have begun, by offset
+	suspects map[int64]int  // what may have killed a process: how often it was alone when its process died
+	alone    int64          // the suspect that ran when the note was written, and nothing else of its client; -1 for none
+}
+
+type noteState string
+
+const (
+	stateRun     noteState = "run"     // whatever is not a suspect may have begun
+	stateCareful noteState = "careful" // what may have begun stands in window
+	stateLeft    noteState = "left"    // the owner ended in order: nothing of its runs any more
+)
+
+const (
+	noteVersion = "redeliver/1"
+	// A broker takes 4096 bytes (offset.metadata.max.bytes). Of suspects what is above
+	// the bound is left out, and found out anew; a window that is too long is not begun.
+	windowText   = 2000 // bytes
+	suspectsText = 1500
+	notedMost    = 4096 // offsets that a note is believed to have
+	crashesMost  = 1000
+)
+
+// known tells whether the note is one: the zero note says nothing.
+func (n note) known() bool { return n.state != "" }
+
+// text is the note as it is written. What stands below mark is settled, and left out.
+func (n note) text(mark int64) string {
+	var b strings.Builder
+	b.WriteString(noteVersion + " by=" + n.owner + " state=" + string(n.state))
+	if n.end > mark {
+		b.WriteString(" end=" + strconv.FormatInt(n.end, 10))
+	}
+	window := from(maps.Keys(n.window), mark)
+	suspects := from(maps.Keys(n.suspects), mark)
+	if len(window)+len(suspects) == 0 && n.alone < mark {
+		return b.String()
+	}
+	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
+	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, windowText)
+	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.suspects[o] }, suspectsText)
+	if n.alone >= mark {
+		b.WriteString(" alone=" + strconv.FormatInt(n.alone-mark, 10))
+	}
+	return b.String()
+}
+
+// fits tells whether the window is written as a whole.
+func (n note) fits(mark int64) bool {
+	var b strings.Builder
+	writeRuns(&b, "", from(maps.Keys(n.window), mark), mark, func(int64) int { return 0 }, windowText)
+	return b.Len() < windowText
+}
+
+// from are the offsets that are not below mark, ascending.
+func from(offsets func(func(int64) bool), mark int64) []int64 {
+	return slices.DeleteFunc(slices.Sorted(offsets), func(o int64) bool { return o < mark })
+}
+
+// writeRuns writes ascending offsets as runs that have the same count, up to so many bytes.
+func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, count func(int64) int, most int) {
+	begin, sep := b.Len(), name
+	for i := 0; i < len(offsets) && b.Len()-begin < most; {
+		first, n := offsets[i], count(offsets[i])
+		last := first
+		for i++; i < len(offsets) && offsets[i] == last+1 && count(offsets[i]) == n; i++ {
+			last = offsets[i]
+		}
+		b.WriteString(sep + strconv.FormatInt(first-base, 10))
+		if last > first {
+			b.WriteString("-" + strconv.FormatInt(last-base, 10))
+		}
+		if n > 0 {
+			b.WriteString("x" + strconv.Itoa(n))
+		}
+		sep = ","
+	}
+}
+
+// parseNote reads the metadata of a commit. It is the zero note where that is not
+// one, or not one that can be read.
+func parseNote(text string) note {
+	fields := strings.Split(text, " ")
+	if len(text) > 4*notedMost || fields[0] != noteVersion {
+		return note{}
+	}
+	values := make(map[string]string, len(fields))
+	for _, f := range fields[1:] {
+		name, value, ok := strings.Cut(f, "=")
+		if _, twice := values[name]; !ok || twice {
+			return note{}
+		}
+		values[name] = value
+	}
+	n := note{owner: values["by"], state: noteState(values["state"]), alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	switch n.state {
+	case stateRun, stateCareful, stateLeft:
+	default:
+		return note{}
+	}
+	base, ok := parseOffset(values["base"], 0)
+	if end, there := values["end"]; ok && there {
+		n.end, ok = parseOffset(end, 0)
+	}
+	if alone, there := values["alone"]; ok && there {
+		n.alone, ok = parseOffset(alone, base)
+	}
+	ok = ok && readRuns(values["window"], base, func(o int64, crashes int) bool {
+		n.window[o] = true
+		return crashes == 0 && len(n.window) <= notedMost
+	}) && readRuns(values["suspects"], base, func(o int64, crashes int) bool {
+		n.suspects[o] = crashes
+		return len(n.suspects) <= notedMost
+	})
+	if !ok {
+		return note{}
+	}
+	return n
+}
+
+// parseOffset reads an offset that is counted from base; an empty one is 0.
+func parseOffset(text string, base int64) (int64, bool) {
+	if text == "" {
+		return base, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return base + n, err == nil && n >= 0 && n <= math.MaxInt64-base-1
+}
+
+// readRuns reads what writeRuns has written.
+func readRuns(text string, base int64, each func(offset int64, crashes int) bool) bool {
+	if text == "" {
+		return true
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		offsets, times, counted := strings.Cut(item, "x")
+		crashes := 0
+		if counted {
+			n, err := strconv.Atoi(times)
+			if err != nil || n < 0 || n > crashesMost {
+				return false
+			}
+			crashes = n
+		}
+		low, high, isRun := strings.Cut(offsets, "-")
+		if !isRun {
+			high = low
+		}
+		first, ok := parseOffset(low, base)
+		last, ok2 := parseOffset(high, base)
+		if !ok || !ok2 || low == "" || high == "" || last < first || last-first >= notedMost {
+			return false
+		}
+		for o := first; o <= last; o++ {
+			if !each(o, crashes) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inherit is how a new owner, me, stands that finds the note beside the offset
+// mark, in a log that ends at logEnd. The last owner was at most so many records
+// ahead of its mark, as far as can be known: stretch. What the last owner's death
+// says is all in here.
+func (n note) inherit(me string, mark, logEnd, stretch int64) note {
+	next := note{owner: me, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	for o, crashes := range n.suspects {
+		if o >= mark {
+			next.suspects[o] = crashes
+		}
+	}
+	// One that was written by this very process is that of a session which this
+	// process has lost, and survived.
+	died := n.known() && n.state != stateLeft && n.owner != me
+	switch {
+	case !died:
+	case n.alone >= mark:
+		next.suspects[n.alone] = min(next.suspects[n.alone]+1, crashesMost)
+	case n.alone >= 0: // settled, and nothing else had begun since
+	case n.state == stateCareful:
+		for o := range n.window {
+			if _, there := next.suspects[o]; !there && o >= mark {
+				next.suspects[o] = 0
+			}
+		}
+	default:
+		next.end = min(logEnd, mark+stretch)
+	}
+	if next.end <= mark {
+		next.end = 0
+	}
+	return next
+}

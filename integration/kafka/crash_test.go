@@ -1,0 +1,216 @@
+package kafka_test
+
+import (
+	"bufio"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// ward follows children over their deaths.
+type ward struct {
+	crashConfig
+	ids    []string
+	client *kgo.Client
+	starts int
+}
+
+// newWard writes n messages to a topic of four partitions.
+func newWard(t *testing.T, cfg crashConfig, n int) *ward {
+	t.Helper()
+	name := strings.ToLower(rand.Text()[:10])
+	cfg.Addrs, cfg.Topic, cfg.Group = brokers.RequireKafka(t), "crash-"+name, "g-"+name
+	cfg.Journal = filepath.Join(t.TempDir(), "journal")
+	if err := os.WriteFile(cfg.Journal, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 4, 1, nil, cfg.Topic); err != nil {
+		t.Fatal(err)
+	}
+	w := &ward{crashConfig: cfg, client: client}
+	var recs []*kgo.Record
+	for i := range n {
+		id := fmt.Sprintf("m%04d", i)
+		w.ids = append(w.ids, id)
+		recs = append(recs, &kgo.Record{Topic: cfg.Topic, Key: []byte(id), Value: []byte(id), Headers: []kgo.RecordHeader{{Key: "_watermill_message_uuid", Value: []byte(id)}}})
+	}
+	if err := client.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *ward) start(t *testing.T) *childProcess {
+	t.Helper()
+	w.starts++
+	return startChild(t, crashEnv, w.crashConfig, filepath.Join(filepath.Dir(w.Journal), fmt.Sprintf("child-%d.log", w.starts)))
+}
+
+// chronicle is what the journal says so far.
+type chronicle struct {
+	runs    int
+	commits map[string]int
+	charged map[string]int // the most attempts that a commit was charged
+	dead    map[string]redeliver.Reason
+}
+
+func (w *ward) read(t *testing.T) chronicle {
+	t.Helper()
+	f, err := os.Open(w.Journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := chronicle{commits: make(map[string]int), charged: make(map[string]int), dead: make(map[string]redeliver.Reason)}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var what, id string
+		var n int
+		if _, err := fmt.Sscan(lines.Text(), &what, &id, &n); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		reason, isDead := strings.CutPrefix(what, "dead-")
+		switch {
+		case isDead:
+			c.dead[id] = redeliver.Reason(reason)
+		case what == "run":
+			c.runs++
+		default:
+			c.commits[id]++
+			c.charged[id] = max(c.charged[id], n)
+		}
+	}
+	return c
+}
+
+// await returns when ok says so of the journal, or, with false, when p has ended.
+func (w *ward) await(t *testing.T, p *childProcess, what string, ok func(chronicle) bool) bool {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(2 * time.Minute)
+	for !ok(w.read(t)) {
+		select {
+		case <-tick.C:
+		case <-p.ended:
+			return ok(w.read(t))
+		case <-deadline:
+			c := w.read(t)
+			t.Fatalf("not within 2 minutes: %s; %d processes, %d runs, %d of %d committed, dead are %v", what, w.starts, c.runs, len(c.commits), len(w.ids), c.dead)
+		}
+	}
+	return true
+}
+
+// settled checks what all of it came to, but for the killer.
+func (w *ward) settled(t *testing.T) {
+	t.Helper()
+	c := w.read(t)
+	for _, id := range w.ids {
+		if id != w.Killer && (c.commits[id] == 0 || c.charged[id] != 0) {
+			t.Errorf("%s was committed %d times, and charged %d attempts; want at least once, and none", id, c.commits[id], c.charged[id])
+		}
+	}
+	// The last one ended in order, and has left no suspicion of anybody.
+	offsets, err := kadm.NewClient(w.client).FetchOffsets(t.Context(), w.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noted := 0
+	offsets.Each(func(o kadm.OffsetResponse) {
+		if o.Metadata == "" {
+			return
+		}
+		noted++
+		if !strings.Contains(o.Metadata, " state=left") || strings.Contains(o.Metadata, "suspects=") {
+			t.Errorf("%s/%d is left with the note %q", o.Topic, o.Partition, o.Metadata)
+		}
+	})
+	if noted < 4 {
+		t.Errorf("%d partitions have a note, want the 4 of the origin at least", noted)
+	}
+}
+
+// One message kills its process, with 500 others in flight on several partitions: it
+// ends in the DLQ, alone, and nobody else is charged.
+func TestAMessageThatKillsItsProcess(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]crashConfig{
+		"by SIGKILL":             {},
+		"by os.Exit":             {Exit: true},
+		"on its second attempt":  {KillsAt: 2},
+		"where keys are ordered": {Order: redeliver.PerKey},
+		"where all are ordered":  {Order: redeliver.Blocking},
+		"of a wandering member":  {Wandering: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg.Killer, cfg.MaxInFlight, cfg.Takes = "m0250", 500, 5*time.Millisecond
+			w := newWard(t, cfg, 600)
+			for over := false; !over; {
+				if w.starts > 12 {
+					t.Fatalf("%d processes died", w.starts)
+				}
+				p := w.start(t)
+				if over = w.await(t, p, "all are committed, and one is dead", func(c chronicle) bool {
+					return len(c.commits) == len(w.ids)-1 && len(c.dead) > 0
+				}); over {
+					p.end(syscall.SIGTERM)
+				}
+			}
+			w.settled(t)
+			c := w.read(t)
+			t.Logf("report: a message that kills its process, %s: %d processes, %d runs of 600 messages", name, w.starts, c.runs)
+			if len(c.dead) != 1 || c.dead[cfg.Killer] != redeliver.ReasonCrashed || c.commits[cfg.Killer] > 0 {
+				t.Errorf("dead letters are %v, want %s, crashed", c.dead, cfg.Killer)
+			}
+			if w.starts < redeliver.DefaultMaxCrashes+2 {
+				t.Errorf("it was buried by process %d: it was not alone %d times", w.starts, redeliver.DefaultMaxCrashes)
+			}
+		})
+	}
+}
+
+// Whoever is killed for nothing at all, again and again and under load, condemns
+// nobody.
+func TestKillsCondemnNobody(t *testing.T) {
+	t.Parallel()
+	const kills, messages = 5, 12_000
+	w := newWard(t, crashConfig{MaxInFlight: 100, Takes: 5 * time.Millisecond}, messages)
+	for i := 1; i <= kills; i++ {
+		p := w.start(t)
+		if !w.await(t, p, "progress", func(c chronicle) bool { return len(c.commits) >= 1500*i }) {
+			t.Fatal("the process has ended by itself")
+		}
+		p.end(syscall.SIGKILL)
+	}
+	left := messages - len(w.read(t).commits)
+	begun := time.Now()
+	p := w.start(t)
+	if !w.await(t, p, "all are committed", func(c chronicle) bool { return len(c.commits) == messages }) {
+		t.Fatal("the process has ended by itself")
+	}
+	took := time.Since(begun)
+	p.end(syscall.SIGTERM)
+	w.settled(t)
+	c := w.read(t)
+	t.Logf("report: %d kills: %d runs of %d messages; after the last, %d took %.1f s", kills, c.runs, messages, left, took.Seconds())
+	if len(c.dead) > 0 {
+		t.Errorf("dead letters: %v", c.dead)
+	}
+}

@@ -1,0 +1,99 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// A consumer in a process of its own, which a message or its parent kills: this
+// binary, started again with crashEnv set.
+const crashEnv = "REDELIVER_TEST_KAFKA_CRASH"
+
+// crashConfig is what the parent tells its children, by that variable.
+type crashConfig struct {
+	Addrs       []string        `json:"addrs"`
+	Topic       string          `json:"topic"`
+	Group       string          `json:"group"`
+	Journal     string          `json:"journal"`
+	Order       redeliver.Order `json:"order"`
+	MaxInFlight int             `json:"in_flight"`
+	Takes       time.Duration   `json:"takes"`     // each handler
+	Killer      string          `json:"killer"`    // the message that kills the process
+	KillsAt     int             `json:"kills_at"`  // which attempt; before that it fails
+	Exit        bool            `json:"exit"`      // by os.Exit, not SIGKILL
+	Wandering   bool            `json:"wandering"` // no static member, so that a killed one is missed after its session
+}
+
+// crashChild consumes until it gets SIGTERM, or dies. All processes append to one
+// journal, each line with one write: what an event says outlives who told it.
+func crashChild(raw string) error {
+	var cfg crashConfig
+	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
+		return err
+	}
+	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	say := func(what, id string, n int) {
+		if _, err := fmt.Fprintf(journal, "%s %s %d\n", what, id, n); err != nil {
+			panic(err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	sc := sarama.NewConfig()
+	sc.Version = sarama.V2_8_0_0
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = 3*time.Second, 300*time.Millisecond
+	client, err := sarama.NewClient(cfg.Addrs, sc)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	level := 200 * time.Millisecond
+	config := kafka.Config{
+		Group: cfg.Group, MaxInFlight: cfg.MaxInFlight, InstanceID: "one",
+		Policy: redeliver.Policy{Order: cfg.Order, MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level}},
+		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			switch e := e.(type) {
+			case redeliver.Committed:
+				say("commit", e.State.ID, e.State.Attempts)
+			case redeliver.DeadLettered:
+				say("dead-"+string(e.State.Reason), e.State.ID, e.State.Attempts)
+			default:
+			}
+		}),
+	}
+	if cfg.Wandering {
+		config.InstanceID = ""
+	}
+	return kafka.Consume(ctx, client, config, []string{cfg.Topic}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+		st, _ := redeliver.FromContext(ctx)
+		id := string(rec.Value)
+		say("run", id, st.Attempt())
+		if id == cfg.Killer && st.Attempt() < cfg.KillsAt {
+			return errors.New("card declined")
+		}
+		if id == cfg.Killer {
+			if cfg.Exit {
+				os.Exit(3)
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		time.Sleep(cfg.Takes) //nolint:forbidigo // This is the handler's work.
+		return nil
+	})
+}
