@@ -264,6 +264,21 @@ func TestWhatAnOutageDoesNotSpare(t *testing.T) {
 	}
 }
 
+// What failed under an older policy is put aside by its rule, and keeps that.
+func TestAnOutageKeepsTheRule(t *testing.T) {
+	sub := watched(t, &broker{}, nil)
+	for i := range 3 {
+		of(sub, fmt.Sprint(i), t.Context()).Decide(errOurs, time.Now())
+	}
+	old := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Minute)}.WithDefaults()
+	d := of(sub, "a", t.Context())
+	d.Waited = &redeliver.State{ID: "a", Attempts: 1, FirstFailed: time.Now(), Schedule: old.Schedule()}
+	dec := d.Decide(errOurs, time.Now())
+	if dec.Action != redeliver.Postponed || dec.Delay != time.Minute || dec.State.Schedule != old.Schedule() {
+		t.Errorf("%s for %s under %q, want a minute under %q", dec.Action, dec.Delay, dec.State.Schedule, old.Schedule())
+	}
+}
+
 // However many handlers run, fail and succeed at once, and sessions end: what is counted
 // comes to nothing, and all that was told makes sense.
 func TestGuardUnderLoad(t *testing.T) {

@@ -44,14 +44,14 @@ func (d *Delivery) weigh(dec *redeliver.Decision, err error, now time.Time) {
 	case v.poison != "":
 		dec.CutShort(v.poison)
 	default:
-		s.Policy.Stretch(dec, v.factor, s.LongestBlock, now)
+		s.rule(&dec.State).Stretch(dec, v.factor, s.LongestBlock, now)
 	}
 }
 
 // postpone decides anew about a failure under a state, as about one that is an outage's.
 func (s *Subscription) postpone(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) {
 	*dec = redeliver.Decision{State: *before}
-	s.Policy.PostponeInto(dec, err, now)
+	s.rule(&dec.State).PostponeInto(dec, err, now)
 	dec.State.Policy = s.Fingerprint()
 }
 
