@@ -24,7 +24,9 @@ const (
 
 // connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the spy sees.
 func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
-	r := &redisSubscriber{open: func(ctx context.Context) (*pubsub.Subscriber, func(context.Context) error, error) { return openRedis(ctx, cfg, s) }}
+	r := &redisSubscriber{open: func(ctx context.Context) (*pubsub.Subscriber, func(context.Context) error, error) {
+		return openRedis(ctx, cfg, s)
+	}}
 	var err error
 	r.sub, r.end, err = r.open(ctx)
 	return r, func(ctx context.Context) error { return r.end(ctx) }, err

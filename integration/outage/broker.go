@@ -58,8 +58,8 @@ type outcome struct {
 	samples        []sample
 }
 
-// runBroker runs all services on one broker.
-func runBroker(ctx context.Context, name string, scale float64, progress io.Writer) (*result, error) {
+// runBroker runs services on one broker.
+func runBroker(ctx context.Context, name string, all []service, scale float64, progress io.Writer) (*result, error) {
 	var k kind
 	for _, k = range kinds {
 		if k.name == name {
@@ -74,7 +74,6 @@ func runBroker(ctx context.Context, name string, scale float64, progress io.Writ
 	t := newTimeline(k.rate, scale)
 	r := &result{Broker: name, Version: b.version()}
 	run := fmt.Sprintf("outage-%d", time.Now().UnixMilli())
-	all := services()
 	accounts := make([]*account, len(all))
 	topics := make([]string, len(all))
 	for i, s := range all {
@@ -150,7 +149,7 @@ func load(ctx context.Context, b broker, topic string, a *account) error {
 
 // watch takes samples until all is settled, and a while after, so that what comes twice is seen.
 func watch(ctx context.Context, t timeline, accounts []*account) error {
-	const after = 2 * time.Second
+	const after = time.Second
 	ticker := time.NewTicker(t.step)
 	defer ticker.Stop()
 	var settled time.Time

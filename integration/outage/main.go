@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	p := page{Scale: o.scale, Began: time.Now().UTC(), Machine: machine(), Libraries: libraries(), Services: services()}
 	for _, name := range o.brokers {
-		r, err := runBroker(ctx, name, o.scale, stderr)
+		r, err := runBroker(ctx, name, services(), o.scale, stderr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

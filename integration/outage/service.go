@@ -96,20 +96,24 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 		router.AddConsumerHandler("pay-"+strconv.Itoa(n), topic, on.sub, a.handle)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- router.Run(ctx) }()
+	ended := make(chan struct{})
+	var why error // stands when ended is closed
+	go func() {
+		defer close(ended)
+		why = router.Run(ctx)
+	}()
 	stop = func() {
 		cancel()
-		_ = <-ended // why it ended is known
+		<-ended
 		on.close()
 	}
 	select {
 	case <-router.Running():
 		return stop, on.settings, nil
-	case err := <-ended:
+	case <-ended:
 		cancel()
 		on.close()
-		return nil, "", fmt.Errorf("the router ended by itself: %w", err)
+		return nil, "", fmt.Errorf("the router ended by itself: %w", why)
 	}
 }
 
