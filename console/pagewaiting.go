@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // WaitingPage is what waits, the form that acts on it, and what was asked before.
@@ -37,7 +36,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := WaitingPage{Overview: o}
 	for _, l := range o.Waiting {
-		if _, ok := delayqueue.ParseLevel(l.Name); ok {
+		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // and not the way back
 			p.Levels = append(p.Levels, l.Name)
 		}
 	}

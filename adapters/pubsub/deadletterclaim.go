@@ -201,18 +201,16 @@ func (c *deadClaim) Release(ctx context.Context) error {
 	return errors.Join(err, c.held.Close())
 }
 
-// shrink makes the files smaller in which something was settled, but for the last, which
-// grows.
+// shrink makes the files smaller in which something was settled, here or by who died
+// before, but for the last, which grows.
 func (c *deadClaim) shrink() error {
 	bases, err := c.q.bases()
 	if err != nil {
 		return err
 	}
 	for i, base := range bases[:max(0, len(bases)-1)] {
-		if c.touched[base] {
-			if err := c.q.shelf.shrink(base, bases[i+1]); err != nil {
-				return err
-			}
+		if err := c.q.shelf.shrink(base, bases[i+1], c.touched[base]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -111,12 +111,13 @@ func (s shelf) settle(base int64, out spans) (err error) {
 	return s.sync() // the name is new
 }
 
-// shrink gives back the room of what is settled in a file that is closed: all of it, or
-// as soon as half of it is settled. until is where the next file begins. Who dies in
-// between leaves the letters that are not settled, and what is known of the others.
-func (s shelf) shrink(base, until int64) error {
+// shrink gives back the room of what is settled in a file that is closed: all of it, or,
+// where something was settled just now, as soon as half of it is. until is where the next
+// file begins. Who dies in between leaves the letters that are not settled, and what is
+// known of the others.
+func (s shelf) shrink(base, until int64, touched bool) error {
 	out, err := s.settled(base)
-	if err != nil || out.count()*2 < until-base {
+	if err != nil || out.count() < until-base && (!touched || out.count()*2 < until-base) {
 		return err
 	}
 	if out.count() >= until-base {

@@ -74,7 +74,10 @@ func TestAShelfGivesBackTheRoomOfWhatIsSettled(t *testing.T) {
 		}
 		before := size(11)
 		// The first file, most of the second, little of the third, and all of the last.
-		gone := slices.Concat(all[:10], all[10:17], all[20:23], all[30:])
+		if err := q.settle(1, spans{{1, 10}}); err != nil { // by a runner that has died
+			t.Fatal(err)
+		}
+		gone := slices.Concat(all[10:17], all[20:23], all[30:])
 		task, err := deadletter.Run(t.Context(), q, order(gone...))
 		if err != nil || task.Counts.Replayed != int64(len(gone)) {
 			t.Fatalf("the replay says %+v: %v", task, err)
@@ -114,8 +117,8 @@ func TestAShelfGivesBackTheRoomOfWhatIsSettled(t *testing.T) {
 		}
 		left = nil
 		check("at the end", q)
-		if n := len(b.topics["orders.billing.retry"]); n != 40 {
-			t.Errorf("%d messages were replayed, want 40", n)
+		if n := len(b.topics["orders.billing.retry"]); n != 30 {
+			t.Errorf("%d messages were replayed, want 30", n)
 		}
 	})
 }
