@@ -47,7 +47,8 @@ const (
 	End               // behind what lies there now: only what comes later is seen
 )
 
-// Scan reads a DLQ. It belongs to one goroutine.
+// Scan reads a DLQ. It belongs to one goroutine. Where copies of what nobody wants are
+// worth saving it is a [Sifter], too.
 type Scan interface {
 	// Next returns the next message; io.EOF at the end as it was when the scan
 	// began or when the last io.EOF was returned. After that it may be called
