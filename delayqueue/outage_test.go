@@ -77,7 +77,7 @@ func TestSpreadIsBounded(t *testing.T) {
 // One line for each step of an outage: who ends when, and what it means.
 func TestOutage(t *testing.T) {
 	type step struct {
-		at    time.Duration // in seconds
+		at    int // in seconds
 		probe bool
 		id    uint64 // 0: a success
 		what  uint64
@@ -87,7 +87,7 @@ func TestOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		then  []step
 		phase phase
-		until time.Duration
+		until int // in seconds
 	}{
 		"begins":                      {nil, paused, 1},
 		"in flight before":            {[]step{{0, false, 4, 7, lasts}, {0, false, 0, 0, lasts}}, paused, 1},
@@ -105,7 +105,7 @@ func TestOutage(t *testing.T) {
 	} {
 		o := newOutage(rule())
 		for i, s := range slices.Concat(begun, c.then) {
-			now := s.at * time.Second
+			now := time.Duration(s.at) * time.Second
 			if s.probe {
 				if o.wake(now); o.phase != halfOpen {
 					t.Fatalf("%s: step %d finds it in phase %d", name, i, o.phase)
@@ -121,7 +121,7 @@ func TestOutage(t *testing.T) {
 				t.Errorf("%s: step %d is %d, want %d", name, i, got, s.want)
 			}
 		}
-		if o.phase != c.phase || c.phase == paused && o.until != c.until*time.Second {
+		if o.phase != c.phase || c.phase == paused && o.until != time.Duration(c.until)*time.Second {
 			t.Errorf("%s: phase %d until %s, want %d until %ds", name, o.phase, o.until, c.phase, c.until)
 		}
 	}
@@ -164,20 +164,20 @@ func TestRate(t *testing.T) {
 		r.add(time.Duration(i) * time.Second)
 	}
 	for _, c := range []struct {
-		now  time.Duration
+		now  int
 		want int64
 	}{{9, 10}, {10, 9}, {14, 5}, {18, 1}, {19, 0}, {20, 0}, {1000, 0}} {
-		if got := r.of(c.now * time.Second); got != c.want {
+		if got := r.of(time.Duration(c.now) * time.Second); got != c.want {
 			t.Errorf("%d within 10 s before %d s, want %d", got, c.now, c.want)
 		}
 	}
 	r.add(1001 * time.Second)
 	r.add(1004 * time.Second)
 	for _, c := range []struct {
-		from time.Duration
+		from int
 		want int64
 	}{{-5, 2}, {1000, 2}, {1001, 2}, {1002, 1}, {1005, 0}} {
-		if got := r.since(c.from*time.Second, 1005*time.Second); got != c.want {
+		if got := r.since(time.Duration(c.from)*time.Second, 1005*time.Second); got != c.want {
 			t.Errorf("%d since %d s, want %d", got, c.from, c.want)
 		}
 	}
