@@ -21,7 +21,7 @@ import (
 const (
 	// noteWait is how long a lane waits for a note of its to stand. Then it goes on
 	// without, and tries again after noteRest.
-	noteWait = 5 * time.Second
+	noteWait = 10 * time.Second
 	noteRest = time.Minute
 	// linger bounds how long one suspect runs after another in one turn.
 	linger = time.Second
@@ -52,6 +52,7 @@ type caution struct {
 	writing *inscription // under way
 	next    note         // what it says
 	since   time.Time    // when it was begun
+	late    *inscription // was given up, and may still be taken
 	blind   bool         // notes cannot be written: all may begin
 	again   time.Time    // when that is tried again
 
@@ -213,7 +214,9 @@ func (c *caution) write(next note) {
 // told is told that a note stands, or why it never will.
 func (c *caution) told(i *inscription, err error) {
 	switch {
-	case c.writing != i: // it was given up
+	case c.writing != i: // it was given up, and is older than what was marked since
+		c.late = nil
+		c.l.put()
 	case err != nil:
 		c.giveUp(time.Now(), err)
 	default:
@@ -281,6 +284,7 @@ func (c *caution) prune() {
 // giveUp has all begin although that cannot be noted.
 func (c *caution) giveUp(now time.Time, err error) {
 	c.writing.stale.Store(true)
+	c.late = c.writing
 	if !c.blind {
 		c.l.r.tellBlind(c.l.topic, c.l.partition, err)
 	}

@@ -134,7 +134,7 @@
 // its turn, the client begins nothing else, at most for as long as its longest handler
 // runs. A kill, or a session that another process takes over, just while a suspect is alone
 // charges that one. A session that this process lost and got back charges nobody; nor does a handler
-// that is cut short when the subscriber closes. Where the note cannot be written within 5 s,
+// that is cut short when the subscriber closes. Where the note cannot be written within 10 s,
 // all begins without, which is told once (crashes are not counted), and tried again a
 // minute later. What others commit for the group, an older version of redeliver too,
 // says nothing: then nobody is suspect. A message that is written to another topic (its retry,

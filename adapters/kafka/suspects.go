@@ -94,22 +94,46 @@ func (l *lane) depart() {
 	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) {
 		return // it has noted nothing, so that the last one's word stands
 	}
-	if c != nil && c.blind || c == nil && l.note == "" {
-		return // what it has marked is committed without
+	if c == nil && l.note == "" {
+		return // it heeds no notes
 	}
-	if c != nil && c.writing != nil { // it must not be the last word
-		c.writing.stale.Store(true)
-		select {
-		case <-c.writing.ended:
-		case <-time.After(time.Second):
+	if c != nil {
+		c.await()
+		if c.blind { // what it has marked is committed without
+			l.put()
+			return
 		}
 	}
-	// In this order: where the offset is marked already, only the second takes the note.
 	l.note = left.text(mark)
-	l.sess.MarkOffset(l.topic, l.partition, mark, l.note)
-	l.sess.ResetOffset(l.topic, l.partition, mark, l.note)
+	l.put()
 	if c != nil && c.turn == held {
 		l.sess.Commit() // before anything else of the client may kill it
+	}
+}
+
+// put marks how far the lane has come, with its note.
+func (l *lane) put() {
+	mark := max(l.track.mark, l.from)
+	// In this order: where the offset is marked already, only the second takes the note.
+	l.sess.MarkOffset(l.topic, l.partition, mark, l.note)
+	l.sess.ResetOffset(l.topic, l.partition, mark, l.note)
+}
+
+// await returns when nothing that the lane has had written can be taken any more: it
+// must not be the last word.
+func (c *caution) await() {
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	for _, i := range []*inscription{c.writing, c.late} {
+		if i == nil {
+			continue
+		}
+		i.stale.Store(true)
+		select {
+		case <-i.ended:
+		case <-patience.C:
+			return
+		}
 	}
 }
 
