@@ -70,7 +70,7 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 				resumed++
 			}
 		}
-		return retried >= 10 && (resumed >= 1 || !o.awaits)
+		return retried >= 3 && (resumed >= 1 || !o.awaits)
 	}
 	if !c.until(ctx, through) {
 		t.Errorf("not enough was tried again while the broker is slow: %v", context.Cause(ctx))

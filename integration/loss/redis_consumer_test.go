@@ -34,7 +34,7 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 
 // openRedis is one consumer of Redis, with a name of its own.
 func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscriber, func(context.Context) error, error) {
-	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * redisInFlight})
+	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * max(cfg.Strain.InFlight, redisInFlight)})
 	client.AddHook(newRedisHook(s, cfg.Topic))
 	consumer := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
 	beating, still := context.WithCancel(context.Background())
