@@ -18,7 +18,6 @@ import (
 // Watermill's own suite, unabridged, on a queue for each topic and on a fanout
 // exchange with a queue for each group.
 func TestWatermillSuite(t *testing.T) {
-	t.Parallel()
 	url := brokers.RequireRabbitMQ(t).URL()
 	for _, inFlight := range []int{1, amqp.DefaultMaxInFlight} {
 		for name, topology := range map[string]func(group string) amqp.Topology{

@@ -17,7 +17,6 @@ import (
 // What the loss suite relies on: a broker of one's own can be killed at any time and comes back on the same address
 // with what it had confirmed.
 func TestOwnKafkaKeepsARecordThroughSIGKILL(t *testing.T) {
-	t.Parallel()
 	b := brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m"})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

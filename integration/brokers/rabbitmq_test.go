@@ -18,7 +18,6 @@ import (
 // What the suites of the AMQP adapter rely on, on both versions: a node of one's own does what a delay queue needs,
 // can be killed, restarted and disturbed at any time, and comes back on the same address with what it had confirmed.
 func TestOwnRabbitMQ(t *testing.T) {
-	t.Parallel()
 	for _, version := range []brokers.RabbitMQVersion{brokers.RabbitMQ3, brokers.RabbitMQ4} {
 		t.Run(string(version), func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,6 @@ import (
 // What the loss suite relies on: a Redis of one's own can be killed at any time and comes back on the same address with
 // every write that it had confirmed, also the ones of the last moment.
 func TestOwnRedisKeepsWritesThroughSIGKILL(t *testing.T) {
-	t.Parallel()
 	b := brokers.OwnRedis(t, brokers.RedisOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -19,7 +19,6 @@ import (
 // What the loss suite relies on: a server of one's own can be killed at any time and comes back on the same endpoint
 // with every message that it had confirmed, also the ones of the last moment.
 func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
-	t.Parallel()
 	s := brokers.OwnSQS(t, brokers.SQSOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
