@@ -83,15 +83,17 @@ func (s *shop) until(n int, args []string) (task string) {
 	defer tick.Stop()
 	var cmd *exec.Cmd
 	var errs bytes.Buffer
-	ended := make(chan error, 1)
+	var ended chan struct{}
+	var end error // of the process, once ended is closed
 	begin := func() {
 		errs.Reset()
+		ended = make(chan struct{})
 		cmd = exec.Command(filepath.Join(programs, "redeliver"), args...)
 		cmd.Env, cmd.Stderr = append(os.Environ(), "REDELIVER_BROKER="+s.url), &errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		go func() { ended <- cmd.Wait() }()
+		go func() { end = cmd.Wait(); close(ended) }()
 	}
 	for begin(); ; {
 		for _, row := range slices.Backward(s.rows(0, "dlq", "tasks", s.dlq)) {
@@ -104,12 +106,12 @@ func (s *shop) until(n int, args []string) (task string) {
 		}
 		select {
 		case <-tick.C:
-		case err := <-ended:
+		case <-ended:
 			switch held := strings.Contains(errs.String(), "is held by"); {
-			case err == nil && n < 0:
+			case end == nil && n < 0:
 				return task
 			case !held:
-				t.Fatalf("redeliver %s ended before it had replayed %d: %v: %s", strings.Join(args, " "), n, err, errs.String())
+				t.Fatalf("redeliver %s ended before it had replayed %d: %v: %s", strings.Join(args, " "), n, end, errs.String())
 			}
 			begin()
 		case <-deadline:
