@@ -176,7 +176,8 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 	return n, false, nil
 }
 
-// end is the number behind the last letter.
+// end is the number behind the last letter. It goes on from where it was; what was not
+// written whole there, and is cut off, may have put that into the middle of a line.
 func (q *deadLetters) end() (int64, error) {
 	bases, err := q.bases()
 	if err != nil || len(bases) == 0 {
@@ -185,24 +186,35 @@ func (q *deadLetters) end() (int64, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	last := bases[len(bases)-1]
-	if q.known.base != last {
-		q.known = reach{base: last, next: last}
+	if q.known.base == last && q.known.at > 0 {
+		if err := q.reach(); err == nil {
+			return q.known.next, nil
+		}
 	}
-	l, err := q.open(last)
+	q.known = reach{base: last, next: last}
+	if err := q.reach(); err != nil {
+		return 0, err
+	}
+	return q.known.next, nil
+}
+
+// reach reads on behind the last letter that is known.
+func (q *deadLetters) reach() error {
+	l, err := q.open(q.known.base)
 	if err != nil || l == nil {
-		return q.known.next, err
+		return err
 	}
 	defer l.close()
 	if err := l.skip(q.known.at); err != nil {
-		return 0, err
+		return err
 	}
 	for {
 		one, err := l.letter()
 		if errors.Is(err, io.EOF) {
-			return q.known.next, nil
+			return nil
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
 		q.known.at, q.known.next = l.at, one.N+1
 	}

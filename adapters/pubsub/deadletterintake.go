@@ -186,16 +186,18 @@ func (in *intake) read(ch <-chan *message.Message, pause *backoff.ExponentialBac
 			if !ok {
 				return acked
 			}
-			if acked = nil; in.keep(raw) == nil {
-				raw.Ack()
-				acked = raw
-				pause.Reset()
-				continue
+			acked = nil
+			for in.keep(raw) != nil {
+				// It stays unacked meanwhile: each nack would be a delivery, and a
+				// queue may count those.
+				if !in.sleep(pause.NextBackOff()) {
+					raw.Nack()
+					return nil
+				}
 			}
-			raw.Nack()
-			if !in.sleep(pause.NextBackOff()) {
-				return nil
-			}
+			raw.Ack()
+			acked = raw
+			pause.Reset()
 		case <-in.ctx.Done():
 			return acked
 		}

@@ -105,10 +105,10 @@ func (s shelf) settle(base int64, out spans) (err error) {
 	if _, err := f.WriteAt(out.text(), whole); err != nil {
 		return errors.Join(err, f.Truncate(whole))
 	}
-	if err := f.Sync(); err != nil || whole > 0 {
+	if err := f.Sync(); err != nil {
 		return err
 	}
-	return s.sync() // the name is new
+	return s.sync() // the name may be new, and who made it may have died before it was there for good
 }
 
 // shrink gives back the room of what is settled in a file that is closed: all of it, or,
@@ -121,8 +121,15 @@ func (s shelf) shrink(base, until int64, touched bool) error {
 		return err
 	}
 	if out.count() >= until-base {
-		// The letters first: without the other file they would be there again.
-		if err := errors.Join(ignored(os.Remove(s.letters(base))), s.sync(), ignored(os.Remove(s.outs(base)))); err != nil {
+		// The letters first, for good: without the other file they would be there again.
+		err := ignored(os.Remove(s.letters(base)))
+		if err == nil {
+			err = s.sync()
+		}
+		if err == nil {
+			err = ignored(os.Remove(s.outs(base)))
+		}
+		if err != nil {
 			return fmt.Errorf("pubsub: %w", err)
 		}
 		return nil

@@ -30,6 +30,7 @@ type shelfWriter struct {
 	full  int64 // when another file is begun
 	next  int64 // the number of the next letter
 	dirty bool  // there may be something behind size
+	loose bool  // what is before size may not be there for good
 
 	seen  map[[sha256.Size]byte]shelved
 	order [][sha256.Size]byte // the oldest first
@@ -57,8 +58,26 @@ func newWriter(s shelf) (*shelfWriter, error) {
 	if w.f, err = os.OpenFile(s.letters(bases[len(bases)-1]), os.O_WRONLY, 0o600); err != nil {
 		return nil, fmt.Errorf("pubsub: %w", err)
 	}
-	w.dirty = true
-	return w, w.cut()
+	w.dirty, w.loose = true, true
+	if err := errors.Join(w.cut(), w.flush(), w.sync()); err != nil {
+		return nil, errors.Join(err, w.f.Close())
+	}
+	return w, nil
+}
+
+// flush returns when all that is written is there for good. What a disk has refused to
+// keep is not known again: it may look as if it lay there.
+func (w *shelfWriter) flush() error {
+	if !w.loose {
+		return nil
+	}
+	if err := w.f.Sync(); err != nil {
+		clear(w.seen)
+		w.order = nil
+		return fmt.Errorf("pubsub: writing dead letters: %w", err)
+	}
+	w.loose = false
+	return nil
 }
 
 // read finds the end of a file, and what it is to know again.
@@ -115,8 +134,9 @@ func (w *shelfWriter) cut() error {
 	return nil
 }
 
-// add writes letters, and returns when they are there for good: all, or, with an error,
-// none. What lies there already, because it was not acked in time, is not written twice.
+// add writes letters, and returns nil when all are there for good. With an error some may
+// lie there: readers may have seen them, so that they stay, and their numbers are theirs.
+// What lies there already, because it was not acked in time, is not written twice.
 func (w *shelfWriter) add(all []*letter) error {
 	if err := w.cut(); err != nil {
 		return err
@@ -147,21 +167,24 @@ func (w *shelfWriter) add(all []*letter) error {
 		fresh = append(fresh, one)
 	}
 	if len(fresh) == 0 {
-		return nil
+		return w.flush()
 	}
-	w.dirty = true
-	_, err := w.f.Write(text.Bytes())
-	if err == nil {
-		err = w.f.Sync()
+	w.dirty, w.loose = true, true
+	n, err := w.f.Write(text.Bytes())
+	whole := text.Bytes()[:bytes.LastIndexByte(text.Bytes()[:n], '\n')+1]
+	there := fresh[:bytes.Count(whole, []byte{'\n'})]
+	w.size += int64(len(whole))
+	if len(there) > 0 {
+		w.next = there[len(there)-1].N + 1
+	}
+	for _, one := range there {
+		w.remember(one)
 	}
 	if err != nil {
 		return fmt.Errorf("pubsub: writing dead letters: %w", errors.Join(err, w.cut()))
 	}
-	w.dirty, w.size, w.next = false, w.size+int64(text.Len()), next
-	for _, one := range fresh {
-		w.remember(one)
-	}
-	return nil
+	w.dirty = false
+	return w.flush()
 }
 
 // key names a letter by all that is in it. One without redeliver's state, which has the
