@@ -110,7 +110,13 @@ func (h *Hook) put(d redeliver.DeadLettered) error {
 
 func (h *Hook) miss(d redeliver.DeadLettered, why error) {
 	h.counts.missed.Add(1)
+	h.say(d, why)
+}
+
+// say tells who wants to know of what was not told. It must not take the process along.
+func (h *Hook) say(d redeliver.DeadLettered, why error) {
 	if h.missed != nil {
+		defer func() { _ = recover() }()
 		h.missed(d, why)
 	}
 }
@@ -125,9 +131,7 @@ func (h *Hook) run() {
 		}
 		if err := h.call(d); err != nil {
 			h.counts.failed.Add(1)
-			if h.missed != nil {
-				h.missed(d, err)
-			}
+			h.say(d, err)
 			continue
 		}
 		h.counts.told.Add(1)

@@ -70,7 +70,7 @@ func newWebhook(c WebhookConfig, transport http.RoundTripper, pace func() backof
 }
 
 // DeadLetter is what is posted, as JSON: who is told need not be allowed to read messages,
-// so nothing of the message is in it but its id.
+// so nothing of the message is in it but its id, and what the words of an error tell.
 type DeadLetter struct {
 	Event       string `json:"event"` // "dead_lettered"
 	Broker      string `json:"broker"`
@@ -78,7 +78,7 @@ type DeadLetter struct {
 	Origin      string `json:"origin"`
 	Group       string `json:"group"`
 	Reason      string `json:"reason"`
-	Error       string `json:"error,omitempty"` // cut, without credentials of URLs
+	Error       string `json:"error,omitempty"` // cut, without quotations, numbers, ids and the credentials of URLs
 	ErrorType   string `json:"error_type,omitempty"`
 	Attempts    int    `json:"attempts"`
 	Replays     int    `json:"replays"`
@@ -91,7 +91,7 @@ type DeadLetter struct {
 func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
 	body, err := json.Marshal(DeadLetter{
-		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: s.Error, ErrorType: s.ErrorType,
+		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: redeliver.Normalise(s.Error), ErrorType: s.ErrorType,
 		Attempts: s.Attempts, Replays: s.Replays, FirstFailed: stamp(s.FirstFailed), LastFailed: stamp(s.LastFailed), Where: d.Where,
 	})
 	if err != nil {
