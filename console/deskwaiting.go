@@ -83,7 +83,7 @@ func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.
 
 // withdraw takes a command back.
 func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
-	rec := Record{Action: Withdraw, Task: id}
+	rec := Record{Action: Withdraw, Task: cut(id, maxActor)}
 	q, err := d.enter(who, key, rec)
 	if err != nil {
 		return err

@@ -76,7 +76,9 @@ func (d *desk) poll(q *queue, turn chan struct{}) {
 		case <-timer.C:
 		case <-q.kick:
 			timer.Stop()
-			reading.due = time.Time{}
+			if !q.asked.Load() { // who asks for causes time and again gets them as often as others are read
+				reading.due = time.Time{}
+			}
 		}
 		d.see(q, turn, &reading)
 		timer.Reset(d.cfg.Refresh)
@@ -107,7 +109,7 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 		d.age(ctx, q, &s, r)
 		d.hear(ctx, q, &s, r)
 	}
-	if err == nil && (q.asked.Load() || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
+	if err == nil && (q.asked.Load() && !time.Now().Before(r.due) || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
 		d.saw(q, &s, nil) // reading may take a while
 		patience := time.NewTimer(d.cfg.Refresh)
 		defer patience.Stop()
