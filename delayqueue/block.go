@@ -23,6 +23,9 @@ func (d *Delivery) block(dec *redeliver.Decision, cause error) (o Outcome, next 
 	now := time.Now()
 	wait := dec.State.Due.Sub(now)
 	switch longest := d.Sub.LongestBlock; {
+	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // nobody was promised how long that is
+		wait = longest
+		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
 	case longest == 0:
 		wait = min(max(wait, redeliver.MinBlock), redeliver.MaxBlock)
 		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))

@@ -23,7 +23,6 @@ type guard struct {
 	born     time.Time // time counts from here
 	out      int       // probes that are under way
 	lent     time.Duration
-	patience time.Duration // how long one that does not end is waited for before another
 	news     []redeliver.SubscriptionChanged
 }
 
@@ -34,10 +33,10 @@ func newGuard(p *redeliver.Policy) *guard {
 	}
 	g := &guard{born: time.Now()}
 	if p.Outage.On() {
-		g.outage, g.patience = newOutage(p.Outage), p.Outage.MaxPause
+		g.outage = newOutage(p.Outage)
 	}
 	if p.DeadLetterRate.On() {
-		g.flood, g.patience = newFlood(p.DeadLetterRate), max(g.patience, p.DeadLetterRate.Pause)
+		g.flood = newFlood(p.DeadLetterRate)
 	}
 	if p.RetryBudget.On() {
 		g.budget = newBudget(p.RetryBudget)
@@ -50,6 +49,18 @@ func newGuard(p *redeliver.Policy) *guard {
 
 func (g *guard) now() time.Duration { return time.Since(g.born) }
 
+// patience is how long a probe that does not end is waited for before another.
+func (g *guard) patience() time.Duration {
+	switch {
+	case g.isOut():
+		return g.outage.most
+	case g.flood != nil:
+		return g.flood.pause
+	default:
+		return 0
+	}
+}
+
 // held tells whether nothing may begin but probes.
 func (g *guard) held() bool { return g.isOut() || g.flood != nil && g.flood.phase != closed }
 
@@ -58,7 +69,7 @@ func (g *guard) isOut() bool { return g.outage != nil && g.outage.phase != close
 
 // lend tells whether a probe may begin now, which is one then.
 func (g *guard) lend(now time.Duration) bool {
-	if g.out > 0 && now-g.lent < g.patience {
+	if g.out > 0 && now-g.lent < g.patience() {
 		return false
 	}
 	if g.outage != nil {
@@ -78,7 +89,7 @@ func (g *guard) lend(now time.Duration) bool {
 // next is when something may change by itself; 0 for never.
 func (g *guard) next(now time.Duration) (at time.Duration) {
 	if g.held() && g.out > 0 {
-		at = g.lent + g.patience
+		at = g.lent + g.patience()
 	}
 	if g.isOut() && g.outage.phase == paused {
 		at = max(at, g.outage.until)
@@ -87,7 +98,7 @@ func (g *guard) next(now time.Duration) (at time.Duration) {
 		at = max(at, g.flood.until)
 	}
 	if at == 0 && g.budget != nil && g.budget.spent {
-		at = now + g.budget.firsts.slot
+		at = (now/g.budget.firsts.slot + 1) * g.budget.firsts.slot
 	}
 	return at
 }

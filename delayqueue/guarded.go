@@ -140,13 +140,19 @@ func (t *Throttle) leave(w *waiter) {
 	}
 }
 
-// arm sets a timer for when something changes by itself. The caller holds mu.
+// arm sets the one timer for when something changes by itself. The caller holds mu.
 func (t *Throttle) arm() {
 	now := t.guard.now()
-	if at := t.guard.next(now); at > now && at != t.armed {
-		t.armed = at
-		time.AfterFunc(at-now, t.wake)
+	at := t.guard.next(now)
+	if at <= now || t.armed > now && t.armed <= at {
+		return // what it is set for comes first, and sets it anew
 	}
+	t.armed = at
+	if t.alarm == nil {
+		t.alarm = time.AfterFunc(at-now, t.wake)
+		return
+	}
+	t.alarm.Reset(at - now)
 }
 
 func (t *Throttle) wake() {

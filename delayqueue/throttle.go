@@ -49,7 +49,8 @@ type Throttle struct {
 	line      FIFO[*waiter] // there is none while there is room
 	resumers  FIFO[*waiter] // those that have room, and wait in place for an end of an outage
 	seq       uint64        // of waiters
-	armed     time.Duration // what a timer of the guard is set for; 0 for none
+	armed     time.Duration // what the guard's timer is set for; 0 for none
+	alarm     *time.Timer
 	telling   sync.Mutex
 }
 

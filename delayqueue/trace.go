@@ -116,8 +116,9 @@ func (d *Delivery) buried(dec *redeliver.Decision, where string, cause error) {
 		ctx = d.Sub.Values
 	}
 	if t := d.root().span.Load(); t != nil {
-		ctx, b.Message.Headers = t.ctx, t.message.Headers
-	} else if msg, err := d.Record.Message(); err == nil { // no handler has run
+		ctx = t.ctx
+	}
+	if msg, err := d.Record.Message(); err == nil { // its own: a handler that is out of time may still write to what it got
 		b.Message.Headers = msg.Metadata
 	}
 	defer func() { _ = recover() }()

@@ -62,6 +62,15 @@ func fmtRun(ctx context.Context) string {
 	return name
 }
 
+// headed is a record with headers.
+type headed struct{ meta message.Metadata }
+
+func (r headed) Message() (*message.Message, error) {
+	msg := message.NewMessage("orders/0/1", []byte("payload"))
+	msg.Metadata = r.meta
+	return msg, nil
+}
+
 // A run ends when the policy has decided, before anything is written, and its name is
 // written with the message. The burial is told when it is confirmed.
 func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
@@ -76,7 +85,7 @@ func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
 	if tr.runs[0].Messages[0].State.Trace != "" || b.wrote[0].Trace != firstRun {
 		t.Fatalf("written with the trace %q, want %q", b.wrote[0].Trace, firstRun)
 	}
-	again := &delayqueue.Delivery{Sub: sub, Record: record{}, Waited: &b.wrote[0]}
+	again := &delayqueue.Delivery{Sub: sub, Record: headed{meta}, Waited: &b.wrote[0]}
 	again.Begin(t.Context())
 	work.work(again)
 	if got := tr.runs[1].Messages[0]; got.State.Trace != firstRun || got.State.Attempt() != 2 || got.Headers.Get("tenant") != "acme" || b.wrote[1].Trace != secondRun {

@@ -12,7 +12,7 @@ import (
 func outages() []test {
 	return []test{
 		{name: "AnOutageIsWaitedForAndBuriesNobody", body: outage},
-		{name: "AnOutageHoldsUpNoClose", body: outageAndClose},
+		{name: "AnOutageHoldsUpNoClose", needs: "KeepsAttempts", body: outageAndClose},
 	}
 }
 

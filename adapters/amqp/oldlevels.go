@@ -17,7 +17,8 @@ import (
 // left beside those of the client's, and says of each why it must stay. It changes
 // nothing. Without Config.ManagementURL it is [ErrNoManagement].
 //
-// A level is drained when nothing waits on it, nobody reads it, and all consumers of the
+// A shard of a level that the policy has is never drained: another instance may have more
+// Shards. A level is drained when nothing waits on it, nobody reads it, and all consumers of the
 // topic's queue say that they run the client's policy; a queue without consumers has none
 // that runs another. Who publishes with a delay and does not consume is not known to
 // RabbitMQ: none that has an older policy may run.
@@ -51,6 +52,8 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldL
 			o.Keep = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
 			o.Keep = "how many messages wait on it is not known yet: the broker counts them every few seconds"
+		case slices.ContainsFunc(l.queues, func(now ownQueue) bool { return now.kind == delayQueue && now.level == q.level }):
+			o.Keep = "it is a shard of a level that is in use, and who runs with more Shards writes to it: consumers do not say how many they have; delete it by hand when none has as many"
 		default:
 			o.Keep = everyone
 		}
