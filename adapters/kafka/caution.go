@@ -59,15 +59,20 @@ type caution struct {
 	ctx    context.Context // its end: no suspect gets a turn any more
 	cancel context.CancelFunc
 	turn   turnState
-	took   time.Time     // when the turn was taken
-	solo   *entry        // the suspect whose handler runs
-	waits  *entry        // one that has failed and waited in its place, and is to run again
-	back   chan struct{} // closed when it may
+	took   time.Time // when the turn was taken
+	solo   *entry    // the suspect whose handler runs
+	waits  []waiting // have failed and waited in their place, and are to run again
 
 	bell chan struct{} // has one when there is mail
 	mu   sync.Mutex
 	mail []func() // from other goroutines, to be called by the lane
 	shut bool     // nobody reads it any more
+}
+
+// waiting is a suspect that waits to run again.
+type waiting struct {
+	e    *entry
+	back chan struct{} // closed when it may
 }
 
 type turnState uint8
@@ -103,6 +108,15 @@ func (c *caution) allows(e *entry) bool {
 		return c.spent(crashes) || c.turn == held && c.solo == nil && c.writing == nil && c.note.alone == offset
 	}
 	return c.free || c.note.window[offset]
+}
+
+// unasked tells whether nobody has asked for what has to happen before an entry may begin,
+// or before the turn is given back: a gate has closed or opened in the wrong moment.
+func (c *caution) unasked(e *entry) bool {
+	if c.writing != nil {
+		return false
+	}
+	return e != nil && !c.allows(e) || c.turn == held && c.solo == nil
 }
 
 // spent tells whether a record that was alone so often when its process died is to

@@ -316,6 +316,9 @@ func (l *lane) patience(now time.Time) time.Duration {
 		if at, ok := l.care.deadline(); ok {
 			d = min(d, at.Sub(now))
 		}
+		if l.care.unasked(l.chosen) {
+			d = min(d, delayqueue.Glance)
+		}
 	}
 	if l.hold != nil {
 		if at, ok := l.hold.Next(); ok {

@@ -26,6 +26,7 @@ type note struct {
 	window   map[int64]bool // what may have begun, by offset
 	suspects map[int64]int  // what may have killed a process: how often it was alone when its process died
 	alone    int64          // the suspect that ran when the note was written, and nothing else of its client; -1 for none
+	base     int64          // what the offsets were counted from; 0 where there are none
 }
 
 type noteState string
@@ -124,6 +125,7 @@ func parseNote(text string) note {
 		return note{}
 	}
 	base, ok := parseOffset(values["base"], 0)
+	n.base = base
 	if end, there := values["end"]; ok && there {
 		n.end, ok = parseOffset(end, 0)
 	}

@@ -44,6 +44,10 @@ type inscription struct {
 // group rebalances, or its coordinator moves.
 const noteAgain = 50 * time.Millisecond
 
+// heedTries is how often a note that could not be read is asked for again, with twice
+// the pause each time: for six seconds in all.
+const heedTries = 7
+
 // newOwner is a name under which one Client writes its notes.
 func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
 
@@ -219,11 +223,25 @@ func (l *lane) heed(from int64) {
 	r := l.r
 	l.from = from
 	f, err := r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
+	for try := 0; err != nil && try < heedTries && l.sess.Context().Err() == nil; try++ {
+		// Just after a crash the group's coordinator may be on its way.
+		pause := time.NewTimer(noteAgain << try)
+		select {
+		case <-pause.C:
+			f, err = r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
+		case <-l.sess.Context().Done():
+			pause.Stop()
+		}
+	}
 	if err != nil { // nothing is known then
 		f = foundNote{offset: from}
 	}
 	if f.offset != from && f.note.known() { // the log was cut, or somebody moved the offset: of these records nothing is known
 		f.note = note{}
+	}
+	if f.note.base > 0 && f.note.base != f.offset {
+		// Somebody has copied it to where other records stand at its offsets.
+		f.note = note{owner: f.note.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
 	l.care = newCaution(l, from, f.note)
 	if n := &l.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {

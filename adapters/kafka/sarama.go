@@ -64,7 +64,13 @@ func settings(cfg *sarama.Config) {
 	// tries more, so that it goes on for as long as sarama's 4 would.
 	set(&cfg.Consumer.Group.Rebalance.Retry.Backoff, def.Consumer.Group.Rebalance.Retry.Backoff, 200*time.Millisecond)
 	set(&cfg.Consumer.Group.Rebalance.Retry.Max, def.Consumer.Group.Rebalance.Retry.Max, 40)
+	set(&cfg.Metadata.RefreshFrequency, def.Metadata.RefreshFrequency, refresh)
 }
+
+// refresh is how old what is known of the cluster may be. A claim whose partition had no
+// leader when its session began waits for that to change, and asks nobody: sarama's ten
+// minutes are how late its messages would be then.
+const refresh = 30 * time.Second
 
 func set[T any](field *T, def, ours T) {
 	if reflect.DeepEqual(*field, def) {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -17,6 +18,10 @@ func (l *lane) begins() bool {
 		return false
 	}
 	if l.chosen.alone != nil {
+		if l.slot { // it was taken while nobody knew that this one goes without
+			<-l.slots
+			l.slot = false
+		}
 		l.flight.Squeeze()
 		return true
 	}
@@ -165,7 +170,7 @@ func (e *entry) Waits(*redeliver.State) { e.rest() }
 func (e *entry) Resumes(lost <-chan struct{}) bool {
 	if c := e.alone; c != nil {
 		back := make(chan struct{})
-		c.post(func() { c.waits, c.back = e, back })
+		c.post(func() { c.waits = append(c.waits, waiting{e, back}) })
 		select {
 		case <-back:
 			return true
@@ -215,15 +220,17 @@ func (c *caution) take() {
 // yield ends the turn, once it is noted that nothing runs alone any more, or lets the
 // next suspect follow in the same turn: the commit that notes it is the same.
 func (c *caution) yield(now time.Time) {
-	if e := c.waits; e != nil && c.solo == nil && c.writing == nil {
+	c.waits = slices.DeleteFunc(c.waits, func(w waiting) bool { return w.e.d.Lost() })
+	if len(c.waits) > 0 && c.solo == nil && c.writing == nil {
+		e := c.waits[0].e
 		switch {
 		case c.blind || c.turn == held && c.note.alone == c.l.track.offset(e.number):
 			if c.turn == held {
 				c.solo = e
 				e.lonely.Store(true)
 			}
-			close(c.back)
-			c.waits, c.back = nil, nil
+			close(c.waits[0].back)
+			c.waits = c.waits[1:]
 		default:
 			c.isolate(e)
 		}
