@@ -20,10 +20,10 @@ type guard struct {
 	budget *budget
 	poison *poison
 
-	born     time.Time // time counts from here
-	out      int       // probes that are under way
-	lent     time.Duration
-	news     []redeliver.SubscriptionChanged
+	born time.Time // time counts from here
+	out  int       // probes that are under way
+	lent time.Duration
+	news []redeliver.SubscriptionChanged
 }
 
 // newGuard makes the guard of a policy with its defaults; nil where there is none.
