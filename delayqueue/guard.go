@@ -98,7 +98,7 @@ func (g *guard) next(now time.Duration) (at time.Duration) {
 		at = max(at, g.flood.until)
 	}
 	if at == 0 && g.budget != nil && g.budget.spent {
-		at = (now/g.budget.firsts.slot + 1) * g.budget.firsts.slot
+		at = now.Truncate(g.budget.firsts.slot) + g.budget.firsts.slot
 	}
 	return at
 }

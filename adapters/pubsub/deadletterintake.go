@@ -186,7 +186,6 @@ func (in *intake) read(ch <-chan *message.Message, pause *backoff.ExponentialBac
 			if !ok {
 				return acked
 			}
-			acked = nil
 			for in.keep(raw) != nil {
 				// It stays unacked meanwhile: each nack would be a delivery, and a
 				// queue may count those.

@@ -45,7 +45,7 @@ func TestScreenshots(t *testing.T) {
 	refunds, invoices := newShopOn(t, k.ListenAddrs(), "refunds"), newShopOn(t, k.ListenAddrs(), "invoices")
 	s.put(failures()...)
 	refunds.put(orders(20)...)
-	s.open(console.Config{Title: "The shop", Queues: []console.Queue{{Queue: refunds.queue}, {Queue: invoices.queue}}})
+	s.open(console.Config{Title: "The shop", Queues: []console.Queue{{Queue: waiting{refunds.queue}}, {Queue: invoices.queue}}})
 	b := open(t)
 	take := func(name string, actions ...chromedp.Action) {
 		t.Helper()
@@ -69,6 +69,7 @@ func TestScreenshots(t *testing.T) {
 
 	visit("dlq", s.page("dlq", ""), headed(s.dlq))
 	visit("trouble", refunds.page2(s, "dlq"), says("The broker does not answer"))
+	visit("waiting", refunds.page2(s, "waiting"), headed("What waits for"))
 	visit("messages", s.page("messages", "&type=*bank.Error&order=newest&size=8"), headed("Messages"))
 	visit("message", s.page("message", "&at=0/0"), headed("o-0"))
 	visit("purge", s.page("purge", "&reason=rejected"), headed("Purge"))

@@ -45,6 +45,26 @@ type flaky struct {
 	silent atomic.Bool
 }
 
+// waiting is a DLQ for whose group some wait, and were told what is to become of them.
+type waiting struct{ *flaky }
+
+func (waiting) Waiting(context.Context) ([]console.Level, error) {
+	return []console.Level{{Name: "10s", Count: 31, Late: -1}, {Name: "10m", Count: 412, Late: -1}, {Name: "2h", Count: 1208, Late: -1, Overdue: 3 * time.Minute}}, nil
+}
+
+func (waiting) Command(context.Context, deadletter.Command) (deadletter.Command, error) {
+	return deadletter.Command{}, errSilent
+}
+
+func (waiting) Withdraw(context.Context, string) error { return errSilent }
+
+func (waiting) Commands(context.Context) ([]deadletter.CommandProgress, error) {
+	return []deadletter.CommandProgress{{Command: deadletter.Command{
+		ID: "7f3a", Kind: deadletter.ReleaseWaiting, Who: "ann@ops", Why: "the bank is back, INC-1207", Rate: 50,
+		Created: time.Now().Add(-2 * time.Minute), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
+	}}}, nil
+}
+
 var errSilent = errors.New("dial tcp 10.0.0.7:9092: connect: connection refused")
 
 func (f *flaky) Count(ctx context.Context) (int64, bool, error) {
