@@ -1,6 +1,7 @@
 package redeliver
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -53,10 +54,9 @@ type Outage struct {
 }
 
 // DefaultOutage is an [Outage] that is on, with its defaults.
-func DefaultOutage() Outage { return Outage{}.withDefaults(KeyOrder).sized(0) }
-
-func (o Outage) sized(keys int) Outage {
-	o.MinKeys = keys
+func DefaultOutage() Outage {
+	o := Outage{}.withDefaults(KeyOrder)
+	o.MinKeys = 0 // by the policy's Order
 	return o
 }
 
@@ -64,27 +64,16 @@ func (o Outage) sized(keys int) Outage {
 func (o Outage) On() bool { return o != Outage{} }
 
 func (o Outage) withDefaults(order Order) Outage {
-	if o.MinKeys == 0 {
-		o.MinKeys = 20
-		if order == Blocking {
-			o.MinKeys = 3
-		}
+	keys := 20
+	if order == Blocking {
+		keys = 3
 	}
-	if o.Share == 0 {
-		o.Share = 0.8
-	}
-	if o.Window == 0 {
-		o.Window = time.Minute
-	}
-	if o.MaxPause == 0 {
-		o.MaxPause = max(30*time.Second, o.Probe)
-	}
-	if o.Probe == 0 {
-		o.Probe = min(time.Second, o.MaxPause)
-	}
-	if o.Probes == 0 {
-		o.Probes = 3
-	}
+	o.MinKeys = cmp.Or(o.MinKeys, keys)
+	o.Share = cmp.Or(o.Share, 0.8)
+	o.Window = cmp.Or(o.Window, time.Minute)
+	o.MaxPause = cmp.Or(o.MaxPause, max(30*time.Second, o.Probe))
+	o.Probe = cmp.Or(o.Probe, min(time.Second, o.MaxPause))
+	o.Probes = cmp.Or(o.Probes, 3)
 	return o
 }
 
@@ -107,15 +96,9 @@ type Poison struct {
 func (p Poison) On() bool { return p != Poison{} }
 
 func (p Poison) withDefaults() Poison {
-	if p.Attempts == 0 {
-		p.Attempts = 3
-	}
-	if p.Others == 0 {
-		p.Others = 20
-	}
-	if p.Window == 0 {
-		p.Window = time.Minute
-	}
+	p.Attempts = cmp.Or(p.Attempts, 3)
+	p.Others = cmp.Or(p.Others, 20)
+	p.Window = cmp.Or(p.Window, time.Minute)
 	return p
 }
 
@@ -145,15 +128,9 @@ type RetryBudget struct {
 func (b RetryBudget) On() bool { return b != RetryBudget{} }
 
 func (b RetryBudget) withDefaults() RetryBudget {
-	if b.Share == 0 {
-		b.Share = 0.2
-	}
-	if b.Floor == 0 {
-		b.Floor = 10
-	}
-	if b.Window == 0 {
-		b.Window = 10 * time.Second
-	}
+	b.Share = cmp.Or(b.Share, 0.2)
+	b.Floor = cmp.Or(b.Floor, 10)
+	b.Window = cmp.Or(b.Window, 10*time.Second)
 	return b
 }
 
@@ -180,18 +157,10 @@ type DeadLetterRate struct {
 func (r DeadLetterRate) On() bool { return r != DeadLetterRate{} }
 
 func (r DeadLetterRate) withDefaults() DeadLetterRate {
-	if r.Most == 0 {
-		r.Most = 100
-	}
-	if r.Window == 0 {
-		r.Window = time.Minute
-	}
-	if r.Pause == 0 {
-		r.Pause = time.Minute
-	}
-	if r.Trickle == 0 {
-		r.Trickle = 10
-	}
+	r.Most = cmp.Or(r.Most, 100)
+	r.Window = cmp.Or(r.Window, time.Minute)
+	r.Pause = cmp.Or(r.Pause, time.Minute)
+	r.Trickle = cmp.Or(r.Trickle, 10)
 	return r
 }
 
