@@ -83,11 +83,7 @@ func (c *Console) replayForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		return err
-	}
-	v := r.PostForm
-	f, err := readFilter(v)
+	v, f, err := filterForm(r)
 	if err != nil {
 		return err
 	}
@@ -95,11 +91,9 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	if order.Why, err = readWhy(v); err != nil {
 		return err
 	}
-	rate, err := number(v, "rate", 0, 0, maxRate)
-	if err != nil {
+	if order.Rate, err = readRate(v); err != nil {
 		return err
 	}
-	order.Rate = float64(rate)
 	watch, err := number(v, "watch", int(usualWatch.Seconds()), 1, int(maxWatch.Seconds()))
 	if err != nil {
 		return err
@@ -119,11 +113,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 
 // quarantine marks what the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		return err
-	}
-	v := r.PostForm
-	f, err := readFilter(v)
+	v, f, err := filterForm(r)
 	if err != nil {
 		return err
 	}
@@ -151,6 +141,20 @@ func startedTask(w http.ResponseWriter, key, id string, err error) error {
 		redirect(w, address("task", key, nil, "id", id, "note", "started"))
 	}
 	return nil
+}
+
+// filterForm reads a form that was sent, and which messages it means.
+func filterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
+	if err := r.ParseForm(); err != nil {
+		return nil, f, err
+	}
+	f, err = readFilter(r.PostForm)
+	return r.PostForm, f, err
+}
+
+func readRate(v url.Values) (float64, error) {
+	rate, err := number(v, "rate", 0, 0, maxRate)
+	return float64(rate), err
 }
 
 func readWhy(v url.Values) (string, error) {
@@ -212,11 +216,7 @@ func (c *Console) purgeForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		return err
-	}
-	v := r.PostForm
-	f, err := readFilter(v)
+	v, f, err := filterForm(r)
 	if err != nil {
 		return err
 	}

@@ -57,11 +57,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 
 // command is the form of that page.
 func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		return err
-	}
-	v := r.PostForm
-	f, err := readFilter(v)
+	v, f, err := filterForm(r)
 	if err != nil {
 		return err
 	}
@@ -76,11 +72,9 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 	if order.Why, err = readWhy(v); err != nil {
 		return err
 	}
-	rate, err := number(v, "rate", 0, 0, 1_000_000)
-	if err != nil {
+	if order.Rate, err = readRate(v); err != nil {
 		return err
 	}
-	order.Rate = float64(rate)
 	key, who := v.Get("dlq"), actorOf(r)
 	o, err := c.desk.one(who, key)
 	if err != nil {
