@@ -47,7 +47,8 @@ var allowed = map[string][]string{
 		"go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
 	"console": {module, module + "/deadletter"},
 	// What the exporters of metrics share.
-	"internal/observed": {module, module + "/delayqueue", module + "/deadletter"},
+	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
+	"internal/observed/observedtest": {module, module + "/deadletter"},
 	// Read by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/observed/observedtest"
 	"github.com/redeliver/redeliver/observe/otel"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -124,46 +125,11 @@ func TestASubscriptionIsCounted(t *testing.T) {
 		redeliver.retry_lateness{us} 3 0`)
 }
 
-func state(attempts int) redeliver.State {
-	return redeliver.State{Origin: "orders", Group: "billing", Attempts: attempts}
-}
-
 func TestEventsBecomeMetrics(t *testing.T) {
 	s, r := sink(t)
-	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	due := state(1)
-	due.Due = began.Add(-2 * time.Second)
-	dead, again := state(3), state(0)
-	dead.Reason, again.Replays = redeliver.ReasonExhausted, 1
-	back := dead
-	back.Replays = 1
-	for _, e := range []redeliver.Event{
-		redeliver.Attempted{State: state(0), Start: began, Took: 20 * time.Millisecond},
-		redeliver.Attempted{State: due, Start: began, Took: 20 * time.Millisecond},
-		redeliver.Attempted{State: state(1), Start: began, Took: time.Second}, // tried again at once: it was not due
-		redeliver.Attempted{State: state(2), Start: began, Err: &redeliver.TimeoutError{After: time.Second}, Took: time.Second},
-		redeliver.Attempted{State: state(0), Start: began, Err: &redeliver.PanicError{}, Took: time.Second},
-		redeliver.Attempted{State: state(0), Start: began, Err: errDeclined, Took: time.Second},
-		redeliver.Committed{State: state(0)}, redeliver.Committed{State: again},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry.1m30s"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.retry.10s.2"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders"},
-		redeliver.MessagePostponed{State: state(0)},
-		redeliver.DeadLettered{State: dead}, redeliver.DeadLettered{State: back},
-		redeliver.BroadcastFailed{State: redeliver.State{Origin: "prices"}},
-		redeliver.Hopped{State: state(1)},
-		redeliver.Published{State: state(0), Topic: "exchange with a routing key that a message names"},
-		redeliver.PublishFailed{State: state(1)},
-		redeliver.HandlerStuck{State: state(0), Stuck: 2},
-		redeliver.LateAnswer{State: state(0), Stuck: 1},
-		redeliver.HeadersIgnored{Topic: "orders"},
-		redeliver.Abandoned{State: state(0)},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "disconnected"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "intake paused"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "something new"},
-	} {
+	again, back := observedtest.State(0), observedtest.Dead()
+	again.Replays, back.Replays = 1, 1
+	for _, e := range append(observedtest.Events(), redeliver.Committed{State: again}, redeliver.DeadLettered{State: back}) {
 		s.Event(e)
 	}
 	tells(t, r, `
@@ -195,23 +161,6 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		redeliver.subscription_impaired{us redeliver.trouble=intake paused} 1`)
 }
 
-// broken is a DLQ whose broker does not answer in time.
-type broken struct {
-	deadletter.Queue
-	name string
-}
-
-func (b broken) Info() deadletter.Info {
-	info := b.Queue.Info()
-	info.DLQ = b.name
-	return info
-}
-
-func (b broken) Count(ctx context.Context) (int64, bool, error) {
-	<-ctx.Done()
-	return 0, false, ctx.Err()
-}
-
 // aged is a DLQ that knows its age and its retention.
 type aged struct{ deadletter.Queue }
 
@@ -239,7 +188,7 @@ func TestDLQsAreWatched(t *testing.T) {
 		}
 		r := sdk.NewManualReader()
 		provider := sdk.NewMeterProvider(sdk.WithReader(r))
-		watch, err := otel.WatchDLQs(otel.DLQConfig{System: "kafka", MeterProvider: provider, Queues: []deadletter.Queue{q, broken{q, "away"}}, Timeout: time.Second})
+		watch, err := otel.WatchDLQs(otel.DLQConfig{System: "kafka", MeterProvider: provider, Queues: []deadletter.Queue{q, observedtest.Silent{Queue: q, Name: "away"}}, Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

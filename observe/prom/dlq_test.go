@@ -11,26 +11,10 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/observed/observedtest"
 	"github.com/redeliver/redeliver/observe/prom"
 	"github.com/redeliver/redeliver/redelivertest"
 )
-
-// broken is a DLQ whose broker does not answer in time.
-type broken struct {
-	deadletter.Queue
-	name string
-}
-
-func (b broken) Info() deadletter.Info {
-	info := b.Queue.Info()
-	info.DLQ = b.name
-	return info
-}
-
-func (b broken) Count(ctx context.Context) (int64, bool, error) {
-	<-ctx.Done()
-	return 0, false, ctx.Err()
-}
 
 // dated is a DLQ whose broker tells how old its oldest message is, and how long it keeps one.
 type dated struct {
@@ -123,7 +107,7 @@ redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messagi
 		// One that does not answer hides neither the others nor other metrics, and is no
 		// endless scrape.
 		away := orders.DeadLetterQueue()
-		both, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, broken{away, "away"}}, Timeout: time.Second})
+		both, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, observedtest.Silent{Queue: away, Name: "away"}}, Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

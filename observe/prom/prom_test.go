@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/observed/observedtest"
 	"github.com/redeliver/redeliver/observe/prom"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -111,44 +112,9 @@ func histogram(t *testing.T, r *prometheus.Registry, metric, labels string) (n u
 	return n, sum
 }
 
-func state(attempts int) redeliver.State {
-	return redeliver.State{Origin: "orders", Group: "billing", Attempts: attempts}
-}
-
 func TestEventsBecomeMetrics(t *testing.T) {
 	s, r := sink(t)
-	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	due := state(1)
-	due.Due = began.Add(-2 * time.Second)
-	dead := state(3)
-	dead.Reason = redeliver.ReasonExhausted
-	for _, e := range []redeliver.Event{
-		redeliver.Attempted{State: state(0), Start: began, Took: 20 * time.Millisecond},
-		redeliver.Attempted{State: due, Start: began, Took: 20 * time.Millisecond},
-		redeliver.Attempted{State: state(1), Start: began, Took: time.Second}, // tried again at once: it was not due
-		redeliver.Attempted{State: state(2), Start: began, Err: &redeliver.TimeoutError{After: time.Second}, Took: time.Second},
-		redeliver.Attempted{State: state(0), Start: began, Err: &redeliver.PanicError{}, Took: time.Second},
-		redeliver.Attempted{State: state(0), Start: began, Err: errDeclined, Took: time.Second},
-		redeliver.Committed{State: state(0)},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry.1m30s"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.retry.10s.2"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders"},
-		redeliver.MessagePostponed{State: state(0)},
-		redeliver.DeadLettered{State: dead}, redeliver.DeadLettered{State: dead},
-		redeliver.BroadcastFailed{State: redeliver.State{Origin: "prices"}},
-		redeliver.Hopped{State: state(1)},
-		redeliver.Published{State: state(0), Topic: "exchange with a routing key that a message names"},
-		redeliver.PublishFailed{State: state(1)},
-		redeliver.HandlerStuck{State: state(0), Stuck: 2},
-		redeliver.LateAnswer{State: state(0), Stuck: 1},
-		redeliver.HeadersIgnored{Topic: "orders"},
-		redeliver.Abandoned{State: state(0)},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "disconnected"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "intake paused"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "something new"},
-	} {
+	for _, e := range append(observedtest.Events(), redeliver.DeadLettered{State: observedtest.Dead()}) {
 		s.Event(e)
 	}
 	same(t, r, `
@@ -224,10 +190,10 @@ redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="o
 # TYPE redeliver_publish_failures_total counter
 redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin="orders"} 0
 `, "redeliver_dead_lettered_total", "redeliver_publish_failures_total")
-	again := state(1)
+	again := observedtest.State(1)
 	again.Replays = 2
-	s.Event(redeliver.Committed{State: state(1)})
-	s.Event(redeliver.DeadLettered{State: state(1)})
+	s.Event(redeliver.Committed{State: observedtest.State(1)})
+	s.Event(redeliver.DeadLettered{State: observedtest.State(1)})
 	s.Event(redeliver.RetryScheduled{State: again}) // it is not over
 	replays("0", "0")
 	s.Event(redeliver.Committed{State: again})
@@ -305,7 +271,7 @@ func TestBadConfigs(t *testing.T) {
 // What every message costs allocates nothing once its subscription is known.
 func TestASuccessAllocatesNothing(t *testing.T) {
 	s, _ := sink(t)
-	var attempted, committed redeliver.Event = redeliver.Attempted{State: state(0), Took: time.Millisecond}, redeliver.Committed{State: state(0)}
+	var attempted, committed redeliver.Event = redeliver.Attempted{State: observedtest.State(0), Took: time.Millisecond}, redeliver.Committed{State: observedtest.State(0)}
 	s.Event(attempted)
 	if n := testing.AllocsPerRun(100, func() { s.Event(attempted); s.Event(committed) }); n > 0 {
 		t.Errorf("%v allocations", n)
@@ -319,7 +285,7 @@ func BenchmarkSuccess(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Event(redeliver.Attempted{State: state(0), Took: time.Millisecond})
-		s.Event(redeliver.Committed{State: state(0)})
+		s.Event(redeliver.Attempted{State: observedtest.State(0), Took: time.Millisecond})
+		s.Event(redeliver.Committed{State: observedtest.State(0)})
 	}
 }
