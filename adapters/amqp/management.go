@@ -27,6 +27,8 @@ type management struct {
 	user  *url.Userinfo
 	vhost string
 	http  *http.Client
+	// patience is how long a server that has trouble is asked again.
+	patience time.Duration
 }
 
 // newManagement is nil where Config.ManagementURL is not set. c is validated.
@@ -38,7 +40,7 @@ func newManagement(c *Config) *management {
 	if err != nil {
 		return nil
 	}
-	m := &management{user: u.User, vhost: c.AMQP.Vhost}
+	m := &management{user: u.User, vhost: c.AMQP.Vhost, patience: 10 * time.Second}
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
 	m.base = base.String()
 	if m.vhost == "" {
@@ -79,10 +81,11 @@ func denied(err error) bool {
 }
 
 // get asks for one resource, and asks again where the server has trouble: RabbitMQ
-// 3.10 answers a list of queues with 500 when one of them is deleted meanwhile. Its
-// errors never hold credentials.
+// 3.10 answers a list of queues with 500 when one of them is deleted meanwhile, and
+// keeps that answer for five times as long as it took to make. Its errors never hold
+// credentials.
 func (m *management) get(ctx context.Context, into any, query url.Values, path ...string) error {
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(3*time.Second))
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.patience))
 	return backoff.Retry(func() error {
 		err := m.once(ctx, into, query, path...)
 		if e, ok := errors.AsType[*answerError](err); ok && e.code >= http.StatusInternalServerError {

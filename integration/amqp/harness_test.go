@@ -5,11 +5,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -345,44 +343,11 @@ func (h *harness) refuse(t testing.TB, _, group string, what adaptertest.Place) 
 func (h *harness) beside(t testing.TB, queue string) (names []string) {
 	t.Helper()
 	var queues []struct{ Name string }
-	h.api(t, http.MethodGet, "/api/queues/%2f?columns=name", nil, &queues)
+	callAPI(t, h.management, http.MethodGet, "/api/queues/%2f?columns=name", nil, &queues)
 	for _, q := range queues {
 		if strings.HasPrefix(q.Name, queue+".") {
 			names = append(names, q.Name)
 		}
 	}
 	return names
-}
-
-// api calls the management API.
-func (h *harness) api(t testing.TB, method, path string, in, out any) {
-	t.Helper()
-	body, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := url.Parse(h.management)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(context.Background(), method, base.Scheme+"://"+base.Host+path, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	password, _ := base.User.Password()
-	req.SetBasicAuth(base.User.Username(), password)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		t.Fatalf("%s %s: %s", method, path, resp.Status)
-	}
-	if out != nil {
-		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			t.Fatalf("%s %s: %v", method, path, err)
-		}
-	}
 }
