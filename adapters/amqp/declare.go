@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
@@ -58,22 +60,34 @@ func (d *declarer) close() {
 	}
 }
 
-// do calls what and says what the broker had against it.
-func (d *declarer) do(what func(*amqp.Channel) error) *amqp.Error {
-	ch, ok := d.channel()
-	if !ok {
+// do calls what and says what the broker had against it. A broker in trouble is asked
+// again: under load the members of a new quorum queue may not find each other in time.
+func (d *declarer) do(what func(*amqp.Channel) error) (refused *amqp.Error) {
+	again := backoff.NewExponentialBackOff(backoff.WithInitialInterval(200*time.Millisecond), backoff.WithMaxElapsedTime(10*time.Second))
+	trouble := backoff.Retry(func() error {
+		ch, ok := d.channel()
+		if !ok {
+			return nil
+		}
+		err := what(ch)
+		answer, ok := errors.AsType[*amqp.Error](err)
+		switch {
+		case err == nil:
+		case ok && answer.Code == amqp.InternalError:
+			return err
+		// A connection that an administrator or a broker that stops has closed says nothing
+		// of the queue.
+		case ok && answer.Server && answer.Code != amqp.ConnectionForced:
+			refused = answer
+		default:
+			d.err = fmt.Errorf("amqp: declaring queues: %w", err)
+		}
 		return nil
+	}, again)
+	if trouble != nil {
+		d.err = fmt.Errorf("amqp: declaring queues: %w", trouble)
 	}
-	err := what(ch)
-	// A connection that an administrator or a broker that stops has closed says nothing
-	// of the queue.
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Server && refused.Code != amqp.ConnectionForced {
-		return refused
-	}
-	if err != nil {
-		d.err = fmt.Errorf("amqp: declaring queues: %w", err)
-	}
-	return nil
+	return refused
 }
 
 // exists tells whether a queue is there.

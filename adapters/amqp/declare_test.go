@@ -2,7 +2,9 @@ package amqp
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -25,5 +27,38 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 		if (refused != nil) != c.refused || (d.err != nil) == c.refused {
 			t.Errorf("%s: refused %v, the connection's error %v", name, refused, d.err)
 		}
+	}
+}
+
+// A broker in trouble is asked again, on a new channel; one that stays in trouble has
+// refused nothing.
+func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
+	trouble := &amqp.Error{Code: amqp.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
+	for name, c := range map[string]struct {
+		times int // that it is in trouble
+		then  error
+		err   bool
+	}{
+		"for a moment":     {3, nil, false},
+		"and then refuses": {1, &amqp.Error{Code: amqp.PreconditionFailed, Server: true}, false},
+		"for long":         {1000, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, asked := &declarer{open: func() (*amqp.Channel, error) { return &amqp.Channel{}, nil }}, 0
+				refused := d.do(func(*amqp.Channel) error {
+					if asked++; asked <= c.times {
+						return trouble
+					}
+					return c.then
+				})
+				if (refused != nil) != (c.then != nil) || (d.err != nil) != c.err || asked != c.times+1 && !c.err {
+					t.Errorf("asked %d times: refused %v, the error %v", asked, refused, d.err)
+				}
+				if c.err && !strings.Contains(d.err.Error(), "cluster_not_formed") {
+					t.Error(d.err)
+				}
+			})
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,5 +126,21 @@ func TestTheManagementAPIIsAskedWhereItIs(t *testing.T) {
 	}
 	if got := strings.Join(asked, ", "); got != "/rabbit/api/queues/my%2Fhost 1, /rabbit/api/queues/my%2Fhost 2" {
 		t.Error(got)
+	}
+}
+
+// A broker that has not yet heard of a consumer's channel says so with a list, because
+// Erlang has one word for an empty list and an empty object.
+func TestAConsumerOfAnUnknownChannelIsOne(t *testing.T) {
+	server := httptest.NewServer(text(200, `{"consumer_details":[
+		{"arguments":{"`+policyArg+`":"one"},"channel_details":{"connection_name":"here"}},
+		{"arguments":{"`+policyArg+`":"one"},"channel_details":[]},
+		{"arguments":[],"channel_details":[]}]}`))
+	t.Cleanup(server.Close)
+	m := managementAt(secretly(server.URL))
+	defer m.close()
+	runs, silent, err := m.consumers(context.Background(), "orders")
+	if want := []string{"", "here"}; err != nil || silent != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
+		t.Errorf("%q run a policy and %d do not say (%v), want %q and 1", runs, silent, err, want)
 	}
 }

@@ -21,9 +21,7 @@ func (m *management) consumers(ctx context.Context, queue string) (runs map[stri
 	var found struct {
 		Consumers []struct {
 			Arguments object `json:"arguments"`
-			Channel   struct {
-				Connection string `json:"connection_name"`
-			} `json:"channel_details"`
+			Channel   object `json:"channel_details"` // empty while the broker has not heard of the channel
 		} `json:"consumer_details"`
 	}
 	err = m.get(ctx, &found, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, queue)
@@ -36,7 +34,8 @@ func (m *management) consumers(ctx context.Context, queue string) (runs map[stri
 	runs = make(map[string][]string)
 	for _, c := range found.Consumers {
 		if policy, ok := c.Arguments[policyArg].(string); ok {
-			runs[policy] = append(runs[policy], c.Channel.Connection)
+			connection, _ := c.Channel["connection_name"].(string)
+			runs[policy] = append(runs[policy], connection)
 		} else {
 			silent++
 		}
