@@ -86,7 +86,8 @@ const onKafka = "^TestOnKafka"
 
 // command returns what runs a suite.
 func (o options) command(name string) ([]string, error) {
-	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-timeout=" + o.timeout.String()}
+	// make lint vets.
+	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-vet=off", "-timeout=" + o.timeout.String()}
 	if o.race || name == "unit" || name == "adapters" {
 		argv = append(argv, "-race")
 	}
@@ -166,5 +167,6 @@ func runSuite(ctx context.Context, name string, argv []string, stdout, stderr io
 	if err := cmd.Wait(); err != nil {
 		s.err = fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
 	}
+	s.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return s
 }

@@ -40,6 +40,7 @@ type suite struct {
 	name string
 	out  io.Writer
 	took time.Duration
+	cpu  time.Duration // of the tests, the compiler and the brokers
 	err  error // how the command ended
 
 	explained []skip

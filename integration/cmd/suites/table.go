@@ -23,6 +23,13 @@ func (t *table) ok() bool {
 	return len(t.suites) > 0
 }
 
+func (t *table) cpu() (all time.Duration) {
+	for _, s := range t.suites {
+		all += s.cpu
+	}
+	return all
+}
+
 func verdict(ok bool) string {
 	if ok {
 		return "ok"
@@ -33,23 +40,23 @@ func verdict(ok bool) string {
 func (t *table) print(out io.Writer) {
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "suite\tseconds\tpassed\tfailed\tskipped\tverdict")
+	fmt.Fprintln(w, "suite\tseconds\tCPU\tpassed\tfailed\tskipped\tverdict")
 	for _, s := range t.suites {
 		passed, failed, skipped := 0, 0, 0
 		for _, p := range s.packages {
 			passed, failed, skipped = passed+p.passed, failed+p.failed, skipped+len(p.skipped)+len(p.silent)+len(p.strange)
 		}
 		// The suite's own row holds everything, also the compiler and the brokers' start.
-		fmt.Fprintf(w, "%s\t%.1f\t%d\t%d\t%d\t%s\n", s.name, s.took.Seconds(), passed, failed, skipped, verdict(s.ok()))
+		fmt.Fprintf(w, "%s\t%.1f\t%.0f\t%d\t%d\t%d\t%s\n", s.name, s.took.Seconds(), s.cpu.Seconds(), passed, failed, skipped, verdict(s.ok()))
 		for _, p := range s.packages {
 			if p.verdict == "ok" && p.passed+len(p.skipped) == 0 {
 				continue // no tests in it
 			}
-			fmt.Fprintf(w, "  %s\t%.1f\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.passed, p.failed,
+			fmt.Fprintf(w, "  %s\t%.1f\t\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.passed, p.failed,
 				len(p.skipped)+len(p.silent)+len(p.strange), p.verdict)
 		}
 	}
-	fmt.Fprintf(w, "total\t%.1f\t\t\t\t%s\n", t.took.Seconds(), verdict(t.ok()))
+	fmt.Fprintf(w, "total\t%.1f\t%.0f\t\t\t\t%s\n", t.took.Seconds(), t.cpu().Seconds(), verdict(t.ok()))
 	_ = w.Flush()
 	t.printReasons(out)
 }
