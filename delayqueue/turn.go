@@ -65,14 +65,38 @@ func (t *Turn) take(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	t.calm.Close()
+	for {
+		t.calm.Close()
+		if t.quiet(ctx) {
+			return true
+		}
+		t.calm.Open()
+		select {
+		case <-time.After(quietMost):
+		case <-ctx.Done():
+			<-t.taken
+			return false
+		}
+	}
+}
+
+// quietMost is how long nothing begins because a suspect waits for what still runs. When
+// something runs on (a handler without a timeout, a consumer that reads no more) the
+// others go on for as long, and then the suspect waits again.
+const quietMost = 30 * time.Second
+
+// quiet waits until nothing runs any more. It is false when that takes too long.
+func (t *Turn) quiet(ctx context.Context) bool {
 	look := time.NewTicker(Glance / 10)
 	defer look.Stop()
+	patience := time.NewTimer(quietMost)
+	defer patience.Stop()
 	for t.busy.Load() > 0 {
 		select {
 		case <-look.C:
+		case <-patience.C:
+			return false
 		case <-ctx.Done():
-			t.Give()
 			return false
 		}
 	}

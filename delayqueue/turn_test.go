@@ -41,6 +41,36 @@ func TestATurnWaitsForTheGateAndLetsOthersGoOn(t *testing.T) {
 	})
 }
 
+// A consumer that holds a message and reads no more kept every message of its client
+// from beginning, for as long as a suspect waited.
+func TestATurnDoesNotWaitForEverAtTheOthersExpense(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, got := delayqueue.NewTurn(), make(chan bool, 1)
+		if !turn.Begin() {
+			t.Fatal("nothing begins")
+		}
+		began := time.Now()
+		go func() { got <- turn.Take(t.Context(), &delayqueue.Gate{}) }()
+		synctest.Wait()
+		if turn.Begin() {
+			t.Error("a message began while a suspect waits for its turn")
+		}
+		<-turn.Calm()
+		if !turn.Begin() || time.Since(began) != 30*time.Second {
+			t.Errorf("others go on after %v, want 30s", time.Since(began))
+		}
+		turn.Rest()
+		turn.Rest()
+		if !<-got || time.Since(began) != time.Minute {
+			t.Errorf("the turn came after %v, want a minute", time.Since(began))
+		}
+		if turn.Begin() {
+			t.Error("a message began beside a suspect")
+		}
+		turn.Give()
+	})
+}
+
 func TestATurnThatIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := delayqueue.NewTurn(), &delayqueue.Gate{}
