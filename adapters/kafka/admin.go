@@ -50,11 +50,26 @@ func (a admin) askTopics() (map[string]*sarama.TopicMetadata, error) {
 	return topics, nil
 }
 
+// A topic that was made just now is not known to every broker at once.
+const (
+	unknownTries = 20
+	unknownPause = 100 * time.Millisecond
+)
+
 // settings returns the configurations of topics that exist.
 func (a admin) settings(topics ...string) (map[string]map[string]string, error) {
 	if len(topics) == 0 {
 		return nil, nil
 	}
+	settings, err := a.describe(topics)
+	for tries := 1; errors.Is(err, sarama.ErrUnknownTopicOrPartition) && tries < unknownTries; tries++ {
+		<-time.After(unknownPause)
+		settings, err = a.describe(topics)
+	}
+	return settings, err
+}
+
+func (a admin) describe(topics []string) (map[string]map[string]string, error) {
 	resources := make([]*sarama.ConfigResource, len(topics))
 	for i, t := range topics {
 		resources[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: t}
@@ -65,8 +80,12 @@ func (a admin) settings(topics ...string) (map[string]map[string]string, error) 
 	}
 	settings := make(map[string]map[string]string, len(topics))
 	for _, r := range results {
-		if r.ErrorCode != 0 {
-			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w; the user needs DescribeConfigs on it", r.Name, r.ErrorCode)
+		switch code := r.ErrorCode; code {
+		case sarama.ErrNoError:
+		case sarama.ErrUnknownTopicOrPartition:
+			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w", r.Name, code)
+		default:
+			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w; the user needs DescribeConfigs on it", r.Name, code)
 		}
 		settings[r.Name] = make(map[string]string, len(r.Configs))
 		for _, e := range r.Configs {
@@ -177,14 +196,21 @@ func (a admin) create(t ownTopic, needed time.Duration) error {
 	}
 }
 
+// createTries is how often a topic is asked for that the brokers did not make in time,
+// each time with sarama's Admin.Timeout.
+const createTries = 5
+
 func (a admin) try(t ownTopic, settings map[string]string) error {
 	entries := make(map[string]*string, len(settings))
 	for k, v := range settings {
 		entries[k] = &v
 	}
-	return a.sarama.CreateTopic(t.name, &sarama.TopicDetail{
-		NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries,
-	}, false)
+	detail := &sarama.TopicDetail{NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries}
+	err := a.sarama.CreateTopic(t.name, detail, false)
+	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < createTries; tries++ { // it goes on, and may be there by now
+		err = a.sarama.CreateTopic(t.name, detail, false)
+	}
+	return err
 }
 
 // awaitLeaders returns when all partitions of the topics have a leader: a

@@ -159,10 +159,10 @@ func TestARunnerNeedsTheseRights(t *testing.T) {
 			d := newMortuary(t, b, nil)
 			all := ids(20)
 			d.die(all...)
-			h := &harness{url: b.URL(), management: b.Management()}
+			management := b.Management()
 			user, dlq := "runner-"+d.queue, regexp.QuoteMeta(d.queue+".dlq")
-			callAPI(t, h.management, http.MethodPut, "/api/users/"+user, map[string]string{"password": "s3cret", "tags": ""}, nil)
-			callAPI(t, h.management, http.MethodPut, "/api/permissions/%2F/"+user, map[string]string{
+			callAPI(t, management, http.MethodPut, "/api/users/"+user, map[string]string{"password": "s3cret", "tags": ""}, nil)
+			callAPI(t, management, http.MethodPut, "/api/permissions/%2F/"+user, map[string]string{
 				"configure": "^" + dlq + `\.state(\..*)?$`, "write": "^amq\\.default$", "read": "^" + dlq + `(\.state)?$`,
 			}, nil)
 			u, err := url.Parse(b.URL())

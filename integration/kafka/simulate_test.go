@@ -149,9 +149,14 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 	}
 	router.AddMiddleware(middleware.Retry())
 	router.AddConsumerHandler("play", topic, client.Subscriber(), r.handle)
-	go func() { _ = router.Run(t.Context()) }()
+	over := make(chan error, 1)
+	go func() { over <- router.Run(t.Context()) }()
 	defer func() { _ = router.Close() }()
-	<-router.Running()
+	select {
+	case <-router.Running():
+	case err := <-over:
+		t.Fatalf("the router ended: %v", err)
+	}
 	put := func(id string) {
 		rec := &kgo.Record{Topic: topic, Value: []byte(id), Headers: []kgo.RecordHeader{{Key: kafka.UUIDHeader, Value: []byte(id)}}}
 		cl.Produce(context.Background(), rec, func(_ *kgo.Record, err error) {

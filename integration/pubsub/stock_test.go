@@ -186,7 +186,12 @@ func retried(t *testing.T, cfg pubsub.Config) {
 	if cfg.Names.DLQ != nil {
 		dlq = cfg.Names.DLQ(topic, cfg.Group)
 	}
-	<-router.Running() // the DLQ is made by then
+	select {
+	case <-router.Running(): // the DLQ is made by then
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("the router ended: %v", err)
+	}
 	letters := must[<-chan *message.Message](t)(cfg.Subscriber.Subscribe(ctx, dlq))
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()

@@ -1,0 +1,55 @@
+package kafka_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// Brokers that do not make a topic within the client's patience, or do not know all of it
+// yet, are asked again: a service that started beside a busy Kafka could not subscribe.
+func TestTopicsThatTakeLongToMakeAreAskedForAgain(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	var asked atomic.Int32
+	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if asked.Add(1)%2 == 0 {
+			return nil, nil, false
+		}
+		res := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+		for _, topic := range req.(*kmsg.CreateTopicsRequest).Topics {
+			one := kmsg.NewCreateTopicsResponseTopic()
+			one.Topic, one.ErrorCode = topic.Topic, kerr.RequestTimedOut.Code
+			res.Topics = append(res.Topics, one)
+		}
+		return res, nil, true
+	})
+	var described atomic.Int32
+	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		resources := req.(*kmsg.DescribeConfigsRequest).Resources
+		if len(resources) < 2 || described.Add(1) > 2 { // the origin is old
+			return nil, nil, false
+		}
+		res := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		for _, r := range resources {
+			one := kmsg.NewDescribeConfigsResponseResource()
+			one.ResourceType, one.ResourceName, one.ErrorCode = r.ResourceType, r.ResourceName, kerr.UnknownTopicOrPartition.Code
+			res.Resources = append(res.Resources, one)
+		}
+		return res, nil, true
+	})
+	c, ev := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1)})
+	route(t, c, "orders", failFirst(1))
+	recs, ids := orders("orders", 3)
+	write(t, cluster.ListenAddrs(), recs...)
+	ev.awaitEnds(t, ids...)
+	if asked.Load() < 4 || described.Load() < 3 {
+		t.Errorf("%d topics were asked for, and settings %d times", asked.Load(), described.Load())
+	}
+}
