@@ -174,8 +174,8 @@ func (x *airing) end(how Ending) {
 	if x.ended.Swap(true) {
 		return
 	}
-	if how == Acked && x.b.sub.Wants(redeliver.Committed{}) {
-		x.b.sub.Tell(redeliver.Committed{State: x.delivery.State()})
+	if how == Acked {
+		x.b.sub.Committed(&x.delivery)
 	}
 	x.b.next(x)
 	x.release(how != Abandoned)

@@ -132,9 +132,7 @@ func (a *Attempt) succeeded() bool {
 	if !a.Claim() || a.warned {
 		return false
 	}
-	if a.d.Sub.Wants(redeliver.Attempted{}) {
-		a.tell(nil)
-	}
+	a.tell(nil)
 	return true
 }
 
@@ -171,9 +169,7 @@ func (a *Attempt) hear(err error) error {
 		// what was produced may carry it and is not published yet.
 		a.End(nil)
 	}
-	if a.d.Sub.Wants(redeliver.Attempted{}) {
-		a.tell(err)
-	}
+	a.tell(err)
 	return err
 }
 
@@ -199,11 +195,9 @@ func (a *Attempt) call() (err error) {
 
 // tell reports the attempt's end.
 func (a *Attempt) tell(err error) {
-	// In this order: who is held up between two looks at clocks takes the attempt for
-	// later than it was, and not for earlier than it may be.
-	took := time.Since(epoch) - a.at
-	now := time.Now()
-	a.d.Sub.Tell(redeliver.Attempted{State: a.d.State(), Err: err, Start: now.Add(-took), Took: took})
+	if a.d.Sub.Sink != nil {
+		a.d.Sub.attempted(a.d, err, a.at)
+	}
 }
 
 // Fail does what the policy says of the failure of an attempt, or of a message

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-
-	"github.com/redeliver/redeliver"
 )
 
 // Ending is how a message's way through this process ended.
@@ -330,8 +328,8 @@ func (f *Flight[E]) Land(e E, how Ending) bool {
 	} else {
 		d.End(nil)
 	}
-	if how == Acked && !d.Forwarded() && d.Sub.Wants(redeliver.Committed{}) {
-		d.Sub.Tell(redeliver.Committed{State: d.State()})
+	if how == Acked && !d.Forwarded() {
+		d.Sub.Committed(d)
 	}
 	return true
 }

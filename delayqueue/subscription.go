@@ -92,6 +92,8 @@ type Subscription struct {
 
 	watch       atomic.Pointer[watch] // ends attempts that take too long
 	fingerprint atomic.Pointer[string]
+	heard       atomic.Pointer[hearers]
+	firsts      atomic.Pointer[firsts]
 	schedule    atomic.Pointer[string]
 	rivals      rivals                 // who writes under another policy
 	trying      atomic.Pointer[window] // of the tries that begin now
@@ -103,9 +105,13 @@ type Subscription struct {
 // not take the message, or the process, along.
 func (s *Subscription) Tell(e redeliver.Event) {
 	if s.Sink != nil {
-		defer func() { _ = recover() }()
-		s.Sink.Event(e)
+		tell(s.Sink, e)
 	}
+}
+
+func tell(to redeliver.Sink, e redeliver.Event) {
+	defer func() { _ = recover() }()
+	to.Event(e)
 }
 
 // Wants tells whether the sink is to be told of events of e's type, which every

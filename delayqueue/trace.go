@@ -11,10 +11,9 @@ import (
 // delivery of a message keeps it, whichever the attempt is of; without a tracer there is
 // none, and a message that succeeds pays for no more than to see that.
 type traced struct {
-	message *redeliver.TracedMessage
-	ctx     context.Context // that the handler's is below
-	span    redeliver.Span  // nil for none
-	ended   atomic.Bool
+	ctx   context.Context // that the handler's is below
+	span  redeliver.Span  // nil for none
+	ended atomic.Bool
 }
 
 // beginSpan is Delivery.BeginSpan for an attempt whose handler is about to be called. It
@@ -33,14 +32,16 @@ func (d *Delivery) BeginSpan(outer context.Context, headers redeliver.Headers) c
 	if d.Sub.Tracer == nil {
 		return outer
 	}
+	if f := d.Sub.firstRuns(); f != nil && d.untried() {
+		return d.beginFirst(f, outer, headers)
+	}
 	alone := &struct {
 		traced
 		run redeliver.TracedRun
 		all [1]redeliver.TracedMessage
 	}{}
-	alone.message = &alone.all[0]
-	d.ReadState(&alone.message.State)
-	alone.message.Headers = headers
+	d.ReadState(&alone.all[0].State)
+	alone.all[0].Headers = headers
 	alone.run = redeliver.TracedRun{Origin: d.Sub.Origin, Group: d.Sub.Group, Messages: alone.all[:]}
 	alone.ctx, alone.span = d.Sub.span(outer, &alone.run)
 	d.root().span.Store(&alone.traced)
@@ -157,8 +158,8 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 	of := &traced{}
 	of.ctx, of.span = sub.span(ctx, run)
 	b.span.Store(of)
-	for i, m := range all {
-		t := &traced{message: &run.Messages[i], ctx: of.ctx, span: of.span}
+	for _, m := range all {
+		t := &traced{ctx: of.ctx, span: of.span}
 		t.ended.Store(true) // it is the batch's to end
 		m.d.root().span.Store(t)
 	}

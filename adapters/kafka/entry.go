@@ -177,7 +177,7 @@ func (l *lane) delivery(e *entry) *delayqueue.Delivery {
 		if m.Timestamp.UnixMilli() > 0 { // producers that have no clock write 0 or -1
 			d.Source.Timestamp = m.Timestamp
 		}
-		if l.r.sub.Wants(redeliver.Attempted{}) {
+		if l.r.sub.WantsSuccesses() {
 			d.ID = e.rec.ID() // it is asked for more than once then
 		}
 		if l.r.sub.Sink != nil {

@@ -81,8 +81,8 @@ func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	}
 	how := delayqueue.Abandoned
 	defer func() { l.r.sub.Throttle.Leave(e.d, how) }()
-	if how = e.run(ctx, l); how == delayqueue.Acked && !e.d.Forwarded() && l.r.sub.Wants(redeliver.Committed{}) {
-		l.r.sub.Tell(redeliver.Committed{State: e.d.State()})
+	if how = e.run(ctx, l); how == delayqueue.Acked && !e.d.Forwarded() {
+		l.r.sub.Committed(e.d)
 	}
 	return how == delayqueue.Acked || how == delayqueue.Forwarded
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -15,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/observe/otel"
+	"github.com/redeliver/redeliver/observe/prom"
 )
 
 // success is a message that a handler behind Retry handles, and is committed.
@@ -33,9 +35,7 @@ func success(tb testing.TB, sink redeliver.Sink, tracer redeliver.Tracer) func()
 		if _, err := h(msg); err != nil {
 			tb.Error(err)
 		}
-		if sub.Wants(redeliver.Committed{}) {
-			sub.Tell(redeliver.Committed{State: d.State()})
-		}
+		sub.Committed(d)
 	}
 }
 
@@ -61,6 +61,16 @@ func counted(tb testing.TB) redeliver.Sink {
 	return s
 }
 
+// scraped makes a sink that counts for Prometheus.
+func scraped(tb testing.TB) redeliver.Sink {
+	tb.Helper()
+	s, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
 // Who wants nothing pays nothing: one allocation, the attempt.
 func TestASuccessWithoutATracerAllocatesOnce(t *testing.T) {
 	run := success(t, nil, nil)
@@ -69,17 +79,51 @@ func TestASuccessWithoutATracerAllocatesOnce(t *testing.T) {
 	}
 }
 
+// observers are who may look on, and none.
+func observers(tb testing.TB) []observer {
+	tb.Helper()
+	prometheus := redeliver.Sinks(scraped(tb), redeliver.NewSlogSink(nil)) // beside the default sink, as in a service
+	return []observer{
+		{"nothing", nil, nil},
+		{"prometheus", prometheus, nil},
+		{"metrics", counted(tb), nil},
+		{"tracer", nil, never(tb)},
+		{"prometheus and tracer", prometheus, never(tb)},
+	}
+}
+
+type observer struct {
+	name   string
+	sink   redeliver.Sink
+	tracer redeliver.Tracer
+}
+
+// What a success costs in place.
 func BenchmarkSuccess(b *testing.B) {
-	for _, c := range []struct {
-		name   string
-		sink   redeliver.Sink
-		tracer redeliver.Tracer
-	}{{"nothing", nil, nil}, {"metrics", counted(b), nil}, {"tracer", nil, never(b)}, {"both", counted(b), never(b)}} {
-		b.Run(c.name, func(b *testing.B) {
-			run := success(b, c.sink, c.tracer)
+	for _, o := range observers(b) {
+		b.Run(o.name, func(b *testing.B) {
+			run := success(b, o.sink, o.tracer)
 			b.ReportAllocs()
 			for b.Loop() {
 				run()
+			}
+		})
+	}
+}
+
+// The same in a goroutine of its own, as a Router has one for each message: a stack that
+// grows is dearer than what it holds.
+func BenchmarkObserved(b *testing.B) {
+	for _, o := range observers(b) {
+		b.Run(o.name, func(b *testing.B) {
+			run, done := success(b, o.sink, o.tracer), make(chan struct{})
+			b.ReportAllocs()
+			for b.Loop() {
+				go func() {
+					run()
+					done <- struct{}{}
+				}()
+				<-done
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package otel
 import (
 	"context"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -35,6 +36,26 @@ func (s *Sink) series(p place) *series {
 
 // background is for instruments, which take from a context what an event does not have.
 var background = context.Background()
+
+// Tally implements [redeliver.Tallying]: what succeeds at once is counted without an event.
+func (s *Sink) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+	return &tally{s, s.places.of(place{origin, group})}, nil
+}
+
+// tally counts the messages of a subscription that succeed at once.
+type tally struct {
+	sink *Sink
+	of   *series
+}
+
+// Attempted implements [redeliver.Tally].
+func (t *tally) Attempted(took time.Duration) {
+	t.sink.duration.Record(background, took.Seconds(), t.of.first...)
+	t.sink.consumed.Add(background, 1, t.of.operation...)
+}
+
+// Committed implements [redeliver.Tally].
+func (t *tally) Committed() { t.sink.committed.Add(background, 1, t.of.plain...) }
 
 // Event implements [redeliver.Sink].
 func (s *Sink) Event(e redeliver.Event) {

@@ -9,7 +9,6 @@ import (
 
 	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
@@ -96,44 +95,20 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 		return t.batch(ctx, p, run)
 	}
 	m := &run.Messages[0]
-	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
-	came := ctx
-	ctx, published := t.published(ctx, &s.headers)
 	before := parse(m.State.Trace)
-	// A publisher's span that was sampled is one by which a sampler may decide, too.
-	if m.State.Attempts > 0 || m.State.Replays > 0 || before.IsValid() || published.IsSampled() {
-		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, m, published, before)...)
-		return ctx, s
+	if m.State.Attempts == 0 && m.State.Replays == 0 && !before.IsValid() {
+		return t.first(ctx, p, &redeliver.FirstRun{Source: m.State.Source, Headers: m.Headers, Message: told{m}})
 	}
-	partition := int64(nowhere)
-	if m.State.Source.Known {
-		partition = int64(m.State.Source.Partition)
-	}
-	o := p.first.of(partition)
-	if published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0 {
-		ctx = came // which names no publisher: to be a root costs nothing there
-	}
-	if t.cfg.Parent || !trace.SpanContextFromContext(ctx).IsValid() { // the latter is a root anyway
-		ctx, s.Span = t.tracer.Start(ctx, p.name, o.child...)
-	} else {
-		ctx, s.Span = t.tracer.Start(ctx, p.name, o.root...)
-	}
-	if s.IsRecording() {
-		s.SetAttributes(attrMessageID.String(m.State.ID))
-		if t.cfg.System == "kafka" && m.State.Source.Known {
-			s.SetAttributes(attrKafkaOff.Int64(m.State.Source.Offset))
-		}
-		if published.IsValid() && !t.cfg.Parent {
-			s.AddLink(link(published, linkPublished))
-		}
-	}
+	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
+	ctx, published := t.published(ctx, &s.headers)
+	ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, before)...)
 	return ctx, s
 }
 
 // whole is how a span begins of which all is told to the sampler.
-func (t *Tracer) whole(ctx context.Context, p *consumer, m *redeliver.TracedMessage, published, before trace.SpanContext) []trace.SpanStartOption {
+func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, published, before trace.SpanContext) []trace.SpanStartOption {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+perMessage), p.attrs...)
-	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, &m.State)...))
+	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, st)...))
 	links := make([]trace.Link, 0, 2)
 	if !t.cfg.Parent {
 		if trace.SpanContextFromContext(ctx).IsValid() {

@@ -1,6 +1,8 @@
 package prom
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver"
@@ -44,6 +46,17 @@ func (s *Sink) of(p place) *series {
 	}
 	return found
 }
+
+// Tally implements [redeliver.Tallying]: what succeeds at once is counted without an event.
+func (s *Sink) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+	return s.of(place{origin, group}), nil
+}
+
+// Attempted implements [redeliver.Tally].
+func (s *series) Attempted(took time.Duration) { s.first.Observe(took.Seconds()) }
+
+// Committed implements [redeliver.Tally].
+func (s *series) Committed() { s.committed.Inc() }
 
 // Event implements [redeliver.Sink].
 func (s *Sink) Event(e redeliver.Event) {

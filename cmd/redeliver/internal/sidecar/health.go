@@ -134,6 +134,14 @@ func (s *healthSink) Event(e redeliver.Event) {
 	s.Sink.Event(e)
 }
 
+// Tally has next count: of a message that succeeds nobody else asks.
+func (s *healthSink) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+	if next, ok := s.Sink.(redeliver.Tallying); ok {
+		return next.Tally(origin, group)
+	}
+	return nil, s.Sink
+}
+
 // Wants says what is not to be told: of a message that succeeds nobody asks.
 func (s *healthSink) Wants(e redeliver.Event) bool {
 	if next, ok := s.Sink.(interface{ Wants(e redeliver.Event) bool }); ok {
