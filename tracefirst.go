@@ -18,8 +18,8 @@ type FirstTracer interface {
 // FirstRuns begins the spans of one subscription's first attempts. All that is said of
 // [Tracer] holds here, too.
 type FirstRuns interface {
-	// Begin is as a Tracer's.
-	Begin(ctx context.Context, run FirstRun) (context.Context, Span)
+	// Begin is as a Tracer's. run must not be kept.
+	Begin(ctx context.Context, run *FirstRun) (context.Context, Span)
 }
 
 // FirstRun is a message that a handler is called for, for the first time.

@@ -21,6 +21,7 @@ type traced struct {
 //
 //go:noinline
 func (a *Attempt) beginSpan(outer context.Context) context.Context {
+	roomForSpan(false)
 	headers, _ := a.task.Describe()
 	return a.d.BeginSpan(outer, headers)
 }
@@ -35,17 +36,22 @@ func (d *Delivery) BeginSpan(outer context.Context, headers redeliver.Headers) c
 	if f := d.Sub.firstRuns(); f != nil && d.untried() {
 		return d.beginFirst(f, outer, headers)
 	}
-	alone := &struct {
+	return d.beginAgain(outer, headers)
+}
+
+//go:noinline
+func (d *Delivery) beginAgain(outer context.Context, headers redeliver.Headers) context.Context {
+	again := &struct {
 		traced
 		run redeliver.TracedRun
 		all [1]redeliver.TracedMessage
 	}{}
-	d.ReadState(&alone.all[0].State)
-	alone.all[0].Headers = headers
-	alone.run = redeliver.TracedRun{Origin: d.Sub.Origin, Group: d.Sub.Group, Messages: alone.all[:]}
-	alone.ctx, alone.span = d.Sub.span(outer, &alone.run)
-	d.root().span.Store(&alone.traced)
-	return alone.ctx
+	d.ReadState(&again.all[0].State)
+	again.all[0].Headers = headers
+	again.run = redeliver.TracedRun{Origin: d.Sub.Origin, Group: d.Sub.Group, Messages: again.all[:]}
+	again.ctx, again.span = d.Sub.span(outer, &again.run)
+	d.root().span.Store(&again.traced)
+	return again.ctx
 }
 
 // span asks the tracer for a span. One that panics has none.

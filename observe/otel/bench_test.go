@@ -20,15 +20,17 @@ import (
 )
 
 // success is a message that a handler behind Retry handles, and is committed.
-func success(tb testing.TB, sink redeliver.Sink, tracer redeliver.Tracer) func() {
+func success(tb testing.TB, o observer) func() {
 	tb.Helper()
 	sub := &delayqueue.Subscription{
-		Origin: "orders", Group: "billing", Sink: sink, Tracer: tracer, Policy: redeliver.Policy{Timeout: time.Minute}.WithDefaults(),
+		Origin: "orders", Group: "billing", Sink: o.sink, Tracer: o.tracer, Policy: redeliver.Policy{Timeout: time.Minute}.WithDefaults(),
 	}
 	d := &delayqueue.Delivery{Sub: sub, ID: "orders/0/1", Source: redeliver.Source{Known: true, Offset: 1}}
 	d.Begin(context.Background())
 	msg := message.NewMessage("1", []byte("payload"))
-	msg.Metadata.Set("traceparent", strings.TrimSuffix(publisher, "1")+"0") // its publisher's was not sampled either
+	if o.published {
+		msg.Metadata.Set("traceparent", strings.TrimSuffix(publisher, "1")+"0") // its publisher's was not sampled either
+	}
 	msg.SetContext(d)
 	h := middleware.Retry()(func(*message.Message) ([]*message.Message, error) { return nil, nil })
 	return func() {
@@ -73,7 +75,7 @@ func scraped(tb testing.TB) redeliver.Sink {
 
 // Who wants nothing pays nothing: one allocation, the attempt.
 func TestASuccessWithoutATracerAllocatesOnce(t *testing.T) {
-	run := success(t, nil, nil)
+	run := success(t, observer{})
 	if n := testing.AllocsPerRun(1000, run); n > 1 {
 		t.Errorf("a success costs %v allocations, want 1", n)
 	}
@@ -84,25 +86,27 @@ func observers(tb testing.TB) []observer {
 	tb.Helper()
 	prometheus := redeliver.Sinks(scraped(tb), redeliver.NewSlogSink(nil)) // beside the default sink, as in a service
 	return []observer{
-		{"nothing", nil, nil},
-		{"prometheus", prometheus, nil},
-		{"metrics", counted(tb), nil},
-		{"tracer", nil, never(tb)},
-		{"prometheus and tracer", prometheus, never(tb)},
+		{name: "nothing"},
+		{name: "prometheus", sink: prometheus},
+		{name: "metrics", sink: counted(tb)},
+		{name: "tracer", tracer: never(tb)},
+		{name: "tracer of the published", tracer: never(tb), published: true},
+		{name: "prometheus and tracer", sink: prometheus, tracer: never(tb)},
 	}
 }
 
 type observer struct {
-	name   string
-	sink   redeliver.Sink
-	tracer redeliver.Tracer
+	name      string
+	sink      redeliver.Sink
+	tracer    redeliver.Tracer
+	published bool // by somebody who has a tracer
 }
 
 // What a success costs in place.
 func BenchmarkSuccess(b *testing.B) {
 	for _, o := range observers(b) {
 		b.Run(o.name, func(b *testing.B) {
-			run := success(b, o.sink, o.tracer)
+			run := success(b, o)
 			b.ReportAllocs()
 			for b.Loop() {
 				run()
@@ -116,7 +120,7 @@ func BenchmarkSuccess(b *testing.B) {
 func BenchmarkObserved(b *testing.B) {
 	for _, o := range observers(b) {
 		b.Run(o.name, func(b *testing.B) {
-			run, done := success(b, o.sink, o.tracer), make(chan struct{})
+			run, done := success(b, o), make(chan struct{})
 			b.ReportAllocs()
 			for b.Loop() {
 				go func() {

@@ -13,7 +13,7 @@ var _ redeliver.FirstTracer = (*Tracer)(nil)
 
 // First implements [redeliver.FirstTracer].
 func (t *Tracer) First(origin, group string) redeliver.FirstRuns {
-	return firstRuns{t, t.places.of(place{origin, group})}
+	return &firstRuns{t, t.places.of(place{origin, group})}
 }
 
 // firstRuns begins the spans of first attempts.
@@ -22,58 +22,77 @@ type firstRuns struct {
 	p *consumer
 }
 
-// Begin implements [redeliver.FirstRuns].
-func (f firstRuns) Begin(ctx context.Context, run redeliver.FirstRun) (context.Context, redeliver.Span) {
-	return f.t.first(ctx, f.p, &run)
+// Begin implements [redeliver.FirstRuns]. Most spans are not sampled, so what only those
+// need that are comes after it has begun, and in functions of its own: a Router's
+// goroutine is young, and its stack must not grow for more than OpenTelemetry's part.
+func (f *firstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (context.Context, redeliver.Span) {
+	s := &span{headers: carrier{run.Headers}, retriesAreErrors: f.t.cfg.RetriesAreErrors}
+	if f.t.asks.none(run.Headers) {
+		ctx = f.begin(ctx, s, run)
+	} else {
+		ctx = f.published(ctx, s, run)
+	}
+	return ctx, s
+}
+
+// begin begins the span of a message that names no publisher.
+func (f *firstRuns) begin(ctx context.Context, s *span, run *redeliver.FirstRun) context.Context {
+	o := f.p.start(run.Source.Known, run.Source.Partition)
+	if f.t.cfg.Parent || isRoot(ctx) {
+		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, o.child...)
+	} else {
+		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, o.root...)
+	}
+	if s.IsRecording() {
+		f.tell(s, run)
+	}
+	return ctx
+}
+
+// isRoot tells whether a span begins a trace there anyway.
+//
+//go:noinline
+func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
+
+// published begins the span of a message that may name its publisher.
+//
+//go:noinline
+func (f *firstRuns) published(came context.Context, s *span, run *redeliver.FirstRun) context.Context {
+	ctx, published := f.t.published(came, &s.headers)
+	switch {
+	case published.IsSampled(): // by which a sampler may decide, too
+		st := run.Message.State()
+		ctx, s.Span = f.t.tracer.Start(ctx, f.p.name, f.t.whole(ctx, f.p, &st, published, trace.SpanContext{})...)
+		return ctx
+	case published.IsValid() && !f.t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
+		ctx = came // which names no publisher: to be a root costs nothing there
+	}
+	ctx = f.begin(ctx, s, run)
+	if s.IsRecording() && published.IsValid() && !f.t.cfg.Parent {
+		s.AddLink(link(published, linkPublished))
+	}
+	return ctx
+}
+
+// tell gives a span that records what it has begun without.
+//
+//go:noinline
+func (f *firstRuns) tell(s *span, run *redeliver.FirstRun) {
+	s.SetAttributes(attrMessageID.String(run.Message.State().ID))
+	if f.t.cfg.System == "kafka" && run.Source.Known {
+		s.SetAttributes(attrKafkaOff.Int64(run.Source.Offset))
+	}
+}
+
+// start is how the span of a message from a partition begins.
+func (p *consumer) start(known bool, partition int32) *start {
+	if !known {
+		return p.first.of(nowhere)
+	}
+	return p.first.of(int64(partition))
 }
 
 // told is a message whose state is there.
 type told struct{ m *redeliver.TracedMessage }
 
 func (m told) State() redeliver.State { return m.m.State }
-
-// first begins the span of a first attempt. Most are not sampled, so what only those need
-// that are comes after it has begun.
-func (t *Tracer) first(ctx context.Context, p *consumer, run *redeliver.FirstRun) (context.Context, redeliver.Span) {
-	s := &span{headers: carrier{run.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
-	came := ctx
-	ctx, published := t.published(ctx, &s.headers)
-	if published.IsSampled() { // by which a sampler may decide, too
-		st := run.Message.State()
-		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &st, published, trace.SpanContext{})...)
-		return ctx, s
-	}
-	o := p.start(&run.Source)
-	if published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0 {
-		ctx = came // which names no publisher: to be a root costs nothing there
-	}
-	if t.cfg.Parent || !trace.SpanContextFromContext(ctx).IsValid() { // the latter is a root anyway
-		ctx, s.Span = t.tracer.Start(ctx, p.name, o.child...)
-	} else {
-		ctx, s.Span = t.tracer.Start(ctx, p.name, o.root...)
-	}
-	if s.IsRecording() {
-		t.tell(s, run, published)
-	}
-	return ctx, s
-}
-
-// tell gives a span that records what it has begun without.
-func (t *Tracer) tell(s *span, run *redeliver.FirstRun, published trace.SpanContext) {
-	s.SetAttributes(attrMessageID.String(run.Message.State().ID))
-	if t.cfg.System == "kafka" && run.Source.Known {
-		s.SetAttributes(attrKafkaOff.Int64(run.Source.Offset))
-	}
-	if published.IsValid() && !t.cfg.Parent {
-		s.AddLink(link(published, linkPublished))
-	}
-}
-
-// start is how the span of a message from there begins.
-func (p *consumer) start(from *redeliver.Source) *start {
-	partition := int64(nowhere)
-	if from.Known {
-		partition = int64(from.Partition)
-	}
-	return p.first.of(partition)
-}

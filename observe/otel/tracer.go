@@ -42,6 +42,7 @@ type Tracer struct {
 	cfg    TracerConfig
 	tracer trace.Tracer
 	places known[place, consumer]
+	asks   asks
 }
 
 var _ redeliver.Tracer = (*Tracer)(nil)
@@ -71,7 +72,7 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	if cfg.Propagator == nil {
 		cfg.Propagator = api.GetTextMapPropagator()
 	}
-	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope)}
+	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope), asks: asks{propagator: cfg.Propagator}}
 	t.places.make = func(p place) *consumer {
 		attrs := append(subscription(cfg.System, p), attrOperation.String(opProcess), attrType.String(opProcess))
 		c := &consumer{name: opProcess + " " + p.origin, attrs: slices.Clip(attrs)}
@@ -97,7 +98,7 @@ func (t *Tracer) Begin(ctx context.Context, run *redeliver.TracedRun) (context.C
 	m := &run.Messages[0]
 	before := parse(m.State.Trace)
 	if m.State.Attempts == 0 && m.State.Replays == 0 && !before.IsValid() {
-		return t.first(ctx, p, &redeliver.FirstRun{Source: m.State.Source, Headers: m.Headers, Message: told{m}})
+		return (&firstRuns{t, p}).Begin(ctx, &redeliver.FirstRun{Source: m.State.Source, Headers: m.Headers, Message: told{m}})
 	}
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	ctx, published := t.published(ctx, &s.headers)
