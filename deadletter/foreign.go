@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -11,10 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The headers of others who fill DLQs. Spring Kafka writes numbers as big-endian
-// bytes, Kafka Connect as text.
+// The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect
+// writes numbers as text.
 const (
-	springPrefix  = "kafka_dlt-"
 	connectPrefix = "__connect.errors."
 
 	rabbitDeath = "x-death" // an adapter writes it as JSON
@@ -31,7 +29,7 @@ const (
 // fillerOf says whose header a name is.
 func fillerOf(name string) Filler {
 	switch {
-	case strings.HasPrefix(name, springPrefix):
+	case isSpring(name):
 		return FilledBySpring
 	case strings.HasPrefix(name, connectPrefix):
 		return FilledByConnect
@@ -64,14 +62,14 @@ func readForeign(m *Message, info Info) {
 	said := make(map[string][]byte)
 	users := make([]Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		if fillerOf(h.Name) != m.Filler {
+		if fillerOf(h.Name) != m.Filler && (m.Filler != FilledBySpring || h.Name != springDelivery && !isReturn(h.Name)) {
 			users = append(users, h)
 			continue
 		}
 		m.Foreign = append(m.Foreign, h)
 		// A second failure is written behind the first: its error is the latest,
 		// and its origin may be a topic for retries.
-		if _, again := said[h.Name]; !again || !strings.HasPrefix(h.Name, springPrefix+"original-") {
+		if _, again := said[h.Name]; !again || !isSpringOriginal(h.Name) {
 			said[h.Name] = h.Value
 		}
 	}
@@ -98,24 +96,6 @@ func readForeign(m *Message, info Info) {
 		m.State.Reason = redeliver.ReasonExhausted // its poison queue takes what the middlewares before it gave up
 	default:
 	}
-}
-
-func readSpring(m *Message, info Info, said map[string][]byte, text func(string) string) {
-	st := &m.State
-	st.Error = text(springPrefix + "exception-message")
-	// The cause is the user's exception; what wraps it is Spring's own.
-	st.ErrorType = cmp.Or(text(springPrefix+"exception-cause-fqcn"), text(springPrefix+"exception-fqcn"))
-	st.Reason = redeliver.ReasonExhausted
-	if strings.HasSuffix(text(springPrefix+"exception-fqcn"), "DeserializationException") {
-		st.Reason = redeliver.ReasonUndecodable
-	}
-	partition, ok1 := bigEndian(said[springPrefix+"original-partition"])
-	offset, ok2 := bigEndian(said[springPrefix+"original-offset"])
-	place(st, partition, ok1, offset, ok2)
-	if ms, ok := bigEndian(said[springPrefix+"original-timestamp"]); ok && ms > 0 {
-		st.Source.Timestamp = time.UnixMilli(ms).UTC()
-	}
-	m.belongs(info, text(springPrefix+"original-consumer-group"), text(springPrefix+"original-topic"))
 }
 
 func readConnect(m *Message, info Info, said map[string][]byte, text func(string) string) {
@@ -178,17 +158,5 @@ func readRabbit(m *Message, info Info, said map[string][]byte, text func(string)
 func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
 	if ok1 && ok2 && partition >= 0 && partition <= 1<<31-1 && offset >= 0 {
 		st.Source.Known, st.Source.Partition, st.Source.Offset = true, int32(partition), offset
-	}
-}
-
-// bigEndian reads a number of 4 or 8 bytes.
-func bigEndian(b []byte) (int64, bool) {
-	switch len(b) {
-	case 4:
-		return int64(int32(binary.BigEndian.Uint32(b))), true
-	case 8:
-		return int64(binary.BigEndian.Uint64(b)), true
-	default:
-		return 0, false
 	}
 }

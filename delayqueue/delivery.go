@@ -57,6 +57,7 @@ type Delivery struct {
 	// Mover, where there is one, is told when a Forward of the message is over.
 	Mover Mover
 
+	ran    *Attempt                        // that failed last; nil where no handler has
 	first  *Delivery                       // what this one follows, see After; nil for itself
 	latest atomic.Pointer[redeliver.State] // of the last After
 	span   atomic.Pointer[traced]          // of the last attempt; nil without a tracer
@@ -74,6 +75,16 @@ type Delivery struct {
 	// Displaced is set for a message that has lost its place in the origin: it waits as
 	// in other orders although Sub is Blocking.
 	Displaced bool
+}
+
+// Ran is the context of the attempt that failed and is being decided about: a Router says
+// there which handler it was. It is nil where none was. It is for a DeadLetters, while
+// that writes.
+func (d *Delivery) Ran() context.Context {
+	if d.ran == nil {
+		return nil
+	}
+	return d.ran
 }
 
 type deliveryKey struct{}

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // Defaults of [Config].
@@ -83,6 +84,12 @@ type Config struct {
 	// within the session timeout a member gets its partitions back at once. It
 	// must be different in every process; the topic is appended. Default: none.
 	InstanceID string
+	// DeadLetterHeaders has each dead letter tell what happened in somebody else's header
+	// names, too: deadletter.SpringHeaders for a Spring Kafka listener on the DLQ,
+	// deadletter.WatermillHeaders for what reads a Watermill poison queue. They stand
+	// behind redeliver's own, and neither a handler nor a replay sees them. A dead
+	// letter that is too large for the DLQ with them is written without. Default: none.
+	DeadLetterHeaders deadletter.Dialect
 	// Names says how our topics are called. Default: see Names.
 	Names Names
 	// Marshaler turns records into Watermill messages and back. Default:
@@ -179,6 +186,9 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
 	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
 	ps.Count("MaxParked", c.MaxParked, 1, 0)
+	if d := c.DeadLetterHeaders; !d.Known() {
+		ps.Add("DeadLetterHeaders", d, fmt.Sprintf("must be one of %q, or empty", deadletter.Dialects()))
+	}
 }
 
 // checkGroupConfig notes what of the client's configuration a member of the group

@@ -29,6 +29,16 @@ type DeadLetterConfig struct {
 	// Kafka, Watermill's poison queue, Kafka Connect. Its settled records are not
 	// deleted, because others may read it. Default: the DLQ of redeliver.
 	DLQ string
+	// Back is where a replay goes if the group is not redeliver's: the topic of Spring's
+	// retries, which that group alone reads, or the origin, which every group reads. It
+	// must exist. Only where DLQ is somebody else's. Default: the way back of redeliver.
+	Back string
+	// ReadBy is a group that reads DLQ: what it has committed has been dealt with, and is
+	// not there any more. For a retry topic of Spring's, whose records a group that moves
+	// to redeliver takes along: Spring calls that group as the listener's with the topic's
+	// suffix, "billing-retry". What it has when it is looked at counts, so it should be at
+	// rest. Only where DLQ is somebody else's. Default: none, all is there.
+	ReadBy string
 	// Lease is how long a claim lasts that is not renewed. It is renewed three
 	// times as often. Default 30 s.
 	Lease time.Duration
@@ -57,6 +67,11 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.DLQ = cfg.DLQ
 	}
+	elsewhere := cfg.Back != "" && cfg.Back != info.Back
+	checkElsewhere(&ps, cfg, foreign, info.DLQ)
+	if elsewhere {
+		info.Back = cfg.Back
+	}
 	checkTopic(&ps, "the DLQ's state", info.DLQ+stateSuffix)
 	ps.Duration("Lease", cfg.Lease, time.Millisecond, 0)
 	if err := ps.Err(); err != nil {
@@ -69,7 +84,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	q := &deadQueue{
-		c: c, info: info, foreign: foreign, lease: cfg.Lease, client: client, ledger: newLedger(),
+		c: c, info: info, foreign: foreign, elsewhere: elsewhere, readBy: cfg.ReadBy, lease: cfg.Lease, client: client, ledger: newLedger(),
 		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
 	}
 	there, err := q.look(ctx)
@@ -94,7 +109,10 @@ type deadQueue struct {
 	c       *Client
 	info    deadletter.Info
 	foreign bool
-	lease   time.Duration
+	// elsewhere is set where a replay goes to a topic that redeliver does not write.
+	elsewhere bool
+	readBy    string // whose commits are settled; empty for nobody's
+	lease     time.Duration
 	client  sarama.Client
 	log     logReader
 	state   logReader
@@ -160,7 +178,7 @@ func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) 
 		return 0, false, err
 	}
 	for p := range q.width() {
-		start, end, err := q.log.bounds(ctx, p)
+		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return 0, false, err
 		}

@@ -34,7 +34,7 @@ func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err erro
 
 // head is when the first record of a partition that is not settled was written.
 func (q *deadQueue) head(ctx context.Context, partition int32) (at time.Time, there bool, err error) {
-	next, end, err := q.log.bounds(ctx, partition)
+	next, end, err := q.bounds(ctx, partition)
 	if err != nil {
 		return at, false, err
 	}

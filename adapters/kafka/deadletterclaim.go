@@ -34,6 +34,9 @@ func (q *deadQueue) Claim(ctx context.Context, holder deadletter.Holder) (deadle
 	if err != nil {
 		return nil, err
 	}
+	if q.elsewhere && there[q.info.Back] == nil {
+		return nil, fmt.Errorf("kafka: topic %s does not exist, to which the messages of %s are to go back: name one that group %s reads", q.info.Back, q.info.DLQ, q.info.Group)
+	}
 	if there[q.info.Back] == nil { // nobody would read it
 		return nil, fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.Back, q.info.Group, q.info.Origin)
 	}

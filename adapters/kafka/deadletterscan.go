@@ -52,7 +52,7 @@ func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadC
 		s.claim = claim
 	}
 	for p := range q.width() {
-		start, end, err := q.log.bounds(ctx, p)
+		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return nil, err
 		}

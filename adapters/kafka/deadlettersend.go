@@ -69,6 +69,10 @@ func (c *deadClaim) note(ctx context.Context, entries ...stateEntry) error {
 // Send implements [deadletter.Claim].
 func (c *deadClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
 	return c.write(ctx, msgs, c.q.info.Back, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
+		if c.q.elsewhere {
+			c.out.headers(rec, deadletter.ToElsewhere(m, c.q.info))
+			return
+		}
 		c.out.headers(rec, m.Headers)
 		c.out.state = deadletter.NewState(m, c.q.info)
 		appendState(rec, &c.out.state)
@@ -81,6 +85,7 @@ func (c *deadClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error
 		c.out.headers(rec, m.Headers)
 		if m.Filler == deadletter.FilledByRedeliver {
 			appendState(rec, &m.State)
+			appendHeaders(rec, c.q.c.cfg.DeadLetterHeaders.Append(nil, &m.State, "", ""))
 		} else {
 			c.out.headers(rec, m.Foreign)
 		}

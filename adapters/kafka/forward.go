@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -30,6 +31,7 @@ func (l *layout) place(due, now time.Time) string {
 type forwarder struct {
 	producer *producer
 	layout   *layout
+	dialect  deadletter.Dialect
 }
 
 // Schedule implements [delayqueue.Scheduler]. A wait that is too short for a
@@ -66,7 +68,11 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 
 // DeadLetter implements [delayqueue.DeadLetters].
 func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return f.write(ctx, f.layout.find(deadTopic, 0).name, d, st)
+	topic := f.layout.find(deadTopic, 0).name
+	if f.dialect != deadletter.NoDialect {
+		return f.translated(ctx, topic, d, st)
+	}
+	return f.write(ctx, topic, d, st)
 }
 
 // onward writes an entry that no handler is to see now to where it goes next.
@@ -83,13 +89,18 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery) (string
 	if err != nil {
 		return f.layout.origin, err
 	}
-	return f.send(ctx, rec, f.layout.origin, nil, anyPartition)
+	return f.send(ctx, rec, f.layout.origin, nil, nil, anyPartition)
 }
 
 // write sends a record to a topic of ours, on the partition that belongs to its
 // place in the origin: what shared a partition there shares one here. It returns
 // the topic.
 func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	return f.writeWith(ctx, topic, d, st, nil)
+}
+
+// writeWith is write with more headers behind ours.
+func (f *forwarder) writeWith(ctx context.Context, topic string, d *delayqueue.Delivery, st *redeliver.State, more []deadletter.Header) (string, error) {
 	rec, err := recordOf(d)
 	if err != nil {
 		return topic, err
@@ -98,12 +109,12 @@ func (f *forwarder) write(ctx context.Context, topic string, d *delayqueue.Deliv
 	if st.Source.Known {
 		partition = st.Source.Partition
 	}
-	return f.send(ctx, rec, topic, st, partition)
+	return f.send(ctx, rec, topic, st, more, partition)
 }
 
 // send writes a record and returns when that is confirmed. A try that nobody
 // answered in its time is waited for and not repeated, wherever it went.
-func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *redeliver.State, partition int32) (string, error) {
+func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *redeliver.State, more []deadletter.Header, partition int32) (string, error) {
 	e := rec.entry
 	e.rest()
 	if before := e.unsure; before != nil {
@@ -115,6 +126,7 @@ func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *red
 	}
 	c := confirms.Get().(*confirm) //nolint:forcetypeassert // nothing else is in there
 	rec.produce(&c.room, topic, st)
+	appendHeaders(&c.room, more)
 	if err := f.producer.write(ctx, c, &c.room, partition); err != nil {
 		return topic, err
 	}

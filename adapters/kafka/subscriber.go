@@ -112,7 +112,7 @@ type waitLevel struct {
 }
 
 func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {
-	fwd := &forwarder{producer: c.producer, layout: l}
+	fwd := &forwarder{producer: c.producer, layout: l, dialect: c.cfg.DeadLetterHeaders}
 	r := &reader{
 		client: c, layout: l, group: group, fwd: fwd, values: values,
 		first:     make(chan struct{}, c.cfg.MaxInFlight),

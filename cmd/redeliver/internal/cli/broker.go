@@ -36,6 +36,7 @@ type broker struct {
 type subject struct {
 	dlq          string // its name, where that was given
 	topic, group string // of RabbitMQ and SQS, topic is the queue and there is no group
+	back, readBy string // of Kafka, where somebody else fills the DLQ
 	lease        time.Duration
 }
 

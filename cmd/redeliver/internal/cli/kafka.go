@@ -38,7 +38,9 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			if s.group == "" {
 				return nil, usagef("which group has failed? give --group")
 			}
-			return c.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: s.topic, Group: s.group, DLQ: s.dlq, Lease: s.lease})
+			return c.DeadLetters(ctx, kafka.DeadLetterConfig{
+				Topic: s.topic, Group: s.group, DLQ: s.dlq, Back: s.back, ReadBy: s.readBy, Lease: s.lease,
+			})
 		},
 		doctor: func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
 			if s.group == "" {

@@ -18,6 +18,7 @@ import (
 // topic and the group whose it is; by all three where somebody else fills it.
 type subjectFlags struct {
 	topic, group string
+	back, readBy string
 	lease        time.Duration
 }
 
@@ -25,11 +26,13 @@ func (s *subjectFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.topic, "topic", "", "the `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
 	flags.StringVar(&s.group, "group", "", "the consumer `group` that failed them; of Kafka alone (default read from the DLQ's name, or the profile's)")
+	flags.StringVar(&s.readBy, "read-by", "", "a consumer `group` that reads the DLQ: what it has committed is passed over; of Kafka alone, where somebody else fills the DLQ")
 }
 
 // runner adds what a verb that writes needs.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.lease, "lease", 0, "how long a runner that died keeps the next one out; not of RabbitMQ (default 30s)")
+	flags.StringVar(&s.back, "back", "", "the `topic` to which a replay goes if the group is not redeliver's, of Kafka alone, where somebody else fills the DLQ (default the group's way back)")
 }
 
 // atMostDLQ takes the name of a DLQ, or nothing.
@@ -42,7 +45,7 @@ func atMostDLQ(_ *cobra.Command, args []string) error {
 
 // subject reads the flags, and asks the broker where only the DLQ's name is given.
 func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args []string) (subject, error) {
-	s := subject{topic: flags.topic, group: flags.group, lease: flags.lease}
+	s := subject{topic: flags.topic, group: flags.group, lease: flags.lease, back: flags.back, readBy: flags.readBy}
 	if len(args) > 0 {
 		s.dlq = args[0]
 	}
@@ -70,6 +73,10 @@ func (a *app) fits(flags *subjectFlags) error {
 		return err
 	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
 		return usagef("--lease is %s: on RabbitMQ a runner has the DLQ for as long as its connection lasts, and no longer; leave it out", flags.lease)
+	case flags.back != "" && u.Broker != brokerurl.Kafka:
+		return usagef("--back is %q: only on Kafka a replay may go elsewhere than to where the group gets its messages back; leave it out", flags.back)
+	case flags.readBy != "" && u.Broker != brokerurl.Kafka:
+		return usagef("--read-by is %q: %s keeps no commits of groups; leave it out", flags.readBy, called(u.Broker))
 	default:
 		return noGroup(u.Broker, flags.group)
 	}

@@ -1,0 +1,120 @@
+package deadletter
+
+import (
+	"cmp"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and
+// retrytopic.RetryTopicHeaders. Its DeadLetterPublishingRecoverer writes kafka_dlt-*;
+// @RetryableTopic writes kafka_original-* and kafka_exception-* in their place, on its
+// retry topics and on its DLT, but the group stands in kafka_dlt-original-consumer-group
+// there, too. Numbers are big-endian bytes: 4 of a partition or a count, 8 of an offset or
+// a time, and retry_topic-*-timestamp as few as do (BigInteger.toByteArray).
+const (
+	springPrefix     = "kafka_dlt-"
+	springOriginal   = "kafka_original-"
+	springException  = "kafka_exception-"
+	springKey        = "kafka_key-exception-" // of a key that could not be read
+	springRetry      = "retry_topic-"
+	springGroup      = springPrefix + "original-consumer-group"
+	springAttempts   = springRetry + "attempts"           // the number of the attempt that is next
+	springDue        = springRetry + "backoff-timestamp"  // when it may begin
+	springFirstStood = springRetry + "original-timestamp" // when the message was written to its origin
+	springDelivery   = "kafka_deliveryAttempt"            // how often a container has delivered it, where it says so
+	springUndecoded  = "DeserializationException"         // ends the name of what an ErrorHandlingDeserializer throws
+)
+
+func isSpring(name string) bool {
+	if strings.HasPrefix(name, springRetry) {
+		return true
+	}
+	return strings.HasPrefix(name, "kafka_") && (strings.HasPrefix(name, springPrefix) || strings.HasPrefix(name, springOriginal) ||
+		strings.HasPrefix(name, springException) || strings.HasPrefix(name, springKey))
+}
+
+// isSpringOriginal tells whether a header says where a message first failed: Spring
+// never writes it anew, but, with kafka_dlt-, again behind the first.
+func isSpringOriginal(name string) bool {
+	return strings.HasPrefix(name, springOriginal) || strings.HasPrefix(name, springPrefix+"original-")
+}
+
+func readSpring(m *Message, info Info, said map[string][]byte, text func(string) string) {
+	st := &m.State
+	// The retry topics' are the earlier ones of where it stood, and of what was wrong.
+	original := func(what string) []byte {
+		if v, ok := said[springOriginal+what]; ok {
+			return v
+		}
+		return said[springPrefix+"original-"+what]
+	}
+	exception := func(what string) string {
+		return cmp.Or(text(springPrefix+"exception-"+what), text(springException+what))
+	}
+	st.Error = exception("message")
+	// The cause is the user's exception; what wraps it is Spring's own.
+	st.ErrorType = cmp.Or(exception("cause-fqcn"), exception("fqcn"))
+	st.Reason = redeliver.ReasonExhausted
+	if strings.HasSuffix(exception("fqcn"), springUndecoded) || strings.HasSuffix(exception("cause-fqcn"), springUndecoded) {
+		st.Reason = redeliver.ReasonUndecodable
+	}
+	partition, ok1 := bigEndian(original("partition"))
+	offset, ok2 := bigEndian(original("offset"))
+	place(st, partition, ok1, offset, ok2)
+	for _, v := range [...][]byte{original("timestamp"), said[springFirstStood]} {
+		if ms, ok := shortBigEndian(v); ok && ms > 0 && st.Source.Timestamp.IsZero() {
+			st.Source.Timestamp = time.UnixMilli(ms).UTC()
+		}
+	}
+	readSpringRetry(m, said)
+	m.readReturn(said)
+	m.belongs(info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
+}
+
+// readSpringRetry reads what @RetryableTopic counts. On its retry topics a message is
+// not dead: it waits, and is what a group that moves from Spring to redeliver takes along.
+func readSpringRetry(m *Message, said map[string][]byte) {
+	st := &m.State
+	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= redeliver.MaxAttempts {
+		st.Attempts = int(n)
+	}
+	next, ok := bigEndian(said[springAttempts])
+	if b := said[springAttempts]; len(b) == 1 { // as older ones wrote it
+		next, ok = int64(b[0]), true
+	}
+	if ok && next > 1 && next <= redeliver.MaxAttempts {
+		st.Attempts = int(next - 1)
+	}
+	// What goes to the DLT is due when it has failed, so not after it was written.
+	if ms, ok := shortBigEndian(said[springDue]); ok && m.Time.UnixMilli() < ms && ms-m.Time.UnixMilli() <= redeliver.MaxWait.Milliseconds() {
+		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""
+	}
+}
+
+// bigEndian reads a number of 4 or 8 bytes.
+func bigEndian(b []byte) (int64, bool) {
+	switch len(b) {
+	case 4:
+		return int64(int32(binary.BigEndian.Uint32(b))), true
+	case 8:
+		return int64(binary.BigEndian.Uint64(b)), true
+	default:
+		return 0, false
+	}
+}
+
+// shortBigEndian reads a number of at most 8 bytes, as Java's BigInteger writes it.
+func shortBigEndian(b []byte) (int64, bool) {
+	if len(b) == 0 || len(b) > 8 {
+		return 0, false
+	}
+	n := int64(int8(b[0]))
+	for _, c := range b[1:] {
+		n = n<<8 | int64(c)
+	}
+	return n, true
+}
