@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"testing"
 )
@@ -157,6 +158,16 @@ func RequirePython(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	return python
+}
+
+// RequireJava builds a program in Java, as Java does.
+func RequireJava(tb testing.TB, name string, project fs.FS) *JavaProject {
+	tb.Helper()
+	built, err := Java(context.Background(), name, project, tb.Logf)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return built
 }
 
 func stopAtEnd(tb testing.TB, b *Broker) {

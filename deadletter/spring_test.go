@@ -1,0 +1,121 @@
+package deadletter_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// springs are headers as @RetryableTopic writes them: attempts counts the next one.
+func springs(attempts uint32, due time.Time, more ...deadletter.Header) []deadletter.Header {
+	h := func(name, value string) deadletter.Header { return deadletter.Header{Name: name, Value: []byte(value)} }
+	return append([]deadletter.Header{
+		h("tenant", "acme"),
+		h("kafka_original-topic", "orders"),
+		{Name: "kafka_original-partition", Value: binary.BigEndian.AppendUint32(nil, 3)},
+		{Name: "kafka_original-offset", Value: binary.BigEndian.AppendUint64(nil, 42)},
+		h("kafka_original-timestamp-type", "CreateTime"),
+		h("kafka_dlt-original-consumer-group", "billing"),
+		h("kafka_exception-fqcn", "org.springframework.kafka.listener.ListenerExecutionFailedException"),
+		h("kafka_exception-cause-fqcn", "java.net.SocketTimeoutException"),
+		h("kafka_exception-message", "Read timed out"),
+		{Name: "retry_topic-attempts", Value: binary.BigEndian.AppendUint32(nil, 2)}, // the one before
+		{Name: "retry_topic-attempts", Value: binary.BigEndian.AppendUint32(nil, attempts)},
+		{Name: "retry_topic-original-timestamp", Value: big.NewInt(1_600_000_000_000).Bytes()},
+		{Name: "retry_topic-backoff-timestamp", Value: big.NewInt(due.UnixMilli()).Bytes()},
+	}, more...)
+}
+
+var written = time.Unix(1_700_000_000, 0).UTC() // when read's message was
+
+func TestHeadersOfSpringsRetryTopics(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		headers []deadletter.Header
+		want    string
+	}{
+		"dead":    {springs(4, written), "reason=exhausted attempts=3 due= id=made up replays=0 headers=1"},
+		"waiting": {springs(2, written.Add(time.Hour)), "reason= attempts=1 due=2023-11-14T23:13:20Z id=made up replays=0 headers=1"},
+		"of an older Spring": {
+			springs(0, written, deadletter.Header{Name: "retry_topic-attempts", Value: []byte{200}}),
+			"reason=exhausted attempts=199 due= id=made up replays=0 headers=1",
+		},
+		"garbage": {
+			springs(1<<31, written, deadletter.Header{Name: "retry_topic-backoff-timestamp", Value: make([]byte, 9)}),
+			"reason=exhausted attempts=0 due= id=made up replays=0 headers=1",
+		},
+		"due in a thousand years": {springs(4, written.AddDate(1000, 0, 0)), "reason=exhausted attempts=3 due= id=made up replays=0 headers=1"},
+		"undecodable": {
+			springs(2, written, deadletter.Header{Name: "kafka_exception-cause-fqcn", Value: []byte("org.springframework.kafka.support.serializer.DeserializationException")}),
+			"reason=undecodable attempts=1 due= id=made up replays=0 headers=1",
+		},
+		"replayed before": {
+			springs(4, written, deadletter.Header{Name: redeliver.HeaderID, Value: []byte("made up")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("2")}),
+			"reason=exhausted attempts=3 due= id=made up replays=2 headers=1",
+		},
+		"headers copied from another": {
+			springs(4, written, deadletter.Header{Name: redeliver.HeaderID, Value: []byte("orders/0/1")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("3")}),
+			"reason=exhausted attempts=3 due= id=made up replays=0 headers=1",
+		},
+	} {
+		m := read(c.headers)
+		st := m.State
+		due := ""
+		if !st.Due.IsZero() {
+			due = st.Due.Format(time.RFC3339)
+		}
+		if got := fmt.Sprintf("reason=%s attempts=%d due=%s id=%s replays=%d headers=%d", st.Reason, st.Attempts, due, m.ID, st.Replays, len(m.Headers)); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+		if m.Filler != deadletter.FilledBySpring || m.Mismatch != "" || st.Error != "Read timed out" || !st.Source.Known || st.Source.Partition != 3 ||
+			st.Source.Offset != 42 || st.Source.Timestamp.Unix() != 1_600_000_000 {
+			t.Errorf("%s: read as %+v", name, m)
+		}
+	}
+}
+
+// What goes back to Spring says where it first failed, once, and nothing of how.
+func TestToElsewhereKeepsWhereItStood(t *testing.T) {
+	t.Parallel()
+	headers := springs(4, written,
+		deadletter.Header{Name: "kafka_original-topic", Value: []byte("orders-retry")}, // written behind the first
+		deadletter.Header{Name: redeliver.HeaderID, Value: []byte("made up")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("1")})
+	var got []string
+	for _, h := range deadletter.ToElsewhere(read(headers), orders) {
+		got = append(got, h.Name)
+		if h.Name == "kafka_original-topic" && string(h.Value) != "orders" || h.Name == redeliver.HeaderReplays && string(h.Value) != "2" {
+			t.Errorf("%s is %q", h.Name, h.Value)
+		}
+	}
+	if want := "[tenant kafka_original-topic kafka_original-partition kafka_original-offset kafka_original-timestamp-type " +
+		"kafka_dlt-original-consumer-group redeliver-id redeliver-replays]"; fmt.Sprint(got) != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+}
+
+// What a dialect writes, its reader reads.
+func TestDialectsAreReadAsTheirFillers(t *testing.T) {
+	t.Parallel()
+	st := &redeliver.State{
+		Group: "billing", Origin: "orders", Error: "no such card", ErrorType: "*bank.Error",
+		Source: redeliver.Source{Known: true, Partition: 3, Offset: 1 << 40, Timestamp: written},
+	}
+	for d, want := range map[deadletter.Dialect]string{
+		deadletter.SpringHeaders:    "spring-kafka *bank.Error/no such card  3/1099511627776 2023-11-14 22:13:20 +0000 UTC",
+		deadletter.WatermillHeaders: "watermill /no such card charge 0/0 0001-01-01 00:00:00 +0000 UTC",
+	} {
+		m := read(d.Append(nil, st, "charge", "kafka.Subscriber"))
+		got := fmt.Sprintf("%s %s/%s %s %d/%d %s", m.Filler, m.State.ErrorType, m.State.Error, m.Handler, m.State.Source.Partition, m.State.Source.Offset, m.State.Source.Timestamp)
+		if got != want || m.Mismatch != "" || len(m.Headers) > 0 {
+			t.Errorf("%s:\n got %s\nwant %s (%q)", d, got, want, m.Mismatch)
+		}
+	}
+	if got := deadletter.NoDialect.Append(nil, st, "", ""); got != nil || deadletter.Dialect("klingon").Known() || !deadletter.NoDialect.Known() {
+		t.Errorf("no dialect writes %v", got)
+	}
+}
