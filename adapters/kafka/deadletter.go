@@ -113,9 +113,9 @@ type deadQueue struct {
 	elsewhere bool
 	readBy    string // whose commits are settled; empty for nobody's
 	lease     time.Duration
-	client  sarama.Client
-	log     logReader
-	state   logReader
+	client    sarama.Client
+	log       logReader
+	state     logReader
 
 	mu         sync.Mutex
 	partitions int32 // how many the DLQ had when it was looked at last
