@@ -12,7 +12,7 @@ GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit test race lint fmt tidy-check bench outage soak screenshots cover fuzz tools clean
+.PHONY: help build unit test race lint fmt tidy-check api bench outage soak screenshots cover fuzz tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 	GOWORK=off $(GO) mod tidy -diff
 	cd cmd/redeliver && GOWORK=off $(GO) mod tidy -diff
 	cd integration && GOWORK=off $(GO) mod tidy -diff
+
+api: ## write api/*.txt, what a user's program can name, as it is now
+	$(GO) test ./internal/arch -run '^TestAPI$$' -count=1 -update
 
 bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/bench ./integration/bench
