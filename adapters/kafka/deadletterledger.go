@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,7 +182,7 @@ func (l *ledger) span(key string, value []byte) error {
 	if err := json.Unmarshal(value, &s); err != nil {
 		return err
 	}
-	if s.Through < s.From || s.Outcome.Out() == mark {
+	if s.Through < s.From || s.Through == math.MaxInt64 || s.Outcome.Out() == mark { // behind each there is another
 		return fmt.Errorf("%s ends at %d as %s", key, s.Through, s.Outcome)
 	}
 	all[partition] = all[partition].put(s)
@@ -241,5 +242,8 @@ func parsePlace(s string) (partition int32, offset int64, err error) {
 		return 0, 0, err
 	}
 	offset, err = strconv.ParseInt(o, 10, 64)
+	if err == nil && (n < 0 || offset < 0) {
+		err = fmt.Errorf("%q is no place: there are neither partitions nor offsets below 0", s)
+	}
 	return int32(n), offset, err
 }

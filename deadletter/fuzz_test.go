@@ -1,0 +1,136 @@
+package deadletter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/redeliver/redeliver"
+)
+
+// FuzzRead takes the headers of a message in a DLQ as lines "name=value". Whoever
+// filled it, and whatever it says: no header is lost, and what is read can be written.
+func FuzzRead(f *testing.F) {
+	f.Add("kafka_dlt-original-topic=orders\nkafka_dlt-original-partition=\x00\x00\x00\x01\nkafka_dlt-original-offset=\x00\x00\x00\x00\x00\x00\x00\x07\nkafka_dlt-exception-fqcn=a.B\ncustomer=17")
+	f.Add("kafka_dlt-original-partition=\xff\xff\xff\xff\nkafka_dlt-original-offset=1\nkafka_dlt-original-timestamp=\x7f\xff\xff\xff\xff\xff\xff\xff")
+	f.Add("__connect.errors.topic=orders\n__connect.errors.partition=-1\n__connect.errors.offset=99999999999999999999\n__connect.errors.stage=VALUE_CONVERTER")
+	f.Add(`x-death=[{"count":9223372036854775807,"reason":"rejected","queue":"orders","time":"2026-01-31T12:00:00Z"},{"count":-1,"queue":"orders"}]`)
+	f.Add("x-first-death-queue=orders\nx-death=[null]\nx-death={}")
+	f.Add("DeadLetterQueueSourceArn=arn:aws:sqs:eu-central-1:1:orders\nDeadLetterQueueSourceArn=:")
+	f.Add("reason_poisoned=http://user:pass@host/\ntopic_poisoned=refunds\nhandler_poisoned=charge\nkafka_dlt-original-topic=x")
+	info := Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}
+	f.Fuzz(func(t *testing.T, block string) {
+		m := &Message{}
+		for line := range strings.SplitSeq(block, "\n") {
+			name, value, _ := strings.Cut(line, "=")
+			m.Headers = append(m.Headers, Header{Name: name, Value: []byte(value)})
+		}
+		before := slices.Clone(m.Headers)
+		Read(m, info, nil, func() string { return "fallback" })
+		if len(m.Headers)+len(m.Foreign) != len(before) {
+			t.Fatalf("of %d headers %d are the user's and %d the filler's", len(before), len(m.Headers), len(m.Foreign))
+		}
+		if m.Filler == FilledByUnknown && len(m.Foreign) > 0 {
+			t.Errorf("nobody wrote %q", m.Foreign)
+		}
+		if m.ID != "fallback" || m.State.ID != m.ID {
+			t.Errorf("a foreign header gave it the id %q", m.ID)
+		}
+		if !utf8.ValidString(m.State.Error) || len(m.State.Error) > redeliver.MaxErrorText {
+			t.Errorf("its error is %q", m.State.Error)
+		}
+		if m.State.Group != info.Group && m.Mismatch == "" || m.State.Origin != info.Origin && m.Mismatch == "" {
+			t.Errorf("group %q, origin %q: another's, and nothing says so", m.State.Group, m.State.Origin)
+		}
+		if _, found := redeliver.ParseHeaders(m.State.Group, m.State.AppendHeaders(nil)); len(found) > 0 {
+			t.Errorf("what is written of it is a finding: %v", found)
+		}
+		Fingerprint(m)
+	})
+}
+
+// FuzzImport takes the lines of an export. What is taken for a dead letter can be
+// exported again and is the same then.
+func FuzzImport(f *testing.F) {
+	f.Add([]byte(`{"dlq":"orders.billing.dlq","origin":"orders","group":"billing","id":"o-1","position":"0/7","time":"2026-01-31T12:00:00Z","key":null,"body":"eA==","headers":[{"name":"a","value":""},{"name":"a","value":null}],"state":[{"name":"redeliver-attempt","value":"4"}]}`))
+	f.Add([]byte(`{"origin":"orders","group":"billing","id":"1","state":[{"name":"redeliver-group","value":"other"}]}` + "\n{"))
+	f.Add([]byte(`{"origin":"orders","group":"billing","id":"1","state":[{"name":"redeliver-due","value":"never"}]}`))
+	f.Add([]byte(`{"origin":"refunds","group":"billing","id":"1"}`))
+	f.Add([]byte("null\n[]"))
+	info := Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		in := intake{info: info, dec: json.NewDecoder(bytes.NewReader(text))}
+		batch, err := in.gather()
+		if err == nil && len(batch) < DefaultWindow || errors.Is(err, io.EOF) && in.n != len(batch)+1 {
+			t.Fatalf("%d objects became %d messages, %v", in.n, len(batch), err)
+		}
+		for _, m := range batch {
+			if m.ID == "" || len(m.Findings) > 0 {
+				t.Errorf("%+v was taken", m)
+			}
+			l := line{
+				Origin: info.Origin, Group: info.Group, ID: m.ID, Time: m.Time, Key: m.Key, Body: m.Body,
+				Headers: toLine(m.Headers), Filler: m.Filler, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
+			}
+			for _, h := range m.State.AppendHeaders(nil) {
+				l.State = append(l.State, lineText(h))
+			}
+			written, err := json.Marshal(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back line
+			if err := json.Unmarshal(written, &back); err != nil {
+				t.Fatal(err)
+			}
+			again, err := back.message(info)
+			if err != nil {
+				t.Fatalf("%s: %v", written, err)
+			}
+			if again.ID != m.ID || !bytes.Equal(again.Body, m.Body) || (again.Body == nil) != (m.Body == nil) || !slices.EqualFunc(again.Headers, m.Headers, sameHeader) || again.State != m.State {
+				t.Errorf("%+v became %+v", m, again)
+			}
+		}
+	})
+}
+
+func sameHeader(a, b Header) bool {
+	return a.Name == b.Name && bytes.Equal(a.Value, b.Value) && (a.Value == nil) == (b.Value == nil)
+}
+
+// FuzzRecord takes two records of what became of dead letters, as JSON. Merging one
+// twice is merging it once, and what is merged can be written.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"claim":{"who":"ann","task":"1","since":"2026-01-31T12:00:00Z"},"tasks":[{"id":"1"},{"id":"1"}],"marks":{"0/1":"quarantined"}}`), []byte(`{"tasks":[{"id":"2"}],"wants":{"1":{"wanted":"pause"}},"met":3}`))
+	f.Add([]byte(`{"marks":{"":""},"missed":{"x":"2026-01-31T12:00:00Z"},"met":-1}`), []byte(`{"look":null,"wants":{"":{}}}`))
+	f.Fuzz(func(t *testing.T, one, other []byte) {
+		var a, b Record
+		if json.Unmarshal(one, &a) != nil || json.Unmarshal(other, &b) != nil {
+			return
+		}
+		a.Merge(&b)
+		first, err := json.Marshal(&a)
+		if err != nil {
+			return // a time that JSON has no form for is not read either
+		}
+		a.Merge(&b)
+		if second, err := json.Marshal(&a); err != nil || !bytes.Equal(first, second) && !twice(b.Tasks) {
+			t.Errorf("merged once\n%s\nand twice\n%s\n%v", first, second, err)
+		}
+	})
+}
+
+// twice tells whether a task is there twice, of which the later one counts, or more
+// than are kept, of which the oldest go.
+func twice(tasks []Task) bool {
+	ids := make(map[string]bool)
+	for _, t := range tasks {
+		ids[t.ID] = true
+	}
+	return len(ids) < len(tasks) || len(tasks) > keptTasks/2
+}
