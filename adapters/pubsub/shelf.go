@@ -90,7 +90,7 @@ func (s shelf) bases() ([]int64, error) {
 			continue
 		}
 		base, err := strconv.ParseInt(name, 10, 64)
-		if err != nil || base < firstLetter {
+		if err != nil || base < firstLetter || s.letters(base) != s.path(f.Name()) { // 1 and +1 are the same number
 			return nil, fmt.Errorf("pubsub: %s is no file of a shelf: move it elsewhere", s.path(f.Name()))
 		}
 		bases = append(bases, base)

@@ -1,0 +1,175 @@
+package amqp
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// tableOf makes a header table of lines "kind name=value", as garbage of any type may
+// come from a broker.
+func tableOf(block string) amqp.Table {
+	table := amqp.Table{}
+	for line := range strings.SplitSeq(block, "\n") {
+		kind, rest, _ := strings.Cut(line, " ")
+		name, value, _ := strings.Cut(rest, "=")
+		switch v, ok := typed(kind, []byte(value)); {
+		case kind == "table":
+			table[name] = amqp.Table{value: value, redeliver.HeaderPrefix + value: int64(1)}
+		case kind == "list":
+			table[name] = []any{value, nil, amqp.Table{"a": value}}
+		case kind == "null":
+			table[name] = nil
+		case ok:
+			table[name] = v
+		default:
+			table[name] = value
+		}
+	}
+	return table
+}
+
+// Whatever stands in the headers of a message on a queue of ours: what is not ours
+// stays as it is, and what is written for it the next time is read as the same.
+func FuzzHeaders(f *testing.F) {
+	f.Add("string redeliver-attempt=3\nstring redeliver-amqp-routing-key=orders\nstring redeliver-amqp-delivery-mode=1\nint32 tries=7")
+	f.Add("int64 redeliver-attempt=3\ntable redeliver-amqp-foreign=group\nlist redeliver-due=x")
+	f.Add("string redeliver-amqp-delivery-mode=300\nnull redeliver-amqp-routing-key=\nbytes CC=\xff")
+	f.Add("list x-death=orders\nstring CC=a\nstring redeliver-amqp-cc=b\nuint8 x=9")
+	f.Fuzz(func(t *testing.T, block string) {
+		d := amqp.Delivery{Headers: tableOf(block), DeliveryMode: amqp.Persistent}
+		ours, findings := original(&d)
+		for _, h := range ours {
+			if !strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
+				t.Errorf("%q is the user's", h.Name)
+			}
+		}
+		for _, finding := range findings {
+			if len(finding.Value) > 64 {
+				t.Errorf("a finding of %d bytes", len(finding.Value))
+			}
+		}
+		st, _ := redeliver.ParseHeaders("orders", ours)
+		r := record{Delivery: d}
+		p := r.publishing(&st)
+		again := amqp.Delivery{
+			Headers: p.Headers, DeliveryMode: p.DeliveryMode, Expiration: p.Expiration, UserId: p.UserId, ReplyTo: p.ReplyTo,
+		}
+		if _, findings := original(&again); len(findings) > 0 {
+			t.Errorf("what we wrote is a finding: %v", findings)
+		}
+		if again.Exchange != d.Exchange || again.RoutingKey != d.RoutingKey || again.Expiration != d.Expiration || again.UserId != d.UserId || again.ReplyTo != d.ReplyTo || again.DeliveryMode != d.DeliveryMode {
+			t.Errorf("%+v became %+v", d, again)
+		}
+		if len(d.Headers) > 0 && !sameText(d.Headers, again.Headers) {
+			t.Errorf("%#v became %#v", d.Headers, again.Headers)
+		}
+	})
+}
+
+// sameText is reflect.DeepEqual for tables in which a float may be no number.
+func sameText(a, b amqp.Table) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, v := range a {
+		w, ok := b[name]
+		if !ok || !reflect.DeepEqual(v, w) && v == v { //nolint:gocritic // false of NaN alone
+			return false
+		}
+	}
+	return true
+}
+
+// The properties of a dead letter come out of a file that somebody may have edited.
+func FuzzProperties(f *testing.F) {
+	f.Add("delivery-mode=2\npriority=256\ntimestamp=2026-01-31T12:00:00Z\nheader-type/tries=int32", "tries", "7")
+	f.Add("header-type/a=uint8\nheader-type/b=time.Time\nexchange=", "a", "256")
+	f.Add("header-type/a=bytes\nuser-id=\xff", "a", "\xff")
+	for _, kind := range []string{"bool", "int8", "int16", "int64", "uint16", "uint32", "float32", "float64", "", "chan int"} {
+		f.Add("header-type/a="+kind, "a", "4294967296")
+	}
+	f.Fuzz(func(t *testing.T, properties, name, value string) {
+		m := &deadletter.Message{Headers: []deadletter.Header{{Name: name, Value: []byte(value)}}}
+		for line := range strings.SplitSeq(properties, "\n") {
+			key, text, _ := strings.Cut(line, "=")
+			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
+		}
+		r := recordOfDead(m, m.Headers)
+		v, there := r.Headers[name]
+		if there == brokers(name) {
+			t.Fatalf("header %q is there: %t", name, there)
+		}
+		if !there {
+			return
+		}
+		if err := (amqp.Table{"a": v}).Validate(); err != nil {
+			t.Errorf("%q of type %T cannot be sent: %v", name, v, err)
+		}
+	})
+}
+
+// RabbitMQ's refusals are text for people: what is read out of one is an argument, or
+// nothing.
+func FuzzLearn(f *testing.F) {
+	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'orders' in vhost '/': received none but current is the value 'true' of type 'bool'")
+	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders' in vhost '/': received the value '5' of type 'signedint' but current is the value '99999999999999999999' of type 'long'")
+	f.Add("inequivalent arg 'durable' for queue 'o'n' in vhost '/': received 'true' but current is 'false'")
+	f.Add("inequivalent arg 'x' for: received none but current is none")
+	f.Fuzz(func(t *testing.T, reason string) {
+		args := amqp.Table{"x": "y"}
+		before := len(args)
+		if !learn(args, reason) && (len(args) != before || args["x"] != "y") {
+			t.Errorf("%q said nothing and changed %v", reason, args)
+		}
+		if err := args.Validate(); err != nil {
+			t.Errorf("%q: %v", reason, err)
+		}
+	})
+}
+
+// The management API's answers, of which an empty object may be an empty list.
+func FuzzManagementAnswer(f *testing.F) {
+	f.Add([]byte(`[{"name":"orders","type":"quorum","durable":true,"arguments":{"x-message-ttl":60000},"policy":null,"effective_policy_definition":[],"delivery_limit":"unlimited","messages":3}]`))
+	f.Add([]byte(`[{"arguments":[ ],"effective_policy_definition":{},"delivery_limit":-1,"head_message_timestamp":""}]`))
+	f.Add([]byte(`[{"arguments":[1],"messages":1e400}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var all []queueInfo
+		if json.Unmarshal(text, &all) != nil {
+			return
+		}
+		for _, q := range all {
+			if q.Effective != nil && *q.Effective == nil && !strings.Contains(string(text), "null") {
+				t.Errorf("%s has a policy that is nil", text)
+			}
+			if _, err := json.Marshal(q); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A broker has queues of any name. One that is a shard of a delay queue of ours is
+// called as we would call it.
+func FuzzLevelOfQueue(f *testing.F) {
+	for _, name := range []string{"orders.retry.10s", "orders.retry.10s.2", "orders.retry.10s.02", "orders.retry.10s.+2", "orders.retry.90s", "orders.retry", "orders.retry.10s.9223372036854775808", "orders.retry.1m.x"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		l := &layout{queue: "orders"}
+		level, ok := l.names.level(l.queue, name)
+		if !ok {
+			return
+		}
+		if shard := l.shardOf(name, level); shard >= 0 && l.names.delay(l.queue, level, shard) != name {
+			t.Errorf("%q was read as shard %s of level %s", name, strconv.Itoa(shard), level)
+		}
+	})
+}

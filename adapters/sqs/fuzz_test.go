@@ -1,0 +1,129 @@
+package sqs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// messageOf makes a message of lines "type name=value"; a b in front of the type is a
+// binary value.
+func messageOf(body, block string) *types.Message {
+	m := &types.Message{MessageId: aws.String("id"), Body: &body, MessageAttributes: map[string]types.MessageAttributeValue{}}
+	for line := range strings.SplitSeq(block, "\n") {
+		kind, rest, _ := strings.Cut(line, " ")
+		name, value, _ := strings.Cut(rest, "=")
+		a := types.MessageAttributeValue{DataType: aws.String(strings.TrimPrefix(kind, "b")), StringValue: &value}
+		if strings.HasPrefix(kind, "b") {
+			a.StringValue, a.BinaryValue = nil, []byte(value)
+		}
+		m.MessageAttributes[name] = a
+	}
+	return m
+}
+
+// Whatever a queue holds, what a handler gets of it can be sent again, and comes back
+// the same.
+func FuzzUnmarshal(f *testing.F) {
+	f.Add("hello", "String a=b\nString _watermill_message_uuid=4711")
+	f.Add(" ", `String _redeliver_encoded={"body":"empty","metadata":{"a":"\u0000"}}`)
+	f.Add("////", `String _redeliver_encoded={"body":"base64"}`+"\nbBinary x=\xff")
+	f.Add("%", `String _redeliver_encoded={"body":"base64"}`)
+	f.Add("", `String _redeliver_encoded={"body":"zip"}`)
+	f.Add("x", `String `+EncodedAttribute+`={"body":"base64","metadata":{"a":"b"}}`+"\nNumber n=1\nString "+UUIDAttribute+"=1")
+	f.Fuzz(func(t *testing.T, body, block string) {
+		msg, err := DefaultMarshaler{}.Unmarshal(messageOf(body, block))
+		if err != nil {
+			return
+		}
+		text, attributes, err := DefaultMarshaler{}.Marshal("orders", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text == "" || !legal(text) || len(attributes) > mostAttributes {
+			t.Fatalf("SQS does not take the body %q with %d attributes", text, len(attributes))
+		}
+		back, err := DefaultMarshaler{}.Unmarshal(&types.Message{MessageId: aws.String("other"), Body: &text, MessageAttributes: attributes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(back.Payload) != string(msg.Payload) || legal(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
+			t.Errorf("%q, %q became %q, %q", msg.UUID, msg.Payload, back.UUID, back.Payload)
+		}
+		for name, value := range msg.Metadata {
+			if strings.ToValidUTF8(value, "\uFFFD") != back.Metadata[strings.ToValidUTF8(name, "\uFFFD")] && valid(msg.Metadata) {
+				t.Errorf("%q is %q and became %q", name, value, back.Metadata[name])
+			}
+		}
+	})
+}
+
+// valid tells whether metadata is text: of what is none JSON keeps no bytes.
+func valid(metadata map[string]string) bool {
+	for name, value := range metadata {
+		if strings.ToValidUTF8(name+value, "?") != name+value {
+			return false
+		}
+	}
+	return true
+}
+
+// A topic is a queue's name, URL or ARN.
+func FuzzParseTopic(f *testing.F) {
+	for _, topic := range []string{
+		"orders", "orders.fifo", "arn:aws:sqs:eu-central-1:123456789012:orders", "arn:aws:sqs:::", "arn:aws-cn:sqs:a:b:c:d",
+		"https://sqs.eu-central-1.amazonaws.com/123456789012/orders", "http://h:9324/000000000000/orders/", "http://h", "https:///x", "http://%zz/x",
+	} {
+		f.Add(topic)
+	}
+	f.Fuzz(func(t *testing.T, topic string) {
+		a := parseTopic(topic)
+		if !strings.Contains(topic, a.name) && !strings.Contains(topic, "%") || a.url != "" && a.url != topic {
+			t.Errorf("%q is read as %+v", topic, a)
+		}
+		if a.url == "" && a.region == "" && a.account == "" && a.name != topic && !strings.HasPrefix(topic, "arn:") {
+			t.Errorf("%q is the name %q", topic, a.name)
+		}
+	})
+}
+
+// A queue's RedrivePolicy is JSON that anybody may have written.
+func FuzzRedrivePolicy(f *testing.F) {
+	f.Add(`{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:1:dead","maxReceiveCount":"5"}`)
+	f.Add(`{"maxReceiveCount":5}`)
+	f.Add(`{"maxReceiveCount":5.5}`)
+	f.Add(`{"maxReceiveCount":99999999999999999999}`)
+	f.Add(`null`)
+	f.Fuzz(func(t *testing.T, text string) {
+		q := &queue{}
+		q.attributes = map[string]string{"RedrivePolicy": text}
+		if p, most, ok := q.redrivePolicy(); ok && p.Most.String() == "" {
+			t.Errorf("%q says %d", text, most)
+		}
+	})
+}
+
+// The properties of a dead letter come out of a file that somebody may have edited.
+func FuzzProperties(f *testing.F) {
+	f.Add("message-id=1\ngroup-id=a\nsent=1700000000000\nattribute-type/n=Number", "n", "7", "body")
+	f.Add("sent=soon\nattribute-type/n=Binary", "n", "\xff", "")
+	f.Add("attribute-type/=", "", "", "\x00")
+	f.Fuzz(func(t *testing.T, properties, name, value, body string) {
+		m := &deadletter.Message{ID: "1", Headers: []deadletter.Header{{Name: name, Value: []byte(value)}}, Body: []byte(body)}
+		for line := range strings.SplitSeq(properties, "\n") {
+			key, text, _ := strings.Cut(line, "=")
+			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
+		}
+		r := recordOfDead(m, m.Headers)
+		if r.Body == nil || *r.Body == "" || !legal(*r.Body) {
+			t.Errorf("SQS does not take the body %v", r.Body)
+		}
+		if ms := r.Attributes[sentTimestamp]; ms != "" && strings.Trim(ms, "+-0123456789") != "" {
+			t.Errorf("it was sent at %q", ms)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// What is given as text on a command line is read or refused, each in its flag's words.
+func FuzzFlags(f *testing.F) {
+	for _, text := range []string{"10m-15m", "1h-2h:0.5", "0-1s:NaN", "-1s--1s", "2h", "2026-01-31", "2026-01-31T12:00:00+14:00", "127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::/0", "fe80::1%eth0", "per-key", "1-2:"} {
+		f.Add(text)
+	}
+	now := time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, text string) {
+		if o, err := parseOutage(text); err == nil && !strings.Contains(text, "-") {
+			t.Errorf("%q is the outage %+v", text, o)
+		}
+		if at, err := moment("after", text, now); err == nil && text != "" && (at.IsZero() && !strings.HasPrefix(text, "0001-01-01") || at.Location() != time.UTC) {
+			t.Errorf("%q is %s", text, at)
+		}
+		if prefix, err := readPrefix(text); err == nil && (!prefix.IsValid() || prefix.Bits() == 0) {
+			t.Errorf("%q is %s, which is everybody", text, prefix)
+		}
+		if order, err := parseOrder(text); err == nil && text != "" && order.String() == "" {
+			t.Errorf("%q is an order without a name", text)
+		}
+	})
+}
+
+// No error about a file of users repeats a password.
+func FuzzUsers(f *testing.F) {
+	f.Add("ann:operator:XsecretX\n# a line\n\nbob:viewer:b:c\r\n")
+	f.Add("ann:XsecretX")
+	f.Add("ann:XsecretX:operator")
+	f.Add("XsecretX")
+	f.Fuzz(func(t *testing.T, text string) {
+		users, err := readUsers(text, "users")
+		if err != nil && strings.Contains(err.Error(), "XsecretX") {
+			t.Error(err)
+		}
+		if err == nil && len(users) == 0 {
+			t.Errorf("%q has no users", text)
+		}
+	})
+}
+
+// A file of profiles is the user's; its errors repeat nothing that stands in it.
+func FuzzProfiles(f *testing.F) {
+	f.Add("production:\n  broker: kafka://h:9092\n  group: billing\n  password-file: /run/x\n")
+	f.Add("production:\n  broker: kafka://u:XsecretX@h\n  grup: billing\n")
+	f.Add("production: XsecretX\n")
+	f.Add("a: &a\n  broker: x\nb: *a\n")
+	f.Add("- XsecretX: `")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := &connection{config: path}
+		if _, _, err := c.profiles(func(string) string { return "" }); err != nil && strings.Contains(err.Error(), "XsecretX") && strings.Contains(text, ": XsecretX") && strings.Count(text, "XsecretX") == 1 && !strings.Contains(text, "XsecretX:") {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
+
+// What is printed as YAML says what the JSON says.
+func FuzzYAML(f *testing.F) {
+	for _, text := range []string{`{"a":[1,-2.5e3,true,null,"x\ny","\u001b[31m","yes","0x1f","1:30"],"b":{}}`, `"\ud800"`, `[[],[[]],{}]`, `1e400`, `{"":""}`, `"\u2028"`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var want any
+		if json.Unmarshal(text, &want) != nil {
+			return
+		}
+		written, err := toYAML(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		for _, r := range written {
+			if r == '\x1b' || r == '\u202e' {
+				t.Errorf("%s is written with %q", text, r)
+			}
+		}
+		var got any
+		if err := yaml.Unmarshal([]byte(written), &got); err != nil {
+			t.Fatalf("%s is written as %q, which cannot be read: %v", text, written, err)
+		}
+		if s, ok := want.(string); ok && !reflect.DeepEqual(got, s) {
+			t.Errorf("%s is written as %q and read as %#v", text, written, got)
+		}
+	})
+}
