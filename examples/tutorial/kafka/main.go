@@ -1,0 +1,78 @@
+// Command kafka is the program of docs/tutorial-kafka.md: it charges orders, or, with
+// the number of one, places it.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	brokers := []string{cmp.Or(os.Getenv("KAFKA"), "localhost:9092")}
+	if err := createTopic(brokers, "orders"); err != nil {
+		return err
+	}
+	billing, err := kafka.Open(ctx, kafka.Config{
+		Brokers: brokers, Group: "billing",
+		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
+	})
+	if err != nil {
+		return err
+	}
+	defer billing.Close(context.WithoutCancel(ctx)) // after the router
+
+	if len(os.Args) > 1 {
+		return billing.Publisher().Publish("orders", message.NewMessage(os.Args[1], []byte(`{"euros":40}`)))
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
+	return router.Run(ctx)
+}
+
+func charge(msg *message.Message) error {
+	if os.Getenv("BANK") == "down" {
+		return errors.New("bank is down")
+	}
+	log.Printf("charged order %s", msg.UUID)
+	return nil
+}
+
+// createTopic makes the topic of the orders, which redeliver never does.
+func createTopic(brokers []string, topic string) error {
+	admin, err := sarama.NewClusterAdmin(brokers, nil)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	err = admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false)
+	if errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return nil
+	}
+	return err
+}
