@@ -71,7 +71,7 @@ Exit codes: 0 done, 1 failed, 2 wrong call, 3 found something, 5 partly done, 13
 	flags := root.PersistentFlags()
 	a.conn.flags(flags)
 	flags.StringVarP(&a.output, "output", "o", formatTable, "what is printed: table, json, jsonl or yaml")
-	root.AddCommand(a.dlq(), a.plan(), a.doctor(), a.prune(), a.waiting(), a.sidecar(), a.console(), a.simulate(), a.version())
+	root.AddCommand(a.dlq(), a.plan(), a.doctor(), a.prune(), a.waiting(), a.sidecar(), a.console(), a.simulate(), a.ready(), a.version())
 	verbs(root)
 	complete(root, "output", cobra.FixedCompletions([]string{formatTable, formatJSON, formatJSONL, formatYAML}, cobra.ShellCompDirectiveNoFileComp))
 	complete(root, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 
@@ -33,6 +34,10 @@ func (a *app) version() *cobra.Command {
 	}
 }
 
+// A release says here which it is, and an image of which commit, by -ldflags -X: what
+// they are built from has no .git beside it.
+var release, commit string
+
 func built() versionRow {
 	v := versionRow{Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -53,5 +58,6 @@ func built() versionRow {
 			v.Modified = s.Value == "true"
 		}
 	}
+	v.Version, v.Commit = cmp.Or(release, v.Version), cmp.Or(commit, v.Commit)
 	return v
 }
