@@ -13,9 +13,10 @@ SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
 .PHONY: help build unit test race lint fmt tidy-check api bench outage soak screenshots cover fuzz tools clean
+.PHONY: image compose-test chart-check release-check release-dry sbom licences licences-check vuln
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## compile everything, tests too, and run nothing
 	$(GO) build ./... ./cmd/redeliver/... ./integration/...
@@ -71,6 +72,56 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
 	  done; \
 	done; [ -n "$$found" ] || { echo "there are no fuzz targets"; exit 1; }
+
+# What is made for others: images, chart, releases. Tools come by go run, pinned, and outside the workspace.
+OUTSIDE := GOWORK=off GOFLAGS=-buildvcs=false
+GORELEASER := $(OUTSIDE) $(GO) run github.com/goreleaser/goreleaser/v2@v2.16.0
+HELM := $(OUTSIDE) $(GO) run helm.sh/helm/v3/cmd/helm@v3.22.0
+CYCLONEDX := $(OUTSIDE) $(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.7.0
+GO_LICENSES ?= $(OUTSIDE) $(GO) run github.com/google/go-licenses@v1.6.0
+GOVULNCHECK ?= $(OUTSIDE) $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0
+DOCKER ?= docker
+# make image VERSION=v1.2.3 is for the commit of that tag alone: an image does not carry the name of a version that it is not.
+VERSION ?=
+GO_IMAGE ?= golang:1.26.8-bookworm
+SUITE ?= all
+
+image: ## build the images redeliver:TAG and redeliver-examples:TAG, TAG being VERSION or local
+	@if [ -n "$(VERSION)" ] && [ "$$(git describe --exact-match --match 'v*' --dirty 2>/dev/null)" != "$(VERSION)" ]; then \
+	  echo "this tree is not $(VERSION): check out that tag, with nothing changed"; exit 1; fi
+	@for target in redeliver examples; do \
+	  name=redeliver; [ $$target = redeliver ] || name=redeliver-$$target; \
+	  $(DOCKER) build --target $$target --build-arg GO_IMAGE=$(GO_IMAGE) --build-arg VERSION=$(VERSION) \
+	    --build-arg REVISION=$$(git rev-parse HEAD) -t $$name:$(or $(VERSION),local) . || exit 1; \
+	done
+
+compose-test: tools ## the suite SUITE (all) of integration/compose, and the integration tests on its brokers; wants docker compose
+	integration/compose/test.sh $(SUITE)
+
+chart-check: ## render, lint and read the Helm chart; builds Helm, which takes minutes the first time
+	$(GO) test -tags chart -count=1 ./integration/chart
+
+release-check: ## check .goreleaser.yaml by goreleaser, install the command from a rehearsed release; minutes the first time
+	$(GORELEASER) check
+	$(GO) test -tags rehearsal -count=1 ./integration/release
+
+release-dry: ## make all of a release in bin/dist, and publish nothing
+	$(GORELEASER) release --snapshot --clean --skip=publish
+
+sbom: ## what is in the command, as CycloneDX, in bin/redeliver.cdx.json
+	$(OUTSIDE) $(GO) build -C cmd/redeliver -o $(CURDIR)/bin/redeliver .
+	$(CYCLONEDX) bin -json -output bin/redeliver.cdx.json bin/redeliver
+
+licences: ## write THIRD_PARTY_LICENSES.md anew
+	cd cmd/redeliver && $(GO_LICENSES) report --ignore github.com/redeliver/redeliver --template ../../deploy/licences.md.tmpl . >../../THIRD_PARTY_LICENSES.md 2>/dev/null
+
+licences-check: ## fail when THIRD_PARTY_LICENSES.md is not what is in the command, or a licence is not among the allowed
+	@mkdir -p bin && cd cmd/redeliver && \
+	$(GO_LICENSES) report --ignore github.com/redeliver/redeliver --template ../../deploy/licences.md.tmpl . >../../bin/licences.md 2>../../bin/licences.log || { cat ../../bin/licences.log; exit 1; }
+	@diff -u THIRD_PARTY_LICENSES.md bin/licences.md || { echo "run make licences, and look at what is new"; exit 1; }
+
+vuln: ## ask Go's vulnerability database about what the library and the command call; says so where it cannot be reached
+	@GOVULNCHECK='$(GOVULNCHECK)' deploy/vuln.sh
 
 tools: # what starts brokers and counts tests; not for the help
 	@$(GO) build -buildvcs=false -o bin/ ./integration/cmd/withbrokers ./integration/cmd/suites

@@ -1,0 +1,51 @@
+# The images of redeliver. make image builds both.
+#
+#   redeliver  the command, and nothing else: no shell, no libc, user 65532. The last stage, and so the default.
+#   examples   the programs that integration/compose runs beside it: worker and orders.
+#
+# GO_IMAGE may be any image that has the Go of go.mod and CA certificates.
+ARG GO_IMAGE=docker.io/library/golang:1.26.8-bookworm
+
+FROM ${GO_IMAGE} AS build
+# Each module is built by its own go.mod, as go install builds it: integration and what it needs stay out.
+ENV CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly" GOTOOLCHAIN=local
+WORKDIR /src
+# What changes rarely first: the modules stay in a layer of their own.
+COPY go.mod go.sum ./
+COPY cmd/redeliver/go.mod cmd/redeliver/go.sum cmd/redeliver/
+RUN cd cmd/redeliver && go mod download
+COPY . .
+# Empty for a tree that is no release; then the command calls itself (devel).
+ARG VERSION=
+ARG REVISION=
+RUN go build -C cmd/redeliver -o /out/redeliver \
+      -ldflags "-s -w -X github.com/redeliver/redeliver/cmd/redeliver/internal/cli.release=${VERSION} -X github.com/redeliver/redeliver/cmd/redeliver/internal/cli.commit=${REVISION}" . && \
+    go build -ldflags "-s -w" -o /out/worker ./examples/worker && \
+    go build -ldflags "-s -w" -o /out/orders ./examples/orders
+# Names for user and group 65532, for programs that ask.
+RUN printf 'redeliver:x:65532:65532::/:/sbin/nologin\n' >/out/passwd && printf 'redeliver:x:65532:\n' >/out/group
+
+FROM scratch AS examples
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/passwd /out/group /etc/
+COPY --from=build /out/worker /out/orders /
+USER 65532:65532
+ENTRYPOINT ["/worker"]
+
+FROM scratch AS redeliver
+ARG VERSION=
+ARG REVISION=
+LABEL org.opencontainers.image.title="redeliver" \
+      org.opencontainers.image.description="Retries, delays and dead-letter queues over Kafka, RabbitMQ and SQS" \
+      org.opencontainers.image.source="https://github.com/redeliver/redeliver" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/passwd /out/group /etc/
+COPY --from=build /src/LICENSE /src/THIRD_PARTY_LICENSES.md /licenses/
+COPY --from=build /out/redeliver /redeliver
+USER 65532:65532
+# run --health listens on 8081 by habit, console on 8377.
+EXPOSE 8081 8377
+ENTRYPOINT ["/redeliver"]

@@ -1,0 +1,110 @@
+package release
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// one returns what a pattern finds in a file, where it finds the same everywhere.
+func one(t *testing.T, file, pattern string) string {
+	t.Helper()
+	found := ""
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
+		if found != "" && m[1] != found {
+			t.Errorf("%s has both %s and %s", file, found, m[1])
+		}
+		found = m[1]
+	}
+	if found == "" {
+		t.Errorf("%s has nothing like %s", file, pattern)
+	}
+	return found
+}
+
+// What stands in several files is the same in each.
+func TestVersionsAgree(t *testing.T) {
+	t.Parallel()
+	for what, places := range map[string]map[string]string{
+		"the image that Go is in": {
+			"Dockerfile": `golang:(\S+)`, "Makefile": `GO_IMAGE \?= golang:(\S+)`, "integration/compose/suites/services.yml": `golang:([^}]+)}`,
+		},
+		"cyclonedx-gomod": {".goreleaser.yaml": `cyclonedx-gomod@(v[\d.]+)`, "Makefile": `cyclonedx-gomod@(v[\d.]+)`},
+		"helm":            {"integration/chart/chart_test.go": `helmVersion = "(v[\d.]+)"`, "Makefile": `helm/v3/cmd/helm@(v[\d.]+)`},
+	} {
+		version := ""
+		for file, pattern := range places {
+			switch v := one(t, file, pattern); version {
+			case "", v:
+				version = v
+			default:
+				t.Errorf("%s is %s in %s, and %s elsewhere", what, v, file, version)
+			}
+		}
+	}
+	want := one(t, "go.mod", `(?m)^go (\d+\.\d+)`)
+	if got := one(t, "Dockerfile", `golang:(\d+\.\d+)\.`); got != want {
+		t.Errorf("the image has Go %s, go.mod wants %s", got, want)
+	}
+}
+
+// -ldflags -X sets nothing where the name is wrong, and says nothing.
+func TestLinkerFlagsNameWhatIsThere(t *testing.T) {
+	t.Parallel()
+	source := read(t, "cmd/redeliver/internal/cli/version.go")
+	for _, file := range []string{"Dockerfile", ".goreleaser.yaml"} {
+		names := regexp.MustCompile(`-X (\S+)\.(\w+)=`).FindAllStringSubmatch(read(t, file), -1)
+		if len(names) != 2 {
+			t.Errorf("%s sets %d names", file, len(names))
+		}
+		for _, n := range names {
+			if n[1] != "github.com/redeliver/redeliver/cmd/redeliver/internal/cli" ||
+				!regexp.MustCompile(`(?m)^var .*\b`+n[2]+`\b.* string$`).MatchString(source) {
+				t.Errorf("%s sets %s.%s, which version.go does not have", file, n[1], n[2])
+			}
+		}
+	}
+}
+
+// What goes into archives is there, and so is what the image is built from.
+func TestReleasedFilesAreThere(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		Archives []struct {
+			Files []string `yaml:"files"`
+		} `yaml:"archives"`
+		Builds []struct {
+			Dir string `yaml:"dir"`
+		} `yaml:"builds"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, ".goreleaser.yaml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	if len(config.Archives) != 1 || len(config.Archives[0].Files) < 5 || len(config.Builds) != 1 {
+		t.Fatalf("this test does not see what is released: %+v", config)
+	}
+	for _, file := range config.Archives[0].Files {
+		read(t, file)
+	}
+	read(t, config.Builds[0].Dir+"/go.mod")
+	ignored := read(t, ".dockerignore")
+	for _, m := range regexp.MustCompile(`(?m)^COPY --from=build /src/(.*) /licenses/$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
+		for _, file := range strings.Fields(m[1]) {
+			if file = strings.TrimPrefix(file, "/src/"); !strings.Contains(ignored, "!/"+file+"\n") {
+				t.Errorf("the Dockerfile copies %s, which .dockerignore keeps out", file)
+			}
+		}
+	}
+}
