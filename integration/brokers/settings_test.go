@@ -15,7 +15,7 @@ func TestComposeFileHasOurSettings(t *testing.T) {
 			t.Errorf("compose/kafka.yml lacks the line %s", line)
 		}
 	}
-	if image := "image: apache/kafka:" + kafkaVersion + "\n"; !strings.Contains(file, image) {
+	if image := "image: ${KAFKA_IMAGE:-apache/kafka:" + kafkaVersion + "}\n"; !strings.Contains(file, image) {
 		t.Errorf("compose/kafka.yml lacks the line %s", image)
 	}
 	if pom := "<version>" + kafkaVersion + "</version>"; !strings.Contains(string(kafkaPOM), pom) {
@@ -85,7 +85,7 @@ func TestComposeFileTakesOurImages(t *testing.T) {
 func TestComposeFileTakesOurElasticMQ(t *testing.T) {
 	file := string(compose.SQS)
 	for _, line := range []string{
-		"image: softwaremill/elasticmq:" + elasticMQVersion + "\n",
+		"image: ${ELASTICMQ_IMAGE:-softwaremill/elasticmq:" + elasticMQVersion + "}\n",
 		fmt.Sprintf("${REDELIVER_SQS_PORT:-9324}:%d\"\n", sqsImagePort),
 		"${REDELIVER_SQS_HEAP:-" + SQSOptions{}.withDefaults().Heap + "}",
 	} {
@@ -101,7 +101,7 @@ func TestComposeFileTakesOurElasticMQ(t *testing.T) {
 func TestComposeFileTakesOurRedis(t *testing.T) {
 	file := string(compose.Redis)
 	for _, line := range []string{
-		"image: redis:" + redisImageVersion + "\n",
+		"image: ${REDIS_IMAGE:-redis:" + redisImageVersion + "}\n",
 		fmt.Sprintf("${REDELIVER_REDIS_PORT:-%d}:%d\"\n", redisImagePort, redisImagePort),
 	} {
 		if !strings.Contains(file, line) {

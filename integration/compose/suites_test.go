@@ -1,0 +1,256 @@
+package compose_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// each are the suites of one broker, by their names; all is the one with all.
+var each = []string{"kafka", "rabbitmq", "sqs"}
+
+// load reads a suite as docker compose reads it, by its schema and with what it extends.
+func load(t *testing.T, suite string) *types.Project {
+	t.Helper()
+	o, err := cli.NewProjectOptions([]string{filepath.Join("suites", suite+".yml")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.LoadProject(context.Background())
+	if err != nil {
+		t.Fatalf("suite %s: %v", suite, err)
+	}
+	return p
+}
+
+// Those that have no health to ask for: they begin anew until they work, or are done once.
+func noHealth(service string) bool {
+	return service == "certificate" || strings.HasSuffix(service, "-orders") || strings.HasSuffix(service, "-refunds") || strings.HasSuffix(service, "-worker")
+}
+
+func TestSuitesHoldTogether(t *testing.T) {
+	t.Parallel()
+	for _, suite := range append([]string{"all"}, each...) {
+		t.Run(suite, func(t *testing.T) {
+			t.Parallel()
+			ports := map[string]string{}
+			for name, s := range load(t, suite).Services {
+				if s.HealthCheck == nil && !noHealth(name) {
+					t.Errorf("%s has no health check", name)
+				}
+				if image, tag, ok := strings.Cut(s.Image, ":"); !ok || tag == "" || tag == "latest" || image == "" {
+					t.Errorf("%s is of image %q, which names no version", name, s.Image)
+				}
+				for _, p := range s.Ports {
+					if p.HostIP != "127.0.0.1" {
+						t.Errorf("%s is open to others than this machine: %+v", name, p)
+					}
+					if other := ports[p.Published]; other != "" {
+						t.Errorf("%s and %s both want port %s", name, other, p.Published)
+					}
+					ports[p.Published] = name
+				}
+				for _, v := range s.Volumes {
+					if v.Type != types.VolumeTypeBind {
+						continue
+					}
+					if _, err := os.Stat(v.Source); err != nil {
+						t.Errorf("%s mounts what is not there: %v", name, err)
+					}
+				}
+				if s.Build != nil {
+					if _, err := os.Stat(filepath.Join(s.Build.Context, cmp.Or(s.Build.Dockerfile, "Dockerfile"))); err != nil {
+						t.Errorf("%s is built from what is not there: %v", name, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsWaitedForCanCome(t *testing.T) {
+	t.Parallel()
+	for _, suite := range append([]string{"all"}, each...) {
+		p := load(t, suite)
+		waits := 0
+		for name, s := range p.Services {
+			for on, how := range s.DependsOn {
+				waits++
+				other, ok := p.Services[on]
+				switch {
+				case !ok:
+					t.Errorf("suite %s: %s waits for %s, which is not there", suite, name, on)
+				case how.Condition == types.ServiceConditionHealthy && other.HealthCheck == nil:
+					t.Errorf("suite %s: %s waits for the health of %s, which has none to tell", suite, name, on)
+				case how.Condition == types.ServiceConditionCompletedSuccessfully && other.Restart != "":
+					t.Errorf("suite %s: %s waits for the end of %s, which begins anew", suite, name, on)
+				}
+			}
+		}
+		if waits < 8 {
+			t.Errorf("suite %s: %d waits: this test does not see them", suite, waits)
+		}
+	}
+}
+
+// Who has tried the suite of a broker knows its part of the one with all.
+func TestTheSuiteWithAllIsThatOfEach(t *testing.T) {
+	t.Parallel()
+	all := load(t, "all")
+	for _, suite := range each {
+		for name, s := range load(t, suite).Services {
+			if name == "console" || name == "certificate" {
+				continue // there is one for all
+			}
+			if other, ok := all.Services[name]; !ok || !reflect.DeepEqual(s, other) {
+				t.Errorf("%s of suite %s is not that of the one with all:\n%+v\n%+v", name, suite, s, other)
+			}
+		}
+	}
+}
+
+// programs builds what the suites run, and returns where it is.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir+"/", "./cmd/redeliver", "./examples/worker", "./examples/orders")
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// Each program understands how a suite calls it: it goes on to look for its broker, which is not there. A flag that
+// it does not know, or a variable that names another broker than the flags are for, is exit code 2.
+func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
+	t.Parallel()
+	dir := programs(t)
+	called := 0
+	for _, suite := range append([]string{"all"}, each...) {
+		for name, s := range load(t, suite).Services {
+			if !strings.Contains(s.Image, "redeliver") {
+				continue
+			}
+			called++
+			t.Run(suite+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				program := "redeliver" // as the image has it
+				if len(s.Entrypoint) > 0 {
+					program = strings.TrimPrefix(s.Entrypoint[0], "/")
+				}
+				if code, out := exitCode(t, filepath.Join(dir, program), s, s.Command); code != 1 {
+					t.Errorf("it ends with %d, want 1, for there is no broker:\n%s", code, out)
+				}
+				if s.HealthCheck == nil {
+					return
+				}
+				test := s.HealthCheck.Test
+				if code, out := exitCode(t, filepath.Join(dir, strings.TrimPrefix(test[1], "/")), s, test[2:]); code != 3 {
+					t.Errorf("its health check ends with %d, want 3, for it does not run:\n%s", code, out)
+				}
+			})
+		}
+	}
+	if called < 16 {
+		t.Errorf("%d calls: this test does not see them", called)
+	}
+}
+
+// exitCode runs a program as its service says, but on this machine and without a broker.
+func exitCode(t *testing.T, program string, s types.ServiceConfig, args []string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	args = slices.Clone(args)
+	for i := range args {
+		for _, v := range s.Volumes {
+			if v.Type == types.VolumeTypeBind {
+				args[i] = strings.ReplaceAll(args[i], v.Target, elsewhere(t, v.Source))
+			}
+		}
+		args[i] = strings.NewReplacer(":8081", "127.0.0.1:0", "127.0.0.1:8377", "127.0.0.1:1").Replace(args[i])
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "AWS_MAX_ATTEMPTS=1"}
+	for _, name := range slices.Sorted(maps.Keys(s.Environment)) {
+		cmd.Env = append(cmd.Env, name+"="+nowhere(*s.Environment[name]))
+	}
+	out, err := cmd.CombinedOutput()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// nowhere has the addresses of a text replaced by one where nobody listens.
+func nowhere(text string) string {
+	return strings.NewReplacer("kafka:9092", "127.0.0.1:1", "rabbitmq:5672", "127.0.0.1:1", "rabbitmq:15672", "127.0.0.1:1", "elasticmq:9324", "127.0.0.1:1").Replace(text)
+}
+
+// elsewhere is a copy of a file of a suite in which the same is done.
+func elsewhere(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), filepath.Base(file))
+	if err := os.WriteFile(file, []byte(nowhere(string(text))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A variable that no program reads is a setting that does nothing.
+func TestVariablesAreRead(t *testing.T) {
+	t.Parallel()
+	var sources []byte
+	for _, pattern := range []string{"../../cmd/redeliver/internal/cli/*.go", "../../internal/brokerurl/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources = append(sources, text...)
+		}
+	}
+	seen := 0
+	for _, suite := range append([]string{"all"}, each...) {
+		for name, s := range load(t, suite).Services {
+			for variable := range s.Environment {
+				if !strings.HasPrefix(variable, "REDELIVER_") {
+					continue
+				}
+				seen++
+				if !strings.Contains(string(sources), strconv.Quote(variable)) {
+					t.Errorf("suite %s: %s is given %s, which nothing reads", suite, name, variable)
+				}
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("%d variables: this test does not see them", seen)
+	}
+}
