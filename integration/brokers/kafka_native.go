@@ -32,15 +32,9 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &child{work: work, command: func() *exec.Cmd {
-		return exec.Command(java, //nolint:noctx // It outlives this call; open ties it to a context.
-			"-Xmx"+o.Heap,
-			// As Kafka's own start script has it.
-			"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
-			"-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
-			"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-			"-cp", filepath.Join(lib, "*"), "kafka.Kafka", work.path("server.properties"))
-	}}
+	k := &child{work: work, command: kafkaCommand(java, lib, work, o.Heap,
+		// As Kafka's own start script has it.
+		"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")}
 	if err := formatKafka(ctx, java, lib, work, kafkaNative(o, work.path("data"), ports[0], ports[1], ports[2])); err != nil {
 		_, removed := k.remove(false)
 		return nil, errors.Join(err, removed)

@@ -1,0 +1,283 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The listeners of a node of a [KafkaCluster].
+const (
+	ClusterClients    = "PLAINTEXT"  // clients come here
+	ClusterReplicas   = "REPLICAS"   // the other nodes copy from here
+	ClusterController = "CONTROLLER" // the other nodes ask the quorum here
+)
+
+// KafkaClusterOptions says what kind of cluster is wanted.
+type KafkaClusterOptions struct {
+	// Heap is the -Xmx of each node. Default "256m".
+	Heap string
+	// Properties are server.properties of every node on top of the defaults, or in place of them. Default none.
+	Properties map[string]string
+	// Via is called once for every listener before anything starts and returns where others are to find it: a proxy
+	// before it, say. Default: where it is.
+	Via func(node int, listener, address string) (string, error)
+	// StartTimeout bounds every wait for readiness. Default 90 s.
+	StartTimeout time.Duration
+	// Logf tells what is started and how. Default: tb.Logf.
+	Logf func(format string, args ...any)
+}
+
+// KafkaCluster is a Kafka of several nodes, each of them broker and controller and a process of its own.
+type KafkaCluster struct {
+	nodes []*Broker
+	addrs []string
+}
+
+// Nodes are the nodes: number 1 of the cluster comes first. Their Addrs are where they listen, past any proxy.
+func (c *KafkaCluster) Nodes() []*Broker { return slices.Clone(c.nodes) }
+
+// Addrs are what to give to a client: what the nodes advertise.
+func (c *KafkaCluster) Addrs() []string { return slices.Clone(c.addrs) }
+
+// OwnKafkaCluster starts so many nodes that only this test uses, and may kill, freeze and restart. Topics have as many
+// replicas, all but one of which must have what is confirmed. The nodes are stopped at the test's end; when it has
+// failed, their logs are kept. They run natively whatever the way of the other brokers: a frozen node, or one whose disk
+// is full, has to be a process of ours.
+func OwnKafkaCluster(tb testing.TB, nodes int, o KafkaClusterOptions) *KafkaCluster {
+	tb.Helper()
+	if o.Heap == "" {
+		o.Heap = "256m"
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = 90 * time.Second
+	}
+	if o.Logf == nil {
+		o.Logf = tb.Logf
+	}
+	if o.Via == nil {
+		o.Via = func(_ int, _, address string) (string, error) { return address, nil }
+	}
+	began := time.Now()
+	c, err := startCluster(context.Background(), nodes, o) // not the test's context, as with Kafka
+	if err != nil {
+		tb.Fatal(fmt.Errorf("starting a kafka of %d nodes for the tests: %w", nodes, err))
+	}
+	for _, n := range c.nodes {
+		stopAtEnd(tb, n)
+	}
+	tb.Cleanup(func() {
+		// All at once and before any of them stops in order: the last one would wait for a quorum that is gone.
+		for _, n := range c.nodes {
+			_ = n.Kill() // it may have ended already, and Stop tells of that
+		}
+	})
+	o.Logf("Apache Kafka %s of %d nodes at %v, up in %.1fs", kafkaVersion, nodes, c.addrs, time.Since(began).Seconds())
+	return c
+}
+
+func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaCluster, error) {
+	java, lib, err := javaOf(ctx, "kafka", kafkaVersion, EnvKafka, kafkaPOM, o.Logf)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(ctx, 3*n)
+	if err != nil {
+		return nil, err
+	}
+	c := &KafkaCluster{nodes: make([]*Broker, n)}
+	all := make([]clusterNode, n)
+	var voters []string
+	for i := range all {
+		all[i] = clusterNode{id: i + 1, java: java, lib: lib, at: make(map[string]string), via: make(map[string]string)}
+		for j, name := range []string{ClusterClients, ClusterReplicas, ClusterController} {
+			at := fmt.Sprintf("127.0.0.1:%d", ports[3*i+j])
+			via, err := o.Via(i+1, name, at)
+			if err != nil {
+				return nil, err
+			}
+			all[i].at[name], all[i].via[name] = at, via
+		}
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, all[i].via[ClusterController]))
+		c.addrs = append(c.addrs, all[i].via[ClusterClients])
+	}
+	for i := range all {
+		if err := all[i].prepare(ctx, o, voters, all[0].work); err != nil {
+			for _, n := range all[:i] {
+				err = errors.Join(err, n.forget())
+			}
+			return nil, err
+		}
+	}
+	errs := make([]error, n)
+	var starting sync.WaitGroup
+	for i := range all {
+		// All at once: a node answers when the quorum has a majority.
+		starting.Go(func() { c.nodes[i], errs[i] = all[i].start(ctx, o) })
+	}
+	starting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		for _, b := range c.nodes {
+			if b != nil {
+				err = errors.Join(err, b.Stop())
+			}
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// clusterNode is a node before it starts; at and via are by listener.
+type clusterNode struct {
+	id        int
+	java, lib string
+	at, via   map[string]string
+	work      *workDir
+}
+
+// prepare writes what the node starts from. Only the first one asks Kafka's StorageTool, which takes a JVM's start: the
+// others get what that wrote, with numbers of their own.
+func (n *clusterNode) prepare(ctx context.Context, o KafkaClusterOptions, voters []string, first *workDir) error {
+	work, err := newWorkDir("kafka")
+	if err != nil {
+		return err
+	}
+	n.work = work
+	settings := n.settings(o, work.path("data"), voters)
+	if first == nil {
+		err = formatKafka(ctx, n.java, n.lib, work, settings)
+	} else {
+		err = n.copyFormat(first, settings)
+	}
+	if err != nil {
+		return errors.Join(err, n.forget())
+	}
+	return nil
+}
+
+func (n *clusterNode) forget() error {
+	_, err := n.work.remove(false)
+	return err
+}
+
+func (n *clusterNode) copyFormat(first *workDir, settings map[string]string) error {
+	if err := os.CopyFS(n.work.path("data"), os.DirFS(first.path("data"))); err != nil {
+		return fmt.Errorf("copying a formatted directory: %w", err)
+	}
+	meta, err := os.ReadFile(first.path("data/meta.properties"))
+	if err != nil {
+		return fmt.Errorf("reading the cluster's id: %w", err)
+	}
+	var own strings.Builder
+	for text := range strings.Lines(string(meta)) {
+		switch name, _, _ := strings.Cut(text, "="); name {
+		case "node.id":
+			fmt.Fprintf(&own, "node.id=%d\n", n.id)
+		case "directory.id":
+			fmt.Fprintf(&own, "directory.id=%s\n", clusterID()) // random, too
+		default:
+			own.WriteString(text)
+		}
+	}
+	return errors.Join(
+		os.WriteFile(n.work.path("data/meta.properties"), []byte(own.String()), 0o600),
+		os.WriteFile(n.work.path("server.properties"), []byte(properties(settings)), 0o600))
+}
+
+func (n *clusterNode) start(ctx context.Context, o KafkaClusterOptions) (*Broker, error) {
+	k := &child{work: n.work, command: kafkaCommand(n.java, n.lib, n.work, o.Heap,
+		// Small, and three of them at once: what starts fast and stays small is better than what is fast in the end.
+		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")}
+	return open(ctx, &Broker{
+		name:     fmt.Sprintf("node %d of Apache Kafka %s (native)", n.id, kafkaVersion),
+		addrs:    []string{n.at[ClusterClients]},
+		sys:      k,
+		ready:    n.registered,
+		patience: o.StartTimeout,
+		logf:     o.Logf,
+	})
+}
+
+func (n *clusterNode) settings(o KafkaClusterOptions, dataDir string, voters []string) map[string]string {
+	list := func(at map[string]string, names ...string) string {
+		var parts []string
+		for _, name := range names {
+			parts = append(parts, name+"://"+at[name])
+		}
+		return strings.Join(parts, ",")
+	}
+	p := kafkaSettings()
+	replicas, least := strconv.Itoa(len(voters)), strconv.Itoa(max(1, len(voters)-1))
+	for _, topic := range []string{"offsets.topic", "transaction.state.log", "share.coordinator.state.topic"} {
+		p[topic+".replication.factor"] = replicas
+	}
+	maps.Copy(p, map[string]string{
+		"transaction.state.log.min.isr":         least,
+		"share.coordinator.state.topic.min.isr": least,
+		"default.replication.factor":            replicas,
+		"min.insync.replicas":                   least,
+		"offsets.topic.num.partitions":          "8",
+		"process.roles":                         "broker,controller",
+		"node.id":                               strconv.Itoa(n.id),
+		"controller.quorum.voters":              strings.Join(voters, ","),
+		"listeners":                             list(n.at, ClusterClients, ClusterReplicas, ClusterController),
+		"advertised.listeners":                  list(n.via, ClusterClients, ClusterReplicas),
+		"listener.security.protocol.map":        "PLAINTEXT:PLAINTEXT,REPLICAS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"controller.listener.names":             ClusterController,
+		"inter.broker.listener.name":            ClusterReplicas,
+		"log.dirs":                              dataDir,
+		// A replica that does not keep up is missed within seconds, like everything else here.
+		"replica.lag.time.max.ms":         "4000",
+		"replica.socket.timeout.ms":       "4000",
+		"controller.socket.timeout.ms":    "4000",
+		"num.network.threads":             "2",
+		"num.io.threads":                  "4",
+		"log.cleaner.dedupe.buffer.size":  "16777216",
+		"unclean.leader.election.enable":  "false",
+		"auto.leader.rebalance.enable":    "false", // leaders move when the test says so
+		"controlled.shutdown.max.retries": "1",
+	})
+	maps.Copy(p, o.Properties)
+	return p
+}
+
+// registered asks the node itself, past any proxy, whether it is one of the cluster's.
+func (n *clusterNode) registered(ctx context.Context, addrs []string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RequestRetries(0))
+	if err != nil {
+		return fmt.Errorf("asking node %d at %v: %w", n.id, addrs, err)
+	}
+	defer client.Close()
+	m, err := kadm.NewClient(client).BrokerMetadata(ctx)
+	if err != nil {
+		return fmt.Errorf("asking node %d at %v for its metadata: %w", n.id, addrs, err)
+	}
+	if !slices.Contains(m.Brokers.NodeIDs(), int32(n.id)) {
+		return fmt.Errorf("node %d answers, and has not joined the cluster yet", n.id)
+	}
+	return nil
+}
+
+// kafkaCommand is what starts Kafka in a work directory, each time anew.
+func kafkaCommand(java, lib string, work *workDir, heap string, flags ...string) func() *exec.Cmd {
+	args := append([]string{"-Xmx" + heap}, flags...)
+	args = append(args, "-Djava.awt.headless=true",
+		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+		"-cp", filepath.Join(lib, "*"), "kafka.Kafka", work.path("server.properties"))
+	return func() *exec.Cmd {
+		return exec.Command(java, args...) //nolint:noctx // It outlives this call; open ties it to a context.
+	}
+}
