@@ -1,0 +1,198 @@
+package history
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Verdict is what a history says.
+type Verdict struct {
+	Violations []Violation
+
+	Messages    int // confirmed to their writer
+	Runs        int
+	Again       int // runs of an attempt that had begun before, all explained by faults
+	EndsAgain   int // commits and dead letters of a message beyond its first, likewise
+	Committed   int
+	Dead        int
+	Unconfirmed int             // writes without an answer that were found on the broker
+	Faults      map[string]int  // by what they are
+	Late        []time.Duration // of every retry, ascending, by the clock of the process that ran it
+}
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Kind   string // one of the kinds below
+	ID     string
+	Detail string
+}
+
+func (v Violation) String() string { return strings.TrimSpace(v.Kind + " " + v.ID + ": " + v.Detail) }
+
+// The kinds of violations.
+const (
+	Lost      = "lost"      // confirmed to its writer, and it ended nowhere
+	TwoEnds   = "two ends"  // committed and dead-lettered
+	WrongEnd  = "wrong end" // committed although it always fails, dead-lettered although it does not, another reason
+	Early     = "early"     // it ran before its wait was over
+	Skipped   = "skipped"   // an attempt without the one before it having failed
+	TooMany   = "too many"  // an attempt that the rule does not give
+	Again     = "again"     // an attempt ran again, or a message ended again, and no fault explains it
+	Renamed   = "renamed"   // redeliver's id is not the same in all its attempts
+	Altered   = "altered"   // the handler or the DLQ got other bytes than were written
+	Unknown   = "unknown"   // nobody wrote it
+	OutOfLine = "order"     // a message ran before one of its key that stands before it
+	Strange   = "strange"   // redeliver told of something that must not be
+	Unsettled = "unsettled" // all was healed, and the broker still has something unsettled
+)
+
+// Check holds a history against the promises. An error means that it is none.
+func Check(lines []Line) (*Verdict, error) {
+	lines = slices.Clone(lines)
+	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
+	c := &checker{
+		verdict: &Verdict{Faults: make(map[string]int)}, messages: make(map[string]*message), loads: make(map[string]Load),
+		clocks: make(map[string][]Line),
+	}
+	settled := false
+	for _, l := range lines {
+		switch l.Kind {
+		case Began:
+			if l.Run == nil {
+				return nil, errors.New("the history's first line does not say what was run")
+			}
+			c.run = *l.Run
+			for _, load := range l.Run.Loads {
+				c.loads[load.Name] = load
+			}
+		case Settled:
+			settled = true
+		case Said:
+		case Fault, Healed:
+			c.fault(l)
+		case Clock:
+			c.clocks[l.Process] = append(c.clocks[l.Process], l)
+		case Odd:
+			c.violate(Strange, l.ID, "%s: %s", l.Process, l.What)
+		case Write:
+			c.messages[l.ID] = &message{Line: l}
+		case Written, Begin, End, Dead:
+			m := c.messages[l.ID]
+			if m == nil {
+				c.violate(Unknown, l.ID, "%s %s", l.Kind, l.Process)
+				continue
+			}
+			m.lines = append(m.lines, l)
+			if l.Kind == Written {
+				m.confirmed, m.Partition, m.Offset = true, l.Partition, l.Offset
+			}
+		default:
+			return nil, fmt.Errorf("a line of the kind %q", l.Kind)
+		}
+	}
+	if c.run.Broker == "" {
+		return nil, errors.New("the history does not say what was run")
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.messages)) {
+		c.judge(c.messages[id])
+	}
+	c.judgeOrder()
+	if !settled {
+		c.violate(Unsettled, "", "the run's end found the broker with work left")
+	}
+	slices.Sort(c.verdict.Late)
+	return c.verdict, nil
+}
+
+type checker struct {
+	run      Run
+	loads    map[string]Load
+	messages map[string]*message
+	faults   []interval
+	clocks   map[string][]Line // steps by process
+	verdict  *Verdict
+}
+
+// interval is a fault's time; to is 0 while it lasts.
+type interval struct {
+	what, target string
+	from, to     int64
+}
+
+// message is what became of one.
+type message struct {
+	Line
+	confirmed bool
+	lines     []Line
+}
+
+func (c *checker) violate(kind, id, format string, args ...any) {
+	c.verdict.Violations = append(c.verdict.Violations, Violation{kind, id, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) fault(l Line) {
+	if l.Kind == Fault {
+		c.verdict.Faults[l.What]++
+		c.faults = append(c.faults, interval{what: l.What, target: l.Target, from: l.At})
+		return
+	}
+	for i := range slices.Backward(c.faults) {
+		if f := &c.faults[i]; f.what == l.What && f.target == l.Target && f.to == 0 {
+			f.to = l.At
+			return
+		}
+	}
+}
+
+// explained tells whether a fault lasted, or had just ended, at any time from one moment to another.
+func (c *checker) explained(from, to int64) bool {
+	return slices.ContainsFunc(c.faults, func(f interval) bool {
+		return f.from <= to && (f.to == 0 || f.to+int64(c.run.Linger) >= from)
+	})
+}
+
+// judge holds one message against all but the order of its key.
+func (c *checker) judge(m *message) {
+	load, ok := c.loads[m.Load]
+	if !ok {
+		c.violate(Unknown, m.ID, "there is no load %q", m.Load)
+		return
+	}
+	l := life{checker: c, message: m, load: load, began: make(map[int]Line), failed: make(map[int][]Line)}
+	for _, line := range m.lines {
+		switch line.Kind {
+		case Begin:
+			l.begin(line)
+		case End:
+			l.end(line)
+		case Dead:
+			l.dead(line)
+		default: // Written was seen before
+		}
+	}
+	l.close()
+}
+
+// String sums up what happened.
+func (v *Verdict) String() string {
+	faults := 0
+	for _, n := range v.Faults {
+		faults += n
+	}
+	return fmt.Sprintf("%d messages (%d more without an answer to their writer), %d faults of %d kinds, %d violations; %d committed, %d dead letters; %d runs, %d of them again, %d ends again; retries late p50 %s p99 %s max %s",
+		v.Messages, v.Unconfirmed, faults, len(v.Faults), len(v.Violations), v.Committed, v.Dead, v.Runs, v.Again, v.EndsAgain,
+		quantile(v.Late, 0.5), quantile(v.Late, 0.99), quantile(v.Late, 1))
+}
+
+// quantile of an ascending list.
+func quantile(list []time.Duration, q float64) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	return list[min(len(list)-1, int(q*float64(len(list))))].Round(time.Millisecond)
+}

@@ -1,0 +1,268 @@
+package history
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const second = int64(time.Second)
+
+// story is a history that is told second by second.
+type story struct {
+	lines []Line
+	now   int64
+}
+
+// at sets the clock to so many seconds.
+func (s *story) at(seconds float64) *story {
+	s.now = 1_700_000_000*second + int64(seconds*float64(second))
+	return s
+}
+
+func (s *story) add(l Line) *story {
+	l.At = s.now
+	if l.Process == "" {
+		l.Process = "consumer"
+	}
+	s.lines = append(s.lines, l)
+	return s
+}
+
+// write writes a message to the load and confirms it; its offset is its number.
+func (s *story) write(load string, n int, key string, r Rule) *story {
+	id := fmt.Sprintf("%s-%d", load, n)
+	s.add(Line{Kind: Write, ID: id, Load: load, Key: key, Rule: r, Sum: 7})
+	return s.add(Line{Kind: Written, ID: id, Load: load, Offset: int64(n)})
+}
+
+func (s *story) begin(id string, attempt int, due float64) *story {
+	l := Line{Kind: Begin, ID: id, Name: "name of " + id, Attempt: attempt, Sum: 7, Local: s.now}
+	if due > 0 {
+		l.Due = (&story{}).at(due).now
+	}
+	return s.add(l)
+}
+
+func (s *story) end(id string, attempt int, outcome string) *story {
+	return s.add(Line{Kind: End, ID: id, Attempt: attempt, Outcome: outcome})
+}
+
+func (s *story) bury(id string) *story {
+	return s.add(Line{Kind: Dead, ID: id, Name: "name of " + id, Attempt: 3, Reason: "exhausted", Sum: 7})
+}
+
+// faultless: in the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always; in "lines" (PerKey) 1 fails once, and 2 of
+// the same key waits for it. Waits are of one and two seconds.
+func faultless() *story {
+	s := (&story{}).at(0)
+	steps := []time.Duration{time.Second, 2 * time.Second}
+	s.add(Line{Kind: Began, Run: &Run{Broker: "kafka", Seed: 1, Linger: 5 * time.Second, Loads: []Load{
+		{Name: "keys", Steps: steps, Order: KeyOrder}, {Name: "lines", Steps: steps, Order: PerKey},
+	}}})
+	s.write("keys", 1, "k", Never).write("keys", 2, "k", Once).write("keys", 3, "k", Always)
+	s.write("lines", 1, "k", Once).write("lines", 2, "k", Never).write("lines", 3, "other", Never)
+	s.at(1).begin("keys-1", 1, 0).at(1.1).end("keys-1", 1, OK)
+	s.at(1.2).begin("keys-2", 1, 0).at(1.3).end("keys-2", 1, Failed)
+	s.at(1.4).begin("keys-3", 1, 0).at(1.5).end("keys-3", 1, Failed)
+	s.at(1.6).begin("lines-1", 1, 0).at(1.7).end("lines-1", 1, Failed)
+	s.at(1.8).begin("lines-3", 1, 0).at(1.9).end("lines-3", 1, OK)
+	s.at(2.31).begin("keys-2", 2, 2.3).at(2.4).end("keys-2", 2, OK)
+	s.at(2.51).begin("keys-3", 2, 2.5).at(2.6).end("keys-3", 2, Failed)
+	s.at(2.71).begin("lines-1", 2, 2.7).at(2.8).end("lines-1", 2, OK)
+	s.at(2.9).begin("lines-2", 1, 2.7).at(3).end("lines-2", 1, OK)
+	s.at(4.61).begin("keys-3", 3, 4.6).at(4.7).end("keys-3", 3, Failed)
+	return s.at(30).bury("keys-3").add(Line{Kind: Settled})
+}
+
+// without leaves out what a function finds.
+func (s *story) without(find func(Line) bool) *story {
+	s.lines = slices.DeleteFunc(s.lines, find)
+	return s
+}
+
+// change changes the lines of a message's attempt.
+func (s *story) change(id string, attempt int, change func(*Line)) *story {
+	for i := range s.lines {
+		if l := &s.lines[i]; l.ID == id && l.Attempt == attempt {
+			change(l)
+		}
+	}
+	return s
+}
+
+// fault is one that lasts from one second to another.
+func (s *story) fault(from, to float64) *story {
+	s.at(from).add(Line{Kind: Fault, What: "partition", Target: "node 1"})
+	return s.at(to).add(Line{Kind: Healed, What: "partition", Target: "node 1"})
+}
+
+func (s *story) clock(at, offset float64) *story {
+	return s.at(at).add(Line{Kind: Clock, Offset: int64(offset * float64(second))})
+}
+
+// earlier has a retry run so much earlier than its wait.
+func earlier(s *story, seconds float64) *story {
+	return s.change("keys-2", 2, func(l *Line) { l.At -= int64(seconds * float64(second)) })
+}
+
+// The checker is what all rests on: each of its findings has a history that must have it, and the same history with what
+// excuses it, where anything does.
+func TestCheckerFinds(t *testing.T) {
+	again := func(s *story) *story { return s.at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK) }
+	for _, c := range []struct {
+		name string
+		with func(*story) *story
+		want string // the kinds of the violations
+	}{
+		{"nothing in a run without a fault", func(s *story) *story { return s }, ""},
+		{"a commit that is missing", func(s *story) *story {
+			return s.without(func(l Line) bool { return l.ID == "keys-1" && l.Kind == End })
+		}, "lost order"}, // what comes after it in its key ran all the same
+		{"a dead letter that is missing", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Dead }) }, "lost"},
+		{"a message that nobody ran", func(s *story) *story { return s.at(1).write("keys", 9, "", Never) }, "lost"},
+		{"no loss of what was not confirmed", func(s *story) *story {
+			return s.at(1).add(Line{Kind: Write, ID: "x", Load: "keys", Rule: Never})
+		}, ""},
+		{"a loss of what was not confirmed, and was run", func(s *story) *story {
+			return s.at(1).add(Line{Kind: Write, ID: "x", Load: "keys", Rule: Never, Sum: 7}).begin("x", 1, 0)
+		}, "lost"},
+		{"two ends", func(s *story) *story {
+			return s.at(5).begin("keys-3", 3, 4.6).end("keys-3", 3, OK).fault(4, 5)
+		}, "two ends"},
+		{"a commit of what always fails", func(s *story) *story {
+			return s.without(func(l Line) bool { return l.Kind == Dead }).at(5).end("keys-3", 3, OK)
+		}, "wrong end"},
+		{"a dead letter of what does not", func(s *story) *story {
+			return s.without(func(l Line) bool { return l.ID == "keys-2" && l.Outcome == OK }).bury("keys-2")
+		}, "wrong end"},
+		{"a dead letter with another reason", func(s *story) *story {
+			return s.change("keys-3", 3, func(l *Line) {
+				if l.Kind == Dead {
+					l.Reason = "crashed"
+				}
+			})
+		}, "wrong end"},
+		{"a dead letter too soon", func(s *story) *story {
+			return s.change("keys-3", 3, func(l *Line) {
+				if l.Kind == Dead {
+					l.Attempt = 2
+				}
+			})
+		}, "wrong end"},
+		{"a retry before its time", func(s *story) *story { return earlier(s, 0.05) }, "early"},
+		{"none where its consumer's clock was ahead", func(s *story) *story { return earlier(s, 0.05).clock(2, 1) }, ""},
+		{"one, where it was not as much ahead", func(s *story) *story { return earlier(s, 0.5).clock(2, 0.4) }, "early"},
+		{"none where the failure's clock was behind", func(s *story) *story { return earlier(s, 0.05).clock(1.25, -1).clock(2.2, 0) }, ""},
+		{"one, where another's clock was ahead", func(s *story) *story {
+			return earlier(s, 0.05).at(2).add(Line{Kind: Clock, Process: "another", Offset: second})
+		}, "early"},
+		{"a retry that is not late enough for a clock that was ahead", func(s *story) *story { return s.clock(1, 1).clock(2, 0) }, ""},
+		{"a retry without a due time", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Due = 0 }) }, "early"},
+		{"a first attempt with a due time", func(s *story) *story { return s.change("keys-1", 1, func(l *Line) { l.Due = l.At }) }, "early"},
+		{"an attempt before its former one has failed", func(s *story) *story {
+			return s.without(func(l Line) bool { return l.ID == "keys-3" && l.Kind == End && l.Attempt == 1 })
+		}, "skipped"},
+		{"an attempt that never ran", func(s *story) *story {
+			return s.without(func(l Line) bool { return l.ID == "keys-3" && l.Attempt == 2 })
+		}, "skipped skipped"},
+		{"an attempt too many", func(s *story) *story {
+			return s.at(2.5).end("keys-1", 1, Failed).at(5).begin("keys-1", 2, 4)
+		}, "too many"},
+		{"a run again without a fault", again, "again again"}, // the run and its commit
+		{"none with one", func(s *story) *story { return again(s).fault(2, 3) }, ""},
+		{"none with one that lasts", func(s *story) *story { return again(s).at(7).add(Line{Kind: Fault, What: "x"}) }, ""},
+		{"one, where the fault was over long before", func(s *story) *story { return again(s).fault(-20, -10) }, "again again"},
+		{"one, where the fault came later", func(s *story) *story { return again(s).fault(9, 10) }, "again again"},
+		{"a dead letter twice", func(s *story) *story { return s.bury("keys-3") }, "again"},
+		{"none with a fault", func(s *story) *story { return s.bury("keys-3").fault(2, 3) }, ""},
+		{"another id", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},
+		{"other bytes", func(s *story) *story {
+			return s.change("keys-2", 2, func(l *Line) {
+				if l.Kind == Begin {
+					l.Sum = 8
+				}
+			})
+		}, "altered"},
+		{"other bytes in the DLQ", func(s *story) *story {
+			return s.change("keys-3", 3, func(l *Line) {
+				if l.Kind == Dead {
+					l.Sum = 8
+				}
+			})
+		}, "altered"},
+		{"a message that nobody wrote", func(s *story) *story { return s.at(5).begin("x", 1, 0) }, "unknown"},
+		{"a key's second message before its first", func(s *story) *story {
+			return s.change("keys-2", 1, func(l *Line) { l.At -= second / 2 })
+		}, "order"},
+		{"none of another key", func(s *story) *story {
+			return s.change("lines-3", 1, func(l *Line) { l.At -= second / 2 })
+		}, ""},
+		{"one of PerKey before the one that failed has ended", func(s *story) *story {
+			return s.change("lines-2", 1, func(l *Line) { l.At -= second / 2 })
+		}, "order"},
+		{"headers that are not believed", func(s *story) *story { return s.at(5).add(Line{Kind: Odd, ID: "keys-1"}) }, "strange"},
+		{"a run that did not settle", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Settled }) }, "unsettled"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, err := Check(c.with(faultless()).lines)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kinds []string
+			for _, found := range v.Violations {
+				kinds = append(kinds, found.Kind)
+			}
+			if got := strings.Join(kinds, " "); got != c.want {
+				t.Errorf("it finds %q, want %q: %v", got, c.want, v.Violations)
+			}
+		})
+	}
+}
+
+// What is in order is counted.
+func TestCheckerCounts(t *testing.T) {
+	s := faultless().fault(1, 2).at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK)
+	v, err := Check(s.lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Messages != 6 || v.Committed != 5 || v.Dead != 1 || v.Runs != 11 || v.Again != 1 || v.EndsAgain != 1 || v.Faults["partition"] != 1 || len(v.Late) != 4 {
+		t.Errorf("%+v", v)
+	}
+	if want := 10 * time.Millisecond; v.Late[0].Round(time.Millisecond) != want {
+		t.Errorf("the earliest retry is %s late, want %s", v.Late[0], want)
+	}
+}
+
+// A history is read while it grows, and one whose first line is missing is none.
+func TestHistoryIsReadWhileItGrows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.jsonl")
+	log, err := Open(path, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	r := NewReader(path)
+	var all []Line
+	for _, l := range faultless().lines {
+		log.Add(l)
+		more, err := r.More()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(more) != 1 {
+			t.Fatalf("%d lines, want the one that was added: %v", len(more), more)
+		}
+		all = append(all, more...)
+	}
+	if v, err := Check(all); err != nil || len(v.Violations) > 0 {
+		t.Errorf("%v %v", v, err)
+	}
+	if _, err := Check(all[1:]); err == nil {
+		t.Error("a history without its first line was checked")
+	}
+}

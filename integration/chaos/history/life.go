@@ -1,0 +1,187 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// life is a message as it is gone through, line by line.
+type life struct {
+	*checker
+	*message
+	load   Load
+	name   string
+	began  map[int]Line   // by attempt: the last begin
+	failed map[int][]Line // by attempt
+	commit []Line
+	buried []Line
+}
+
+func (l *life) begin(line Line) {
+	v := l.verdict
+	v.Runs++
+	l.same(line)
+	if most := l.load.attempts(l.Rule); line.Attempt > most {
+		l.violate(TooMany, l.ID, "attempt %d, and a message that fails %s has %d: %s", line.Attempt, l.Rule, most, l.signs())
+	}
+	if before, ok := l.began[line.Attempt]; ok {
+		v.Again++
+		if !l.explained(before.At, line.At) {
+			l.violate(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-before.At), l.signs())
+		}
+	}
+	l.began[line.Attempt] = line
+	l.timing(line)
+}
+
+// timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
+// who runs the message goes by its own clock, which may have been stepped since.
+func (l *life) timing(line Line) {
+	if line.Attempt == 1 {
+		// What waits behind another of its key has a due time that says nothing, and so has a suspect's.
+		if line.Due != 0 && l.load.Order != PerKey && !l.load.Suspects {
+			l.violate(Early, l.ID, "a first attempt with a due time: %s", l.signs())
+		}
+		return
+	}
+	before := l.failed[line.Attempt-1]
+	if len(before) == 0 {
+		l.violate(Skipped, l.ID, "attempt %d, and attempt %d has not failed: %s", line.Attempt, line.Attempt-1, l.signs())
+		return
+	}
+	if line.Due == 0 {
+		l.violate(Early, l.ID, "attempt %d has no due time: %s", line.Attempt, l.signs())
+		return
+	}
+	wait := l.load.Steps[min(line.Attempt-1, len(l.load.Steps))-1]
+	due := int64(math.MaxInt64)
+	for _, f := range before {
+		due = min(due, f.At+l.behind(f.Process, f.At)+int64(wait))
+	}
+	if earliest := due - l.ahead(line.Process, line.At); line.At < earliest {
+		l.violate(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.signs())
+	}
+	l.verdict.Late = append(l.verdict.Late, time.Duration(line.Local-line.Due))
+}
+
+// behind is by how much a process's clock was wrong, at least, when redeliver looked at it after a handler's end.
+func (c *checker) behind(process string, at int64) int64 {
+	// The step and the line that tells of it are not one moment, nor are the handler's end and redeliver's look.
+	from, to := at-int64(100*time.Millisecond), at+int64(time.Second)
+	before, least := int64(0), int64(math.MaxInt64)
+	for _, l := range c.clocks[process] {
+		switch {
+		case l.At < from:
+			before = l.Offset
+		case l.At <= to:
+			least = min(least, l.Offset)
+		}
+	}
+	return min(before, least)
+}
+
+// ahead is by how much a process's clock was ahead at most, until then: what it took to be due then is run now.
+func (c *checker) ahead(process string, at int64) int64 {
+	most := int64(0)
+	for _, l := range c.clocks[process] {
+		if l.At <= at {
+			most = max(most, l.Offset)
+		}
+	}
+	return most
+}
+
+func (l *life) end(line Line) {
+	switch line.Outcome {
+	case OK:
+		l.commit = append(l.commit, line)
+	case Failed:
+		l.failed[line.Attempt] = append(l.failed[line.Attempt], line)
+	}
+}
+
+func (l *life) dead(line Line) {
+	l.same(line)
+	l.buried = append(l.buried, line)
+}
+
+// same wants the bytes and the name that the message has had before.
+func (l *life) same(line Line) {
+	if line.Sum != l.Sum {
+		l.violate(Altered, l.ID, "%s by %s: the body's sum is %08x, %08x was written", line.Kind, line.Process, line.Sum, l.Sum)
+	}
+	if l.name == "" {
+		l.name = line.Name
+	}
+	if line.Name != l.name {
+		l.violate(Renamed, l.ID, "it was %q, and is %q in attempt %d", l.name, line.Name, line.Attempt)
+	}
+}
+
+// close looks at the message's ends.
+func (l *life) close() {
+	v := l.verdict
+	if l.confirmed {
+		v.Messages++
+	} else if len(l.lines) > 0 {
+		v.Unconfirmed++
+	}
+	switch {
+	case len(l.commit) > 0 && len(l.buried) > 0:
+		l.violate(TwoEnds, l.ID, "%s", l.signs())
+	case len(l.commit) > 0 && l.Rule == Always:
+		l.violate(WrongEnd, l.ID, "it always fails, and was committed: %s", l.signs())
+	case len(l.buried) > 0 && l.Rule != Always:
+		l.violate(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.buried[0].Reason, l.signs())
+	case len(l.commit)+len(l.buried) == 0 && (l.confirmed || len(l.began) > 0):
+		l.violate(Lost, l.ID, "%s", l.signs())
+	}
+	if len(l.commit) > 0 {
+		v.Committed++
+	}
+	if len(l.buried) > 0 {
+		v.Dead++
+	}
+	for _, d := range l.buried {
+		if most := l.load.attempts(Always); d.Reason != "exhausted" || d.Attempt != most {
+			l.violate(WrongEnd, l.ID, "in the DLQ it is %s after %d attempts, want exhausted after %d", d.Reason, d.Attempt, most)
+		}
+	}
+	l.ends(l.commit, "committed")
+	// When a dead letter was written nobody knows, so anything from the message's first run on may explain a second one.
+	if n := len(l.buried); n > 1 {
+		v.EndsAgain += n - 1
+		if first, ok := l.began[1]; !ok || !l.explained(first.At, l.buried[n-1].At) {
+			l.violate(Again, l.ID, "it is %d times in the DLQ, and there was no fault", n)
+		}
+	}
+	if len(l.commit)+len(l.buried) > 0 {
+		for n := 1; n <= l.load.attempts(l.Rule); n++ {
+			if _, ok := l.began[n]; !ok {
+				l.violate(Skipped, l.ID, "it ended, and attempt %d never ran: %s", n, l.signs())
+			}
+		}
+	}
+}
+
+// ends wants a fault between each end and the next.
+func (l *life) ends(ends []Line, what string) {
+	for i := 1; i < len(ends); i++ {
+		l.verdict.EndsAgain++
+		if !l.explained(ends[i-1].At, ends[i].At) {
+			l.violate(Again, l.ID, "%s again after %s, and there was no fault: %s", what, time.Duration(ends[i].At-ends[i-1].At), l.signs())
+		}
+	}
+}
+
+// signs are the message's signs of life, for people.
+func (m *message) signs() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s key %s at %d/%d", m.Load, m.Rule, m.Key, m.Partition, m.Offset)
+	for _, l := range m.lines {
+		fmt.Fprintf(&b, " %s%s%d@%s#%s", l.Kind, l.Outcome, l.Attempt, time.Unix(0, l.At).UTC().Format("05.000"), l.Process)
+	}
+	return b.String()
+}
