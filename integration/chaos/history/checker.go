@@ -42,7 +42,7 @@ const (
 	Early     = "early"     // it ran before its wait was over
 	Skipped   = "skipped"   // an attempt without the one before it having failed
 	TooMany   = "too many"  // an attempt that the rule does not give
-	Again     = "again"     // an attempt ran again, or a message ended again, and no fault explains it
+	Again     = "again"     // an attempt ran again, or a message ended again, and neither a fault nor a move explains it
 	Renamed   = "renamed"   // redeliver's id is not the same in all its attempts
 	Altered   = "altered"   // the handler or the DLQ got other bytes than were written
 	Unknown   = "unknown"   // nobody wrote it
@@ -75,6 +75,8 @@ func Check(lines []Line) (*Verdict, error) {
 		case Said:
 		case Fault, Healed:
 			c.fault(l)
+		case Moved:
+			c.faults = append(c.faults, interval{what: l.What, target: l.Process, from: l.At, to: l.At})
 		case Clock:
 			c.clocks[l.Process] = append(c.clocks[l.Process], l)
 		case Odd:

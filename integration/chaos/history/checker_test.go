@@ -175,6 +175,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"a run again without a fault", again, "again again"}, // the run and its commit
 		{"none with one", func(s *story) *story { return again(s).fault(2, 3) }, ""},
 		{"none with one that lasts", func(s *story) *story { return again(s).at(7).add(Line{Kind: Fault, What: "x"}) }, ""},
+		{"none where partitions moved", func(s *story) *story { return again(s).at(7).add(Line{Kind: Moved, What: "revoked"}) }, ""},
 		{"one, where the fault was over long before", func(s *story) *story { return again(s).fault(-20, -10) }, "again again"},
 		{"one, where the fault came later", func(s *story) *story { return again(s).fault(9, 10) }, "again again"},
 		{"a dead letter twice", func(s *story) *story { return s.bury("keys-3") }, "again"},

@@ -30,6 +30,7 @@ const (
 	Odd     Kind = "odd"     // redeliver told of something that must not be, such as headers that it disbelieves
 	Fault   Kind = "fault"   // a fault begins; What and Target name it
 	Healed  Kind = "healed"  // it is over
+	Moved   Kind = "moved"   // the process's connection or partitions came or went: what it had in hand may be run again
 	Clock   Kind = "clock"   // the process's clock was stepped; Offset is by how much it is wrong from now on, in nanoseconds
 	Said    Kind = "said"    // for whoever reads it: the checker does not
 	Settled Kind = "settled" // all is healed, and the broker says that nothing is unsettled

@@ -1,0 +1,98 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/chaos/history"
+)
+
+// TestChaos breaks each broker's network, nodes and consumers at random, heals everything, and wants every promise to
+// have held: 2 minutes in all, or half an hour with REDELIVER_SOAK. REDELIVER_CHAOS_SEED repeats a run,
+// REDELIVER_CHAOS_LENGTH has it go on for so long (10m), and REDELIVER_CHAOS_HISTORY is a directory for the histories,
+// which are kept there also when all is well.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	seed, length := seedOf(t), lengthOf(t)
+	steps := []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+	for _, c := range []struct {
+		name  string
+		loads []history.Load
+		rates []int // messages a second
+		open  func(*testing.T, []history.Load) stage
+	}{
+		{
+			"kafka",
+			[]history.Load{{Name: "plain", Steps: steps, Order: history.KeyOrder}, {Name: "perkey", Steps: steps, Order: history.PerKey}},
+			[]int{40, 30},
+			func(t *testing.T, loads []history.Load) stage { return newKafkaStage(t, loads) },
+		},
+		{
+			"rabbitmq", []history.Load{{Name: "plain", Steps: steps, Suspects: true}}, []int{30},
+			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, loads) },
+		},
+		{
+			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, time.Second, 2 * time.Second}, Suspects: true}}, []int{15},
+			func(t *testing.T, loads []history.Load) stage { return newSQSStage(t, loads) },
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := plan{
+				Run: history.Run{Broker: c.name, Seed: seed, Loads: c.loads, Linger: 20 * time.Second}, rates: c.rates,
+				length: 50 * time.Second, deadline: 4 * time.Minute, patience: 5 * time.Second, consumers: 2,
+			}
+			if length > 0 {
+				p.length = length
+			}
+			perform(t, c.open(t, c.loads), p)
+		})
+	}
+}
+
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("REDELIVER_CHAOS_SEED")
+	if text == "" {
+		return rand.Uint64() % 1_000_000
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("REDELIVER_CHAOS_SEED: %v", err)
+	}
+	return seed
+}
+
+// lengthOf is for how long things break; 0 is the default.
+func lengthOf(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("REDELIVER_CHAOS_LENGTH")
+	switch {
+	case text == "" && os.Getenv("REDELIVER_SOAK") != "":
+		return 28 * time.Minute
+	case text == "":
+		return 0
+	}
+	length, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("REDELIVER_CHAOS_LENGTH: %v", err)
+	}
+	return length
+}
+
+// few cuts a list of findings to what fits on a screen.
+func few(list []history.Violation) string {
+	const most = 15
+	text := ""
+	for _, v := range list[:min(most, len(list))] {
+		text += "\n\t" + v.String()
+	}
+	if len(list) > most {
+		text += fmt.Sprintf("\n\tand %d more", len(list)-most)
+	}
+	return text
+}

@@ -1,0 +1,265 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// envConsumer makes this test binary a consumer: its value is a consumerConfig.
+const envConsumer = "REDELIVER_CHAOS_CONSUMER"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(envConsumer); text != "" {
+		if err := consume(text); err != nil {
+			fmt.Fprintf(os.Stderr, "consumer: %v\n", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if os.Getenv(envClock) != "" {
+		if err := tryClock(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// consumerConfig is what a consumer process is told.
+type consumerConfig struct {
+	Name    string       `json:"name"` // of the process
+	History string       `json:"history"`
+	Broker  string       `json:"broker"` // whose connector
+	Addrs   []string     `json:"addrs"`
+	Load    history.Load `json:"load"`
+	Topic   string       `json:"topic"`
+	Group   string       `json:"group"`
+	// Patience is how long the client waits for an answer. Default: the client's own.
+	Patience time.Duration `json:"patience"`
+}
+
+func (c consumerConfig) policy() redeliver.Policy {
+	p := redeliver.Policy{
+		MaxRetries: len(c.Load.Steps), Backoff: redeliver.Steps(c.Load.Steps...),
+		// A process that is killed at random charges whatever was alone in it, and rightly: who knows that it was the run?
+		MaxCrashes: 50,
+	}
+	if c.Load.Order == history.PerKey {
+		p.Order = redeliver.PerKey
+	}
+	return p
+}
+
+// connector opens a broker's adapter.
+type connector func(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error)
+
+var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS}
+
+// consume is a whole consumer: it ends in order on SIGTERM and when its parent is gone.
+func consume(text string) error {
+	replaceClock()
+	var cfg consumerConfig
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return fmt.Errorf("reading %s: %w", envConsumer, err)
+	}
+	log, err := history.Open(cfg.History, cfg.Name)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := &handler{log: log, load: cfg.Load}
+	go h.obey(cancel)
+
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NewSlogLogger(logger))
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Retry())
+	sub, closeClient, err := open(ctx, cfg, redeliver.Sinks(redeliver.NewSlogSink(logger), redeliver.SinkFunc(h.event)))
+	if err != nil {
+		return err
+	}
+	router.AddConsumerHandler("chaos", cfg.Topic, patient{sub}, h.handle)
+	if err := router.Run(ctx); err != nil {
+		return err
+	}
+	end, cancelEnd := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancelEnd()
+	if err := closeClient(end); err != nil {
+		fmt.Fprintf(os.Stderr, "closing: %v\n", err) // its broker may be gone
+	}
+	return nil
+}
+
+// open tries until it is done: a service that starts while its broker is down is started again by whoever started it.
+func open(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error) {
+	for {
+		sub, closeClient, err := connectors[cfg.Broker](ctx, cfg, sink)
+		if err == nil {
+			return sub, closeClient, nil
+		}
+		if err := again(ctx, err); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// patient is the same for a Subscribe.
+type patient struct{ message.Subscriber }
+
+func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	for {
+		out, err := p.Subscriber.Subscribe(ctx, topic)
+		if err == nil {
+			return out, nil
+		}
+		if err := again(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// again pauses before something that failed is tried again. It returns the error of what is not worth it.
+func again(ctx context.Context, err error) error {
+	if errors.Is(err, redeliver.ErrConfig) || ctx.Err() != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "opening: %v\n", err)
+	pause(ctx, 200*time.Millisecond)
+	return nil
+}
+
+// pause returns false when ctx has ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// handler runs the messages and tells of it.
+type handler struct {
+	log  *history.Log
+	load history.Load
+}
+
+// body is a message's. Pad makes it a few hundred bytes, which a torn answer tears.
+type body struct {
+	ID   string       `json:"id"`
+	Rule history.Rule `json:"rule"`
+	Key  string       `json:"key"`
+	Pad  string       `json:"pad"`
+}
+
+var errRule = errors.New("the message's rule says so")
+
+func (h *handler) handle(msg *message.Message) error {
+	now, local := realNow(), time.Now()
+	line := history.Line{At: now.UnixNano(), Local: local.UnixNano(), Kind: history.Begin, Load: h.load.Name, Sum: crc32.ChecksumIEEE(msg.Payload)}
+	st, ok := redeliver.FromContext(msg.Context())
+	var b body
+	if err := json.Unmarshal(msg.Payload, &b); err != nil || !ok {
+		line.ID, line.What = msg.UUID, fmt.Sprintf("body %q, state %+v: %v", msg.Payload, st, err)
+		h.log.Add(line) // nobody wrote that
+		return redeliver.Permanent(fmt.Errorf("an unreadable message: %w", err))
+	}
+	line.ID, line.Name, line.Attempt = b.ID, st.ID, st.Attempt()
+	if !st.Due.IsZero() {
+		line.Due = st.Due.UnixNano()
+	}
+	h.log.Add(line)
+	err := h.work(msg.Context(), b, st.Attempt())
+	line = history.Line{At: realNow().UnixNano(), Kind: history.End, ID: b.ID, Load: h.load.Name, Attempt: st.Attempt(), Outcome: history.OK}
+	switch {
+	case errors.Is(err, errRule):
+		line.Outcome = history.Failed
+	case err != nil:
+		line.Outcome = history.Cut
+	}
+	h.log.Add(line)
+	return err
+}
+
+// work takes 1 to 20 ms, and one message of fifty a second.
+func (h *handler) work(ctx context.Context, b body, attempt int) error {
+	n := crc32.ChecksumIEEE([]byte(b.ID + strconv.Itoa(attempt)))
+	takes := time.Duration(1+n%20) * time.Millisecond
+	if n%50 == 0 {
+		takes = time.Second
+	}
+	if !pause(ctx, takes) {
+		return context.Cause(ctx)
+	}
+	if b.Rule == history.Always || b.Rule == history.Once && attempt == 1 {
+		return errRule
+	}
+	return nil
+}
+
+// event notes what must not be. All else is in the consumer's log.
+func (h *handler) event(e redeliver.Event) {
+	switch e := e.(type) {
+	case redeliver.HeadersIgnored:
+		h.odd(e.ID, fmt.Sprintf("headers of a message on %s are not believed: %v", e.Topic, e.Findings))
+	case redeliver.HandlerStuck:
+		h.odd(e.State.ID, "a handler is stuck")
+	case redeliver.SubscriptionChanged:
+		line := history.Line{At: realNow().UnixNano(), Kind: history.Said, Load: h.load.Name, What: fmt.Sprintf("%s: %s %v", e.Change, e.Detail, e.Err)}
+		if e.Change == "assigned" || e.Change == "revoked" || e.Change == "disconnected" {
+			line.Kind = history.Moved
+		}
+		h.log.Add(line)
+	}
+}
+
+func (h *handler) odd(id, what string) {
+	h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Odd, ID: id, Load: h.load.Name, What: what})
+}
+
+// obey reads orders, "clock SECONDS", until the parent is gone.
+func (h *handler) obey(gone func()) {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		text, ok := strings.CutPrefix(in.Text(), "clock ")
+		step, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || !ok {
+			fmt.Fprintf(os.Stderr, "no order: %q\n", in.Text())
+			os.Exit(2)
+		}
+		line := history.Line{At: realNow().UnixNano(), Kind: history.Clock, Offset: step * int64(time.Second)}
+		if step < clockStep.Load() {
+			// What was run until then was run by the clock that was ahead.
+			clockStep.Store(step)
+			line.At = realNow().UnixNano()
+		}
+		h.log.Add(line)
+		clockStep.Store(step)
+	}
+	gone()
+}

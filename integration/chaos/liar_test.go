@@ -1,0 +1,143 @@
+package chaos
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// liar stands before a Kafka node and, while it lies, flips a bit in the records of what it answers to a fetch. The
+// records have a checksum, so a client must see that. Nothing else of the protocol has one, and TCP is trusted with it:
+// to change an offset in a request proves nothing of a client.
+type liar struct {
+	to     string
+	listen net.Listener
+	lying  atomic.Bool
+	lies   atomic.Int64 // told
+}
+
+func newLiar(t *testing.T, to string) *liar {
+	t.Helper()
+	listen, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liar{to: to, listen: listen}
+	t.Cleanup(func() { _ = listen.Close() })
+	go l.serve()
+	return l
+}
+
+func (l *liar) address() string { return l.listen.Addr().String() }
+
+func (l *liar) serve() {
+	for {
+		client, err := l.listen.Accept()
+		if err != nil {
+			return
+		}
+		node, err := net.DialTimeout("tcp", l.to, 5*time.Second)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		c := &liarConn{liar: l, fetches: make(map[uint32]int16)}
+		for _, way := range []func(){
+			func() { copyFrames(node, client, c.request) },
+			func() { copyFrames(client, node, c.response) },
+		} {
+			go func() {
+				way()
+				_ = client.Close()
+				_ = node.Close()
+			}()
+		}
+	}
+}
+
+// liarConn is a connection. It remembers which answers are to fetches, and of what version.
+type liarConn struct {
+	*liar
+	mu      sync.Mutex
+	fetches map[uint32]int16 // versions by correlation id
+}
+
+// copyFrames passes Kafka's frames on until either side ends. see is shown each without its size, and may change it.
+func copyFrames(to io.Writer, from io.Reader, see func([]byte)) {
+	for {
+		frame := make([]byte, 4)
+		if _, err := io.ReadFull(from, frame); err != nil {
+			return
+		}
+		frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame))...)
+		n, err := io.ReadFull(from, frame[4:])
+		if err == nil {
+			see(frame[4:])
+		} else if !errors.Is(err, io.ErrUnexpectedEOF) {
+			return
+		}
+		if _, broken := to.Write(frame[:4+n]); broken != nil || err != nil {
+			return
+		}
+	}
+}
+
+func (c *liarConn) request(frame []byte) {
+	if len(frame) < 8 || binary.BigEndian.Uint16(frame) != uint16(kmsg.Fetch) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetches[binary.BigEndian.Uint32(frame[4:])] = int16(binary.BigEndian.Uint16(frame[2:]))
+}
+
+func (c *liarConn) response(frame []byte) {
+	if len(frame) < 5 {
+		return
+	}
+	id := binary.BigEndian.Uint32(frame)
+	c.mu.Lock()
+	version, ok := c.fetches[id]
+	delete(c.fetches, id)
+	c.mu.Unlock()
+	if ok && c.lying.Load() && lie(frame, version) {
+		c.lies.Add(1)
+	}
+}
+
+// batchHead is how long a batch is before its first record.
+const batchHead = 61
+
+// lie flips a bit in the midst of the records of each partition's first batch: in a value, as a rule.
+func lie(frame []byte, version int16) (told bool) {
+	r := kmsg.NewPtrFetchResponse()
+	r.SetVersion(version)
+	body := frame[4:]
+	if r.IsFlexible() {
+		body = body[1:] // no tags, as all brokers have it
+	}
+	if r.ReadFrom(body) != nil {
+		return false
+	}
+	for _, topic := range r.Topics {
+		for _, p := range topic.Partitions {
+			if len(p.RecordBatches) <= batchHead {
+				continue
+			}
+			// It stands in the frame, and is not a copy of it.
+			size := 12 + int(binary.BigEndian.Uint32(p.RecordBatches[8:]))
+			if size > batchHead && size <= len(p.RecordBatches) {
+				p.RecordBatches[(batchHead+size)/2] ^= 1
+				told = true
+			}
+		}
+	}
+	return told
+}

@@ -1,0 +1,228 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/chaos/history"
+)
+
+// rabbitStage is a node of RabbitMQ as everybody but redeliver meets it, by amqp091-go alone.
+type rabbitStage struct {
+	broker *brokers.Rabbit
+	gate   *gate
+
+	mu      sync.Mutex
+	conn    *amqp091.Connection // the writer's
+	ch      *amqp091.Channel
+	waiting sync.WaitGroup // for confirms
+}
+
+// rabbitHeartbeat is when a connection is given up on which nothing is heard.
+const rabbitHeartbeat = 2 * time.Second
+
+func newRabbitStage(t *testing.T, loads []history.Load) *rabbitStage {
+	t.Helper()
+	r := &rabbitStage{broker: brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{StartTimeout: startTimeout})}
+	r.gate = newGate(t, "rabbitmq", r.broker.Addrs()[0])
+	t.Cleanup(r.disconnect)
+	ch, err := r.channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, load := range loads {
+		if _, err := ch.QueueDeclare(load.Name, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func (r *rabbitStage) url() string { return "amqp://guest:guest@" + r.gate.address() + "/" }
+
+func (r *rabbitStage) consumer(load history.Load) consumerConfig {
+	return consumerConfig{Broker: "rabbitmq", Addrs: []string{r.url()}, Topic: load.Name}
+}
+
+// rabbitConfig has a dead broker missed soon.
+func rabbitConfig(patience time.Duration) amqp091.Config {
+	return amqp091.Config{Heartbeat: rabbitHeartbeat, Dial: func(network, addr string) (net.Conn, error) {
+		c, err := net.DialTimeout(network, addr, patience)
+		if err != nil {
+			return nil, err
+		}
+		return c, c.SetDeadline(time.Now().Add(patience)) // the client lifts it
+	}}
+}
+
+// channel is the open one of the writer, or a new one.
+func (r *rabbitStage) channel() (*amqp091.Channel, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ch != nil && !r.ch.IsClosed() {
+		return r.ch, nil
+	}
+	if r.conn != nil {
+		_ = r.conn.CloseDeadline(time.Now().Add(time.Second)) // it is gone already
+		r.conn = nil
+	}
+	conn, err := amqp091.DialConfig(r.url(), rabbitConfig(3*time.Second))
+	if err != nil {
+		return nil, err
+	}
+	r.conn = conn
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	r.ch = ch
+	return ch, ch.Confirm(false)
+}
+
+func (r *rabbitStage) disconnect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		_ = r.conn.CloseDeadline(time.Now().Add(time.Second))
+	}
+}
+
+func (r *rabbitStage) write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64)) {
+	ch, err := r.channel()
+	if err != nil {
+		return
+	}
+	confirm, err := ch.PublishWithDeferredConfirm("", load.Name, true, false, amqp091.Publishing{
+		Body: value, MessageId: b.ID, DeliveryMode: amqp091.Persistent,
+	})
+	if err != nil {
+		return
+	}
+	r.waiting.Go(func() {
+		if acked, err := confirm.WaitContext(ctx); err == nil && acked {
+			confirmed(0, 0)
+		}
+	})
+}
+
+// flush waits for the last confirms: those of a broken connection never come.
+func (r *rabbitStage) flush(context.Context) error {
+	r.waiting.Wait()
+	return nil
+}
+
+func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
+	ch, err := r.channel()
+	if err != nil {
+		return nil, err
+	}
+	var lines []history.Line
+	for ctx.Err() == nil {
+		d, ok, err := ch.Get(load.Name+".dlq", false)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s.dlq: %w", load.Name, err)
+		}
+		if !ok {
+			// What was not acked comes back, for the next who looks.
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.ch = nil
+			return lines, ch.Close()
+		}
+		lines = append(lines, letter(load, d.Body, func(name string) string {
+			if v, ok := d.Headers["redeliver-"+name]; ok {
+				return fmt.Sprint(v)
+			}
+			return ""
+		}))
+	}
+	return nil, ctx.Err()
+}
+
+// unsettledQueues asks the queues themselves: what the management tells of a quorum queue is up to five seconds old.
+const unsettledQueues = `[begin
+	{ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1),
+	{element(4, amqqueue:get_name(Q)), N}
+end || Q <- rabbit_amqqueue:list()].`
+
+var unsettledQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
+
+func (r *rabbitStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
+	out, err := r.broker.RunCtl(ctx, "eval", unsettledQueues)
+	if err != nil {
+		return 0, "", err
+	}
+	queues := unsettledQueue.FindAllStringSubmatch(out, -1)
+	if len(queues) < 3 {
+		return 0, "", fmt.Errorf("these are not the queues: %s", out)
+	}
+	var sum int64
+	var detail strings.Builder
+	for _, q := range queues {
+		n, err := strconv.ParseInt(q[2], 10, 64)
+		if err != nil {
+			return 0, "", err
+		}
+		if name, ok := strings.CutPrefix(q[1], load.Name); ok && name != ".dlq" && n > 0 {
+			sum += n
+			fmt.Fprintf(&detail, " %d in %s", n, q[1])
+		}
+	}
+	return sum, detail.String(), nil
+}
+
+func (r *rabbitStage) lanes() []lane {
+	network := lane{name: "way to the node"}
+	for _, x := range toxics {
+		network.kinds = append(network.kinds, x.fault(1, func(int) []*gate { return []*gate{r.gate} }))
+	}
+	ctl := func(args ...string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := r.broker.RunCtl(ctx, args...)
+			return err
+		}
+	}
+	// Whatever is going to be healed was asked for past the gate, so it is done unless the node itself fails.
+	return []lane{network, {"node", []kind{
+		{"node killed", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
+			if err := r.broker.Settle(context.WithoutCancel(ctx)); err != nil {
+				return nil, err
+			}
+			return r.broker.Start, r.broker.Kill()
+		}},
+		{"node frozen", 1, func(context.Context, step) (func(context.Context) error, error) {
+			return func(context.Context) error { return r.broker.Thaw() }, r.broker.Freeze()
+		}},
+		{"connections closed", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
+			return nil, r.broker.CloseAllConnections(context.WithoutCancel(ctx), "for a test")
+		}},
+		{"disk full", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
+			return ctl("set_disk_free_limit", "50MB"), ctl("set_disk_free_limit", "900000000000000")(context.WithoutCancel(ctx))
+		}},
+	}, nodeRest}}
+}
+
+// connectRabbitMQ opens the adapter.
+func connectRabbitMQ(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error) {
+	client, err := amqp.Open(ctx, amqp.Config{
+		URLs: cfg.Addrs, Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, MaxInFlight: 20, Prefetch: 20, RetryPrefetch: 40,
+		SendTimeout: cfg.Patience, AMQP: rabbitConfig(5 * time.Second),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.Subscriber(), client.Close, nil
+}

@@ -1,0 +1,309 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/chaos/history"
+)
+
+// stage is a broker as everybody but redeliver meets it.
+type stage interface {
+	// consumer is what a consumer of a load is told of the broker.
+	consumer(load history.Load) consumerConfig
+	// write writes a message once, and calls confirmed when the broker says that it has it, then or later.
+	write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64))
+	// flush returns when no more is confirmed. The broker is healthy.
+	flush(ctx context.Context) error
+	// dead returns all that is in a load's DLQ. The broker is healthy.
+	dead(ctx context.Context, load history.Load) ([]history.Line, error)
+	// unsettled is how many messages of a load the group has not settled, wherever they are.
+	unsettled(ctx context.Context, load history.Load) (n int64, detail string, err error)
+	// lanes are what can happen to it.
+	lanes() []lane
+}
+
+// startTimeout bounds each wait for a broker to come up, also while what is between its nodes is broken.
+const startTimeout = 3 * time.Minute
+
+// nodeRest is how long a node lives before the next fault of one: a broker that is down all the time proves little.
+const nodeRest = 3 * time.Second
+
+// plan is a run before it begins.
+type plan struct {
+	history.Run
+	rates     []int // messages a second, by load
+	consumers int   // of each load
+	length    time.Duration
+	deadline  time.Duration // for all to come to its end, when all is healed
+	patience  time.Duration
+}
+
+// performance is a run.
+type performance struct {
+	t     *testing.T
+	plan  plan
+	stage stage
+	path  string
+	log   *history.Log
+	crew  *crew
+
+	reader *history.Reader
+	lines  []history.Line
+}
+
+// perform runs a plan and holds what is left against the promises.
+func perform(t *testing.T, s stage, p plan) {
+	t.Helper()
+	r := &performance{t: t, plan: p, stage: s}
+	r.path = historyPath(t, p)
+	t.Logf("report: %s: seed %d (REDELIVER_CHAOS_SEED repeats it)", p.Broker, p.Seed)
+	var err error
+	if r.log, err = history.Open(r.path, "test"); err != nil {
+		t.Fatal(err)
+	}
+	defer r.log.Close()
+	r.reader = history.NewReader(r.path)
+	r.log.Add(history.Line{Kind: history.Began, Run: &p.Run})
+	r.crew = &crew{t: t, dir: filepath.Dir(r.path)}
+	t.Cleanup(func() { _ = r.crew.end() }) // it has ended, where all is well
+	for _, load := range p.Loads {
+		cfg := s.consumer(load)
+		cfg.History, cfg.Load, cfg.Patience = r.path, load, p.patience
+		r.crew.man(cfg, p.consumers)
+	}
+	r.act()
+	healed := time.Now()
+	settled := r.settle()
+	took := time.Since(healed)
+	if err := r.crew.end(); err != nil {
+		t.Error(err)
+	}
+	r.bury()
+	if settled {
+		r.log.Add(history.Line{Kind: history.Settled})
+	}
+	r.judge(took)
+}
+
+// act writes the loads and does the faults, until the time is over and all is healed.
+func (r *performance) act() {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	// What a writer has begun may be confirmed when it writes no more.
+	writing, cancelWriting := context.WithTimeout(r.t.Context(), r.plan.length+2*r.plan.deadline)
+	defer cancelWriting()
+	var acts sync.WaitGroup
+	for i, load := range r.plan.Loads {
+		acts.Go(func() { r.write(ctx, writing, load, r.plan.rates[i]) })
+	}
+	r.warm()
+	time.AfterFunc(r.plan.length, cancel)
+	for _, l := range append(r.stage.lanes(), r.crew.lane()) {
+		acts.Go(func() {
+			if err := play(ctx, r.log, l, l.draw(r.rng(l.name), r.plan.length)); err != nil {
+				r.t.Error(err)
+			}
+		})
+	}
+	acts.Wait()
+	if err := r.stage.flush(writing); err != nil {
+		r.t.Errorf("the writer: %v", err)
+	}
+	r.log.Add(history.Line{Kind: history.Said, What: "all is healed"})
+}
+
+// warm waits until each load is handled, also after a failure. Until then there is no fault that explains anything.
+func (r *performance) warm() {
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
+	defer cancel()
+	retried := make(map[string]bool)
+	for len(retried) < len(r.plan.Loads) {
+		for _, l := range r.more() {
+			if l.Kind == history.Begin && l.Attempt > 1 {
+				retried[l.Load] = true
+			}
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			r.t.Errorf("no retry of each load within %s, and nothing is broken yet: %v", r.plan.deadline, retried)
+			return
+		}
+	}
+}
+
+// more reads on in the history and returns what is new.
+func (r *performance) more() []history.Line {
+	fresh, err := r.reader.More()
+	if err != nil {
+		r.t.Error(err)
+	}
+	r.lines = append(r.lines, fresh...)
+	return fresh
+}
+
+// rng is a source of a run's own for each thing that draws, so that none changes what another gets.
+func (r *performance) rng(name string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(r.plan.Broker + " " + name))
+	return rand.New(rand.NewPCG(r.plan.Seed, h.Sum64()))
+}
+
+// write writes so many messages a second until ctx ends. A message whose write gets no answer is left to itself.
+func (r *performance) write(ctx, writing context.Context, load history.Load, rate int) {
+	rng := r.rng("load " + load.Name)
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		b := body{
+			ID: fmt.Sprintf("%s-%06d", load.Name, i), Rule: history.Never, Key: fmt.Sprintf("k%02d", rng.IntN(40)),
+			Pad: strings.Repeat("0123456789abcdef", rng.IntN(60)),
+		}
+		switch n := rng.IntN(100); {
+		case n < 4:
+			b.Rule = history.Always
+		case n < 16:
+			b.Rule = history.Once
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		value, err := json.Marshal(b)
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+		r.log.Add(history.Line{Kind: history.Write, ID: b.ID, Load: load.Name, Key: b.Key, Rule: b.Rule, Sum: crc32.ChecksumIEEE(value)})
+		r.stage.write(writing, load, b, value, func(partition int32, offset int64) {
+			r.log.Add(history.Line{Kind: history.Written, ID: b.ID, Load: load.Name, Partition: partition, Offset: offset})
+		})
+	}
+}
+
+// settle waits until every message has come to its end and nothing is unsettled. When the time is over it has written
+// down where everything stands.
+func (r *performance) settle() bool {
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
+	defer cancel()
+	state := ""
+	for ctx.Err() == nil {
+		missing := r.missing(ctx)
+		var left int64
+		state = ""
+		for _, load := range r.plan.Loads {
+			n, detail, err := r.stage.unsettled(ctx, load)
+			if err != nil {
+				n, detail = 1, err.Error()
+			}
+			left += n
+			state += fmt.Sprintf("; %s: %d unsettled:%s", load.Name, n, detail)
+		}
+		state = fmt.Sprintf("%d messages have not ended%s", missing, state)
+		if missing == 0 && left == 0 {
+			return true
+		}
+		pause(ctx, 250*time.Millisecond)
+	}
+	r.log.Add(history.Line{Kind: history.Said, What: state})
+	r.t.Errorf("not everything came to its end within %s: %s; the consumers' goroutines are in %s", r.plan.deadline, state, filepath.Dir(r.path))
+	r.crew.dump()
+	return false
+}
+
+// missing is how many confirmed messages have not ended yet.
+func (r *performance) missing(ctx context.Context) int {
+	r.more()
+	open := make(map[string]bool)
+	for _, l := range r.lines {
+		if l.Kind == history.Written {
+			open[l.ID] = true
+		}
+	}
+	for _, l := range r.lines {
+		if l.Kind == history.End && l.Outcome == history.OK {
+			delete(open, l.ID)
+		}
+	}
+	if len(open) == 0 {
+		return 0
+	}
+	for _, load := range r.plan.Loads {
+		letters, err := r.stage.dead(ctx, load)
+		if err != nil {
+			continue // it is asked again
+		}
+		for _, l := range letters {
+			delete(open, l.ID)
+		}
+	}
+	return len(open)
+}
+
+// bury writes down what is in the DLQs.
+func (r *performance) bury() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, load := range r.plan.Loads {
+		letters, err := r.stage.dead(ctx, load)
+		if err != nil {
+			r.t.Error(err)
+		}
+		for _, l := range letters {
+			r.log.Add(l)
+		}
+	}
+}
+
+// judge has the checker look at the history.
+func (r *performance) judge(took time.Duration) {
+	lines, err := history.NewReader(r.path).More()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	v, err := history.Check(lines)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("report: %s: %s; healed, the rest took %s", r.plan.Broker, v, took.Round(100*time.Millisecond))
+	if len(v.Violations) > 0 {
+		r.t.Errorf("%d violations (go run ./integration/cmd/checkhistory %s lists them):%s", len(v.Violations), r.path, few(v.Violations))
+	}
+	if v.Committed == 0 || v.Dead == 0 || len(v.Late) == 0 {
+		r.t.Errorf("the run proves nothing: %d committed, %d dead letters, %d retries", v.Committed, v.Dead, len(v.Late))
+	}
+}
+
+// historyPath is where the history goes, and beside it what the consumers say. It stays where REDELIVER_CHAOS_HISTORY
+// says, and when the test has failed.
+func historyPath(t *testing.T, p plan) string {
+	t.Helper()
+	root := os.Getenv("REDELIVER_CHAOS_HISTORY")
+	if root != "" {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp(root, fmt.Sprintf("redeliver-chaos-%s-%d-", p.Broker, p.Seed)) //nolint:usetesting // It outlives a failed test.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() || root != "" {
+			t.Logf("report: %s: the history, and what the consumers said, is kept in %s", p.Broker, dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return filepath.Join(dir, "history.jsonl")
+}

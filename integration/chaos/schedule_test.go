@@ -1,0 +1,92 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/chaos/history"
+)
+
+// kind is a kind of fault. begin returns what heals it, also beside an error where something is to be healed.
+type kind struct {
+	name    string
+	targets int // how many there are to choose from
+	begin   func(ctx context.Context, s step) (heal func(context.Context) error, err error)
+}
+
+// lane is a sequence of faults, one at a time.
+type lane struct {
+	name  string
+	kinds []kind
+	rest  time.Duration // at least so long nothing happens between two faults
+}
+
+// step is one fault of a schedule.
+type step struct {
+	kind   kind
+	after  time.Duration // the one before it is healed
+	lasts  time.Duration
+	target int
+	size   int // 0 to 99: how bad it is
+}
+
+// draw draws a lane's faults for so long. Each kind comes once before any comes again.
+func (l lane) draw(rng *rand.Rand, length time.Duration) []step {
+	var steps []step
+	for planned := time.Duration(0); planned < length; {
+		for _, i := range rng.Perm(len(l.kinds)) {
+			k := l.kinds[i]
+			s := step{
+				kind: k, target: rng.IntN(k.targets), size: rng.IntN(100),
+				after: l.rest + time.Duration(200+rng.IntN(2500))*time.Millisecond,
+				lasts: time.Duration(500+rng.IntN(5000)) * time.Millisecond,
+			}
+			if rng.IntN(8) == 0 {
+				s.lasts *= 3 // longer than a session
+			}
+			steps = append(steps, s)
+			planned += s.after + s.lasts
+		}
+	}
+	return steps
+}
+
+// play does a lane's steps until ctx ends. What has begun is healed in any case.
+func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
+	for _, s := range steps {
+		if !pause(ctx, s.after) {
+			return nil
+		}
+		target := fmt.Sprintf("%s %d", l.name, s.target+1)
+		log.Add(history.Line{Kind: history.Fault, What: s.kind.name, Target: target})
+		heal, err := s.kind.begin(ctx, s)
+		if err == nil {
+			pause(ctx, s.lasts)
+		}
+		if heal != nil {
+			healing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Minute)
+			err = errors.Join(err, heal(healing))
+			cancel()
+		}
+		log.Add(history.Line{Kind: history.Healed, What: s.kind.name, Target: target})
+		if err != nil {
+			return fmt.Errorf("%s of %s, size %d: %w", s.kind.name, target, s.size, err)
+		}
+	}
+	return nil
+}
+
+// all does all, whatever comes of one, and at once: a toxic may wait for another to let go.
+func all(ctx context.Context, do []func(context.Context) error) error {
+	errs := make([]error, len(do))
+	var doing sync.WaitGroup
+	for i, f := range do {
+		doing.Go(func() { errs[i] = f(ctx) })
+	}
+	doing.Wait()
+	return errors.Join(errs...)
+}
