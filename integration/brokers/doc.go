@@ -16,7 +16,8 @@
 //
 // A test that is content with the run's common broker calls [RequireKafka], [RequireRabbitMQ], [RequireRabbitMQ4],
 // [RequireSQS], [RequireMoto] or [RequireRedis]. One that restarts or kills its broker calls [OwnKafka], [OwnRabbitMQ],
-// [OwnSQS] or [OwnRedis] and disturbs nobody. None of them ever skips: a missing broker is a failure.
+// [OwnSQS] or [OwnRedis] and disturbs nobody; [OwnKafkaCluster] starts a Kafka of several nodes. None of them ever skips:
+// a missing broker is a failure.
 //
 // ElasticMQ and moto are no SQS, and differ from it in what they refuse. ElasticMQ, which is fast and keeps FIFO order
 // and deduplication, is for everything; moto for what ElasticMQ does not look at: sizes, pages of queues, the kind of

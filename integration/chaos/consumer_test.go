@@ -226,9 +226,15 @@ func (h *handler) work(ctx context.Context, b body, attempt int) error {
 func (h *handler) event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.HeadersIgnored:
-		h.odd(e.ID, fmt.Sprintf("headers of a message on %s are not believed: %v", e.Topic, e.Findings))
+		reason := history.DueTime
+		for _, f := range e.Findings {
+			if f.Header != redeliver.HeaderDue {
+				reason = "headers"
+			}
+		}
+		h.odd(e.ID, reason, fmt.Sprintf("headers of a message on %s are not believed: %v", e.Topic, e.Findings))
 	case redeliver.HandlerStuck:
-		h.odd(e.State.ID, "a handler is stuck")
+		h.odd(e.State.ID, "stuck", "its handler outlives its timeout")
 	case redeliver.SubscriptionChanged:
 		line := history.Line{At: realNow().UnixNano(), Kind: history.Said, Load: h.load.Name, What: fmt.Sprintf("%s: %s %v", e.Change, e.Detail, e.Err)}
 		if e.Change == "assigned" || e.Change == "revoked" || e.Change == "disconnected" {
@@ -238,8 +244,8 @@ func (h *handler) event(e redeliver.Event) {
 	}
 }
 
-func (h *handler) odd(id, what string) {
-	h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Odd, ID: id, Load: h.load.Name, What: what})
+func (h *handler) odd(id, reason, what string) {
+	h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Odd, ID: id, Load: h.load.Name, Reason: reason, What: what})
 }
 
 // obey reads orders, "clock SECONDS", until the parent is gone.

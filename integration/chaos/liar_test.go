@@ -72,11 +72,12 @@ type liarConn struct {
 // copyFrames passes Kafka's frames on until either side ends. see is shown each without its size, and may change it.
 func copyFrames(to io.Writer, from io.Reader, see func([]byte)) {
 	for {
-		frame := make([]byte, 4)
-		if _, err := io.ReadFull(from, frame); err != nil {
+		var size [4]byte
+		if _, err := io.ReadFull(from, size[:]); err != nil {
 			return
 		}
-		frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame))...)
+		frame := make([]byte, 4+binary.BigEndian.Uint32(size[:]))
+		copy(frame, size[:])
 		n, err := io.ReadFull(from, frame[4:])
 		if err == nil {
 			see(frame[4:])

@@ -185,7 +185,7 @@ func (r *rabbitStage) unsettled(ctx context.Context, load history.Load) (int64, 
 }
 
 func (r *rabbitStage) lanes() []lane {
-	network := lane{name: "way to the node"}
+	network := lane{name: "way to the node", rest: singleRest}
 	for _, x := range toxics {
 		network.kinds = append(network.kinds, x.fault(1, func(int) []*gate { return []*gate{r.gate} }))
 	}
@@ -212,7 +212,7 @@ func (r *rabbitStage) lanes() []lane {
 		{"disk full", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
 			return ctl("set_disk_free_limit", "50MB"), ctl("set_disk_free_limit", "900000000000000")(context.WithoutCancel(ctx))
 		}},
-	}, nodeRest}}
+	}, nodeRest + singleRest}}
 }
 
 // connectRabbitMQ opens the adapter.

@@ -39,6 +39,9 @@ const startTimeout = 3 * time.Minute
 // nodeRest is how long a node lives before the next fault of one: a broker that is down all the time proves little.
 const nodeRest = 3 * time.Second
 
+// singleRest is that much more where there is one node and one way to it: each fault stops everybody.
+const singleRest = 3 * time.Second
+
 // plan is a run before it begins.
 type plan struct {
 	history.Run

@@ -158,7 +158,7 @@ func (s *sqsStage) count(ctx context.Context, url string) (sum int64, detail str
 }
 
 func (s *sqsStage) lanes() []lane {
-	network := lane{name: "way to the server"}
+	network := lane{name: "way to the server", rest: singleRest}
 	for _, x := range toxics {
 		network.kinds = append(network.kinds, x.fault(1, func(int) []*gate { return []*gate{s.gate} }))
 	}
@@ -169,7 +169,7 @@ func (s *sqsStage) lanes() []lane {
 		{"node frozen", 1, func(context.Context, step) (func(context.Context) error, error) {
 			return func(context.Context) error { return s.server.Thaw() }, s.server.Freeze()
 		}},
-	}, nodeRest}}
+	}, nodeRest + singleRest}}
 }
 
 // connectSQS opens the adapter.

@@ -121,7 +121,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"nothing in a run without a fault", func(s *story) *story { return s }, ""},
 		{"a commit that is missing", func(s *story) *story {
 			return s.without(func(l Line) bool { return l.ID == "keys-1" && l.Kind == End })
-		}, "lost order"}, // what comes after it in its key ran all the same
+		}, "lost, order"}, // what comes after it in its key ran all the same
 		{"a dead letter that is missing", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Dead }) }, "lost"},
 		{"a message that nobody ran", func(s *story) *story { return s.at(1).write("keys", 9, "", Never) }, "lost"},
 		{"no loss of what was not confirmed", func(s *story) *story {
@@ -160,7 +160,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"one, where another's clock was ahead", func(s *story) *story {
 			return earlier(s, 0.05).at(2).add(Line{Kind: Clock, Process: "another", Offset: second})
 		}, "early"},
-		{"a retry that is not late enough for a clock that was ahead", func(s *story) *story { return s.clock(1, 1).clock(2, 0) }, ""},
+		{"none where the failure's clock was ahead, and the wait is over all the same", func(s *story) *story { return s.clock(1, 1).clock(2, 0) }, ""},
 		{"a retry without a due time", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Due = 0 }) }, "early"},
 		{"a first attempt with a due time", func(s *story) *story { return s.change("keys-1", 1, func(l *Line) { l.Due = l.At }) }, "early"},
 		{"an attempt before its former one has failed", func(s *story) *story {
@@ -168,16 +168,23 @@ func TestCheckerFinds(t *testing.T) {
 		}, "skipped"},
 		{"an attempt that never ran", func(s *story) *story {
 			return s.without(func(l Line) bool { return l.ID == "keys-3" && l.Attempt == 2 })
-		}, "skipped skipped"},
+		}, "skipped, skipped"},
 		{"an attempt too many", func(s *story) *story {
 			return s.at(2.5).end("keys-1", 1, Failed).at(5).begin("keys-1", 2, 4)
 		}, "too many"},
-		{"a run again without a fault", again, "again again"}, // the run and its commit
+		{"a run again without a fault", again, "again"},
 		{"none with one", func(s *story) *story { return again(s).fault(2, 3) }, ""},
 		{"none with one that lasts", func(s *story) *story { return again(s).at(7).add(Line{Kind: Fault, What: "x"}) }, ""},
 		{"none where partitions moved", func(s *story) *story { return again(s).at(7).add(Line{Kind: Moved, What: "revoked"}) }, ""},
-		{"one, where the fault was over long before", func(s *story) *story { return again(s).fault(-20, -10) }, "again again"},
-		{"one, where the fault came later", func(s *story) *story { return again(s).fault(9, 10) }, "again again"},
+		{"one, where the fault was over long before", func(s *story) *story { return again(s).fault(-20, -10) }, "again"},
+		{"one, where the fault came later", func(s *story) *story { return again(s).fault(9, 10) }, "again"},
+		{"none of an attempt whose former one failed twice, long ago", func(s *story) *story {
+			return s.at(1.55).begin("keys-3", 1, 0).end("keys-3", 1, Failed).fault(-7, -3.5).at(10).begin("keys-3", 2, 2.5).at(10.1).end("keys-3", 2, Failed)
+		}, ""},
+		{"one, where it ran a third time", func(s *story) *story {
+			s.at(1.55).begin("keys-3", 1, 0).end("keys-3", 1, Failed).fault(-7, -3.5).at(10).begin("keys-3", 2, 2.5).at(10.1).end("keys-3", 2, Failed)
+			return s.at(11).begin("keys-3", 2, 2.5).at(11.1).end("keys-3", 2, Failed)
+		}, "again"},
 		{"a dead letter twice", func(s *story) *story { return s.bury("keys-3") }, "again"},
 		{"none with a fault", func(s *story) *story { return s.bury("keys-3").fault(2, 3) }, ""},
 		{"another id", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},
@@ -206,6 +213,12 @@ func TestCheckerFinds(t *testing.T) {
 			return s.change("lines-2", 1, func(l *Line) { l.At -= second / 2 })
 		}, "order"},
 		{"headers that are not believed", func(s *story) *story { return s.at(5).add(Line{Kind: Odd, ID: "keys-1"}) }, "strange"},
+		{"due times that are not believed, with all clocks right", func(s *story) *story {
+			return s.at(5).add(Line{Kind: Odd, ID: "keys-1", Reason: DueTime})
+		}, "strange"},
+		{"none of them with a clock that was wrong", func(s *story) *story {
+			return s.at(5).add(Line{Kind: Odd, ID: "keys-1", Reason: DueTime}).clock(4, 5)
+		}, ""},
 		{"a run that did not settle", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Settled }) }, "unsettled"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -217,7 +230,7 @@ func TestCheckerFinds(t *testing.T) {
 			for _, found := range v.Violations {
 				kinds = append(kinds, found.Kind)
 			}
-			if got := strings.Join(kinds, " "); got != c.want {
+			if got := strings.Join(kinds, ", "); got != c.want {
 				t.Errorf("it finds %q, want %q: %v", got, c.want, v.Violations)
 			}
 		})

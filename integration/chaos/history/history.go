@@ -43,6 +43,9 @@ const (
 	Cut    = "cut"    // its context had ended: the attempt does not count
 )
 
+// DueTime is the reason of an Odd line that tells of due times only, which a clock writes that is wrong.
+const DueTime = "due time"
+
 // Line is one line of a history. Times are in nanoseconds since 1970.
 type Line struct {
 	At      int64  `json:"at"`
@@ -59,7 +62,7 @@ type Line struct {
 	Local   int64  `json:"local,omitempty"`   // what the process's own clock shows
 	Sum     uint32 `json:"sum,omitempty"`     // of the body
 	Outcome string `json:"outcome,omitempty"`
-	Reason  string `json:"reason,omitempty"` // of a dead letter
+	Reason  string `json:"reason,omitempty"` // of a dead letter, or of what is odd
 
 	Partition int32 `json:"partition,omitempty"`
 	Offset    int64 `json:"offset,omitempty"`

@@ -13,7 +13,7 @@ type life struct {
 	*message
 	load   Load
 	name   string
-	began  map[int]Line   // by attempt: the last begin
+	began  map[int][]Line // by attempt
 	failed map[int][]Line // by attempt
 	commit []Line
 	buried []Line
@@ -24,44 +24,47 @@ func (l *life) begin(line Line) {
 	v.Runs++
 	l.same(line)
 	if most := l.load.attempts(l.Rule); line.Attempt > most {
-		l.violate(TooMany, l.ID, "attempt %d, and a message that fails %s has %d: %s", line.Attempt, l.Rule, most, l.signs())
+		l.violatef(TooMany, l.ID, "attempt %d, and a message that fails %s has %d: %s", line.Attempt, l.Rule, most, l.signs())
 	}
-	if before, ok := l.began[line.Attempt]; ok {
+	if before := l.began[line.Attempt]; len(before) > 0 {
 		v.Again++
-		if !l.explained(before.At, line.At) {
-			l.violate(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-before.At), l.signs())
+		last := before[len(before)-1]
+		// Each failure of the attempt before was written on: where that ran twice, this one does, whenever that was.
+		if len(before) >= len(l.failed[line.Attempt-1]) && !l.explained(last.At, line.At) {
+			l.violatef(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-last.At), l.signs())
 		}
 	}
-	l.began[line.Attempt] = line
+	l.began[line.Attempt] = append(l.began[line.Attempt], line)
 	l.timing(line)
 }
 
 // timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
-// who runs the message goes by its own clock, which may have been stepped since.
+// who runs the message goes by its own clock, which may have been stepped since. A due time that a clock wrote which was
+// ahead need not be met where it is later than any can be: it is not believed then, and the wait itself is kept.
 func (l *life) timing(line Line) {
 	if line.Attempt == 1 {
 		// What waits behind another of its key has a due time that says nothing, and so has a suspect's.
 		if line.Due != 0 && l.load.Order != PerKey && !l.load.Suspects {
-			l.violate(Early, l.ID, "a first attempt with a due time: %s", l.signs())
+			l.violatef(Early, l.ID, "a first attempt with a due time: %s", l.signs())
 		}
 		return
 	}
 	before := l.failed[line.Attempt-1]
 	if len(before) == 0 {
-		l.violate(Skipped, l.ID, "attempt %d, and attempt %d has not failed: %s", line.Attempt, line.Attempt-1, l.signs())
+		l.violatef(Skipped, l.ID, "attempt %d, and attempt %d has not failed: %s", line.Attempt, line.Attempt-1, l.signs())
 		return
 	}
 	if line.Due == 0 {
-		l.violate(Early, l.ID, "attempt %d has no due time: %s", line.Attempt, l.signs())
+		l.violatef(Early, l.ID, "attempt %d has no due time: %s", line.Attempt, l.signs())
 		return
 	}
 	wait := l.load.Steps[min(line.Attempt-1, len(l.load.Steps))-1]
 	due := int64(math.MaxInt64)
 	for _, f := range before {
-		due = min(due, f.At+l.behind(f.Process, f.At)+int64(wait))
+		due = min(due, f.At+min(0, l.behind(f.Process, f.At))+int64(wait))
 	}
 	if earliest := due - l.ahead(line.Process, line.At); line.At < earliest {
-		l.violate(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.signs())
+		l.violatef(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.signs())
 	}
 	l.verdict.Late = append(l.verdict.Late, time.Duration(line.Local-line.Due))
 }
@@ -110,13 +113,13 @@ func (l *life) dead(line Line) {
 // same wants the bytes and the name that the message has had before.
 func (l *life) same(line Line) {
 	if line.Sum != l.Sum {
-		l.violate(Altered, l.ID, "%s by %s: the body's sum is %08x, %08x was written", line.Kind, line.Process, line.Sum, l.Sum)
+		l.violatef(Altered, l.ID, "%s by %s: the body's sum is %08x, %08x was written", line.Kind, line.Process, line.Sum, l.Sum)
 	}
 	if l.name == "" {
 		l.name = line.Name
 	}
 	if line.Name != l.name {
-		l.violate(Renamed, l.ID, "it was %q, and is %q in attempt %d", l.name, line.Name, line.Attempt)
+		l.violatef(Renamed, l.ID, "it was %q, and is %q in attempt %d", l.name, line.Name, line.Attempt)
 	}
 }
 
@@ -130,13 +133,13 @@ func (l *life) close() {
 	}
 	switch {
 	case len(l.commit) > 0 && len(l.buried) > 0:
-		l.violate(TwoEnds, l.ID, "%s", l.signs())
+		l.violatef(TwoEnds, l.ID, "%s", l.signs())
 	case len(l.commit) > 0 && l.Rule == Always:
-		l.violate(WrongEnd, l.ID, "it always fails, and was committed: %s", l.signs())
+		l.violatef(WrongEnd, l.ID, "it always fails, and was committed: %s", l.signs())
 	case len(l.buried) > 0 && l.Rule != Always:
-		l.violate(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.buried[0].Reason, l.signs())
+		l.violatef(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.buried[0].Reason, l.signs())
 	case len(l.commit)+len(l.buried) == 0 && (l.confirmed || len(l.began) > 0):
-		l.violate(Lost, l.ID, "%s", l.signs())
+		l.violatef(Lost, l.ID, "%s", l.signs())
 	}
 	if len(l.commit) > 0 {
 		v.Committed++
@@ -146,32 +149,20 @@ func (l *life) close() {
 	}
 	for _, d := range l.buried {
 		if most := l.load.attempts(Always); d.Reason != "exhausted" || d.Attempt != most {
-			l.violate(WrongEnd, l.ID, "in the DLQ it is %s after %d attempts, want exhausted after %d", d.Reason, d.Attempt, most)
+			l.violatef(WrongEnd, l.ID, "in the DLQ it is %s after %d attempts, want exhausted after %d", d.Reason, d.Attempt, most)
 		}
 	}
-	l.ends(l.commit, "committed")
-	// When a dead letter was written nobody knows, so anything from the message's first run on may explain a second one.
-	if n := len(l.buried); n > 1 {
-		v.EndsAgain += n - 1
-		if first, ok := l.began[1]; !ok || !l.explained(first.At, l.buried[n-1].At) {
-			l.violate(Again, l.ID, "it is %d times in the DLQ, and there was no fault", n)
-		}
+	// A commit again is a run again, which was looked at. A dead letter is one of a last failure, or written twice; when,
+	// nobody knows, so anything from the message's first run on may explain it.
+	v.EndsAgain += max(0, len(l.commit)-1) + max(0, len(l.buried)-1)
+	if n := len(l.buried); n > max(1, len(l.failed[l.load.attempts(Always)])) && !l.explained(l.began[1][0].At, l.buried[n-1].At) {
+		l.violatef(Again, l.ID, "it is %d times in the DLQ, and there was no fault", n)
 	}
 	if len(l.commit)+len(l.buried) > 0 {
 		for n := 1; n <= l.load.attempts(l.Rule); n++ {
-			if _, ok := l.began[n]; !ok {
-				l.violate(Skipped, l.ID, "it ended, and attempt %d never ran: %s", n, l.signs())
+			if len(l.began[n]) == 0 {
+				l.violatef(Skipped, l.ID, "it ended, and attempt %d never ran: %s", n, l.signs())
 			}
-		}
-	}
-}
-
-// ends wants a fault between each end and the next.
-func (l *life) ends(ends []Line, what string) {
-	for i := 1; i < len(ends); i++ {
-		l.verdict.EndsAgain++
-		if !l.explained(ends[i-1].At, ends[i].At) {
-			l.violate(Again, l.ID, "%s again after %s, and there was no fault: %s", what, time.Duration(ends[i].At-ends[i-1].At), l.signs())
 		}
 	}
 }
