@@ -18,7 +18,10 @@ import (
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	seed, length := seedOf(t), lengthOf(t)
-	steps := []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+	steps := [][]time.Duration{
+		{200 * time.Millisecond, 500 * time.Millisecond, time.Second},
+		{time.Second, 2 * time.Second, 2 * time.Second},
+	}[seed%2]
 	for _, c := range []struct {
 		name  string
 		loads []history.Load
@@ -36,7 +39,7 @@ func TestChaos(t *testing.T) {
 			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, loads) },
 		},
 		{
-			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, time.Second, 2 * time.Second}, Suspects: true}}, []int{15},
+			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, 2 * time.Second, 2 * time.Second}, Suspects: true}}, []int{15},
 			func(t *testing.T, loads []history.Load) stage { return newSQSStage(t, loads) },
 		},
 	} {
