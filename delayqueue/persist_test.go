@@ -125,6 +125,28 @@ func TestPersistGivesUpWithTheSession(t *testing.T) {
 	})
 }
 
+// A lost connection fails the writes that are on their way and takes their messages along. Each of them said that the
+// intake was paused, and in the same moment that it was not.
+func TestPersistPausesNothingForALostMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session, end := context.WithCancel(t.Context())
+		b := &broker{schedule: func(context.Context, int) error {
+			end()
+			return errTheirs
+		}}
+		sub, d := subscribe(b, session)
+		if err := sub.Forward(d, later(t, sub, d), errOurs); !errors.Is(err, delayqueue.ErrAbandoned) {
+			t.Errorf("returned %v", err)
+		}
+		if changes := events[redeliver.SubscriptionChanged](b); len(changes) != 0 || sub.Gate.Closed() {
+			t.Errorf("told %+v, closed %v", changes, sub.Gate.Closed())
+		}
+		if failed := events[redeliver.PublishFailed](b); len(failed) != 1 {
+			t.Errorf("%d failures told, want the one that was", len(failed))
+		}
+	})
+}
+
 func TestSendTimeoutBoundsEachTry(t *testing.T) {
 	for _, c := range []struct{ set, want time.Duration }{
 		{0, delayqueue.DefaultSendTimeout},

@@ -259,7 +259,8 @@ func (s *Subscription) insist(d *Delivery, st *redeliver.State, write func(conte
 		}
 	}()
 	for try := 1; ; try++ {
-		if !shut && !errors.Is(err, ErrRefused) {
+		// A message that was lost while it was written is given up below: nothing pauses for it.
+		if !shut && !errors.Is(err, ErrRefused) && !d.Lost() {
 			shut = true
 			s.pause(where, err)
 		}
