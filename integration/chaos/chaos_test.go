@@ -31,15 +31,15 @@ func TestChaos(t *testing.T) {
 		{
 			"kafka",
 			[]history.Load{{Name: "plain", Steps: steps, Order: history.KeyOrder}, {Name: "perkey", Steps: steps, Order: history.PerKey}},
-			[]int{40, 30},
+			[]int{25, 20},
 			func(t *testing.T, loads []history.Load) stage { return newKafkaStage(t, loads) },
 		},
 		{
-			"rabbitmq", []history.Load{{Name: "plain", Steps: steps, Suspects: true}}, []int{30},
+			"rabbitmq", []history.Load{{Name: "plain", Steps: steps, Suspects: true}}, []int{20},
 			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, loads) },
 		},
 		{
-			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, 2 * time.Second, 2 * time.Second}, Suspects: true}}, []int{15},
+			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, 2 * time.Second, 2 * time.Second}, Suspects: true}}, []int{10},
 			func(t *testing.T, loads []history.Load) stage { return newSQSStage(t, loads) },
 		},
 	} {

@@ -32,6 +32,7 @@ type sqsStage struct {
 	urls   map[string]string // by load
 
 	writing sync.WaitGroup
+	slots   chan struct{}           // for writes at once: a server that is swamped answers nobody
 	letters map[string]history.Line // by message id of the DLQ: what was read once stays read
 }
 
@@ -44,7 +45,7 @@ func sqsAWS() aws.Config {
 
 func newSQSStage(t *testing.T, loads []history.Load) *sqsStage {
 	t.Helper()
-	s := &sqsStage{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), urls: make(map[string]string), letters: make(map[string]history.Line)}
+	s := &sqsStage{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), slots: make(chan struct{}, 8), urls: make(map[string]string), letters: make(map[string]history.Line)}
 	s.gate = newGate(t, "sqs", strings.TrimPrefix(s.server.URL(), "http://"))
 	// The writer does not try again: a message that was sent twice would be two.
 	s.api = awssqs.NewFromConfig(sqsAWS(), func(o *awssqs.Options) {
@@ -67,7 +68,9 @@ func (s *sqsStage) consumer(load history.Load) consumerConfig {
 }
 
 func (s *sqsStage) write(ctx context.Context, load history.Load, _ body, value []byte, confirmed func(partition int32, offset int64)) {
+	s.slots <- struct{}{} // none is held for longer than a write takes
 	s.writing.Go(func() {
+		defer func() { <-s.slots }()
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		url := s.urls[load.Name]
