@@ -21,13 +21,23 @@ type single struct {
 	within time.Duration
 }
 
-func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int, change func(*spec)) (out *outcome, err error) {
+func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int, change func(*spec)) (*outcome, error) {
+	return e.aloneAs(ctx, ours, run, s, inFlight, change)
+}
+
+// aloneAs is alone for another side.
+func (e *experiment) aloneAs(ctx context.Context, who side, run int, s single, inFlight int, change func(*spec)) (out *outcome, err error) {
 	n, err := e.broker.fresh(ctx, e.row.name)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, e.broker.drop(context.WithoutCancel(ctx), n)) }()
-	sp := e.spec(ours, n, run, inFlight)
+	defer func() {
+		err = errors.Join(err, e.broker.drop(context.WithoutCancel(ctx), n))
+		if who.spring() {
+			err = errors.Join(err, e.cluster.dropSpring(context.WithoutCancel(ctx), n))
+		}
+	}()
+	sp := e.spec(who, n, run, inFlight)
 	sp.Router, sp.Backoff = true, second
 	change(&sp)
 	if err := e.prepare(ctx, sp); err != nil {
@@ -56,13 +66,13 @@ func (e *experiment) alone(ctx context.Context, run int, s single, inFlight int,
 	if err != nil {
 		return nil, err
 	}
-	e.record(ours, run, out)
+	e.record(who, run, out)
 	problem := e.verify(ctx, sp, out, w)
 	if out.Late != nil && out.Late.Early > 0 {
 		problem = errors.Join(problem, fmt.Errorf("%d retries came early, the first by %.2f ms", out.Late.Early, -out.Late.Min))
 	}
 	if problem != nil {
-		e.problemf("run %d: %v", run, problem)
+		e.problemf("run %d, %s: %v", run, who, problem)
 		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row goes on.
 	}
 	return out, nil

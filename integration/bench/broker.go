@@ -252,6 +252,9 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 
 // unsettled is what the group has not committed. The DLQ is read by nobody, and other groups' topics are not its own.
 func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
+	if s.Side.spring() {
+		return c.unsettledOfSpring(ctx, s)
+	}
 	topics := []string{s.Topic}
 	if s.Side != peer {
 		all, err := c.topicsOf(ctx, names{topic: s.Topic})
@@ -270,6 +273,9 @@ func readBy(s spec, all []string) []string {
 }
 
 func (c *cluster) dead(ctx context.Context, s spec) (*contents, error) {
+	if s.Side.spring() {
+		return c.read(ctx, s.Topic+springDLT)
+	}
 	return c.read(ctx, s.Topic+"."+s.Group+".dlq")
 }
 

@@ -48,6 +48,7 @@ type spec struct {
 	Topics   []string      `json:"topics,omitempty"`   // of a console
 	Entries  string        `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
 	Profile  string        `json:"profile"`            // the beginning of the profiles' file names
+	Program  []string      `json:"-"`                  // in the place of this one, for a side in another language
 }
 
 type (
@@ -227,7 +228,7 @@ func spawn(s spec) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, childCommand) //nolint:noctx // It ends when its input ends, so that it can close in order.
+	cmd := s.program(self)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
