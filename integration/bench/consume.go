@@ -108,6 +108,9 @@ func (s spec) openNative() (*consumer, error) {
 			})
 			return nil
 		}
+	case s.Native == franz:
+		c.settings = "franz-go's defaults, from the start, each record marked when it is handled"
+		c.begin = func(h *handling, failed func(error)) error { return s.beginFranz(ctx, h, run, failed) }
 	default:
 		c.settings = fmt.Sprintf("sarama's defaults, Offsets.Initial oldest, %s", s.Native)
 		c.begin = func(h *handling, failed func(error)) error { return s.beginRawKafka(ctx, h, run, failed) }

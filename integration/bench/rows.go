@@ -49,6 +49,7 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"batch-latency", "from a batch's tenth message to its function, batches of 10, steady 2,000 messages/s for 20 s", "p99 5 ms", onKafka, batchLatencyRow},
 		{"consume", "kafka.Consume against a raw sarama consumer with a pool of workers, all succeed, 500,000 preloaded", "0.85x", onKafka, consumeRow(pooled, 0.85)},
 		{"consume-called", "the same against one that calls its handler itself, one record of a partition at a time", "0.9x", onKafka, consumeRow(called, 0.9)},
+		{"consume-franz", "the same against a raw franz-go consumer that calls its handler itself", "0.5x", onKafka, consumeFranzRow},
 		{"consume-fail-all", "100,000 preloaded always fail through kafka.Consume: 3 retries of 1 s, then the DLQ", "20,000 msg/s", onKafka, consumeFailAllRow},
 		{"run-http", "redeliver run --http, the command with its defaults, and a handler that answers at once, a process each, 100,000 preloaded", "10,000 msg/s", onKafka, runHTTPRow},
 		{"rabbit-consume", "RabbitMQ: amqp.Consume against raw amqp091-go that acks with multiple, prefetch 1,000, 100,000 preloaded", "0.9x", onRabbit, rabbitConsumeRow},
