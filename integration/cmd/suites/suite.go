@@ -41,7 +41,7 @@ type suite struct {
 	out  io.Writer
 	took time.Duration
 	cpu  time.Duration // of the tests, the compiler and the brokers
-	err  error // how the command ended
+	err  error         // how the command ended
 
 	explained []skip
 
