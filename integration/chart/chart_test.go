@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,8 +53,8 @@ func run(t *testing.T, verb []string, values ...string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(verb, "--kube-version", "1.30.0")
-	for _, v := range append(append([]string{}, sample...), values...) {
+	args := append(slices.Clone(verb), "--kube-version", "1.30.0")
+	for _, v := range slices.Concat(sample, values) {
 		args = append(args, "--set", v)
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)

@@ -101,7 +101,7 @@ func TestReleasedFilesAreThere(t *testing.T) {
 	read(t, config.Builds[0].Dir+"/go.mod")
 	ignored := read(t, ".dockerignore")
 	for _, m := range regexp.MustCompile(`(?m)^COPY --from=build /src/(.*) /licenses/$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
-		for _, file := range strings.Fields(m[1]) {
+		for file := range strings.FieldsSeq(m[1]) {
 			if file = strings.TrimPrefix(file, "/src/"); !strings.Contains(ignored, "!/"+file+"\n") {
 				t.Errorf("the Dockerfile copies %s, which .dockerignore keeps out", file)
 			}

@@ -11,7 +11,7 @@ import (
 // The health check of a container believes the exit code alone.
 func TestReadyTellsByItsExitCode(t *testing.T) {
 	var status atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(int(status.Load()))
 		_, _ = w.Write([]byte("orders: not read yet\n"))
 	}))
