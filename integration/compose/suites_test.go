@@ -142,8 +142,8 @@ func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
 	called := 0
 	for _, suite := range append([]string{"all"}, each...) {
 		for name, s := range load(t, suite).Services {
-			if !strings.Contains(s.Image, "redeliver") {
-				continue
+			if !strings.Contains(s.Image, "redeliver") || suite != "all" && name != "console" {
+				continue // the others are those of the one with all
 			}
 			called++
 			t.Run(suite+"/"+name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
 			})
 		}
 	}
-	if called < 16 {
+	if called < 15 {
 		t.Errorf("%d calls: this test does not see them", called)
 	}
 }
