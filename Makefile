@@ -9,10 +9,12 @@ RUN ?=
 FUZZTIME ?= 10s
 
 GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GREMLINS := $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+MUTATE ?= . delayqueue middleware
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit test race lint fmt tidy-check api bench outage soak screenshots cover fuzz tools clean
+.PHONY: help build unit test race lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -123,8 +125,16 @@ licences-check: ## fail when THIRD_PARTY_LICENSES.md is not what is in the comma
 vuln: ## ask Go's vulnerability database about what the library and the command call; says so where it cannot be reached
 	@GOVULNCHECK='$(GOVULNCHECK)' deploy/vuln.sh
 
+mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, a quarter of an hour for each
+	@for package in $(MUTATE); do \
+	  echo "=== $$package"; copy=$$(mktemp -d); \
+	  if [ $$package = . ]; then cp *.go go.mod go.sum $$copy; rm $$copy/docs_test.go; else cp -r $(CURDIR)/. $$copy; fi; \
+	  (cd $$copy && GOWORK=off $(GREMLINS) unleash --timeout-coefficient 400 --output $(CURDIR)/mutate-$$(echo $$package | tr ./ __).json ./$$package); \
+	  rm -rf $$copy; \
+	done
+
 tools: # what starts brokers and counts tests; not for the help
 	@$(GO) build -buildvcs=false -o bin/ ./integration/cmd/withbrokers ./integration/cmd/suites
 
 clean: ## remove what was built here (the brokers' jars stay in the user's cache directory)
-	rm -rf bin coverage.out
+	rm -rf bin coverage.out mutate-*.json
