@@ -29,7 +29,7 @@ func FuzzReplayForm(f *testing.F) {
 				}
 			}
 		}
-		if rate, err := readRate(v); err == nil && !(rate >= 0) { //nolint:staticcheck // true of NaN, too
+		if rate, err := readRate(v); err == nil && !(rate >= 0) { // NaN is none, too
 			t.Errorf("%g messages a second", rate)
 		}
 		if why, err := readWhy(v); err == nil && strings.TrimSpace(why) == "" {
