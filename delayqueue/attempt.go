@@ -234,7 +234,8 @@ func (d *Delivery) Invalid(headers redeliver.Headers, body []byte) (err error) {
 	if headers == nil && body == nil {
 		return nil
 	}
-	m := redeliver.Message{Headers: headers, Body: body}
+	var m redeliver.Message // it is large, and a literal would be made in another place first
+	m.Headers, m.Body = headers, body
 	if k, ok := d.Record.(Keyed); ok {
 		m.Key = k.MessageKey()
 	}

@@ -2,6 +2,7 @@ package otel_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,18 @@ func TestASuccessWithoutATracerAllocatesOnce(t *testing.T) {
 	run := success(t, observer{})
 	if n := testing.AllocsPerRun(1000, run); n > 1 {
 		t.Errorf("a success costs %v allocations, want 1", n)
+	}
+}
+
+// Prometheus counts a success without an allocation: no event is made for it.
+func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
+	for name, sink := range map[string]redeliver.Sink{
+		"alone": scraped(t), "beside the default sink": redeliver.Sinks(scraped(t), redeliver.NewSlogSink(slog.New(slog.DiscardHandler))),
+	} {
+		run := success(t, observer{sink: sink})
+		if n := testing.AllocsPerRun(1000, run); n > 1 {
+			t.Errorf("%s: a success costs %v allocations, want the attempt's", name, n)
+		}
 	}
 }
 
