@@ -34,7 +34,7 @@ func (d *Delivery) BeginSpan(outer context.Context, headers redeliver.Headers) c
 		return outer
 	}
 	if f := d.Sub.firstRuns(); f != nil && d.untried() {
-		return d.beginFirst(f, outer, headers)
+		return d.beginFirst(outer, f, headers)
 	}
 	return d.beginAgain(outer, headers)
 }

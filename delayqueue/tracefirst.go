@@ -33,18 +33,18 @@ func (s *Subscription) findFirsts() redeliver.FirstRuns {
 
 // beginFirst is BeginSpan for a message that comes for the first time. Its state, which
 // is large, is made only when the tracer asks for it.
-func (d *Delivery) beginFirst(f redeliver.FirstRuns, outer context.Context, headers redeliver.Headers) context.Context {
+func (d *Delivery) beginFirst(outer context.Context, f redeliver.FirstRuns, headers redeliver.Headers) context.Context {
 	first := &struct {
 		traced
 		run redeliver.FirstRun
 	}{run: redeliver.FirstRun{Source: d.Source, Headers: headers, Message: d}}
-	first.begin(f, outer, &first.run)
+	first.begin(outer, f, &first.run)
 	d.span.Store(&first.traced)
 	return first.ctx
 }
 
 // begin is Subscription.span for beginFirst.
-func (t *traced) begin(f redeliver.FirstRuns, ctx context.Context, run *redeliver.FirstRun) {
+func (t *traced) begin(ctx context.Context, f redeliver.FirstRuns, run *redeliver.FirstRun) {
 	defer func() {
 		if recover() != nil || t.ctx == nil {
 			t.ctx, t.span = ctx, nil
