@@ -108,6 +108,10 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		_ = client.Close()
 		return nil, fmt.Errorf("kafka: asking %v for its controller: %w", cfg.Brokers, err)
 	}
+	if err := cfg.askForTransactions(client); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
 	p, err := newProducer(cfg.Brokers, cfg.producerConfig())
 	if err != nil {
 		_ = client.Close()

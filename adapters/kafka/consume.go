@@ -86,6 +86,7 @@ func (c *Client) consumers(ctx context.Context, topics []string, behind func(*re
 	}
 	for _, r := range readers {
 		_ = r.group.Close() // nobody has joined
+		r.txn.close()
 	}
 	return nil, oneError(errs)
 }
@@ -165,6 +166,9 @@ func (c Config) checkBehind(ps *redeliver.Problems, topics []string, allowed []r
 	}
 	if known && slices.Contains(allowed, redeliver.PerKey) {
 		c.checkPerKey(ps)
+	}
+	if known {
+		c.checkTransactions(ps)
 	}
 	for i, topic := range topics {
 		var bad redeliver.Problems // told of already

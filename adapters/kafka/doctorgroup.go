@@ -160,6 +160,9 @@ func (l lag) all() (n int64) {
 	return n
 }
 
+// marksMost is how many offsets behind a group's last may be nothing that anybody reads.
+const marksMost = 100
+
 // lags asks what the group has not settled; nil where it may not be asked for.
 func (d *doctor) lags(ctx context.Context, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
@@ -193,6 +196,12 @@ func (d *doctor) lags(ctx context.Context, topics []string) (map[string]lag, err
 			if err == nil {
 				if block := committed.GetBlock(topic, p); block != nil && block.Offset > start {
 					from = min(block.Offset, end)
+				}
+			}
+			if n := end - from; n > 0 && n <= marksMost {
+				// They may be the marks of transactions, which no member commits.
+				if page, err := log.read(ctx, p, from); err == nil && len(page.records) == 0 {
+					from = min(max(from, page.next), end)
 				}
 			}
 			lags[topic][p] = unsettled{from, end}

@@ -65,6 +65,7 @@ type lane struct {
 	from int64    // where it began
 	note string   // stands beside the offsets that are marked, see note
 	care *caution // nil once nothing in the partition is suspect
+	acc  *account // nil where forwards are in no transactions
 }
 
 func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) *lane {
@@ -106,6 +107,7 @@ func (l *lane) run() {
 		if !open {
 			break
 		}
+		busy = l.nearer() || busy
 		busy = l.collect() || busy
 		busy = l.tend() || busy
 		l.balance()
@@ -338,6 +340,9 @@ func (l *lane) patience(now time.Time) time.Duration {
 
 // wants tells whether the lane has room for more records.
 func (l *lane) wants() bool {
+	if l.acc != nil && len(l.acc.far) > 0 {
+		return false
+	}
 	if l.hold == nil {
 		return l.backlog < readAhead && !l.heavy()
 	}
@@ -348,6 +353,9 @@ func (l *lane) wants() bool {
 // for every record. Of what is due soon the distance is small: what is read at
 // one go delays what is due meanwhile.
 func (l *lane) roomy() bool {
+	if l.acc != nil && len(l.acc.far) > 0 {
+		return false
+	}
 	if l.hold == nil {
 		return l.backlog <= readAhead/2 && l.light()
 	}
@@ -372,10 +380,20 @@ func (l *lane) balance() {
 		}
 	case !l.wants():
 		l.pause()
-	case l.nap.tired(l.claim.HighWaterMarkOffset()):
+	case l.nap.tired(l.logEnd()):
 		l.pause()
 		l.nap.sleep(time.Now())
 	}
+}
+
+// logEnd is the end of the log as the last fetch saw it, without the mark of the
+// transaction that was written last, which is no record.
+func (l *lane) logEnd() int64 {
+	end := l.claim.HighWaterMarkOffset()
+	if l.acc != nil {
+		end--
+	}
+	return end
 }
 
 func (l *lane) pause() {
@@ -386,7 +404,9 @@ func (l *lane) pause() {
 // mark tells the group how far it may commit.
 func (l *lane) mark() {
 	if l.moved && (l.care == nil || l.care.blind) {
-		l.sess.MarkOffset(l.topic, l.partition, l.track.mark, l.note)
+		if l.acc == nil { // else it is committed as its account says
+			l.sess.MarkOffset(l.topic, l.partition, l.track.mark, l.note)
+		}
 		l.moved = false
 	}
 }
@@ -418,7 +438,7 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		// The mark stays below it, so all above comes again and is owed nothing.
 		l.begun = min(l.begun, e.number)
 	} else {
-		l.moved = l.track.settle(e.number) || l.moved
+		l.settled(e.number)
 	}
 	if e.card != nil {
 		l.left(e, how)

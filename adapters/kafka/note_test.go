@@ -130,7 +130,7 @@ func FuzzNote(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, mark int64) {
 		n := parseNote(text)
-		n.base = 0 // as it is written here
+		n.base, n.transacts, n.settled = 0, false, nil // as it is written here
 		again := n.text(0)
 		if !n.known() || len(again) > suspectsText {
 			return // it may have been cut

@@ -38,6 +38,7 @@ type inscription struct {
 	stale     atomic.Bool   // nobody waits for it any more
 	ended     chan struct{} // closed when it stands, or never will
 	told      func(error)   // nil: it stands
+	acc       *account      // says what stands in the place of offset and text, where there is one
 }
 
 // noteAgain is the pause before a commit that was not taken is tried again: the
@@ -223,9 +224,9 @@ func (l *lane) heed(from int64) {
 	r := l.r
 	l.from = from
 	f, err := r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
-	for try := 0; err != nil && try < heedTries && l.sess.Context().Err() == nil; try++ {
+	for try := 0; err != nil && (try < heedTries || l.acc != nil) && l.sess.Context().Err() == nil; try++ {
 		// Just after a crash the group's coordinator may be on its way.
-		pause := time.NewTimer(noteAgain << try)
+		pause := time.NewTimer(noteAgain << min(try, heedTries))
 		select {
 		case <-pause.C:
 			f, err = r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
@@ -244,6 +245,10 @@ func (l *lane) heed(from int64) {
 		f.note = note{owner: f.note.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
 	l.care = newCaution(l, from, f.note)
+	if l.acc != nil {
+		l.acc.begin(from, f.note.settled, l.care.note, err == nil && f.offset == from)
+		r.txn.follow(f.note)
+	}
 	if n := &l.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
 		r.tell("begins with care", fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			l.topic, l.partition, max(n.end, from), len(n.suspects)), nil)

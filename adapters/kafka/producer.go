@@ -65,21 +65,25 @@ func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 	}
 	p.most = cfg.Producer.MaxMessageBytes
 	p.packer = func() (*producer, error) {
-		packed := *cfg
-		// One record a batch, of any size that the broker takes. The limit of
-		// a topic is for the batch: that is why the other producer, which
-		// gathers, keeps to sarama's own bound.
-		packed.Producer.MaxMessageBytes = int(sarama.MaxRequestSize) - 1<<20
-		packed.Producer.Flush.MaxMessages = 1
-		packed.Producer.Flush.Messages, packed.Producer.Flush.Bytes = 0, 0
-		packed.Producer.Compression = sarama.CompressionGZIP
-		if packed.Version.IsAtLeast(sarama.V2_1_0_0) {
-			packed.Producer.Compression = sarama.CompressionZSTD
-		}
-		packed.Producer.CompressionLevel = sarama.CompressionLevelDefault
-		return startProducer(brokers, &packed)
+		return startProducer(brokers, packing(cfg))
 	}
 	return p, nil
+}
+
+// packing is cfg for what is too large: one record a batch, of any size that the broker
+// takes. The limit of a topic is for the batch: that is why the other producer, which
+// gathers, keeps to sarama's own bound.
+func packing(cfg *sarama.Config) *sarama.Config {
+	packed := *cfg
+	packed.Producer.MaxMessageBytes = int(sarama.MaxRequestSize) - 1<<20
+	packed.Producer.Flush.MaxMessages = 1
+	packed.Producer.Flush.Messages, packed.Producer.Flush.Bytes = 0, 0
+	packed.Producer.Compression = sarama.CompressionGZIP
+	if packed.Version.IsAtLeast(sarama.V2_1_0_0) {
+		packed.Producer.Compression = sarama.CompressionZSTD
+	}
+	packed.Producer.CompressionLevel = sarama.CompressionLevelDefault
+	return &packed
 }
 
 func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {

@@ -2,9 +2,10 @@ package kafka
 
 // Right is what Kafka must allow a principal, as its ACLs have it.
 type Right struct {
-	Resource   string // "topic" or "group"
+	Resource   string // "topic", "group" or "transactional-id"
 	Name       string
 	Operations []string // "Read", "Write", ... as kafka-acls.sh has them
+	Prefixed   bool     // for all whose name begins with Name
 }
 
 // The operations. Read, Write and Delete include Describe.
@@ -16,7 +17,9 @@ const (
 	opDescribeConfigs = "DescribeConfigs"
 )
 
-func onTopic(name string, operations ...string) Right { return Right{"topic", name, operations} }
+func onTopic(name string, operations ...string) Right {
+	return Right{Resource: "topic", Name: name, Operations: operations}
+}
 
 // rights are the members'. A member reads the origin and all on which messages wait,
 // compares the settings of all of them at start, writes where a message goes next, and
@@ -34,7 +37,11 @@ func (l *layout) rights() []Right {
 			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
 		}
 	}
-	return append(all, onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{"group", l.group, []string{opRead}})
+	all = append(all, onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
+	if l.transactions { // each member's name, and those of the dead, which it ends
+		all = append(all, Right{Resource: "transactional-id", Name: txnPrefix(l.group), Operations: []string{opWrite, opDescribe}, Prefixed: true})
+	}
+	return all
 }
 
 // operatorRights are those of who works on the DLQ, and asks Doctor how the group is.
@@ -50,5 +57,5 @@ func (l *layout) operatorRights() []Right {
 			all = append(all, onTopic(t.name, opRead, opDescribeConfigs))
 		}
 	}
-	return append(all, onTopic(l.state.name, opRead, opWrite, opDescribeConfigs), onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{"group", l.group, []string{opDescribe}})
+	return append(all, onTopic(l.state.name, opRead, opWrite, opDescribeConfigs), onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{Resource: "group", Name: l.group, Operations: []string{opDescribe}})
 }

@@ -60,7 +60,15 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
 	}
-	return newReader(context.WithoutCancel(ctx), c, l, group), nil
+	r := newReader(context.WithoutCancel(ctx), c, l, group)
+	if c.cfg.Transactions {
+		if r.txn, err = newTxn(r); err != nil {
+			_ = group.Close() // nobody has joined
+			return nil, err
+		}
+		r.fwd.txn = r.txn
+	}
+	return r, nil
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
@@ -91,6 +99,7 @@ type reader struct {
 	owned   owned
 	control *control
 	notes   notes
+	txn     *txn // nil where forwards are in no transactions
 	unread  unread
 	jitter  time.Duration // the most that the policy's backoff adds to a delay
 	wait    time.Duration // how long a fetch may wait for records
@@ -155,6 +164,7 @@ func (r *reader) run(ctx context.Context) {
 		janitor()
 		_ = r.group.Close() // its errors were read from Errors
 		<-drained
+		r.txn.close()
 	}()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
@@ -166,6 +176,7 @@ func (r *reader) run(ctx context.Context) {
 		}
 		if err != nil {
 			r.disconnected(err)
+			r.txn.unstable(ctx, err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 				_, _ = r.look() // an old level was deleted: with it nobody can join
 			}

@@ -102,6 +102,11 @@ func (l *lane) depart() {
 	if c == nil && l.note == "" {
 		return // it heeds no notes
 	}
+	if l.acc != nil { // at once, so that it is the last word
+		l.says(left)
+		l.r.txn.flush(l.acc)
+		return
+	}
 	if c != nil {
 		c.await()
 		if c.blind { // what it has marked is committed without
@@ -118,6 +123,9 @@ func (l *lane) depart() {
 
 // put marks how far the lane has come, with its note.
 func (l *lane) put() {
+	if l.acc != nil {
+		return // its account says what is committed
+	}
 	mark := max(l.track.mark, l.from)
 	// In this order: where the offset is marked already, only the second takes the note.
 	l.sess.MarkOffset(l.topic, l.partition, mark, l.note)

@@ -37,5 +37,5 @@ func (l *lane) light() bool { return l.weight <= aheadLeast/2 || l.r.weight.Load
 // settle marks an entry as settled that is not in flight.
 func (l *lane) settle(e *entry) {
 	l.lift(e)
-	l.moved = l.track.settle(e.number) || l.moved
+	l.settled(e.number)
 }
