@@ -33,6 +33,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if raw := os.Getenv(copyEnv); raw != "" {
+		if err := copyChild(raw); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if raw := os.Getenv(crashEnv); raw != "" {
 		if err := crashChild(raw); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, err)
