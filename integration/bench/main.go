@@ -133,7 +133,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			continue
 		}
 		e := &experiment{row: r, options: o, broker: opened[r.system], progress: stderr, result: &rowResult{Name: r.name, What: r.what, Target: r.target}}
-		e.cluster, _ = e.broker.(*cluster)
+		if e.cluster, _ = e.broker.(*cluster); e.cluster != nil {
+			if e.cluster.marks = 0; r.transacts() {
+				e.cluster.marks = 1
+			}
+		}
 		began := time.Now()
 		err := r.run(ctx, e)
 		e.result.Took = time.Since(began).Seconds()

@@ -80,6 +80,7 @@ func (s spec) ours(sub interface {
 func (s spec) config(sink redeliver.Sink) kafka.Config {
 	return kafka.Config{
 		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink, Policy: s.policy(),
+		Transactions: s.Transact,
 	}
 }
 
