@@ -8,10 +8,12 @@ import "time"
 type Tallying interface {
 	Sink
 	// Tally returns what counts the messages of a subscription, and who must still be told
-	// of them by events, as Wants has it; nil for nobody. A nil Tally is none: then rest is
-	// told. It is asked when the first message comes, maybe more than once, and from many
-	// goroutines.
-	Tally(origin, group string) (t Tally, rest Sink)
+	// of them by events, as Wants has it; nil for nobody. A nil Tally is none: then all are
+	// told by events. of is the Sink that is asked. One that embeds another has its Tally,
+	// too, which cannot count what the outer Event does: it returns nil where of is not
+	// itself. It is asked when the first message comes, maybe more than once, and from
+	// many goroutines.
+	Tally(of Sink, origin, group string) (t Tally, rest Sink)
 }
 
 // Tally counts messages of one subscription, in the place of two events. Its methods are
@@ -26,7 +28,7 @@ type Tally interface {
 }
 
 // Tally implements [Tallying]: those of the sinks that count do, and the others are told.
-func (all sinkList) Tally(origin, group string) (Tally, Sink) {
+func (all sinkList) Tally(_ Sink, origin, group string) (Tally, Sink) {
 	var tallies tallyList
 	var rest sinkList
 	for _, s := range all {
@@ -35,9 +37,11 @@ func (all sinkList) Tally(origin, group string) (Tally, Sink) {
 			rest = append(rest, s)
 			continue
 		}
-		t, r := counting.Tally(origin, group)
+		t, r := counting.Tally(s, origin, group)
 		if t != nil {
 			tallies = append(tallies, t)
+		} else {
+			r = s
 		}
 		if r != nil {
 			rest = append(rest, r)

@@ -14,11 +14,15 @@ type abacus struct {
 	none                 bool
 }
 
-func (*abacus) Event(redeliver.Event)     {}
+func (a *abacus) Event(e redeliver.Event) {
+	if a.none && a.rest != nil {
+		a.rest.Event(e)
+	}
+}
 func (a *abacus) Attempted(time.Duration) { a.attempted++ }
 func (a *abacus) Committed()              { a.committed++ }
 
-func (a *abacus) Tally(string, string) (redeliver.Tally, redeliver.Sink) {
+func (a *abacus) Tally(redeliver.Sink, string, string) (redeliver.Tally, redeliver.Sink) {
 	if a.none {
 		return nil, a.rest
 	}
@@ -44,7 +48,7 @@ func TestSinksCountWhereTheyCan(t *testing.T) {
 		{"who counts nothing here", redeliver.Sinks(&abacus{none: true, rest: listens}), false, 1},
 	} {
 		*one, *two, told = abacus{}, abacus{rest: listens}, 0
-		tally, rest := c.sinks.(redeliver.Tallying).Tally("orders", "billing")
+		tally, rest := c.sinks.(redeliver.Tallying).Tally(c.sinks, "orders", "billing")
 		if (tally != nil) != c.counts {
 			t.Errorf("%s: counts: %v", c.name, tally != nil)
 		}

@@ -10,9 +10,11 @@ type FirstTracer interface {
 	// First returns what is called in the place of Begin for the messages of a
 	// subscription that come for the first time, one by one: their State has nothing but ID,
 	// Origin, Group, Source and Expires. For all others, and for batches, Begin is called;
-	// and for all where First returns nil. It is asked when the first message comes, maybe
-	// more than once, and from many goroutines.
-	First(origin, group string) FirstRuns
+	// and for all where First returns nil. of is the Tracer that is asked: one that embeds
+	// another has its First, too, which returns nil where of is not itself, so that the
+	// outer Begin is called. It is asked when the first message comes, maybe more than once,
+	// and from many goroutines.
+	First(of Tracer, origin, group string) FirstRuns
 }
 
 // FirstRuns begins the spans of one subscription's first attempts. All that is said of

@@ -105,7 +105,7 @@ func (a *Attempt) outcome(err error) (o Outcome, next *Delivery, _ error) {
 		a.d.EndSpan(redeliver.OutcomeSettled, err)
 		return Settled, nil, err
 	default:
-		a.d.ran = a
+		a.d.ran.Store(a)
 		return a.d.Fail(err)
 	}
 }

@@ -57,7 +57,7 @@ type Delivery struct {
 	// Mover, where there is one, is told when a Forward of the message is over.
 	Mover Mover
 
-	ran    *Attempt                        // that failed last; nil where no handler has
+	ran    atomic.Pointer[Attempt]         // that failed last; nil where no handler has
 	first  *Delivery                       // what this one follows, see After; nil for itself
 	latest atomic.Pointer[redeliver.State] // of the last After
 	span   atomic.Pointer[traced]          // of the last attempt; nil without a tracer
@@ -81,10 +81,10 @@ type Delivery struct {
 // there which handler it was. It is nil where none was. It is for a DeadLetters, while
 // that writes.
 func (d *Delivery) Ran() context.Context {
-	if d.ran == nil {
-		return nil
+	if ran := d.ran.Load(); ran != nil {
+		return ran
 	}
-	return d.ran
+	return nil
 }
 
 type deliveryKey struct{}

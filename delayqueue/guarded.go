@@ -144,8 +144,13 @@ func (t *Throttle) leave(w *waiter) {
 func (t *Throttle) arm() {
 	now := t.guard.now()
 	at := t.guard.next(now)
-	if at <= now || t.armed > now && t.armed <= at {
+	switch {
+	case at == 0 || t.armed > now && t.armed <= at:
 		return // what it is set for comes first, and sets it anew
+	case at <= now && t.line.Empty() && t.resumers.Empty():
+		return // who comes next is served at once
+	case at <= now: // it has come since those that wait were looked at
+		at = now
 	}
 	t.armed = at
 	if t.alarm == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -241,4 +242,32 @@ func TestFlood(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+}
+
+// A pause that ends between two looks at the clock, the one at whether a probe may begin
+// and the one at when to look again, had no timer set for it: nothing ever began again,
+// where nothing was in flight any more.
+func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()
+		room := &Throttle{sub: &Subscription{}, guard: newGuard(&policy)}
+		room.guard.outage.trip(0)
+		w := room.push() // it may not begin yet
+		room.arm()
+		room.alarm.Stop()
+		<-time.After(policy.Outage.Probe)
+		room.armed = 0
+		room.mu.Lock()
+		room.arm()
+		room.mu.Unlock()
+		select {
+		case <-w.room:
+		case <-time.After(time.Hour):
+			t.Fatal("nobody looks again")
+		}
+		if !w.probe || room.guard.out != 1 {
+			t.Errorf("it began as no probe: %+v", w)
+		}
+		room.alarm.Stop()
+	})
 }

@@ -66,7 +66,7 @@ func (a *Attempt) settle(err error) {
 		dec.Action = redeliver.RetryLater
 		dec.State.Due = redeliver.CeilMilli(time.Now().UTC())
 	}
-	a.d.ran = a
+	a.d.ran.Store(a)
 	verdict := sub.Forward(a.d, dec, err)
 	a.over.verdict = verdict
 	close(a.over.settled)

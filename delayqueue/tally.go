@@ -28,8 +28,11 @@ func (s *Subscription) findHearers() *hearers {
 	if counting, ok := s.Sink.(redeliver.Tallying); ok {
 		func() {
 			defer func() { _ = recover() }() // as in Tell
-			h.tally, h.rest = counting.Tally(s.Origin, s.Group)
+			h.tally, h.rest = counting.Tally(s.Sink, s.Origin, s.Group)
 		}()
+		if h.tally == nil {
+			h.rest = s.Sink
+		}
 	}
 	h.asks, _ = h.rest.(redeliver.Selective)
 	s.heard.CompareAndSwap(nil, h)

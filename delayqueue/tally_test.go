@@ -20,7 +20,7 @@ type clerk struct {
 
 func (c *clerk) Wants(redeliver.Event) bool { return true }
 
-func (c *clerk) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+func (c *clerk) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
 	if origin != "orders" || group != "billing" {
 		panic("of another subscription")
 	}
@@ -116,7 +116,7 @@ type hasty struct {
 	way    func(*hasty) redeliver.FirstRuns
 }
 
-func (h *hasty) First(string, string) redeliver.FirstRuns { return h.way(h) }
+func (h *hasty) First(redeliver.Tracer, string, string) redeliver.FirstRuns { return h.way(h) }
 
 type hastyRuns struct{ h *hasty }
 

@@ -24,7 +24,7 @@ func (s *Subscription) findFirsts() redeliver.FirstRuns {
 	if t, ok := s.Tracer.(redeliver.FirstTracer); ok {
 		func() {
 			defer func() { _ = recover() }() // one that panics is as none
-			f.runs = t.First(s.Origin, s.Group)
+			f.runs = t.First(s.Tracer, s.Origin, s.Group)
 		}()
 	}
 	s.firsts.CompareAndSwap(nil, f)

@@ -65,14 +65,14 @@ func (t *Turn) take(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	for {
+	for most := quietFirst; ; most = min(2*most, quietMost) {
 		t.calm.Close()
-		if t.quiet(ctx) {
+		if t.quiet(ctx, most) {
 			return true
 		}
 		t.calm.Open()
 		select {
-		case <-time.After(quietMost):
+		case <-time.After(most): // the others get as long as they gave
 		case <-ctx.Done():
 			<-t.taken
 			return false
@@ -80,16 +80,20 @@ func (t *Turn) take(ctx context.Context) bool {
 	}
 }
 
-// quietMost is how long nothing begins because a suspect waits for what still runs. When
-// something runs on (a handler without a timeout, a consumer that reads no more) the
-// others go on for as long, and then the suspect waits again.
-const quietMost = 30 * time.Second
+// quietFirst is how long nothing begins because a suspect waits for what still runs. When
+// something runs on (a consumer that reads no more, a handler without a timeout) the
+// others go on for as long, and then the suspect waits again, twice as long: handlers
+// that take longer than that would always be there.
+const (
+	quietFirst = 30 * time.Second
+	quietMost  = 10 * time.Minute
+)
 
 // quiet waits until nothing runs any more. It is false when that takes too long.
-func (t *Turn) quiet(ctx context.Context) bool {
+func (t *Turn) quiet(ctx context.Context, most time.Duration) bool {
 	look := time.NewTicker(Glance / 10)
 	defer look.Stop()
-	patience := time.NewTimer(quietMost)
+	patience := time.NewTimer(most)
 	defer patience.Stop()
 	for t.busy.Load() > 0 {
 		select {

@@ -71,6 +71,40 @@ func TestATurnDoesNotWaitForEverAtTheOthersExpense(t *testing.T) {
 	})
 }
 
+// Handlers that take longer than a suspect waits at first would keep it from running for
+// ever: one that begins while the others go on is still there when it waits again.
+func TestATurnComesAmongHandlersThatTakeLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, got, over := delayqueue.NewTurn(), make(chan bool, 1), make(chan struct{})
+		for i := range 10 {
+			go func() {
+				for {
+					select {
+					case <-over:
+						return
+					case <-turn.Calm():
+					}
+					if turn.Begin() {
+						<-time.After(45*time.Second + time.Duration(i)*5*time.Second)
+						turn.Rest()
+					}
+				}
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		go func() { got <- turn.Take(t.Context(), &delayqueue.Gate{}) }()
+		select {
+		case <-got:
+		case <-time.After(10 * time.Minute):
+			t.Error("no turn")
+		}
+		t.Logf("the turn came after %v", time.Since(began))
+		close(over)
+		turn.Give()
+	})
+}
+
 func TestATurnThatIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := delayqueue.NewTurn(), &delayqueue.Gate{}

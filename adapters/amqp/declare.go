@@ -62,8 +62,18 @@ func (d *declarer) close() {
 
 // do calls what and says what the broker had against it. A broker in trouble is asked
 // again: under load the members of a new quorum queue may not find each other in time.
+// It is not asked often, because such an answer closes the connection, which gives back
+// what its consumers hold.
 func (d *declarer) do(what func(*amqp.Channel) error) (refused *amqp.Error) {
-	again := backoff.NewExponentialBackOff(backoff.WithInitialInterval(200*time.Millisecond), backoff.WithMaxElapsedTime(10*time.Second))
+	return d.try(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
+}
+
+// once is do for what must not be done again, because the first time may have worked.
+func (d *declarer) once(what func(*amqp.Channel) error) (refused *amqp.Error) {
+	return d.try(what, &backoff.StopBackOff{})
+}
+
+func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (refused *amqp.Error) {
 	trouble := backoff.Retry(func() error {
 		ch, ok := d.channel()
 		if !ok {

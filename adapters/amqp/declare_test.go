@@ -39,7 +39,7 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 		then  error
 		err   bool
 	}{
-		"for a moment":     {3, nil, false},
+		"for a moment":     {2, nil, false},
 		"and then refuses": {1, &amqp.Error{Code: amqp.PreconditionFailed, Server: true}, false},
 		"for long":         {1000, nil, true},
 	} {
@@ -60,5 +60,17 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What may have been done is not done again.
+func TestADeletionIsNotRepeated(t *testing.T) {
+	d, asked := &declarer{open: func() (*amqp.Channel, error) { return &amqp.Channel{}, nil }}, 0
+	refused := d.once(func(*amqp.Channel) error {
+		asked++
+		return &amqp.Error{Code: amqp.InternalError, Server: true}
+	})
+	if asked != 1 || refused != nil || d.err == nil {
+		t.Errorf("asked %d times: refused %v, the error %v", asked, refused, d.err)
 	}
 }

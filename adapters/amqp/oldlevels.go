@@ -150,7 +150,7 @@ func (d *declarer) remove(o *delayqueue.OldLevel) error {
 		return nil
 	}
 	lost := 0
-	refused = d.do(func(ch *amqp.Channel) (err error) {
+	refused = d.once(func(ch *amqp.Channel) (err error) {
 		lost, err = ch.QueueDelete(o.Place, false, false, false)
 		return err
 	})

@@ -64,7 +64,7 @@ func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 		}
 		for range 3 {
 			run := redeliver.FirstRun{Headers: headers, Message: stated{}}
-			ctx, span := tr.First("orders", "billing").Begin(t.Context(), &run)
+			ctx, span := tr.First(tr, "orders", "billing").Begin(t.Context(), &run)
 			span.End(redeliver.RunEnd{Outcome: redeliver.OutcomeSucceeded})
 			if got := baggage.FromContext(ctx).String(); got != c.baggage {
 				t.Errorf("%s: baggage %q, want %q", c.name, got, c.baggage)

@@ -38,7 +38,10 @@ func (s *Sink) series(p place) *series {
 var background = context.Background()
 
 // Tally implements [redeliver.Tallying]: what succeeds at once is counted without an event.
-func (s *Sink) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+func (s *Sink) Tally(of redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+	if of != redeliver.Sink(s) {
+		return nil, of
+	}
 	return &tally{s, s.places.of(place{origin, group})}, nil
 }
 

@@ -12,7 +12,10 @@ import (
 var _ redeliver.FirstTracer = (*Tracer)(nil)
 
 // First implements [redeliver.FirstTracer].
-func (t *Tracer) First(origin, group string) redeliver.FirstRuns {
+func (t *Tracer) First(of redeliver.Tracer, origin, group string) redeliver.FirstRuns {
+	if of != redeliver.Tracer(t) {
+		return nil
+	}
 	return &firstRuns{t, t.places.of(place{origin, group})}
 }
 

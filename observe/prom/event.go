@@ -48,7 +48,10 @@ func (s *Sink) of(p place) *series {
 }
 
 // Tally implements [redeliver.Tallying]: what succeeds at once is counted without an event.
-func (s *Sink) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+func (s *Sink) Tally(of redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+	if of != redeliver.Sink(s) {
+		return nil, of
+	}
 	return s.of(place{origin, group}), nil
 }
 

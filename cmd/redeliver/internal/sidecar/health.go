@@ -135,9 +135,9 @@ func (s *healthSink) Event(e redeliver.Event) {
 }
 
 // Tally has next count: of a message that succeeds nobody else asks.
-func (s *healthSink) Tally(origin, group string) (redeliver.Tally, redeliver.Sink) {
+func (s *healthSink) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
 	if next, ok := s.Sink.(redeliver.Tallying); ok {
-		return next.Tally(origin, group)
+		return next.Tally(s.Sink, origin, group)
 	}
 	return nil, s.Sink
 }
