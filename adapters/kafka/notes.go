@@ -39,6 +39,7 @@ type inscription struct {
 	ended     chan struct{} // closed when it stands, or never will
 	told      func(error)   // nil: it stands
 	acc       *account      // says what stands in the place of offset and text, where there is one
+	version   int           // of that, which is to stand
 }
 
 // noteAgain is the pause before a commit that was not taken is tried again: the
@@ -240,7 +241,7 @@ func (l *lane) heed(from int64) {
 	if f.offset != from && f.note.known() { // the log was cut, or somebody moved the offset: of these records nothing is known
 		f.note = note{}
 	}
-	if f.note.base > 0 && f.note.base != f.offset {
+	if (len(f.note.settled) > 0 || f.note.base > 0) && f.note.base != f.offset {
 		// Somebody has copied it to where other records stand at its offsets.
 		f.note = note{owner: f.note.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}

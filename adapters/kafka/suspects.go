@@ -96,7 +96,7 @@ func (l *lane) depart() {
 		left.end, left.suspects = c.note.end, c.note.suspects
 		defer c.end()
 	}
-	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) {
+	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) && (l.acc == nil || !l.acc.moved()) {
 		return // it has noted nothing, so that the last one's word stands
 	}
 	if c == nil && l.note == "" {

@@ -53,6 +53,7 @@ type txn struct {
 	// Of the goroutine that runs it.
 	producers [2]*producer // for all, and for what is too large for its batches
 	followed  map[string]bool
+	apart     time.Time // until then windows have only the offsets of what they forward
 }
 
 const (
@@ -60,6 +61,9 @@ const (
 	txnTimeout = 10 * time.Second
 	// txnLinger is how long a window waits for more than its first record.
 	txnLinger = 5 * time.Millisecond
+	// txnApart is how long the offsets of other partitions are committed apart from
+	// windows, after one that failed: what made it fail must not hold them up.
+	txnApart = 30 * time.Second
 	// leaveWait is how long a lane that ends waits for its last commit.
 	leaveWait = 3 * time.Second
 	// Requests of transactions are repeated for about six seconds. A broker that still
@@ -77,6 +81,7 @@ type ticket struct {
 
 	entry *entry
 	large int           // the producer
+	alone bool          // in its window
 	err   error         // when it has ended
 	ended chan struct{} // closed when it is forwarded, or was not
 }
@@ -133,6 +138,7 @@ func (t *txn) leave(b *account) {
 
 // inscribe has what a lane's account says committed, and tells when that stands.
 func (t *txn) inscribe(i *inscription) {
+	i.version = i.acc.now()
 	t.mu.Lock()
 	closed := t.closed
 	if !closed {
@@ -168,11 +174,11 @@ func (t *txn) ring() {
 // send has a record forwarded, and returns when that is committed. When ctx ends before,
 // the next send waits for the same.
 func (t *txn) send(ctx context.Context, rec *record, topic string, st *redeliver.State, more []deadletter.Header, partition int32) (string, error) {
-	e, large := rec.entry, 0
+	e, large, alone := rec.entry, 0, false
 	for {
 		k := e.ticket
 		if k == nil {
-			k = &ticket{entry: e, ended: make(chan struct{})}
+			k = &ticket{entry: e, alone: alone, ended: make(chan struct{})}
 			k.confirm.done = make(chan error, 1)
 			rec.produce(&k.room, topic, st)
 			appendHeaders(&k.room, more)
@@ -196,6 +202,8 @@ func (t *txn) send(ctx context.Context, rec *record, topic string, st *redeliver
 			return topic, k.err
 		case errors.Is(k.err, sarama.ErrMessageSizeTooLarge) && k.large == 0:
 			large = 1 // by itself, and compressed
+		case errors.Is(refused(k.err), delayqueue.ErrRefused) && !k.alone:
+			alone = true // what is refused in a window is the answer to all that comes after it
 		case errors.Is(k.err, errNeighbour) && ctx.Err() == nil:
 		default:
 			return topic, refused(k.err)
@@ -286,7 +294,7 @@ func (t *txn) take() (tickets []*ticket, notes []*inscription, accounts []*accou
 		switch {
 		case k.entry.lane.ctx.Err() != nil:
 			k.end(delayqueue.ErrAbandoned)
-		case tickets == nil || k.entry.lane.acc.sess == tickets[0].entry.lane.acc.sess && k.large == tickets[0].large:
+		case tickets == nil || !k.alone && !tickets[0].alone && k.entry.lane.acc.sess == tickets[0].entry.lane.acc.sess && k.large == tickets[0].large:
 			tickets = append(tickets, k)
 		default:
 			later = append(later, k)
@@ -331,45 +339,49 @@ func (t *txn) take() (tickets []*ticket, notes []*inscription, accounts []*accou
 }
 
 // commit makes one commit of all there is: a transaction where something is forwarded.
+// What a window could not commit is committed without it.
 func (t *txn) commit() {
 	tickets, notes, accounts := t.take()
-	var err error
-	switch {
-	case len(tickets) > 0:
-		err = t.window(tickets, accounts)
-	case len(accounts) > 0:
-		err = t.mark(accounts)
+	if len(tickets) > 0 {
+		with := accounts
+		if time.Now().Before(t.apart) {
+			with = nil
+		}
+		switch err := t.window(tickets, with); {
+		case err != nil:
+			t.apart = time.Now().Add(txnApart)
+		case with != nil:
+			accounts = nil // they stand
+		}
+		accounts = slices.DeleteFunc(accounts, func(b *account) bool { return !b.moved() })
 	}
-	if err != nil {
-		t.mu.Lock()
-		t.notes = append(notes, t.notes...) // again, at the next tick
-		t.mu.Unlock()
-		return
+	if len(accounts) > 0 {
+		t.mark(accounts)
 	}
 	for _, i := range notes {
-		i.told(nil)
-		close(i.ended)
+		if i.acc.has(i.version) {
+			i.told(nil)
+			close(i.ended)
+			continue
+		}
+		t.mu.Lock()
+		t.notes = append(t.notes, i) // again, at the next tick
+		t.mu.Unlock()
 	}
 }
 
-// mark commits offsets alone.
-func (t *txn) mark(accounts []*account) error {
+// mark commits offsets alone, those that may be.
+func (t *txn) mark(accounts []*account) {
 	all := make([]*inscription, len(accounts))
-	var failed error
 	for i, b := range accounts {
 		p := b.would(nil)
 		all[i] = &inscription{sess: b.sess, topic: b.topic, partition: b.partition, offset: p.offset, text: p.text, ended: make(chan struct{})}
 		all[i].told = func(err error) {
-			if err != nil {
-				failed = err
-				return
+			if err == nil {
+				b.committed(p, nil)
+				t.r.owned.mark(b.topic, b.partition, p.offset)
 			}
-			b.committed(p, nil)
-			t.r.owned.mark(b.topic, b.partition, p.offset)
 		}
 	}
-	if left := t.r.client.admin.inscribe(t.r.layout.group, all); len(left) > 0 && failed == nil {
-		failed = errUnsure
-	}
-	return failed
+	t.r.client.admin.inscribe(t.r.layout.group, all) // what is left moves still
 }

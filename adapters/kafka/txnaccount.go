@@ -68,6 +68,15 @@ func (b *account) add(offset int64) {
 	b.track.add(offset)
 }
 
+// skipTo raises the mark over offsets that have no records, where all before is settled.
+func (b *account) skipTo(offset int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.track.span() == 0 {
+		b.track.mark = max(b.track.mark, offset)
+	}
+}
+
 // settle notes that a record is settled, which may be known already.
 func (b *account) settle(number uint64) {
 	b.mu.Lock()
@@ -125,6 +134,20 @@ func (b *account) committed(s position, forwarded []uint64) {
 	b.stands = s.version
 }
 
+// now is the version of what is to be committed.
+func (b *account) now() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.version
+}
+
+// has tells whether a version of it stands, or a later one.
+func (b *account) has(version int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stands >= version
+}
+
 // moved tells whether there is something to commit.
 func (b *account) moved() bool {
 	b.mu.Lock()
@@ -163,6 +186,12 @@ func readBits(text string, base int64) (map[int64]bool, bool) {
 // that was settled before. It is false for one that is to be taken up.
 func (l *lane) beyond(m *sarama.ConsumerMessage) bool {
 	b := l.acc
+	if len(b.far) == 0 && l.track.span() == 0 {
+		// Nothing is unsettled, and what lies between has no records: it was compacted
+		// away, or its transaction aborted.
+		l.track.mark = max(l.track.mark, m.Offset)
+		b.skipTo(m.Offset)
+	}
 	switch {
 	case len(b.far) > 0 || m.Offset-max(l.track.mark, l.from) >= settledMost:
 		b.far = append(b.far, m)
@@ -180,7 +209,7 @@ func (l *lane) beyond(m *sarama.ConsumerMessage) bool {
 
 // nearer takes up what is not too far above the mark any more.
 func (l *lane) nearer() (busy bool) {
-	for l.acc != nil && len(l.acc.far) > 0 && l.acc.far[0].Offset-max(l.track.mark, l.from) < settledMost {
+	for l.acc != nil && len(l.acc.far) > 0 && (l.track.span() == 0 || l.acc.far[0].Offset-max(l.track.mark, l.from) < settledMost) {
 		m := l.acc.far[0]
 		rest := l.acc.far[1:]
 		l.acc.far = nil

@@ -25,15 +25,16 @@ func (t *txn) follow(found note) {
 	t.followed[found.owner] = true
 	t.mu.Unlock()
 	if !was {
-		go t.endOf(found.owner)
+		id := txnID(t.r.layout.group, t.r.layout.origin, found.owner)
+		go t.endOf(found.owner, id)
+		go t.endOf(found.owner, id+largeID)
 	}
 }
 
 // endOf begins a producer under the name of another one, which ends the other's
 // transaction and shuts it out.
-func (t *txn) endOf(owner string) {
+func (t *txn) endOf(owner, id string) {
 	a := t.r.client.admin
-	id := txnID(t.r.layout.group, t.r.layout.origin, owner)
 	req := &sarama.InitProducerIDRequest{Version: 3, TransactionalID: &id, TransactionTimeout: txnTimeout, ProducerID: -1, ProducerEpoch: -1}
 	for range followTries {
 		coordinator, err := a.client.TransactionCoordinator(id)
@@ -61,6 +62,9 @@ func (t *txn) endOf(owner string) {
 			return
 		}
 	}
+	t.mu.Lock()
+	delete(t.followed, owner) // who finds its note the next time tries again
+	t.mu.Unlock()
 }
 
 // unstable ends what dead owners have left open where that keeps this member from its

@@ -217,6 +217,9 @@ func (a admin) stable(group string, partitions map[string][]int32) (commits, err
 	return commits{group, res}, nil
 }
 
+// largeID ends the transactional id of the producer for what is too large for a batch.
+const largeID = ".large"
+
 // producer is one of the two, made when it is needed.
 func (t *txn) producer(which int) (*producer, error) {
 	if p := t.producers[which]; p != nil {
@@ -225,7 +228,7 @@ func (t *txn) producer(which int) (*producer, error) {
 	cfg := t.r.client.cfg
 	id := txnID(cfg.Group, t.r.layout.origin, t.r.client.owner)
 	if which > 0 {
-		id += ".large"
+		id += largeID
 	}
 	p, err := startProducer(cfg.Brokers, cfg.txnConfig(id, which > 0))
 	if err != nil {

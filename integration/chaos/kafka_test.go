@@ -57,7 +57,7 @@ func newKafkaStage(t *testing.T, loads []history.Load) *kafkaStage {
 		},
 	})
 	var err error
-	k.client, err = kgo.NewClient(kgo.SeedBrokers(k.cluster.Addrs()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+	k.client, err = kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(k.cluster.Addrs()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		kgo.MetadataMinAge(250*time.Millisecond), kgo.MetadataMaxAge(5*time.Second), kgo.ProducerLinger(0),
 		kgo.DialTimeout(3*time.Second), kgo.RequestTimeoutOverhead(3*time.Second), kgo.ProduceRequestTimeout(3*time.Second))
 	if err != nil {

@@ -51,7 +51,7 @@ func kafkaShop(t *testing.T) *shop {
 	addrs := brokers.RequireKafka(t)
 	s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: name()}
 	s.dlq, s.whose, s.known = s.topic+"."+s.group+".dlq", []string{"--topic", s.topic, "--group", s.group}, s.group
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func newKafkaTopic(t *testing.T, name string) *kafkaTopic {
 	addrs := brokers.RequireKafka(t)
 	// A group of one test: others would rebalance it.
 	k := &kafkaTopic{origin: &origin{t: t, broker: "kafka://" + strings.Join(addrs, ","), topic: name, group: name + "-group", key: new("k")}}
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(name))
+	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func newCopies(t *testing.T, transactions bool) *copies {
 		dir:        t.TempDir(), seen: make(map[string]int), at: make(map[string]int64), dead: make(map[string]bool), bell: make(chan struct{}, 1),
 	}
 	var err error
-	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.Addrs...)); err != nil {
+	if c.client, err = kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(c.Addrs...)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.client.Close)

@@ -35,7 +35,7 @@ func newWard(t *testing.T, cfg crashConfig, n int) *ward {
 	if err := os.WriteFile(cfg.Journal, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Addrs...))
+	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(cfg.Addrs...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,7 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 	n := int(s.For.Seconds() * s.Rate)
 	r := &rehearsal{T: t, s: s, ways: make([]way, n), left: n, ended: make(chan struct{})}
 	topic := "simulated-" + strings.ToLower(rand.Text()[:8])
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ProducerLinger(0))
+	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.ProducerLinger(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type kafkaSystem struct {
 // newKafka prepares a topic of the given partitions. own is nil for a broker that others use, too.
 func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, partitions int32) *kafkaSystem {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		kgo.MetadataMinAge(100*time.Millisecond), kgo.ProducerLinger(0))
 	if err != nil {
 		t.Fatal(err)

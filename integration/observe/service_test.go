@@ -79,7 +79,7 @@ func newService(t *testing.T) *service {
 // provide makes the topics, new ones for each run.
 func (s *service) provide() {
 	s.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.addrs...))
+	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(s.addrs...))
 	if err != nil {
 		s.t.Fatal(err)
 	}

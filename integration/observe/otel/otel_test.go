@@ -51,7 +51,7 @@ func policy() redeliver.Policy {
 func onKafka(t *testing.T, topic string, tr redeliver.Tracer) service {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...))
 	if err != nil {
 		t.Fatal(err)
 	}
