@@ -7,18 +7,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// isReturn tells whether a header is one of the two that a replay adds where redeliver does
-// not write: without id and replays neither a canary nor MaxReplays would know the
-// message when it comes back, dead-lettered by somebody else, who leaves headers alone.
-func isReturn(name string) bool {
-	return name == redeliver.HeaderID || name == redeliver.HeaderReplays
-}
-
 // ToElsewhere returns the headers with which m goes to a way back that redeliver does not
 // write, where the state of a message would be believed by nobody: a retry topic of
 // Spring's, or the origin. They are the user's; where Spring filled the DLQ, those that
 // say where the message first failed, which Spring writes only where they are missing;
-// and id and replays, by which it is known when it comes back.
+// and id and replays, without which neither a canary nor MaxReplays would know the
+// message when it comes back, dead-lettered by somebody else, who leaves headers alone.
 func ToElsewhere(m *Message, info Info) []Header {
 	st := NewState(m, info)
 	headers := make([]Header, 0, len(m.Headers)+8)
@@ -35,17 +29,42 @@ func ToElsewhere(m *Message, info Info) []Header {
 		Header{redeliver.HeaderReplays, strconv.AppendInt(nil, int64(min(st.Replays, redeliver.MaxAttempts)), 10)})
 }
 
-// readReturn reads what ToElsewhere wrote, of a message that Spring has dead-lettered
-// again. A service may have copied it onward from another message: Read believes it only
-// where the id is the one that belongs to the message's place in the origin.
-func (m *Message) readReturn(said map[string][]byte) {
-	id, ok := said[redeliver.HeaderID]
-	if !ok {
+// takeReturn reads what ToElsewhere wrote, of a message that somebody else has
+// dead-lettered again. A service may have copied it onward from another message: it is
+// believed only where the last id is the one that belongs to this message, and its pair
+// is no header of the user's then. What is not believed stays the user's.
+func (m *Message) takeReturn(fallback func() string) {
+	id, replays := m.lastHeader(redeliver.HeaderID), m.lastHeader(redeliver.HeaderReplays)
+	if id < 0 || replays < 0 {
 		return
 	}
-	replays, err := strconv.Atoi(string(said[redeliver.HeaderReplays]))
-	if err != nil || replays < 1 || replays > redeliver.MaxAttempts {
+	n, err := strconv.Atoi(string(m.Headers[replays].Value))
+	if err != nil || n < 1 || n > redeliver.MaxAttempts {
 		return
 	}
-	m.State.ID, m.State.Replays = redeliver.ShortID(string(id)), replays
+	// The name is made only now: most that is read has none to compare with.
+	name := fallback()
+	if redeliver.ShortID(string(m.Headers[id].Value)) != name {
+		return
+	}
+	m.State.ID, m.State.Replays = name, n
+	users := make([]Header, 0, len(m.Headers)-2)
+	for i, h := range m.Headers {
+		if i == id || i == replays {
+			m.Foreign = append(m.Foreign, h)
+		} else {
+			users = append(users, h)
+		}
+	}
+	m.Headers = users
+}
+
+// lastHeader is where the last of the user's headers of a name stands; -1 for nowhere.
+func (m *Message) lastHeader(name string) int {
+	for i, h := range slices.Backward(m.Headers) {
+		if h.Name == name {
+			return i
+		}
+	}
+	return -1
 }

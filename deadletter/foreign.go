@@ -62,7 +62,7 @@ func readForeign(m *Message, info Info) {
 	said := make(map[string][]byte)
 	users := make([]Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		if fillerOf(h.Name) != m.Filler && (m.Filler != FilledBySpring || h.Name != springDelivery && !isReturn(h.Name)) {
+		if fillerOf(h.Name) != m.Filler && (m.Filler != FilledBySpring || h.Name != springDelivery) {
 			users = append(users, h)
 			continue
 		}

@@ -19,9 +19,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 		readOwn(m, info, ours)
 	} else {
 		readForeign(m, info)
-		if st := &m.State; st.Replays > 0 && st.ID != fallback() { // copied from another message
-			st.ID, st.Replays = "", 0
-		}
+		m.takeReturn(fallback)
 	}
 	if m.ID == "" {
 		m.ID = m.State.ID

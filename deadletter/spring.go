@@ -71,7 +71,6 @@ func readSpring(m *Message, info Info, said map[string][]byte, text func(string)
 		}
 	}
 	readSpringRetry(m, said)
-	m.readReturn(said)
 	m.belongs(info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 

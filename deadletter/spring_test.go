@@ -60,7 +60,7 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 		},
 		"headers copied from another": {
 			springs(4, written, deadletter.Header{Name: redeliver.HeaderID, Value: []byte("orders/0/1")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("3")}),
-			"reason=exhausted attempts=3 due= id=made up replays=0 headers=1",
+			"reason=exhausted attempts=3 due= id=made up replays=0 headers=3",
 		},
 	} {
 		m := read(c.headers)

@@ -1,0 +1,52 @@
+package deadletter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+func named(name, value string) deadletter.Header {
+	return deadletter.Header{Name: name, Value: []byte(value)}
+}
+
+// Whoever fills the DLQ: what was replayed to elsewhere and is dead again is known, and
+// has the user's headers as they were. The DLQs of all but Spring's used to count none, and
+// each replay left two headers more.
+func TestWhatComesBackFromElsewhereIsKnown(t *testing.T) {
+	t.Parallel()
+	for filler, adds := range map[deadletter.Filler][]deadletter.Header{
+		deadletter.FilledByUnknown:   nil,
+		deadletter.FilledBySpring:    {named("kafka_dlt-original-topic", "orders"), named("kafka_dlt-exception-message", "boom")},
+		deadletter.FilledByWatermill: {named("reason_poisoned", "boom"), named("topic_poisoned", "orders")},
+		deadletter.FilledByConnect:   {named("__connect.errors.topic", "orders")},
+		deadletter.FilledByRabbitMQ:  {named("x-first-death-queue", "orders")},
+	} {
+		for users, headers := range map[string][]deadletter.Header{
+			"no other": {named("tenant", "acme")},
+			// A service copies onward what it was given.
+			"copied":    {named("tenant", "acme"), named(redeliver.HeaderID, "orders/0/1"), named(redeliver.HeaderReplays, "7")},
+			"an id":     {named("tenant", "acme"), named(redeliver.HeaderID, "made up")},
+			"a count":   {named("tenant", "acme"), named(redeliver.HeaderReplays, "7")},
+			"no number": {named(redeliver.HeaderID, "made up"), named(redeliver.HeaderReplays, "many")},
+			"too many":  {named(redeliver.HeaderID, "made up"), named(redeliver.HeaderReplays, "1000001")},
+		} {
+			sent := headers
+			for round := range 4 {
+				m := read(append(append([]deadletter.Header(nil), sent...), adds...))
+				if m.Filler != filler || m.ID != "made up" || m.State.Replays != round || fmt.Sprint(m.Headers) != fmt.Sprint(headers) {
+					t.Fatalf("filled by %q, headers with %s, round %d: filled by %q, id %q, %d replays, headers %v", filler, users, round, m.Filler, m.ID, m.State.Replays, m.Headers)
+				}
+				sent = nil
+				for _, h := range deadletter.ToElsewhere(m, orders) {
+					if !strings.HasPrefix(h.Name, "kafka_dlt-") { // Spring's recoverer adds it again
+						sent = append(sent, h)
+					}
+				}
+			}
+		}
+	}
+}
