@@ -45,12 +45,17 @@ func fillerOf(name string) Filler {
 }
 
 // readForeign reads the headers of another filler. The first whose header stands
-// there is taken; its headers leave the user's, so that a replay is the message as
+// there is taken, but for one of Spring's that may have come along: any other's is
+// believed before that. Its headers leave the user's, so that a replay is the message as
 // it was.
 func readForeign(m *Message, info Info) {
 	for _, h := range m.Headers {
-		if f := fillerOf(h.Name); f != FilledByUnknown {
-			m.Filler = f
+		f := fillerOf(h.Name)
+		if f == FilledByUnknown {
+			continue
+		}
+		m.Filler = f
+		if !isSpringLoose(h.Name) {
 			break
 		}
 	}

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"strings"
 	"time"
 
@@ -37,6 +38,13 @@ func isSpring(name string) bool {
 		strings.HasPrefix(name, springException) || strings.HasPrefix(name, springKey))
 }
 
+// isSpringLoose tells a header that proves little of who filled the DLQ: @RetryableTopic
+// writes it on its retry topics, too, and a service that sends on what it was given carries
+// it along, to where another fails it.
+func isSpringLoose(name string) bool {
+	return isSpring(name) && (!strings.HasPrefix(name, springPrefix) || name == springGroup)
+}
+
 // isSpringOriginal tells whether a header says where a message first failed: Spring
 // never writes it anew, but, with kafka_dlt-, again behind the first.
 func isSpringOriginal(name string) bool {
@@ -45,6 +53,15 @@ func isSpringOriginal(name string) bool {
 
 func readSpring(m *Message, info Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
+	if before := text(springOriginal + "topic"); before != "" && before != info.Origin && text(springPrefix+"original-topic") == info.Origin {
+		// Carried along from another topic: the recoverer has written behind it what is so here.
+		for _, h := range m.Foreign {
+			if h.Name == springGroup {
+				said[springGroup] = h.Value
+			}
+		}
+		maps.DeleteFunc(said, func(name string, _ []byte) bool { return name != springGroup && isSpringLoose(name) })
+	}
 	// The retry topics' are the earlier ones of where it stood, and of what was wrong.
 	original := func(what string) []byte {
 		if v, ok := said[springOriginal+what]; ok {
