@@ -30,6 +30,10 @@ const (
 	springUndecoded  = "DeserializationException"         // ends the name of what an ErrorHandlingDeserializer throws
 )
 
+// lastMilli is the end of the year 9999, of the last that a time in JSON can have. What
+// says that it was later lies.
+const lastMilli = 253_402_300_799_999
+
 func isSpring(name string) bool {
 	if strings.HasPrefix(name, springRetry) {
 		return true
@@ -83,7 +87,7 @@ func readSpring(m *Message, info Info, said map[string][]byte, text func(string)
 	offset, ok2 := bigEndian(original("offset"))
 	place(st, partition, ok1, offset, ok2)
 	for _, v := range [...][]byte{original("timestamp"), said[springFirstStood]} {
-		if ms, ok := shortBigEndian(v); ok && ms > 0 && st.Source.Timestamp.IsZero() {
+		if ms, ok := shortBigEndian(v); ok && ms > 0 && ms <= lastMilli && st.Source.Timestamp.IsZero() {
 			st.Source.Timestamp = time.UnixMilli(ms).UTC()
 		}
 	}
@@ -106,7 +110,8 @@ func readSpringRetry(m *Message, said map[string][]byte) {
 		st.Attempts = int(next - 1)
 	}
 	// What goes to the DLT is due when it has failed, so not after it was written.
-	if ms, ok := shortBigEndian(said[springDue]); ok && m.Time.UnixMilli() < ms && ms-m.Time.UnixMilli() <= redeliver.MaxWait.Milliseconds() {
+	at := m.Time.UnixMilli()
+	if ms, ok := shortBigEndian(said[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
 		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""
 	}
 }

@@ -2,7 +2,9 @@ package deadletter_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"testing"
 	"time"
@@ -76,6 +78,32 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 			st.Source.Offset != 42 || st.Source.Timestamp.Unix() != 1_600_000_000 {
 			t.Errorf("%s: read as %+v", name, m)
 		}
+	}
+}
+
+// One message that lies about a time used to end a listing, which is JSON, or was shown as
+// waiting for ever.
+func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+	for _, at := range []time.Time{written, time.UnixMilli(-1), time.UnixMilli(math.MinInt64), last} {
+		for _, lie := range []uint64{math.MaxInt64, 1 << 63, uint64(last.UnixMilli()) + 1, 0} {
+			value := binary.BigEndian.AppendUint64(nil, lie)
+			for _, name := range []string{"kafka_dlt-original-timestamp", "kafka_original-timestamp", "retry_topic-original-timestamp", "retry_topic-backoff-timestamp"} {
+				m := &deadletter.Message{Time: at, Headers: []deadletter.Header{{Name: name, Value: value}}}
+				deadletter.Read(m, orders, nil, func() string { return "made up" })
+				if st := m.State; !st.Source.Timestamp.IsZero() || !st.Due.IsZero() || st.Reason != redeliver.ReasonExhausted {
+					t.Errorf("written at %s, %s says %#x: of %s, due %s, %q", at, name, lie, st.Source.Timestamp, st.Due, st.Reason)
+				}
+			}
+		}
+	}
+	m := read([]deadletter.Header{{Name: "kafka_dlt-original-timestamp", Value: binary.BigEndian.AppendUint64(nil, uint64(last.UnixMilli()))}})
+	if !m.State.Source.Timestamp.Equal(last) {
+		t.Errorf("the last time is %s", m.State.Source.Timestamp)
+	}
+	if _, err := json.Marshal(m.State.Source.Timestamp); err != nil {
+		t.Error(err)
 	}
 }
 
