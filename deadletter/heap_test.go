@@ -15,6 +15,7 @@ import (
 type heap struct {
 	lie   []*deadletter.Message
 	tasks []deadletter.Task
+	info  deadletter.Info
 	wants map[string]deadletter.Wanted
 	back  []string // ids of what was sent
 	sizes []int    // of the windows that were sent
@@ -32,7 +33,7 @@ type heap struct {
 
 // newHeap has n dead letters that died an hour ago.
 func newHeap(n int) *heap {
-	h := &heap{wants: make(map[string]deadletter.Wanted)}
+	h := &heap{info: orders, wants: make(map[string]deadletter.Wanted)}
 	for i := range n {
 		h.dies(fmt.Sprintf("m-%04d", i), time.Now().Add(-time.Hour))
 	}
@@ -67,7 +68,7 @@ func call[T any](do func(T), with T) {
 	}
 }
 
-func (h *heap) Info() deadletter.Info { return orders }
+func (h *heap) Info() deadletter.Info { return h.info }
 func (h *heap) Close() error          { return nil }
 func (h *heap) Count(context.Context) (n int64, exact bool, err error) {
 	return int64(len(h.lie)), true, nil

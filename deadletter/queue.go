@@ -100,6 +100,7 @@ type Info struct {
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them
 	Back   string // where a replay is written, and only that group reads
+	ReadBy string // whose commits are passed over, where somebody else fills it; empty for nobody's
 	Look   string // what looking costs: FreeLook, or what counter it changes
 }
 

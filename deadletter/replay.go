@@ -124,7 +124,7 @@ func Run(ctx context.Context, q Queue, r Replay) (Task, error) {
 // Resume goes on with a replay, a purge or a quarantine that was paused or interrupted,
 // that failed or stopped; see [Task.Resumable]. It touches only what was dead when the task
 // was made, and begins with the canary again. It is refused while another runner has
-// the DLQ.
+// the DLQ, and where that was opened with another Back or ReadBy than the task was made with.
 func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
 	if who == "" {
 		return Task{}, errors.New("resuming a task: who is required")
@@ -142,6 +142,8 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
 	case !t.Open():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
+	default:
+		err = t.sameWay(q.Info())
 	}
 	if err == nil {
 		err = goOn(ctx, q, claim, &t)

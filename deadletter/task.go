@@ -26,6 +26,11 @@ type Task struct {
 	// Note says why it stopped or failed.
 	Note string `json:"note,omitempty"`
 
+	// How the DLQ was opened, as its [Info] says. Back is empty where an older version
+	// recorded the task.
+	Back   string `json:"back,omitempty"`
+	ReadBy string `json:"read_by,omitempty"`
+
 	// What was asked, frozen.
 	Filter     Filter        `json:"filter,omitzero"`
 	Rate       float64       `json:"rate,omitempty"`
@@ -216,12 +221,30 @@ func want(ctx context.Context, q Queue, id string, w Wanted) error {
 
 // newTask makes a task with an id that sorts by time.
 func newTask(q Queue, kind Kind, who, why string) Task {
-	at := now()
+	at, info := now(), q.Info()
 	return Task{
 		ID:   at.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6]),
-		Kind: kind, DLQ: q.Info().DLQ, Who: who, Why: why,
+		Kind: kind, DLQ: info.DLQ, Who: who, Why: why, Back: info.Back, ReadBy: info.ReadBy,
 		Created: at, Updated: at, Status: StatusRunning,
 	}
+}
+
+// sameWay refuses a task that was made on a DLQ that was opened otherwise: it would take
+// what it did not take then, or bring the rest elsewhere.
+func (t *Task) sameWay(info Info) error {
+	var was, is, how string
+	switch {
+	case t.Back == "": // an older version did not record it
+		return nil
+	case t.ReadBy != info.ReadBy:
+		was, is, how = t.ReadBy, info.ReadBy, "ReadBy (--read-by)"
+	case t.Back != info.Back && t.Kind == KindReplay:
+		was, is, how = t.Back, info.Back, "Back (--back)"
+	default:
+		return nil
+	}
+	return fmt.Errorf("task %s was made with %s %q, and %s is opened with %q: open it as it was then, with Back %q and ReadBy %q, or cancel the task",
+		t.ID, how, was, info.DLQ, is, t.Back, t.ReadBy)
 }
 
 // now is the time as it is recorded.

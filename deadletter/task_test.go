@@ -108,3 +108,57 @@ func TestAMessageWithoutATimeIsReplayedByWhoeverGoesOn(t *testing.T) {
 		t.Errorf("it ended as %s, and %v were sent: %v", task.Status, h.back, err)
 	}
 }
+
+// Who goes on with a replay, and leaves out how the DLQ was opened for it, used to replay
+// what another group had dealt with, and to send the rest where nobody reads it.
+func TestATaskGoesOnOnlyAsItsDLQWasOpened(t *testing.T) {
+	const retry, group = "orders-retry", "billing-retry"
+	for name, c := range map[string]struct {
+		kind         deadletter.Kind
+		back, readBy string // as it is opened to go on
+		older        bool
+		want         []string // of the refusal
+	}{
+		"the same":              {kind: deadletter.KindReplay, back: retry, readBy: group},
+		"no ReadBy":             {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `Back "orders-retry"`}},
+		"another Back":          {kind: deadletter.KindReplay, back: "orders", readBy: group, want: []string{`Back (--back) "orders-retry"`, `opened with "orders"`}},
+		"a purge, no ReadBy":    {kind: deadletter.KindPurge, back: retry, want: []string{"--read-by"}},
+		"a purge goes nowhere":  {kind: deadletter.KindPurge, back: "orders", readBy: group},
+		"of an older redeliver": {kind: deadletter.KindReplay, back: "orders", older: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHeap(3)
+			h.info.Back, h.info.ReadBy = retry, group
+			var err error
+			if c.kind == deadletter.KindPurge {
+				_, err = deadletter.Purge(t.Context(), h, deadletter.Removal{Who: "ann", Why: "a test", Everything: true})
+			} else {
+				_, err = deadletter.Run(t.Context(), h, deadletter.Replay{Who: "ann", Why: "a test"})
+			}
+			was := h.only(t)
+			if err != nil || was.Back != retry || was.ReadBy != group {
+				t.Fatalf("recorded is %+v: %v", was, err)
+			}
+			h.tasks[0].Status = deadletter.StatusPaused
+			if c.older {
+				h.tasks[0].Back, h.tasks[0].ReadBy = "", ""
+			}
+			h.info.Back, h.info.ReadBy = c.back, c.readBy
+			task, err := deadletter.Resume(t.Context(), h, was.ID, "ben", deadletter.Report{})
+			if len(c.want) == 0 {
+				if err != nil || task.Status != deadletter.StatusDone {
+					t.Fatalf("it ended as %s: %v", task.Status, err)
+				}
+				return
+			}
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("resumed: %v, want %q", err, want)
+				}
+			}
+			if h.only(t).Status != deadletter.StatusPaused || h.claimed != nil {
+				t.Errorf("it is %s, and held by %v", h.only(t).Status, h.claimed)
+			}
+		})
+	}
+}

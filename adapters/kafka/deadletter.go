@@ -72,6 +72,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if elsewhere {
 		info.Back = cfg.Back
 	}
+	info.ReadBy = cfg.ReadBy
 	checkTopic(&ps, "the DLQ's state", info.DLQ+stateSuffix)
 	ps.Duration("Lease", cfg.Lease, time.Millisecond, 0)
 	if err := ps.Err(); err != nil {
@@ -84,7 +85,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	q := &deadQueue{
-		c: c, info: info, foreign: foreign, elsewhere: elsewhere, readBy: cfg.ReadBy, lease: cfg.Lease, client: client, ledger: newLedger(),
+		c: c, info: info, foreign: foreign, elsewhere: elsewhere, lease: cfg.Lease, client: client, ledger: newLedger(),
 		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
 	}
 	there, err := q.look(ctx)
@@ -111,7 +112,6 @@ type deadQueue struct {
 	foreign bool
 	// elsewhere is set where a replay goes to a topic that redeliver does not write.
 	elsewhere bool
-	readBy    string // whose commits are settled; empty for nobody's
 	lease     time.Duration
 	client    sarama.Client
 	log       logReader

@@ -28,13 +28,13 @@ func checkElsewhere(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, 
 	}
 }
 
-// bounds are those of the log, but for what readBy has dealt with.
+// bounds are those of the log, but for what ReadBy has dealt with.
 func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
 	start, end, err = q.log.bounds(ctx, partition)
-	if err != nil || q.readBy == "" {
+	if err != nil || q.info.ReadBy == "" {
 		return start, end, err
 	}
-	found, err := q.c.admin.committed(q.readBy, map[string][]int32{q.info.DLQ: {partition}})
+	found, err := q.c.admin.committed(q.info.ReadBy, map[string][]int32{q.info.DLQ: {partition}})
 	if err != nil {
 		return 0, 0, err
 	}

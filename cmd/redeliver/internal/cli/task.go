@@ -21,7 +21,8 @@ type taskRow struct {
 	Kind       string             `json:"kind"`   // replay, edit, purge, quarantine, import
 	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
 	DLQ        string             `json:"dlq"`
-	Back       string             `json:"back,omitempty"` // where a replay is sent
+	Back       string             `json:"back,omitempty"`    // where a replay is sent
+	ReadBy     string             `json:"read_by,omitempty"` // whose commits it passes over
 	Who        string             `json:"who"`
 	Reason     string             `json:"reason"`
 	Note       string             `json:"note,omitempty"` // why it stopped or failed
@@ -42,11 +43,11 @@ type taskRow struct {
 func taskRowOf(t *deadletter.Task, back string) taskRow {
 	row := taskRow{
 		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Reason: t.Why, Note: t.Note,
-		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window,
+		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window, ReadBy: t.ReadBy,
 		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
-		row.Back = back
+		row.Back = cmp.Or(t.Back, back)
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge || t.Kind == deadletter.KindQuarantine {
 		row.Filter = &t.Filter
