@@ -37,7 +37,8 @@ type DeadLetterConfig struct {
 	// not there any more. For a retry topic of Spring's, whose records a group that moves
 	// to redeliver takes along: Spring calls that group as the listener's with the topic's
 	// suffix, "billing-retry". What it has when it is looked at counts, so it should be at
-	// rest. Only where DLQ is somebody else's. Default: none, all is there.
+	// rest. Refused is one that has committed nothing in a DLQ that is not empty, or more
+	// than lies there. Only where DLQ is somebody else's. Default: none, all is there.
 	ReadBy string
 	// Lease is how long a claim lasts that is not renewed. It is renewed three
 	// times as often. Default 30 s.
@@ -94,6 +95,10 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	q.found(there)
+	if err := q.checkRead(ctx); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
 	return q, nil
 }
 

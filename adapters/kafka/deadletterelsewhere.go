@@ -2,6 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 )
@@ -28,16 +33,68 @@ func checkElsewhere(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, 
 	}
 }
 
+// dealt is what ReadBy has committed of partitions, below 0 where that is nothing.
+func (q *deadQueue) dealt(partitions ...int32) ([]int64, error) {
+	read := make([]int64, len(partitions))
+	found, err := q.c.admin.committed(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
+	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // as some brokers say it
+	if err != nil && !unknown {
+		return nil, err
+	}
+	for i, p := range partitions {
+		if read[i] = -1; unknown {
+			continue
+		}
+		if read[i], err = found.of(q.info.DLQ, p); err != nil {
+			return nil, err
+		}
+	}
+	return read, nil
+}
+
 // bounds are those of the log, but for what ReadBy has dealt with.
 func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
-	start, end, err = q.log.bounds(ctx, partition)
-	if err != nil || q.info.ReadBy == "" {
-		return start, end, err
+	if q.info.ReadBy == "" {
+		return q.log.bounds(ctx, partition)
 	}
-	found, err := q.c.admin.committed(q.info.ReadBy, map[string][]int32{q.info.DLQ: {partition}})
+	read, err := q.dealt(partition) // before the log: what is committed meanwhile is not beyond its end
 	if err != nil {
 		return 0, 0, err
 	}
-	read, err := found.of(q.info.DLQ, partition)
-	return min(max(start, read), end), end, err
+	if start, end, err = q.log.bounds(ctx, partition); err != nil {
+		return start, end, err
+	}
+	if read[0] > end { // it says nothing of what lies there
+		return 0, 0, fmt.Errorf("kafka: group %s has committed %d in %s/%d, which ends at %d: was the topic made anew? leave out ReadBy, or reset the group's offset",
+			q.info.ReadBy, read[0], q.info.DLQ, partition, end)
+	}
+	return max(start, read[0]), end, nil
+}
+
+// checkRead refuses a ReadBy that can only be a mistake: who has committed nothing would
+// have dealt with nothing, and all of it would be replayed.
+func (q *deadQueue) checkRead(ctx context.Context) error {
+	if q.info.ReadBy == "" {
+		return nil
+	}
+	all := make([]int32, q.partitions)
+	for i := range all {
+		all[i] = int32(i)
+	}
+	read, err := q.dealt(all...)
+	if err != nil {
+		return err
+	}
+	lie := false
+	for _, p := range all {
+		start, end, err := q.bounds(ctx, p)
+		if err != nil {
+			return err
+		}
+		lie = lie || end > start
+	}
+	if lie && slices.Max(read) < 0 {
+		return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired?", q.info.ReadBy, q.info.DLQ)
+	}
+	return nil
 }
