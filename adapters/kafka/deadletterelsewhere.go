@@ -98,3 +98,11 @@ func (q *deadQueue) checkRead(ctx context.Context) error {
 	}
 	return nil
 }
+
+// lies tells a partition that the origin does not have, so that no message can have stood
+// there. One that the origin has is believed even before the key: the origin's producers
+// may place keys otherwise than we do, as those of Java do.
+func (q *deadQueue) lies(partition int32) bool {
+	there, err := q.client.Partitions(q.info.Origin)
+	return err == nil && int(partition) >= len(there)
+}

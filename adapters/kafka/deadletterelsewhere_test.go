@@ -1,10 +1,16 @@
 package kafka_test
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
@@ -61,6 +67,53 @@ func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
 		}
 		if err := q.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Every group reads the origin, in the order of its keys. A header that names a partition
+// which the origin does not have was taken modulo their number; one that it has is where
+// the message stood, wherever we would put its key.
+func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
+	addrs := fake(t, "orders", "orders-dlt").ListenAddrs()
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
+	const keys = 8
+	var recs []*kgo.Record
+	for i := range keys {
+		msg := message.NewMessage(fmt.Sprint(i), []byte("published"))
+		kafka.SetKey(msg, fmt.Append(nil, i))
+		if err := c.Publisher().Publish("orders", msg); err != nil {
+			t.Fatal(err)
+		}
+		for _, partition := range []uint32{0, 1, 2, 3, 4, 5, 6, 7, math.MaxInt32} {
+			recs = append(recs, &kgo.Record{Topic: "orders-dlt", Key: []byte(fmt.Sprint(i)), Value: fmt.Append(nil, partition), Headers: []kgo.RecordHeader{
+				{Key: "kafka_dlt-original-topic", Value: []byte("orders")},
+				{Key: "kafka_dlt-original-partition", Value: binary.BigEndian.AppendUint32(nil, partition)},
+				{Key: "kafka_dlt-original-offset", Value: make([]byte, 8)},
+			}})
+		}
+	}
+	put(t, addrs, recs...)
+	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: "orders-dlt", Back: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() })
+	replayAll(t, q, ann)
+	all := read(t, addrs, "orders", keys+len(recs))
+	of := make(map[string]int32)
+	for _, rec := range all {
+		if string(rec.Value) == "published" {
+			of[string(rec.Key)] = rec.Partition
+		}
+	}
+	for _, rec := range all {
+		want := of[string(rec.Key)]
+		if stood, err := strconv.Atoi(string(rec.Value)); err == nil && stood < 4 {
+			want = int32(stood)
+		}
+		if rec.Partition != want {
+			t.Errorf("key %s, which stood on %s, is on partition %d, want %d", rec.Key, rec.Value, rec.Partition, want)
 		}
 	}
 }

@@ -122,6 +122,9 @@ func (c *deadClaim) write(ctx context.Context, msgs []*deadletter.Message, topic
 		if m.State.Source.Known {
 			partition = m.State.Source.Partition
 		}
+		if topic == c.q.info.Origin && m.Key != nil && c.q.lies(partition) {
+			partition = anyPartition
+		}
 		errs[i] = by.write(ctx, w, rec, partition)
 		c.out.waits = append(c.out.waits, w)
 	}
