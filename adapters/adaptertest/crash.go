@@ -42,9 +42,9 @@ func killMidHandler(b *bench) {
 				without = append(without, a.State.ID)
 			}
 		}
-		return len(without) == 2
+		return len(without) >= 2 // a harness's process may still get it once while it dies
 	})
-	if without[0] != without[1] {
+	if len(slices.Compact(without)) != 1 {
 		b.Errorf("the one without a UUID had the ids %q", without)
 	}
 	for _, a := range b.all() {
