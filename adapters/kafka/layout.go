@@ -78,7 +78,7 @@ func (c *Client) layout(topic string) (*layout, error) {
 		return nil, err
 	}
 	origin := there[topic]
-	for range 4 { // a topic that was created just now is not known everywhere
+	for range 12 { // a topic that was created just now is not known everywhere
 		if origin != nil {
 			break
 		}

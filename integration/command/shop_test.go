@@ -3,6 +3,7 @@ package command_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -56,8 +57,16 @@ func kafkaShop(t *testing.T) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
+	adm := kadm.NewClient(cl)
+	if _, err := adm.CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
 		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(50 * time.Millisecond) { // a busy broker knows it seconds later
+		if there, err := adm.ListTopics(t.Context(), s.topic); err == nil && there.Has(s.topic) {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("topic %s did not come: %v", s.topic, err)
+		}
 	}
 	s.send = func(body string, headers ...string) {
 		t.Helper()
