@@ -5,7 +5,7 @@
 //
 // unit is the root module and the command, which need no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
-// but the loss suites, which are the suite loss. All three run beside the brokers that withbrokers starts. It is run from
+// but loss and chaos, which are the suite loss. All three run beside the brokers that withbrokers starts. It is run from
 // the repository's root. It fails when a test fails, when a suite has no tests at all, and when a test is skipped that is
 // not among the explained.
 package main
@@ -114,22 +114,25 @@ func (o options) command(name string) ([]string, error) {
 		}
 		return beside(shared, append(append(argv, "-p=2"), packages...))
 	case "loss":
-		return beside(shared, append(argv, lossPackage))
+		return beside(shared, append(append(argv, "-p=1"), alone...))
 	default:
 		return nil, fmt.Errorf("there is no suite %q; there are unit, adapters, integration and loss", name)
 	}
 }
 
-// lossPackage has both cores: it tells how late retries are.
-const lossPackage = "./integration/loss"
+// alone have both cores, one after the other: the first tells how late retries are, and the
+// second takes so much of the machine that others beside it miss their deadlines.
+var alone = []string{"./integration/loss", "./integration/chaos"}
 
-// integration lists the packages of integration/ but that one.
+// integration lists the packages of integration/ but those.
 func integration() ([]string, error) {
 	out, err := exec.CommandContext(context.Background(), "go", "list", "./integration/...").Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the packages of integration/: %w", err)
 	}
-	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool { return strings.HasSuffix(path, lossPackage[1:]) }), nil
+	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
+		return slices.ContainsFunc(alone, func(p string) bool { return strings.HasSuffix(path, p[1:]) })
+	}), nil
 }
 
 // beside has argv run beside real brokers.
