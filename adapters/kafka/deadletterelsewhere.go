@@ -71,8 +71,9 @@ func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int
 	return max(start, read[0]), end, nil
 }
 
-// checkRead refuses a ReadBy that can only be a mistake: who has committed nothing would
-// have dealt with nothing, and all of it would be replayed.
+// checkRead refuses a ReadBy that can only be a mistake: who has committed nothing, here or
+// elsewhere, would have dealt with nothing, and all of it would be replayed. A group that
+// has committed elsewhere may have handled nothing here yet.
 func (q *deadQueue) checkRead(ctx context.Context) error {
 	if q.info.ReadBy == "" {
 		return nil
@@ -93,10 +94,19 @@ func (q *deadQueue) checkRead(ctx context.Context) error {
 		}
 		lie = lie || end > start
 	}
-	if lie && slices.Max(read) < 0 {
-		return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired?", q.info.ReadBy, q.info.DLQ)
+	if !lie || slices.Max(read) >= 0 {
+		return nil
 	}
-	return nil
+	if found, err := q.c.admin.committed(q.info.ReadBy, nil); err == nil { // a group that nobody knows is an error here
+		for _, partitions := range found.found.Blocks {
+			for _, block := range partitions {
+				if block.Offset >= 0 {
+					return nil
+				}
+			}
+		}
+	}
+	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.info.ReadBy, q.info.DLQ)
 }
 
 // lies tells a partition that the origin does not have, so that no message can have stood

@@ -26,10 +26,10 @@ func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
 		put(t, addrs, rec)
 	}
 	adm := kadm.NewClient(independent(t, addrs))
-	commit := func(group string, partition int32, at int64) {
+	commit := func(group string, partition int32, at int64, topic ...string) {
 		t.Helper()
 		var offsets kadm.Offsets
-		offsets.AddOffset("orders-retry", partition, at, -1)
+		offsets.AddOffset(append(topic, "orders-retry")[0], partition, at, -1)
 		if err := adm.CommitAllOffsets(t.Context(), group, offsets); err != nil {
 			t.Fatal(err)
 		}
@@ -38,6 +38,7 @@ func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
 	commit("all", 1, 2)
 	commit("elsewhere", 0, 0)
 	commit("older", 1, 3)
+	commit("begins", 0, 1, "empty-retry")
 	for name, at := range map[string]struct {
 		dlq, readBy string
 		lie         int64
@@ -47,6 +48,7 @@ func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
 		"one":                         {"orders-retry", "one", 1, ""},
 		"all":                         {"orders-retry", "all", 0, ""},
 		"nothing of this partition":   {"orders-retry", "elsewhere", 2, ""},
+		"nothing but of another":      {"orders-retry", "begins", 2, ""},
 		"nothing":                     {"orders-retry", "biling", 0, "group biling has committed nothing in orders-retry"},
 		"nothing, where nothing lies": {"empty-retry", "biling", 0, ""},
 		"more than lies there":        {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
