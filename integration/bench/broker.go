@@ -25,7 +25,6 @@ type cluster struct {
 	prefix string // of all topics and groups of this run of the program
 	serial int
 	keys   uint64 // of what is preloaded; 0 for keyCount
-	marks  int64  // of a transaction, behind the last record of a partition, which nobody commits
 }
 
 func dial(ctx context.Context, addrs []string) (*cluster, error) {
@@ -155,74 +154,6 @@ func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Dur
 	return w.written(), failed
 }
 
-// contents is what an independent reader finds in a topic.
-type contents struct {
-	records  int
-	distinct map[uint64]int // how often each id stands there
-	sum      uint64         // over the first of each id
-	last     time.Time      // of the records' timestamps; zero on RabbitMQ, which has none
-}
-
-func (f *contents) add(value []byte) {
-	f.records++
-	id := idOf(value)
-	if f.distinct[id]++; f.distinct[id] == 1 {
-		f.sum += fold(value)
-	}
-}
-
-// follow reads a topic from its start and calls more after every batch until that returns false.
-func (c *cluster) follow(ctx context.Context, topic string, more func(*contents) bool) (*contents, error) {
-	reader, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	found := &contents{distinct: make(map[uint64]int)}
-	for more(found) {
-		poll, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		fetches := reader.PollFetches(poll)
-		cancel()
-		if ctx.Err() != nil {
-			return found, ctx.Err()
-		}
-		for _, e := range fetches.Errors() {
-			if !errors.Is(e.Err, context.DeadlineExceeded) {
-				return found, fmt.Errorf("reading %s/%d: %w", e.Topic, e.Partition, e.Err)
-			}
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			found.add(r.Value)
-			if r.Timestamp.After(found.last) {
-				found.last = r.Timestamp
-			}
-		})
-	}
-	return found, nil
-}
-
-// read reads all that stands in a topic now.
-func (c *cluster) read(ctx context.Context, topic string) (*contents, error) {
-	ends, err := c.admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	starts, err := c.admin.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	var n int64
-	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
-	starts.Each(func(o kadm.ListedOffset) { n -= o.Offset })
-	deadline := time.Now().Add(time.Minute)
-	found, err := c.follow(ctx, topic, func(f *contents) bool { return int64(f.records) < n && time.Now().Before(deadline) })
-	if err == nil && int64(found.records) < n {
-		err = fmt.Errorf("reading %s: %d of %d records came within a minute", topic, found.records, n)
-	}
-	return found, err
-}
-
 // lag is how many records of the topics the group has not committed. A topic without records has none.
 func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int64, error) {
 	ends, err := c.admin.ListEndOffsets(ctx, topics...)
@@ -237,7 +168,7 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 	if err != nil {
 		return 0, fmt.Errorf("reading the offsets of group %s: %w", group, err)
 	}
-	var behind int64
+	from, upTo := make(map[string]map[int32]kgo.Offset), make(map[place]int64)
 	ends.Each(func(end kadm.ListedOffset) {
 		var at int64
 		if start, ok := starts.Lookup(end.Topic, end.Partition); ok {
@@ -246,11 +177,24 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 		if o, ok := committed.Lookup(end.Topic, end.Partition); ok {
 			at = max(at, o.At)
 		}
-		if n := end.Offset - at; n > c.marks {
-			behind += n
+		if at < end.Offset {
+			if from[end.Topic] == nil {
+				from[end.Topic] = make(map[int32]kgo.Offset)
+			}
+			from[end.Topic][end.Partition] = kgo.NewOffset().At(at)
+			upTo[place{end.Topic, end.Partition}] = end.Offset
 		}
 	})
-	return behind, nil
+	if len(from) == 0 {
+		return 0, nil
+	}
+	// Behind the last record of a partition may stand the marks of transactions, which nobody commits: only what a
+	// reader is given counts.
+	found, err := c.upTo(ctx, upTo, kgo.ConsumePartitions(from))
+	if err != nil {
+		return 0, err
+	}
+	return int64(found.records), nil
 }
 
 // unsettled is what the group has not committed. The DLQ is read by nobody, and other groups' topics are not its own.

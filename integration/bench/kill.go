@@ -96,15 +96,10 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 		return nil, err
 	}
 	dlq := t.topic + "." + s.Group + ".dlq"
-	var read []string
-	for _, topic := range topics {
-		if topic != dlq {
-			read = append(read, topic)
-		}
-	}
+	read := readBy(s, topics)
 	deadline := time.Now().Add(time.Minute)
 	settled := false
-	found, err := e.cluster.follow(ctx, dlq, func(f *contents) bool {
+	found, err := e.cluster.follow(ctx, func(f *reading) bool {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -117,7 +112,7 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 		behind, err := e.cluster.lag(ctx, s.Group, read...)
 		settled = err == nil && behind == 0
 		return true
-	})
+	}, fromStart(dlq)...)
 	if err == nil && !settled {
 		e.problemf("a minute after the last message %d of %d are in the DLQ, or not all is committed", len(found.distinct), w.count)
 	}

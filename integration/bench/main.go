@@ -133,11 +133,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			continue
 		}
 		e := &experiment{row: r, options: o, broker: opened[r.system], progress: stderr, result: &rowResult{Name: r.name, What: r.what, Target: r.target}}
-		if e.cluster, _ = e.broker.(*cluster); e.cluster != nil {
-			if e.cluster.marks = 0; r.transacts() {
-				e.cluster.marks = 1
-			}
-		}
+		e.cluster, _ = e.broker.(*cluster)
 		began := time.Now()
 		err := r.run(ctx, e)
 		e.result.Took = time.Since(began).Seconds()

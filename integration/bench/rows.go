@@ -38,7 +38,7 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"observed", "Router and our Retry with Prometheus metrics and an OpenTelemetry tracer that samples nothing, against the same without, all succeed, 500,000 preloaded", "0.9x", onKafka, observedRow},
 		{"retry-success", "our Retry alone on success, with Timeout, Classify and Invalid set", "150 ns and 1 allocation", onNone, microRow},
 		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", onKafka, failAllRow},
-		{"spring-fail-all", "the same with 20,000 against Spring Kafka's @RetryableTopic, tuned, and 1,000 with its defaults", "10x of the better", onKafka, springFailAllRow},
+		{"spring-fail-all", "the same with 20,000 against Spring Kafka's @RetryableTopic, tuned, and 200 with its defaults", "10x of the better", onKafka, springFailAllRow},
 		{"spring-lateness", "due to handler entry, level 1 s, steady 500 failing messages/s for 20 s, 3 retries each, against Spring Kafka's @RetryableTopic, tuned", "p99 10 ms", onKafka, springLatenessRow},
 		{"fail-some", "100,000 preloaded, 5 % fail once and are retried after 1 s, until all have succeeded", "50,000 msg/s", onKafka, failSomeRow},
 		{"lateness", "due to handler entry, level 1 s, steady 2,000 and 5,000 failing messages/s for 20 s, 3 retries each", "p99 10 ms, never early", onKafka, latenessRow},

@@ -18,7 +18,7 @@ func springFailAllRow(ctx context.Context, e *experiment) error {
 		for _, k := range []contender{
 			{side: ours, name: "redeliver", messages: e.scaled(20_000)},
 			{side: springTuned, name: "Spring Kafka, tuned", messages: e.scaled(20_000)},
-			{side: springDefault, name: "Spring Kafka, defaults", messages: e.scaled(1_000)},
+			{side: springDefault, name: "Spring Kafka, defaults", messages: e.scaled(200)},
 		} {
 			out, err := e.aloneAs(ctx, k.side, run, single{
 				load: func(t names) (written, error) { return e.broker.preload(ctx, t.topic, k.messages) }, within: 5 * time.Minute,
