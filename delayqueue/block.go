@@ -49,6 +49,8 @@ func (d *Delivery) sitOut(st *redeliver.State) bool {
 	w, _ := d.root().Mover.(Resumer)
 	t := &d.Sub.Throttle
 	t.endProbe(d)
+	d.Sub.loads.sitting.Add(1)
+	defer d.Sub.loads.sitting.Add(-1)
 	if w != nil {
 		w.Waits(st)
 	}

@@ -102,6 +102,8 @@ func BroadcastPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) r
 // it ends the contexts of those that still run, and closes Out.
 func (b *Broadcast) Run(ctx context.Context, drain time.Duration, intake func(context.Context)) {
 	defer close(b.Out)
+	defer b.sub.Watched()()
+	defer b.sub.Carry(b.Load)()
 	defer b.workers.Close()
 	defer b.cancel(errSilenced)
 	intake(ctx)

@@ -47,7 +47,7 @@ type landing[E Flyer] struct {
 }
 
 // Flight is the messages that a subscriber has in flight: from the slot that
-// each took until it is settled. All methods but Report, Len and Gone belong to
+// each took until it is settled. All methods but Report, Len and Load belong to
 // the one goroutine that runs the subscription; others report to it.
 type Flight[E Flyer] struct {
 	in        []E           // in no order
@@ -56,7 +56,8 @@ type Flight[E Flyer] struct {
 	unwatched []E           // in flight, and nobody waits for their ack
 	leaving   []E           // settled by a Forward; their handlers' answers are on the way
 	n         atomic.Int64
-	throttle  *Throttle // nil: nothing is bounded
+	held      atomic.Int64 // see Holds
+	throttle  *Throttle    // nil: nothing is bounded
 
 	mu       sync.Mutex
 	landings []landing[E] // since the last Poll

@@ -99,6 +99,7 @@ type Subscription struct {
 	trying      atomic.Pointer[window] // of the tries that begin now
 	telling     sync.Mutex             // of changes in their order, see pause
 	gathers     atomic.Bool            // its handler is one of batches: see Delivery.Gathers
+	loads       loads
 }
 
 // Tell tells the sink, if there is one. A sink that panics is not heard: it must

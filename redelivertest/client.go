@@ -163,7 +163,7 @@ func (c *Client) alive() error {
 
 // told is the sink of a subscription: what happens is written down and passed on.
 func (c *Client) told(q *queue) redeliver.Sink {
-	return redeliver.SinkFunc(func(e redeliver.Event) {
+	notes := redeliver.SinkFunc(func(e redeliver.Event) {
 		c.b.mu.Lock()
 		dead := c.killed
 		if !dead {
@@ -174,4 +174,20 @@ func (c *Client) told(q *queue) redeliver.Sink {
 			c.cfg.Sink.Event(e)
 		}
 	})
+	if w, ok := c.cfg.Sink.(redeliver.Watching); ok {
+		return &watching{notes, w}
+	}
+	return notes
+}
+
+// watching is a sink, and who watches what it tells of.
+type watching struct {
+	redeliver.Sink
+
+	by redeliver.Watching
+}
+
+// Watch implements [redeliver.Watching].
+func (w *watching) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+	return w.by.Watch(origin, group, load)
 }

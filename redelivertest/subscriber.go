@@ -117,11 +117,14 @@ func (r *reader) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	defer r.end()
+	defer r.sub.Watched()()
+	defer r.sub.Carry(r.flight.Load)()
 	for {
 		r.flight.Poll(r.land)
 		r.receive()
 		r.prepare(time.Now())
 		r.flight.Watch()
+		r.flight.Holds(r.hold.Len() + r.due.Len())
 		out, msg := r.offer()
 		timer.Reset(r.patience(time.Now()))
 		select {

@@ -31,6 +31,9 @@ type Harness struct {
 	// MaxHeaders is how many headers a message may have, the ID not counted. 0: no
 	// bound that the kit would meet.
 	MaxHeaders int
+	// ReadsAhead tells that a process reads what stands behind a message of its key, or
+	// group, and holds it, where the policy's order is redeliver.PerKey.
+	ReadsAhead bool
 	// Wrap runs a test: in a bubble with a virtual clock, say. Nil: it is called,
 	// many at once. Within it no subtest is run, all goroutines of the kit's own
 	// end before it does, and what the kit waits for it waits for in it.

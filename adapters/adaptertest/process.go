@@ -39,6 +39,10 @@ type process struct {
 	killed  atomic.Bool
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the Router has ended
+
+	// Guarded by the journal's lock.
+	watched   []watched
+	unwatched int
 }
 
 // start opens a service of the first group and returns when it has subscribed.

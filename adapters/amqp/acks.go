@@ -106,6 +106,9 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 // pending is how many deliveries are settled and the broker does not know.
 func (a *acks) pending() int { return a.n }
 
+// open is how many deliveries are in hand.
+func (a *acks) open() int { return a.len - a.n }
+
 // untold yields every delivery that the broker waits for, oldest first. Those
 // that it yields may be settled meanwhile.
 func (a *acks) untold(yield func(*entry) bool) {

@@ -17,6 +17,7 @@ func (l *lane) drain() {
 		l.end(l.next, delayqueue.Abandoned)
 		l.next = nil
 	}
+	l.flight.Holds(0) // it is given up
 	l.waiting.stop()
 	l.callOff()
 	pause := l.stopReading()

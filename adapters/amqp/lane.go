@@ -97,6 +97,7 @@ func newLane(r *reader, cfg laneConfig, ch *amqp.Channel, in <-chan amqp.Deliver
 // until the channel is gone. It returns why.
 func (l *lane) run(ctx context.Context) error {
 	defer l.timer.Stop()
+	defer l.r.sub.Carry(l.flight.Load)()
 	for ctx.Err() == nil {
 		busy, open := l.read()
 		if !open || l.fit() != nil {
@@ -104,6 +105,7 @@ func (l *lane) run(ctx context.Context) error {
 		}
 		busy = l.send() || busy
 		busy = l.poll() || busy
+		l.flight.Holds(l.acks.open() - l.flight.Len())
 		if l.rested() {
 			return l.renew()
 		}

@@ -134,6 +134,7 @@ func (r *reader) run(ctx context.Context) {
 	if r.out != nil {
 		defer close(r.out)
 	}
+	defer r.sub.Watched()()
 	var all sync.WaitGroup
 	all.Go(func() { r.compare(ctx) })
 	for _, cfg := range r.queues {

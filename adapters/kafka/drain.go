@@ -33,6 +33,7 @@ func (l *lane) drain(over bool) {
 	l.ahead.leave(time.Now().Add(l.r.client.cfg.DrainTimeout))
 	l.r.sub.Drain.Begin()
 	defer l.r.sub.Drain.End()
+	l.flight.Holds(0) // it is given up
 	l.poll()
 	l.forget()
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)

@@ -38,6 +38,7 @@ type events struct {
 	mu   sync.Mutex
 	list []redeliver.Event
 	more chan struct{}
+	load func() redeliver.Load // of the member that began last
 }
 
 func newEvents() *events { return &events{more: make(chan struct{}, 1)} }

@@ -93,6 +93,7 @@ func (l *lane) run() {
 	defer release()
 	defer l.timer.Stop()
 	defer l.unload()
+	defer r.sub.Carry(l.flight.Load)()
 	over := l.sess.Context().Done()
 	for {
 		// First: what was nacked by the end of the session comes back, and no
@@ -113,6 +114,7 @@ func (l *lane) run() {
 		l.balance()
 		busy = l.send() || busy
 		busy = l.poll() || busy
+		l.count()
 		if busy {
 			continue
 		}
@@ -230,6 +232,15 @@ func (l *lane) choose() bool {
 // run ahead of all others, as far as they may, and no batch could be filled then.
 func (l *lane) lowest(e *entry) bool {
 	return l.hold != nil || l.ready.Empty() || e.number < l.ready.Peek().number
+}
+
+// count says how many records were read that are not in flight.
+func (l *lane) count() {
+	n := l.backlog
+	if l.hold != nil {
+		n += l.hold.Len()
+	}
+	l.flight.Holds(n)
 }
 
 func (l *lane) sent() {

@@ -152,6 +152,7 @@ func (r *reader) run(ctx context.Context) {
 	if r.out != nil {
 		defer close(r.out)
 	}
+	defer r.sub.Watched()()
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)

@@ -107,13 +107,15 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	}
 	var stops []func()
 	for _, r := range w.readers {
-		stops = append(stops, r.startJanitor())
+		stops = append(stops, r.startJanitor(), r.sub.Watched())
 	}
 	var once sync.Once
 	w.close = func(ctx context.Context) (err error) {
 		once.Do(func() {
-			for i, r := range w.readers {
-				stops[i]()
+			for _, stop := range stops {
+				stop()
+			}
+			for _, r := range w.readers {
 				r.native.close()
 			}
 			err = c.Close(ctx)

@@ -71,6 +71,20 @@ func (e *entry) end() {
 	e.d.End(nil)
 }
 
+// runs counts n more messages as in flight.
+func (r *reader) runs(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running += n
+}
+
+// load is what is in hand.
+func (r *reader) load() redeliver.Load {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return redeliver.Load{InFlight: r.running, Held: len(r.live) - r.running}
+}
+
 // deliver has a handler run for a message, and tells whether it is settled: acked,
 // or on its way elsewhere.
 func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
@@ -79,6 +93,8 @@ func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	if !e.begin(ctx) {
 		return false
 	}
+	l.r.runs(1)
+	defer l.r.runs(-1)
 	how := delayqueue.Abandoned
 	defer func() { l.r.sub.Throttle.Leave(e.d, how) }()
 	if how = e.run(ctx, l); how == delayqueue.Acked && !e.d.Forwarded() {

@@ -79,9 +79,10 @@ type reader struct {
 	cancel context.CancelCauseFunc
 	lanes  []*lane
 
-	mu   sync.Mutex
-	down int                 // lanes without a subscription
-	live map[*entry]struct{} // in flight
+	mu      sync.Mutex
+	down    int                 // lanes without a subscription
+	live    map[*entry]struct{} // in hand
+	running int                 // of those, in flight
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
@@ -121,6 +122,8 @@ func (r *reader) subscribe(ctx context.Context) error {
 // run delivers until ctx ends, then waits for what is in flight.
 func (r *reader) run(ctx context.Context) {
 	defer close(r.out)
+	defer r.sub.Watched()()
+	defer r.sub.Carry(r.load)()
 	defer r.cancel(errClosed)
 	r.tell("consuming", "", nil)
 	var all sync.WaitGroup

@@ -25,6 +25,7 @@ func (l *lane) drain() {
 		e.unrun.Store(true)
 		l.end(e, delayqueue.Abandoned)
 	}
+	l.flight.Holds(0) // it is given up
 	l.giveBack()
 	deadline := time.NewTimer(l.r.client.cfg.DrainTimeout)
 	defer deadline.Stop()

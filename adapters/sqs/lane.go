@@ -112,6 +112,7 @@ func newLane(r *reader, k kind, q *queue) *lane {
 // run reads the queue until ctx ends, and then waits for what is in flight.
 func (l *lane) run(ctx context.Context) {
 	defer l.timer.Stop()
+	defer l.r.sub.Carry(l.flight.Load)()
 	defer l.cut()
 	defer l.hurry()
 	l.count()
@@ -135,6 +136,7 @@ func (l *lane) handle(ctx context.Context) {
 		busy := l.read()
 		busy = l.send() || busy
 		busy = l.flight.Poll(l.end) || busy
+		l.flight.Holds(len(l.tickets) - l.settled - l.flight.Len())
 		if busy {
 			continue
 		}

@@ -39,6 +39,7 @@ type bubble struct {
 	mu     sync.Mutex
 	runs   []run
 	events []redeliver.Event
+	load   func() redeliver.Load // of the subscription that began last; nil when it has ended
 }
 
 func inBubble(t *testing.T, test func(b *bubble)) {

@@ -100,6 +100,7 @@ func (r *reader) run(ctx context.Context) {
 	if r.out != nil {
 		defer close(r.out)
 	}
+	defer r.sub.Watched()()
 	var all sync.WaitGroup
 	all.Go(func() { newLane(r, mainQueue, r.layout.main).run(ctx) })
 	all.Go(func() { newLane(r, suspectQueue, r.layout.suspects).run(ctx) })

@@ -52,7 +52,7 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	h.conn = conn
 	t.Cleanup(func() { _ = conn.Close() })
 	return adaptertest.Harness{
-		Name: "RabbitMQ", Features: features,
+		Name: "RabbitMQ", Features: features, ReadsAhead: true,
 		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }

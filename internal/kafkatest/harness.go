@@ -50,7 +50,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.client = k.connect(tb, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
-		Name: "Kafka", Features: Features,
+		Name: "Kafka", Features: Features, ReadsAhead: true,
 		Origin: k.origin, Open: k.open, OpenBroadcast: k.openBroadcast, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {

@@ -35,6 +35,7 @@ type Sink struct {
 	replayed, broadcast, hopped, published, refused metric.Int64Counter
 	abandoned, late, ignored                        metric.Int64Counter
 	stuck, impaired                                 metric.Int64Gauge
+	loads                                           loads
 }
 
 // New makes a sink. It returns an error for a Config without a System, and where the
@@ -74,10 +75,12 @@ func New(cfg Config) (*Sink, error) {
 		stuck:     m.gauge("redeliver.handlers_stuck", "Handlers that still run although their message has moved on.", "{handler}"),
 		impaired:  m.gauge("redeliver.subscription_impaired", "1 while something is wrong with a subscription, by what that is.", "1"),
 	}
+	s.places.make = s.series
+	s.loads.sink = s
+	s.loads.register(&m)
 	if m.err != nil {
 		return nil, m.err
 	}
-	s.places.make = s.series
 	return s, nil
 }
 
@@ -109,6 +112,12 @@ func (m *instruments) observable(name, what, unit string) metric.Int64Observable
 	g, err := m.meter.Int64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit(unit))
 	m.err = errors.Join(m.err, err)
 	return g
+}
+
+func (m *instruments) sum(name, what string) metric.Int64ObservableUpDownCounter {
+	c, err := m.meter.Int64ObservableUpDownCounter(name, metric.WithDescription(what), metric.WithUnit("{message}"))
+	m.err = errors.Join(m.err, err)
+	return c
 }
 
 func (m *instruments) seconds(name, what string) metric.Float64ObservableGauge {

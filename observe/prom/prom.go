@@ -11,7 +11,7 @@
 // failed by its timeout, a panic or an error: as many series as there are subscriptions
 // times levels or reasons. Nothing from a message is a label.
 //
-// [NewDLQs] and [NewWaiting] ask the broker at a scrape, for what no event tells: what
+// What a subscription has in hand is asked at a scrape, of the process. [NewDLQs] and [NewWaiting] ask the broker at a scrape, for what no event tells: what
 // lies in DLQs and how old it is, and what waits and is due. observe/alerts has rules for
 // Prometheus over all of them, and observe/grafana a dashboard.
 package prom
@@ -59,6 +59,8 @@ type Sink struct {
 	ignored   *prometheus.CounterVec
 	stuck     *prometheus.GaugeVec
 	impaired  *prometheus.GaugeVec
+
+	loads *loads
 
 	mu    sync.RWMutex
 	known map[place]*series
@@ -118,9 +120,10 @@ func New(cfg Config) (*Sink, error) {
 			Name: "redeliver_ignored_headers_total", Help: "Messages with redeliver headers that are not believed.", ConstLabels: of,
 		}, []string{"topic"}),
 		stuck:    gauge("redeliver_handlers_stuck", "Handlers that still run although their message has moved on."),
+		loads:    newLoads(of),
 		impaired: gauge("redeliver_subscription_impaired", "1 while something is wrong with a subscription, by what that is.", "trouble"),
 	}
-	all = append(all, s.ignored)
+	all = append(all, s.ignored, s.loads)
 	for i, c := range all {
 		if err := cfg.Registerer.Register(c); err != nil {
 			for _, c := range all[:i] {

@@ -142,6 +142,14 @@ func (s *healthSink) Tally(_ redeliver.Sink, origin, group string) (redeliver.Ta
 	return nil, s.Sink
 }
 
+// Watch has next watch.
+func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+	if next, ok := s.Sink.(redeliver.Watching); ok {
+		return next.Watch(origin, group, load)
+	}
+	return func() {}
+}
+
 // Wants says what is not to be told: of a message that succeeds nobody asks.
 func (s *healthSink) Wants(e redeliver.Event) bool {
 	if next, ok := s.Sink.(interface{ Wants(e redeliver.Event) bool }); ok {

@@ -1,0 +1,118 @@
+package adaptertest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// loads: what a process has in hand can be asked.
+func loads() []test {
+	return []test{
+		{name: "WhatIsInFlightIsKnown", body: inFlightIsKnown},
+		{name: "WhatIsHeldBehindAKeyIsKnown", needs: "PerKey", body: heldIsKnown},
+	}
+}
+
+// watched is a subscription that can be asked.
+type watched struct {
+	origin, group string
+	load          func() redeliver.Load
+}
+
+// Watch implements [redeliver.Watching].
+func (p *process) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+	p.journal.change(func() { p.watched = append(p.watched, watched{origin, group, load}) })
+	return func() { p.journal.change(func() { p.unwatched++ }) }
+}
+
+// watches are the subscriptions so far, and how many of them have ended.
+func (p *process) watches() (all []watched, ended int) {
+	p.journal.mu.Lock()
+	defer p.journal.mu.Unlock()
+	return p.watched, p.unwatched
+}
+
+// load is what the process has in hand.
+func (p *process) load() (all redeliver.Load) {
+	of, _ := p.watches()
+	for _, w := range of {
+		l := w.load()
+		all.InFlight += l.InFlight
+		all.Held += l.Held
+	}
+	return all
+}
+
+// awaitLoad looks, as who reads a gauge does, until so much is in hand: no event tells.
+func (p *process) awaitLoad(what string, want redeliver.Load) {
+	p.b.Helper()
+	p.awaitLoadThat(what, func(l redeliver.Load) bool { return l == want })
+}
+
+func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
+	p.b.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !is(p.load()) {
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			p.b.Fatalf("%s: %+v is in hand", what, p.load())
+		}
+	}
+}
+
+func inFlightIsKnown(b *bench) {
+	const n = 3
+	gate := make(chan struct{})
+	p := b.start(Config{}, func(a *attempt) error {
+		select {
+		case <-gate:
+		case <-b.Context().Done():
+		}
+		if a.State.Attempts == 0 && a.State.ID == "m-000" {
+			return redeliver.Permanent(errDeclined)
+		}
+		return nil
+	})
+	b.await("the subscription is watched", func() bool { of, _ := p.watches(); return len(of) > 0 })
+	if of, _ := p.watches(); len(of) != 1 || of[0].origin != b.origin || of[0].group != b.group {
+		b.Errorf("watched are %+v", of)
+	}
+	msgs, ids := many(n)
+	b.put(msgs...)
+	b.await(fmt.Sprintf("%d handlers run", n), func() bool { return len(b.all()) == n })
+	p.awaitLoad("while they run", redeliver.Load{InFlight: n})
+	close(gate)
+	b.awaitEnds(ids...)
+	p.awaitLoad("when they have ended", redeliver.Load{})
+	p.close()
+	p.awaitLoad("when it is closed", redeliver.Load{})
+	if _, ended := p.watches(); ended != 1 {
+		b.Errorf("the end of %d subscriptions was told, want 1", ended)
+	}
+}
+
+func heldIsKnown(b *bench) {
+	ids := []string{"first", "second", "third", "fourth"}
+	gate := make(chan struct{})
+	p := b.start(Config{Policy: byKey(1)}, func(*attempt) error {
+		select {
+		case <-gate:
+		case <-b.Context().Done():
+		}
+		return nil
+	})
+	b.put(keyed("the same", ids...)...)
+	b.await("the first runs", func() bool { return len(b.all()) == 1 })
+	p.awaitLoadThat("while the first runs", func(l redeliver.Load) bool {
+		return l.InFlight == 1 && l.Held <= len(ids)-1 && (!b.h.ReadsAhead || l.Held == len(ids)-1)
+	})
+	close(gate)
+	b.awaitEnds(ids...)
+	p.awaitLoad("when they have ended", redeliver.Load{})
+}

@@ -1,0 +1,64 @@
+package kafka_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// Watch implements [redeliver.Watching].
+func (e *events) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.load = load
+	return func() {}
+}
+
+func (e *events) inHand() redeliver.Load {
+	e.mu.Lock()
+	load := e.load
+	e.mu.Unlock()
+	if load == nil {
+		return redeliver.Load{InFlight: -1}
+	}
+	return load()
+}
+
+// What handlers have is in flight; what waits on a level, and what is read ahead, is held.
+func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
+	p := onKafka(t)
+	gate := make(chan struct{})
+	var running atomic.Int64
+	ev, stop := consume(t, p, kafka.Config{MaxInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}},
+		func(_ context.Context, rec *sarama.ConsumerMessage) error {
+			if string(rec.Value) == "fails" {
+				return errDeclined
+			}
+			running.Add(1)
+			<-gate
+			return nil
+		})
+	put(t, p.addrs, order(p.topic, "fails"))
+	want := func(what string, want redeliver.Load) {
+		t.Helper()
+		eventually(t, what, func() bool { return ev.inHand() == want })
+	}
+	want("what has failed is held for an hour", redeliver.Load{Held: 1})
+	recs, ids := orders(p.topic, 5)
+	put(t, p.addrs, recs...)
+	want("two run, and three are read ahead", redeliver.Load{InFlight: 2, Held: 4})
+	if n := running.Load(); n != 2 {
+		t.Errorf("%d handlers run", n)
+	}
+	close(gate)
+	ev.awaitEnds(t, ids...)
+	want("all but one are settled", redeliver.Load{Held: 1})
+	stop()
+	want("nothing is in hand of a member that has left", redeliver.Load{})
+}

@@ -1,0 +1,57 @@
+package pubsub
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// asking is a sink that watches one subscription.
+type asking struct {
+	redeliver.Sink
+	load func() redeliver.Load
+}
+
+func (a *asking) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+	a.load = load
+	return func() {}
+}
+
+// What a handler has is in flight, and what heads a delay topic is held until it is due.
+func TestWhatAMemberHasInHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, sink := newMemory().member(t, "billing"), &asking{Sink: &told{}}
+		cfg := over(m, m)
+		cfg.MaxInFlight, cfg.Sink = 2, sink
+		cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Minute)}
+		gate := make(chan struct{})
+		serve(t, cfg, func(msg *message.Message) error {
+			if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "fails" && st.Attempt() == 1 {
+				return errors.New("declined")
+			}
+			<-gate
+			return nil
+		})
+		want := func(what string, want redeliver.Load) {
+			t.Helper()
+			synctest.Wait()
+			if got := sink.load(); got != want {
+				t.Errorf("%s: %+v is in hand, want %+v", what, got, want)
+			}
+		}
+		want("before there is a message", redeliver.Load{})
+		for _, id := range []string{"fails", "one", "two", "left at the broker"} {
+			m.m.put("orders", message.NewMessage(id, nil))
+		}
+		want("while two handlers run and a third message waits", redeliver.Load{InFlight: 2, Held: 1})
+		<-time.After(2 * time.Minute)
+		want("when its retry runs, too", redeliver.Load{InFlight: 3})
+		close(gate)
+		want("at the end", redeliver.Load{})
+	})
+}

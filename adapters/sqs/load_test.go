@@ -1,0 +1,64 @@
+package sqs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Watch implements [redeliver.Watching].
+func (b *bubble) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+	b.watch(load)
+	return func() { b.watch(nil) }
+}
+
+func (b *bubble) watch(load func() redeliver.Load) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.load = load
+}
+
+func (b *bubble) watched() func() redeliver.Load {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.load
+}
+
+// While the first of a group runs, and while it waits for its retry, those behind it are held.
+func TestWhatALaneHasInHand(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		gate := make(chan struct{})
+		for i := range 3 {
+			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+		}
+		b.put("orders.fifo", "other", "v", "h", nil)
+		c := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Minute)}, func(st redeliver.State, _ *message.Message) error {
+			<-gate
+			if st.ID == "m0" && st.Attempts == 0 {
+				return errDeclined
+			}
+			return nil
+		})
+		want := func(what string, want redeliver.Load) {
+			b.Helper()
+			b.after(time.Second)
+			if got := b.watched()(); got != want {
+				b.Errorf("%s: %+v is in hand, want %+v", what, got, want)
+			}
+		}
+		want("while two groups run", redeliver.Load{InFlight: 2, Held: 2})
+		close(gate)
+		want("while the first of one waits", redeliver.Load{Held: 3})
+		b.after(2 * time.Minute)
+		want("when all have run", redeliver.Load{})
+		b.close(c)
+		if b.watched() != nil {
+			b.Error("the end of the subscription is not told")
+		}
+	})
+}

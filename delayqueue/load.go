@@ -1,0 +1,88 @@
+package delayqueue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/redeliver/redeliver"
+)
+
+// loads are what a subscription has in hand, by the parts that read for it.
+type loads struct {
+	sitting atomic.Int64 // messages in flight that wait in place
+
+	mu    sync.Mutex
+	parts map[*func() redeliver.Load]struct{}
+}
+
+// Load is what the subscription has in hand now. Its parts are asked one after another,
+// while they go on: the numbers are exact only where nothing moves.
+func (s *Subscription) Load() redeliver.Load {
+	s.loads.mu.Lock()
+	defer s.loads.mu.Unlock()
+	var all redeliver.Load
+	for part := range s.loads.parts {
+		l := (*part)()
+		all.InFlight += l.InFlight
+		all.Held += l.Held
+	}
+	sitting := min(int(s.loads.sitting.Load()), all.InFlight)
+	all.InFlight -= sitting // no handler of theirs runs until they are due
+	all.Held += sitting
+	return all
+}
+
+// Carry has what a part of the subscription has in hand, a partition or a queue, count in
+// Load until end is called. load is called from any goroutine.
+func (s *Subscription) Carry(load func() redeliver.Load) (end func()) {
+	s.loads.mu.Lock()
+	defer s.loads.mu.Unlock()
+	if s.loads.parts == nil {
+		s.loads.parts = make(map[*func() redeliver.Load]struct{})
+	}
+	s.loads.parts[&load] = struct{}{}
+	return func() {
+		s.loads.mu.Lock()
+		defer s.loads.mu.Unlock()
+		delete(s.loads.parts, &load)
+	}
+}
+
+// Watched has a sink that watches subscriptions watch this one until end is called. An
+// adapter calls it once, when it begins to read.
+func (s *Subscription) Watched() (end func()) {
+	var over func()
+	if w, ok := s.Sink.(redeliver.Watching); ok {
+		func() {
+			defer func() { _ = recover() }() // as in Tell
+			over = w.Watch(s.Origin, s.Group, s.Load)
+		}()
+	}
+	return func() {
+		defer func() { _ = recover() }()
+		if over != nil {
+			over()
+		}
+	}
+}
+
+// Load is how many messages are in flight, and how many beside them the subscription
+// Holds. Any goroutine may ask.
+func (f *Flight[E]) Load() redeliver.Load {
+	return redeliver.Load{InFlight: f.Len(), Held: int(f.held.Load())}
+}
+
+// Holds says how many messages the subscription has read that are not in flight. It is
+// for the rounds of a loop, and costs next to nothing where the number is the same.
+func (f *Flight[E]) Holds(n int) {
+	if n := int64(max(0, n)); n != f.held.Load() {
+		f.held.Store(n)
+	}
+}
+
+// Load is what is in hand, of which the running are in flight.
+func (b *Broadcast) Load() redeliver.Load {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return redeliver.Load{InFlight: b.running, Held: max(0, len(b.hand)-b.running)}
+}

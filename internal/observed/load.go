@@ -1,0 +1,52 @@
+package observed
+
+import (
+	"sync"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Place is a subscription's origin and group.
+type Place struct{ Origin, Group string }
+
+// Loads are the subscriptions that are watched. The zero value has none. It is safe for
+// concurrent use.
+type Loads struct {
+	mu sync.Mutex
+	of map[*watched]struct{}
+}
+
+type watched struct {
+	at   Place
+	load func() redeliver.Load
+}
+
+// Watch is that of [redeliver.Watching].
+func (l *Loads) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+	w := &watched{Place{origin, group}, load}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = make(map[*watched]struct{})
+	}
+	l.of[w] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.of, w)
+	}
+}
+
+// Now is what is in hand: of subscriptions of one origin and group together.
+func (l *Loads) Now() map[Place]redeliver.Load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[Place]redeliver.Load)
+	for w := range l.of {
+		sum, one := all[w.at], w.load()
+		sum.InFlight += one.InFlight
+		sum.Held += one.Held
+		all[w.at] = sum
+	}
+	return all
+}

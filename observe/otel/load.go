@@ -1,0 +1,43 @@
+package otel
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/observed"
+)
+
+var _ redeliver.Watching = (*Sink)(nil)
+
+// Watch implements [redeliver.Watching]: what subscriptions have in hand is asked at each
+// collection.
+func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+	return s.loads.Watch(origin, group, load)
+}
+
+// loads are the instruments of what subscriptions have in hand. They add up over processes.
+type loads struct {
+	observed.Loads
+
+	sink           *Sink
+	inFlight, held metric.Int64ObservableUpDownCounter
+}
+
+func (l *loads) register(m *instruments) {
+	l.inFlight = m.sum("redeliver.in_flight_messages", "Messages that handlers have, or that are being written to where they go, in this process.")
+	l.held = m.sum("redeliver.held_messages", "Messages that were read and wait in this process: for their time, behind another one, or for a place.")
+	if m.err == nil {
+		_, m.err = m.meter.RegisterCallback(l.collect, l.inFlight, l.held)
+	}
+}
+
+func (l *loads) collect(_ context.Context, to metric.Observer) error {
+	for at, load := range l.Now() {
+		labels := with(l.sink.places.of(place{at.Origin, at.Group}).attrs...)
+		to.ObserveInt64(l.inFlight, int64(load.InFlight), labels)
+		to.ObserveInt64(l.held, int64(load.Held), labels)
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package prom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/observed"
+)
+
+var _ redeliver.Watching = (*Sink)(nil)
+
+// Watch implements [redeliver.Watching]: what subscriptions have in hand is asked at each
+// scrape.
+func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+	return s.loads.Watch(origin, group, load)
+}
+
+// loads is the collector of what subscriptions have in hand.
+type loads struct {
+	observed.Loads
+
+	inFlight, held *prometheus.Desc
+}
+
+func newLoads(of prometheus.Labels) *loads {
+	labels := []string{"origin", "group"}
+	return &loads{
+		inFlight: prometheus.NewDesc("redeliver_in_flight_messages", "Messages that handlers have, or that are being written to where they go, in this process.", labels, of),
+		held:     prometheus.NewDesc("redeliver_held_messages", "Messages that were read and wait in this process: for their time, behind another one, or for a place.", labels, of),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (l *loads) Describe(to chan<- *prometheus.Desc) {
+	to <- l.inFlight
+	to <- l.held
+}
+
+// Collect implements [prometheus.Collector].
+func (l *loads) Collect(to chan<- prometheus.Metric) {
+	for at, load := range l.Now() {
+		to <- prometheus.MustNewConstMetric(l.inFlight, prometheus.GaugeValue, float64(load.InFlight), at.Origin, at.Group)
+		to <- prometheus.MustNewConstMetric(l.held, prometheus.GaugeValue, float64(load.Held), at.Origin, at.Group)
+	}
+}
