@@ -99,6 +99,15 @@ func isTraceparent(s string) bool {
 	return len(s) == 55 && s[:3] == "00-" && isTraceID(s[3:35]) && s[35] == '-' && isTraceID(s[36:52]) && s[52] == '-' && isHex(s[53:])
 }
 
+// TraceID is the trace of the latest attempt that a [Tracer] has seen: 32 hexadecimal digits,
+// as tools for traces are asked for it. Empty where Trace names none.
+func (s *State) TraceID() string {
+	if !isTraceparent(s.Trace) {
+		return ""
+	}
+	return s.Trace[3:35]
+}
+
 // isTraceID tells whether s is hexadecimal and not zero, which is no id.
 func isTraceID(s string) bool { return isHex(s) && strings.Trim(s, "0") != "" }
 

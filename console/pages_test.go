@@ -82,6 +82,30 @@ func TestPagesSayWhatLiesThere(t *testing.T) {
 	})
 }
 
+// The trace of a message stands on its page by itself, to be copied; without one nothing does.
+func TestAMessageHasItsTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("traced", 2)
+		plain := q.make
+		q.make = func(i int64) *deadletter.Message {
+			m := plain(i)
+			if i == 1 {
+				m.State.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+			}
+			return m
+		}
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		get(t, c, page("message", q, "at", "1")).has(t, "Trace of its latest attempt: 0af7651916cd43dd8448eb211c80319c")
+		if text := get(t, c, page("message", q, "at", "0")).text(); strings.Contains(text, "Trace of") {
+			t.Error("a message without a trace has one")
+		}
+	})
+}
+
 func TestAListHasPagesInBothOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("big", 120)

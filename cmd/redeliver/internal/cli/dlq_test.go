@@ -86,7 +86,9 @@ func TestShowIsExact(t *testing.T) {
 	raw := dead(1, 0, declined)
 	raw.Value, raw.Key = []byte("\x00\xff\x1b[2J"), nil
 	raw.Headers = append([]kgo.RecordHeader{{Key: "n", Value: nil}, {Key: "bin", Value: []byte{0xfe}}}, raw.Headers...)
-	s.put(raw, dead(2, 0, declined))
+	traced := declined
+	traced.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	s.put(raw, dead(2, 0, traced))
 	got := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t)
 	if len(got) != 2 {
 		t.Fatalf("%d messages", len(got))
@@ -101,6 +103,12 @@ func TestShowIsExact(t *testing.T) {
 	}
 	if h := headers[1].(map[string]any); h["value"] != "/g==" || h["text"] != nil {
 		t.Errorf("a binary header is %v", h)
+	}
+	if id := got[1]["trace_id"]; id != "0af7651916cd43dd8448eb211c80319c" || got[0]["trace_id"] != nil {
+		t.Errorf("traces %v and %v", got[0]["trace_id"], id)
+	}
+	if got := s.run("dlq", "show", dlq, "--position", "0/1", "--full").want(t, 0).out; !strings.Contains(got, "trace") || !strings.Contains(got, "0af7651916cd43dd8448eb211c80319c\n") {
+		t.Errorf("--full has no trace:\n%s", got)
 	}
 	if text := got[1]["body_text"].(string); !strings.Contains(text, "12345678901234567890") {
 		t.Errorf("%q", text)

@@ -33,7 +33,8 @@ type messageRow struct {
 	Replays     int         `json:"replays"`
 	FirstFailed time.Time   `json:"first_failed,omitzero"`
 	LastFailed  time.Time   `json:"last_failed,omitzero"`
-	Source      *sourceRow  `json:"source,omitempty"` // its place in the origin
+	TraceID     string      `json:"trace_id,omitempty"` // of its latest attempt
+	Source      *sourceRow  `json:"source,omitempty"`   // its place in the origin
 	Handler     string      `json:"handler,omitempty"`
 	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect
 	Mark        string      `json:"mark,omitempty"`     // quarantined, refused
@@ -192,7 +193,7 @@ func messageRowOf(info deadletter.Info, m *deadletter.Message) *messageRow {
 	row := &messageRow{
 		DLQ: info.DLQ, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Origin: st.Origin, Group: st.Group,
 		Reason: string(st.Reason), ErrorType: st.ErrorType, Error: st.Error, Fingerprint: deadletter.Fingerprint(m),
-		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(),
+		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), TraceID: st.TraceID(),
 		Handler: m.Handler, Filler: string(m.Filler), Mark: string(m.Mark), Mismatch: m.Mismatch,
 		Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
 	}
@@ -244,6 +245,7 @@ func (r *messageRow) draw(c *card, m *deadletter.Message) {
 	c.line("replays", strconv.Itoa(r.Replays))
 	c.line("first failed", r.FirstFailed)
 	c.line("last failed", r.LastFailed)
+	c.line("trace", r.TraceID)
 	c.line("handler", r.Handler)
 	c.line("filled by", cmp.Or(r.Filler, "somebody unknown"))
 	c.line("mark", r.Mark)
