@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/uncounted"
 )
 
 // notes are how the lanes of a reader come by what the last owners of their
@@ -224,6 +226,9 @@ func (r *reader) mine(claims map[string][]int32) map[string][]int32 {
 func (l *lane) heed(from int64) {
 	r := l.r
 	l.from = from
+	if uncounted.Is(r.values) && l.acc == nil {
+		return
+	}
 	f, err := r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
 	for try := 0; err != nil && (try < heedTries || l.acc != nil) && l.sess.Context().Err() == nil; try++ {
 		// Just after a crash the group's coordinator may be on its way.

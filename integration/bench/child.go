@@ -63,14 +63,16 @@ const (
 	provision job = "provision" // only make the topics
 	idle      job = "idle"      // consume, but nothing is due: measure memory
 	micro     job = "micro"     // testing.Benchmark of the middleware alone
+	unheard   job = "unheard"   // testing.Benchmark of events whom nobody hears
 	posted    job = "posted"    // be the handler on HTTP of a command that consumes
 
-	ours     side = "ours"
-	oneShard side = "ours-one-shard"
-	singles  side = "ours-without-batch"
-	keyOrder side = "ours-in-key-order"
-	unseen   side = "ours-unobserved"
-	peer     side = "peer"
+	ours      side = "ours"
+	oneShard  side = "ours-one-shard"
+	singles   side = "ours-without-batch"
+	keyOrder  side = "ours-in-key-order"
+	unseen    side = "ours-unobserved"
+	crashless side = "ours-not-counting-crashes"
+	peer      side = "peer"
 
 	second backoffName = "fixed 1 s"
 	jitter backoffName = "1 s + jitter 0 to 1 s"
@@ -174,6 +176,8 @@ func perform(ctx context.Context, s spec, ready func()) (*outcome, error) {
 		return doIdle(ctx, s, ready)
 	case micro:
 		return doMicro(s)
+	case unheard:
+		return doUnheard(s)
 	case posted:
 		return doPosted(ctx, s, ready)
 	case replayJob:

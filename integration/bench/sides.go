@@ -189,7 +189,7 @@ func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 		})
 	}
 	if !s.Router {
-		messages, err := c.sub.Subscribe(context.Background(), s.Topic)
+		messages, err := c.sub.Subscribe(s.subscribing(), s.Topic)
 		if err != nil {
 			return nil, err
 		}
