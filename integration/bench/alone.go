@@ -18,6 +18,7 @@ const (
 type single struct {
 	load   func(names) (written, error) // before it starts; nil if drive feeds it
 	drive  func(names) (written, error) // once it consumes
+	watch  func(context.Context, spec)  // beside it, until ctx ends; nil for nothing
 	within time.Duration
 }
 
@@ -53,6 +54,8 @@ func (e *experiment) aloneAs(ctx context.Context, who side, run int, s single, i
 	if err != nil {
 		return nil, err
 	}
+	stopWatch := watching(ctx, sp, s.watch)
+	defer stopWatch()
 	if s.drive != nil {
 		if err := p.awaitReady(ctx); err != nil {
 			return nil, err
@@ -66,6 +69,7 @@ func (e *experiment) aloneAs(ctx context.Context, who side, run int, s single, i
 	if err != nil {
 		return nil, err
 	}
+	stopWatch()
 	e.record(who, run, out)
 	problem := e.verify(ctx, sp, out, w)
 	if out.Late != nil && out.Late.Early > 0 {
@@ -76,6 +80,23 @@ func (e *experiment) aloneAs(ctx context.Context, who side, run int, s single, i
 		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row goes on.
 	}
 	return out, nil
+}
+
+// watching runs watch until the returned function is called, which waits for its end; a second call does nothing.
+func watching(ctx context.Context, sp spec, watch func(context.Context, spec)) (stop func()) {
+	if watch == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		watch(ctx, sp)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 func failAllRow(ctx context.Context, e *experiment) error {

@@ -127,3 +127,45 @@ func TestOnlyWhatTheGroupReadsCanBeUnsettled(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A value of another size, and another number of partitions, are what the row asked for; the rest is as ever.
+func TestShapeOfMessages(t *testing.T) {
+	w := newShaped(shape{size: 100, partitions: 16})
+	used := make(map[int32]int)
+	for id := range uint64(160) {
+		r := w.record("t", id)
+		if len(r.Value) != 100 || idOf(r.Value) != id {
+			t.Fatalf("message %d has %d bytes and says that it is %d", id, len(r.Value), idOf(r.Value))
+		}
+		used[r.Partition]++
+	}
+	if len(used) != 16 || used[0] != 10 || w.keys != keyCount {
+		t.Errorf("in partitions %v, of %d keys", used, w.keys)
+	}
+	if r := newWriter().record("t", 5); len(r.Value) != valueSize || r.Partition != 5%partitions {
+		t.Errorf("by default %d bytes in partition %d", len(r.Value), r.Partition)
+	}
+}
+
+func TestWhatTheGroupsTakeTogether(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	c := together([]*outcome{
+		{Finished: at.Add(10 * time.Second), Seconds: 4, Busy: 1, PeakRSS: 10, Late: &lateness{P50: 1, P99: 20, Max: 30}},
+		{Finished: at.Add(8 * time.Second), Seconds: 6, Busy: 2, PeakRSS: 20, Late: &lateness{P50: 3, P99: 10, Max: 90}},
+		{Finished: at.Add(9 * time.Second), Seconds: 1, Busy: 3, PeakRSS: 30, Late: &lateness{P50: 2, P99: 15, Max: 40}},
+	})
+	if c.seconds != 8 || c.busy != 6 || c.peak != 60 || c.late.P50 != 2 || c.late.P99 != 20 || c.late.Max != 90 {
+		t.Errorf("%+v, %+v", c, c.late)
+	}
+}
+
+func TestWhereMessagesWait(t *testing.T) {
+	for topic, want := range map[string]bool{
+		"t.g.retry": true, "t.g.retry.1s": true, "t.other.retry.1m": true,
+		"t": false, "t.g.dlq": false, "t.g.control": false, "t.g.dlq.state": false, "tt.g.retry": false, "t.g.retrying": false,
+	} {
+		if got := waitsOn(topic, "t"); got != want {
+			t.Errorf("%s: %v", topic, got)
+		}
+	}
+}

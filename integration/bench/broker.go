@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +23,17 @@ type cluster struct {
 	admin  *kadm.Client
 	prefix string // of all topics and groups of this run of the program
 	serial int
-	keys   uint64 // of what is preloaded; 0 for keyCount
+	shape  shape // of what is written
 }
+
+// maxBuffered is how many bytes of large messages the writer has under way. Ten thousand records of 1 KiB, which are
+// the client's own bound, stay below it.
+const maxBuffered = 64 << 20
 
 func dial(ctx context.Context, addrs []string) (*cluster, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.UnknownTopicRetries(50), kgo.MetadataMinAge(20*time.Millisecond),
+		kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedBytes(maxBuffered), kgo.UnknownTopicRetries(50), kgo.MetadataMinAge(20*time.Millisecond),
 	)
 	if err != nil {
 		return nil, err
@@ -68,7 +71,8 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 	c.serial++
 	base := fmt.Sprintf("%s-%s-%d", c.prefix, row, c.serial)
 	n := names{topic: base, ours: base + "-ours", peer: base + "-peer"}
-	_, err := c.admin.CreateTopic(ctx, partitions, 1, nil, n.topic)
+	parts := c.shape.withDefaults().partitions
+	_, err := c.admin.CreateTopic(ctx, int32(parts), 1, nil, n.topic)
 	if err != nil {
 		return n, fmt.Errorf("creating topic %s: %w", n.topic, err)
 	}
@@ -79,7 +83,7 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 	defer again.Stop()
 	for {
 		// ListEndOffsets asks the leaders, so it succeeds only when there are some.
-		if ends, err := c.admin.ListEndOffsets(ctx, n.topic); err == nil && ends.Error() == nil && len(ends.Offsets()[n.topic]) == partitions {
+		if ends, err := c.admin.ListEndOffsets(ctx, n.topic); err == nil && ends.Error() == nil && len(ends.Offsets()[n.topic]) == parts {
 			return n, nil
 		}
 		select {
@@ -96,8 +100,7 @@ type names struct{ topic, ours, peer string }
 
 // preload writes n messages to a topic.
 func (c *cluster) preload(ctx context.Context, topic string, n int) (written, error) {
-	w := newWriter()
-	w.keys = cmp.Or(c.keys, w.keys)
+	w := newShaped(c.shape)
 	err := c.produce(ctx, n, func(id uint64) *kgo.Record { return w.record(topic, id) })
 	return w.written(), err
 }
@@ -128,7 +131,7 @@ func (c *cluster) produce(ctx context.Context, n int, record func(id uint64) *kg
 
 // steady writes rate messages a second for a duration.
 func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Duration) (written, error) {
-	w := newWriter()
+	w := newShaped(c.shape)
 	var mu sync.Mutex
 	var failed error
 	err := steadily(ctx, rate, d, func(first, end int) error {
@@ -244,13 +247,15 @@ func (c *cluster) drop(ctx context.Context, n names) error {
 		return err
 	}
 	_, err = c.admin.DeleteTopics(ctx, topics...)
-	for _, group := range []string{n.ours, n.peer} {
-		// A group that nobody joined is not there, and without any group there is no coordinator; one with a static
-		// member that was killed is not empty yet.
-		_, gerr := c.admin.DeleteGroup(ctx, group)
-		if gerr != nil && !errors.Is(gerr, kerr.GroupIDNotFound) && !errors.Is(gerr, kerr.CoordinatorNotAvailable) && !errors.Is(gerr, kerr.NonEmptyGroup) {
-			err = errors.Join(err, gerr)
-		}
+	return errors.Join(err, c.dropGroup(ctx, n.ours), c.dropGroup(ctx, n.peer))
+}
+
+// dropGroup deletes a group. One that nobody joined is not there, and without any group there is no coordinator; one with
+// a member that was killed is not empty yet.
+func (c *cluster) dropGroup(ctx context.Context, group string) error {
+	_, err := c.admin.DeleteGroup(ctx, group)
+	if errors.Is(err, kerr.GroupIDNotFound) || errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.NonEmptyGroup) {
+		return nil
 	}
 	return err
 }

@@ -77,6 +77,7 @@ const (
 	second backoffName = "fixed 1 s"
 	jitter backoffName = "1 s + jitter 0 to 1 s"
 	hour   backoffName = "fixed 1 h"
+	minute backoffName = "fixed 1 m"
 )
 
 // failing says which messages fail: those whose id is divisible by Every (0: none), in their first Attempts attempts.
@@ -109,6 +110,7 @@ type outcome struct {
 	Joined   float64   `json:"joined"`    // seconds from Subscribe to the first message
 	FirstRun float64   `json:"first_run"` // seconds until all messages that succeed at once had succeeded
 	CPU      float64   `json:"cpu"`       // seconds of user and system time from Subscribe to the last message
+	Busy     float64   `json:"busy"`      // the same from the first message on
 	PeakRSS  int64     `json:"peak_rss"`  // bytes, of the process's whole life
 	Finished time.Time `json:"finished"`
 	Settings string    `json:"settings"`           // of the client, in words

@@ -37,6 +37,7 @@ type options struct {
 	scale    float64
 	json     string
 	markdown string
+	svg      string
 	profile  string
 	inFlight int
 	list     bool
@@ -78,6 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.Float64Var(&o.scale, "scale", 1, "factor for message counts and durations, for quick trials")
 	flags.StringVar(&o.json, "json", "", "also write everything that was measured to `FILE`")
 	flags.StringVar(&o.markdown, "markdown", "", "also write the table as it stands in docs/benchmarks.md to `FILE`")
+	flags.StringVar(&o.svg, "svg", "", "also draw each grow row into a file in `DIR`: grow-waiting.svg and so on")
 	flags.StringVar(&o.profile, "profile", "", "write CPU and allocation profiles of every side to `DIR`")
 	flags.IntVar(&o.inFlight, "in-flight", 0, "MaxInFlight of our side in all rows (default: each row's own)")
 	flags.BoolVar(&o.list, "list", false, "list the rows and run nothing")
@@ -109,8 +111,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
-	if o.profile != "" {
-		if err := os.MkdirAll(o.profile, 0o755); err != nil {
+	for _, dir := range []string{o.profile, o.svg} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ type meter struct {
 	began   time.Time
 	cpu     time.Duration // when it began
 	first   atomic.Int64  // unix nanoseconds; 0 for none
+	busy    atomic.Int64  // the CPU time until then, in nanoseconds
 	done    chan struct{}
 	end     time.Time     // stands when done is closed
 	endCPU  time.Duration // as end
@@ -34,6 +35,7 @@ func newMeter(want int) *meter {
 // enter notes a run of the handler.
 func (m *meter) enter(value []byte) {
 	if m.entries.add(value) == 1 {
+		m.busy.Store(int64(cpuTime()))
 		m.first.Store(time.Now().UnixNano())
 	}
 }
@@ -55,7 +57,7 @@ func (m *meter) outcome() *outcome {
 	return &outcome{
 		Count: m.settled.Load(), Sum: m.entries.sum.Load(), Entries: m.entries.count.Load(),
 		Seconds: m.end.Sub(first).Seconds(), Joined: first.Sub(m.began).Seconds(),
-		CPU: (m.endCPU - m.cpu).Seconds(), PeakRSS: memory("VmHWM"), Finished: m.end,
+		CPU: (m.endCPU - m.cpu).Seconds(), Busy: (m.endCPU - time.Duration(m.busy.Load())).Seconds(), PeakRSS: memory("VmHWM"), Finished: m.end,
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -22,19 +23,31 @@ const (
 	uuidHeader = "_watermill_message_uuid" // both sides read the id from it
 )
 
+// shape is what a row may change about its messages; a zero field is what all rows have.
+type shape struct {
+	size       int // of a value, in bytes, with the 16 that say which message it is and when it was written
+	keys       uint64
+	partitions int // of the origin
+}
+
+func (s shape) withDefaults() shape {
+	return shape{size: cmp.Or(s.size, valueSize), keys: cmp.Or(s.keys, keyCount), partitions: cmp.Or(s.partitions, partitions)}
+}
+
 // writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys go
 // round the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
 type writer struct {
-	size int // of a value
-	keys uint64
+	shape
 	rng  *rand.ChaCha8
 	sums []uint64 // of each id
 }
 
-func newWriter() *writer {
+func newWriter() *writer { return newShaped(shape{}) }
+
+func newShaped(s shape) *writer {
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], uint64(time.Now().UnixNano()))
-	return &writer{size: valueSize, keys: keyCount, rng: rand.NewChaCha8(seed)}
+	return &writer{shape: s.withDefaults(), rng: rand.NewChaCha8(seed)}
 }
 
 // value makes the value of the next id.
@@ -56,7 +69,7 @@ func (w *writer) record(topic string, id uint64) *kgo.Record {
 		key = id * 0x9e3779b97f4a7c15 >> 32 % w.keys
 	}
 	return &kgo.Record{
-		Topic: topic, Partition: int32(key % partitions), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
+		Topic: topic, Partition: int32(key % uint64(w.partitions)), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
 		Headers: []kgo.RecordHeader{{Key: uuidHeader, Value: uuidOf(id)}},
 	}
 }

@@ -9,8 +9,8 @@ import (
 func perKeyRow(ctx context.Context, e *experiment) error {
 	const keys = 1_000_000
 	n := e.scaled(500_000)
-	e.cluster.keys = keys
-	defer func() { e.cluster.keys = 0 }()
+	e.cluster.shape.keys = keys
+	defer func() { e.cluster.shape = shape{} }()
 	return e.compare(ctx, comparison{
 		ours:   []contender{{side: ours, name: "PerKey", messages: n, ratio: 0.7}},
 		peer:   contender{side: keyOrder, name: "KeyOrder", messages: n},

@@ -8,6 +8,10 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // rabbit is the RabbitMQ that all of its rows share, seen through bare amqp091-go.
@@ -48,6 +52,7 @@ const unconfirmed = 2000
 type publisher struct {
 	channel  *amqp091.Channel
 	queue    string
+	state    *redeliver.State // of what waits already; nil for new messages
 	writer   *writer
 	waiting  [unconfirmed]*amqp091.DeferredConfirmation
 	confirms int // how many of them were waited for
@@ -70,8 +75,17 @@ func (p *publisher) write(ctx context.Context, id int) error {
 			return err
 		}
 	}
+	headers := amqp091.Table{uuidHeader: string(uuidOf(uint64(id)))}
+	if p.state != nil {
+		st := *p.state
+		st.ID = string(uuidOf(uint64(id)))
+		for _, h := range st.AppendHeaders(nil) {
+			headers[h.Name] = h.Value
+		}
+		headers[amqp.HeaderExchange], headers[amqp.HeaderRoutingKey] = "", st.Origin
+	}
 	c, err := p.channel.PublishWithDeferredConfirm("", p.queue, false, false, amqp091.Publishing{
-		Headers: amqp091.Table{uuidHeader: string(uuidOf(uint64(id)))}, DeliveryMode: amqp091.Persistent, Body: p.writer.value(uint64(id)),
+		Headers: headers, DeliveryMode: amqp091.Persistent, Body: p.writer.value(uint64(id)),
 	})
 	p.waiting[id%unconfirmed] = c
 	return err
@@ -99,11 +113,22 @@ func (p *publisher) finish(ctx context.Context) (written, error) {
 }
 
 func (r *rabbit) preload(ctx context.Context, queue string, n int) (written, error) {
+	return r.write(ctx, queue, nil, n)
+}
+
+// fillLevel writes n messages that failed just now and wait on a level until due.
+func (r *rabbit) fillLevel(ctx context.Context, s spec, n int, level time.Duration, due time.Time) (written, error) {
+	st := s.failedOnce(due)
+	return r.write(ctx, s.Topic+".retry."+delayqueue.LevelName(level), &st, n)
+}
+
+func (r *rabbit) write(ctx context.Context, queue string, st *redeliver.State, n int) (written, error) {
 	p, err := r.publisher(queue)
 	if err != nil {
 		return written{}, err
 	}
 	defer p.close()
+	p.state = st
 	for id := range n {
 		if err := p.write(ctx, id); err != nil {
 			return written{}, err
@@ -134,7 +159,10 @@ func (r *rabbit) steady(ctx context.Context, queue string, rate int, d time.Dura
 
 // queuesOf are all queues that either side may have made for a queue, but for the DLQ, with the queue itself.
 func queuesOf(queue string) []string {
-	all := []string{queue, queue + ".retry", queue + ".retry.suspects", queue + ".retry.1s", grmqRetryQueue(queue)}
+	all := []string{queue, queue + ".retry", queue + ".retry.suspects", grmqRetryQueue(queue)}
+	for _, level := range []string{"1s", "5s", "15s", "1m", "10m", "1h"} {
+		all = append(all, queue+".retry."+level)
+	}
 	for shard := 1; shard < manyShards; shard++ {
 		all = append(all, fmt.Sprintf("%s.retry.1s.%d", queue, shard))
 	}

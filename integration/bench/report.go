@@ -29,6 +29,7 @@ type rowResult struct {
 	Name     string     `json:"name"`
 	What     string     `json:"what"`
 	Target   string     `json:"target"`
+	Axis     string     `json:"axis,omitempty"` // what grows, in a row of which something does
 	Settings []string   `json:"settings"`
 	Figures  []*figure  `json:"figures"`
 	Notes    []string   `json:"notes"`
@@ -116,7 +117,12 @@ func (r *report) save(o options) error {
 		}
 	}
 	if o.markdown != "" {
-		return os.WriteFile(o.markdown, []byte(r.table()), 0o644)
+		if err := os.WriteFile(o.markdown, []byte(r.table()), 0o644); err != nil {
+			return err
+		}
+	}
+	if o.svg != "" {
+		return r.saveCharts(o.svg)
 	}
 	return nil
 }
@@ -128,8 +134,11 @@ func (r *report) table() string {
 	for _, l := range r.Machine.lines() {
 		fmt.Fprintf(&b, "- %s\n", l)
 	}
-	b.WriteString("\n| row | figure | median (range) | target | |\n| --- | --- | --- | --- | --- |\n")
-	for _, row := range r.Rows {
+	compared := slices.DeleteFunc(slices.Clone(r.Rows), func(row *rowResult) bool { return row.Axis != "" })
+	if len(compared) > 0 {
+		b.WriteString("\n| row | figure | median (range) | target | |\n| --- | --- | --- | --- | --- |\n")
+	}
+	for _, row := range compared {
 		name := "`" + row.Name + "`"
 		for _, f := range row.Figures {
 			bound := ""
@@ -142,6 +151,11 @@ func (r *report) table() string {
 		for _, p := range row.Problems {
 			first, _, _ := strings.Cut(strings.TrimSpace(p), "\n")
 			fmt.Fprintf(&b, "| %s | problem | %s | | |\n", name, cell(first))
+		}
+	}
+	for _, row := range r.Rows {
+		if row.Axis != "" {
+			b.WriteString(row.section())
 		}
 	}
 	return b.String()

@@ -27,6 +27,9 @@ const (
 	manyInFlight    = 500 // for handlers that wait, and for failures, which are in flight until their next hop is confirmed
 )
 
+// noTarget is that of a row that shows how something grows.
+const noTarget = "none, a curve"
+
 // rows are set in init, because find refers to them.
 var rows []row
 
@@ -61,6 +64,11 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"consume-franz", "the same against a raw franz-go consumer that calls its handler itself", "0.5x", onKafka, consumeFranzRow},
 		{"consume-fail-all", "100,000 preloaded always fail through kafka.Consume: 3 retries of 1 s, then the DLQ", "20,000 msg/s", onKafka, consumeFailAllRow},
 		{"run-http", "redeliver run --http, the command with its defaults, and a handler that answers at once, a process each, 100,000 preloaded", "10,000 msg/s", onKafka, runHTTPRow},
+		{"grow-waiting", "1,000 to 1,000,000 messages that wait on a level of 1 m and all fall due at one time, until all have succeeded", noTarget, onKafka, growWaitingRow},
+		{"grow-size", "4,000 to 50,000 preloaded always fail: 3 retries of 1 s, then the DLQ; values of 100 B to 100 KiB", noTarget, onKafka, growSizeRow},
+		{"grow-partitions", "60,000 preloaded always fail: 3 retries of 1 s, then the DLQ; 1 to 64 partitions", noTarget, onKafka, growPartitionsRow},
+		{"grow-groups", "1 to 64 groups, a process each, fail every message of one topic: 3 retries of 1 s, then the DLQ; 64,000 failures in all groups together", noTarget, onKafka, growGroupsRow},
+		{"rabbit-grow-waiting", "RabbitMQ: 1,000 to 100,000 messages that wait on a level of 1 m and all fall due at one time, until all have succeeded", noTarget, onRabbit, rabbitGrowWaitingRow},
 		{"rabbit-consume", "RabbitMQ: amqp.Consume against raw amqp091-go that acks with multiple, prefetch 1,000, 100,000 preloaded", "0.9x", onRabbit, rabbitConsumeRow},
 		{"rabbit-subscribe", "RabbitMQ: our Subscriber and Ack in a plain loop against watermill-amqp's, prefetch 100, 100,000 preloaded", "1.5x, 40 MiB", onRabbit, rabbitSubscribeRow},
 		{"rabbit-fail-all", "RabbitMQ: 20,000 preloaded always fail: 3 retries of 1 s, then the DLQ, against grmq, prefetch 100", "1.7x with four shards, 1.3x with one, 40 MiB", onRabbit, rabbitFailAllRow},

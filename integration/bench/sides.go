@@ -94,6 +94,8 @@ func (s spec) policy() redeliver.Policy {
 		p.Backoff = redeliver.Fixed(time.Second)
 	case hour:
 		p.Backoff = redeliver.Fixed(time.Hour)
+	case minute:
+		p.Backoff = redeliver.Fixed(time.Minute)
 	case jitter:
 		p.Backoff = redeliver.ExponentialBackoff{Base: time.Second, Max: time.Second}
 	}

@@ -18,6 +18,9 @@ type figure struct {
 	Max     float64   `json:"max"`
 	Target  *target   `json:"target,omitempty"`
 	Verdict string    `json:"verdict,omitempty"`
+	// Of a row that grows: what was measured, and at which point.
+	Quantity string  `json:"quantity,omitempty"`
+	At       float64 `json:"at,omitempty"`
 }
 
 // target is a bound that a figure should keep.

@@ -55,7 +55,7 @@ func (e *experiment) wait(ctx context.Context, run, n int) (out *outcome, err er
 		if j == idle {
 			break
 		}
-		if err := e.fillLevel(ctx, sp, n); err != nil {
+		if _, err := e.fillLevel(ctx, sp, n, time.Hour, time.Now().Add(time.Hour)); err != nil {
 			return nil, err
 		}
 	}
@@ -63,25 +63,34 @@ func (e *experiment) wait(ctx context.Context, run, n int) (out *outcome, err er
 	return out, e.stillWaiting(ctx, run, sp, out, n)
 }
 
-// levelTopic is where messages of a subscription wait that are retried after an hour.
-func levelTopic(s spec) string {
-	return s.Topic + "." + s.Group + ".retry." + delayqueue.LevelName(time.Hour)
+// levelTopic is where messages of a subscription wait on a level.
+func levelTopic(s spec, level time.Duration) string {
+	return s.Topic + "." + s.Group + ".retry." + delayqueue.LevelName(level)
 }
 
-// fillLevel writes n messages that failed just now and wait for an hour.
-func (e *experiment) fillLevel(ctx context.Context, s spec, n int) error {
+// fillLevel writes n messages that failed just now and wait on a level until due.
+func (e *experiment) fillLevel(ctx context.Context, s spec, n int, level time.Duration, due time.Time) (written, error) {
 	w := newWriter()
-	topic, policy := levelTopic(s), delayqueue.Fingerprint(s.config(nil).Policy)
-	now := time.Now().UTC()
-	return e.cluster.produce(ctx, n, func(id uint64) *kgo.Record {
+	topic := levelTopic(s, level)
+	failed := s.failedOnce(due)
+	err := e.cluster.produce(ctx, n, func(id uint64) *kgo.Record {
 		r := w.record(topic, id)
-		st := redeliver.State{
-			ID: string(r.Headers[0].Value), Group: s.Group, Origin: s.Topic, Attempts: 1, Due: now.Add(time.Hour),
-			FirstFailed: now, LastFailed: now, Error: errDeclined.Error(), ErrorType: "*errors.errorString", Policy: policy,
-			Source: redeliver.Source{Known: true, Partition: r.Partition, Offset: int64(id / partitions), Timestamp: now},
-		}
+		st := failed
+		st.ID = string(r.Headers[0].Value)
+		st.Source.Partition, st.Source.Offset = r.Partition, int64(id/partitions)
 		return stated(r, &st)
 	})
+	return w.written(), err
+}
+
+// failedOnce is the state of a message whose first attempt failed just now, without what is its own.
+func (s spec) failedOnce(due time.Time) redeliver.State {
+	now := time.Now().UTC()
+	return redeliver.State{
+		Group: s.Group, Origin: s.Topic, Attempts: 1, Due: due.UTC(),
+		FirstFailed: now, LastFailed: now, Error: errDeclined.Error(), ErrorType: "*errors.errorString",
+		Policy: delayqueue.Fingerprint(s.policy()), Source: redeliver.Source{Known: true, Timestamp: now},
+	}
 }
 
 // stillWaiting checks that nothing ran, nothing was committed and nothing is gone.
@@ -89,7 +98,7 @@ func (e *experiment) stillWaiting(ctx context.Context, run int, s spec, out *out
 	if out.Entries != 0 {
 		e.problemf("run %d: the handler ran %d times, an hour early", run, out.Entries)
 	}
-	topic := levelTopic(s)
+	topic := levelTopic(s, time.Hour)
 	behind, err := e.cluster.lag(ctx, s.Group, topic)
 	if err != nil {
 		return err

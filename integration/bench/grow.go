@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// What the points of a curve measure. The chart has a line for each of drawn.
+const (
+	throughput    = "throughput"
+	lateP50       = "lateness p50"
+	lateP99       = "lateness p99"
+	lateMax       = "lateness max"
+	floodP99      = "lateness p99 in the flood"
+	cpuPerMillion = "CPU per million"
+	peakMemory    = "peak memory"
+	bytesPerRetry = "broker bytes per retry"
+	commitBytes   = "commit bytes per retry"
+)
+
+// drawn are the quantities of the charts, in the order of their legends.
+var drawn = []string{throughput, lateP50, lateP99, lateMax, cpuPerMillion, peakMemory, bytesPerRetry}
+
+// curve is a row that measures the same at growing points: how much of something there is.
+type curve struct {
+	axis   string // what grows: "bytes of a value"
+	points []int
+	label  func(int) string // of a point
+	// once measures one point; nil is a run that was not verified.
+	once func(ctx context.Context, run, at int) (*cost, error)
+}
+
+// cost is what one point took. All of it is per retry: an attempt after the first.
+type cost struct {
+	retries int
+	seconds float64
+	busy    float64 // CPU seconds of all consumers, from the first message on
+	peak    int64   // bytes of resident memory, of all consumers
+	late    *lateness
+	flood   *lateness // where late is that of another, paced run
+	disk    *weight   // nil where the broker was not asked
+	commits *int64    // bytes of what the groups committed; nil where it was not asked
+}
+
+// trace runs every point, once in each run. Before, the middle one is run and thrown away, so that the first is not slow
+// because the broker is young.
+func (e *experiment) trace(ctx context.Context, c curve) error {
+	e.result.Axis = c.axis
+	points := slices.Compact(slices.Clone(c.points)) // a small scale may make two of them one
+	for run := range e.options.runs + 1 {
+		for i, at := range points {
+			if run == 0 && i != len(points)/2 {
+				continue
+			}
+			began := time.Now()
+			found, err := c.once(ctx, run, at)
+			if err != nil {
+				return err
+			}
+			if found == nil {
+				continue
+			}
+			e.sayf("run %d, %s %s: %.0f retries/s, late p50 %.2f p99 %.2f max %.1f ms, peak %.0f MiB, took %.0f s", run, c.label(at), c.axis,
+				found.rate(), found.late.P50, found.late.P99, found.late.Max, mib(found.peak), time.Since(began).Seconds())
+			if run > 0 {
+				e.plot(at, c.label(at), found)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *cost) rate() float64 { return float64(c.retries) / c.seconds }
+
+// plot adds what a point took to the row's figures.
+func (e *experiment) plot(at int, label string, c *cost) {
+	add := func(quantity, unit string, v float64) {
+		e.add(quantity+", "+label, unit, nil, v)
+		f := e.result.figure(quantity+", "+label, unit, nil)
+		f.At, f.Quantity = float64(at), quantity
+	}
+	add(throughput, "retries/s", c.rate())
+	add(lateP50, "ms", c.late.P50)
+	add(lateP99, "ms", c.late.P99)
+	add(lateMax, "ms", c.late.Max)
+	if c.flood != nil {
+		add(floodP99, "ms", c.flood.P99)
+	}
+	add(cpuPerMillion, "s", c.busy/float64(c.retries)*1e6)
+	add(peakMemory, "MiB", mib(c.peak))
+	if c.disk != nil {
+		add(bytesPerRetry, "B", c.disk.perRecord())
+	}
+	if c.commits != nil {
+		add(commitBytes, "B", float64(*c.commits)/float64(c.retries))
+	}
+}
