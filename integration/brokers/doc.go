@@ -9,7 +9,7 @@
 //     Maven; RabbitMQ 3.10 and 4.0 are those of Debian 12 and 13: the one that this machine has installed, the other
 //     from a chroot that debootstrap makes once in the user's cache directory, as root. moto, a second SQS, is always
 //     native, in a Python virtual environment that is made once in the cache directory, too. Redis is the one that this
-//     machine has installed.
+//     machine has installed. RocketMQ, which only the benchmarks want, is always native, from Maven.
 //
 // REDELIVER_TEST_WAY=docker or =native insists on one of the last two. Without it, a compose that cannot start the
 // broker (no network for images, say) is told in the log, and the native way is taken.

@@ -2,10 +2,13 @@ package brokers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redeliver/redeliver/integration/compose"
+	"github.com/redeliver/redeliver/integration/rocketmq"
 )
 
 func TestComposeFileHasOurSettings(t *testing.T) {
@@ -132,5 +135,21 @@ rest-sqs.bind-port = 1
 func TestMotoVersionIsThatOfTheRequirements(t *testing.T) {
 	if got := motoVersion(); !strings.HasPrefix(got, "5.") {
 		t.Errorf("moto's version = %q", got)
+	}
+}
+
+func TestRocketMQSettingsCanBeReplaced(t *testing.T) {
+	got := properties(rocketMQSettings(RocketMQOptions{Properties: map[string]string{"messageDelayLevel": "1s 5s", "timerWheelEnable": "false"}}, "127.0.0.1:1", 4, "/d"))
+	want := "bindAddress=127.0.0.1\nbrokerClusterName=redeliver\nbrokerIP1=127.0.0.1\nbrokerId=0\nbrokerName=one\nlistenPort=4\nmessageDelayLevel=1s 5s\n" +
+		"namesrvAddr=127.0.0.1:1\nstorePathRootDir=/d\ntimerWheelEnable=false\n"
+	if got != want {
+		t.Errorf("the broker's settings are %q, want %q", got, want)
+	}
+	delays, err := rocketmq.Delays(rocketMQSettings(RocketMQOptions{}, "", 4, "")["messageDelayLevel"])
+	if err != nil || len(delays) != 18 || slices.Max(delays) != time.Second || slices.Min(delays) != time.Second {
+		t.Errorf("by default a message waits %v at its levels (%v)", delays, err)
+	}
+	if n := strings.Count(string(rocketMQPOM), "<version>"+rocketMQVersion+"</version>"); n != 2 {
+		t.Errorf("rocketmq/pom.xml has %d artefacts of %s, not the name server and the broker", n, rocketMQVersion)
 	}
 }

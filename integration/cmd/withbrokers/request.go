@@ -23,6 +23,9 @@ type request struct {
 	moto       bool
 	redis      bool
 
+	rocketMQ        bool
+	rocketMQOptions brokers.RocketMQOptions
+
 	command []string
 }
 
@@ -31,6 +34,8 @@ func parse(args []string, stderr io.Writer) (request, error) {
 		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{}},
 		rabbitOptions: brokers.RabbitMQOptions{Config: map[string]string{}},
 		sqsOptions:    brokers.SQSOptions{Config: map[string]string{}},
+
+		rocketMQOptions: brokers.RocketMQOptions{Properties: map[string]string{}},
 	}
 	flags := flag.NewFlagSet("withbrokers", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -45,8 +50,11 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	flags.Func("sqs-set", "a setting of elasticmq.conf, `path=value`; may be repeated", into(r.sqsOptions.Config))
 	flags.BoolVar(&r.moto, "moto", false, "start a moto server for SQS and put its endpoint into "+brokers.EnvMoto)
 	flags.BoolVar(&r.redis, "redis", false, "start a Redis and put its address into "+brokers.EnvRedis)
+	flags.BoolVar(&r.rocketMQ, "rocketmq", false, "start a RocketMQ and put the address of its name server into "+brokers.EnvRocketMQ)
+	flags.StringVar(&r.rocketMQOptions.Heap, "rocketmq-heap", "", "the -Xmx of the JVM of RocketMQ's broker (default 1g)")
+	flags.Func("rocketmq-set", "a property for RocketMQ's broker, `name=value`; may be repeated", into(r.rocketMQOptions.Properties))
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--sqs] [--moto] [--redis] [SETTINGS] -- COMMAND ARGS...")
+		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--sqs] [--moto] [--redis] [--rocketmq] [SETTINGS] -- COMMAND ARGS...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -60,8 +68,8 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	}
 	r.command = flags.Args()
 	switch {
-	case !r.kafka && len(r.rabbits) == 0 && !r.sqs && !r.moto && !r.redis:
-		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --sqs, --moto or --redis")
+	case !r.kafka && len(r.rabbits) == 0 && !r.sqs && !r.moto && !r.redis && !r.rocketMQ:
+		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --sqs, --moto, --redis or --rocketmq")
 	case len(r.command) == 0:
 		return r, errors.New("no command is given; put it behind --")
 	}

@@ -67,6 +67,15 @@ func (r request) starts(ctx context.Context) []func() (running, error) {
 			return running{b, []string{brokers.EnvRedis + "=" + b.Addrs()[0]}}, nil
 		})
 	}
+	if r.rocketMQ {
+		starts = append(starts, func() (running, error) {
+			b, err := brokers.RocketMQ(ctx, r.rocketMQOptions)
+			if err != nil {
+				return running{}, err
+			}
+			return running{b, []string{brokers.EnvRocketMQ + "=" + b.Addrs()[0]}}, nil
+		})
+	}
 	return starts
 }
 
