@@ -28,7 +28,8 @@ type RocketMQOptions struct {
 	Properties map[string]string
 	// Heap is the -Xmx of the broker's JVM, and what it may have in buffers outside its heap. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 3 minutes: its JVM has much to load, and a machine that runs a test
+	// suite beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
@@ -39,7 +40,7 @@ func (o RocketMQOptions) withDefaults() RocketMQOptions {
 		o.Heap = "1g"
 	}
 	if o.StartTimeout <= 0 {
-		o.StartTimeout = 90 * time.Second
+		o.StartTimeout = 3 * time.Minute
 	}
 	if o.Logf == nil {
 		o.Logf = log.Printf

@@ -15,6 +15,7 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 	t.Setenv(brokers.EnvSQS, brokers.RequireSQS(t))
 	t.Setenv(brokers.EnvMoto, brokers.RequireMoto(t))
 	t.Setenv(brokers.EnvRedis, brokers.RequireRedis(t))
+	t.Setenv(brokers.EnvRocketMQ, "127.0.0.1:1") // nobody asks there
 	for _, c := range []struct {
 		name string
 		args []string
@@ -34,6 +35,7 @@ func TestExitStatusIsTheCommands(t *testing.T) {
 		{"sets nonsense", []string{"--kafka", "--kafka-set", "nonsense", "--", "true"}, 2},
 		{"cannot set what is given", []string{"--rabbitmq", "--rabbitmq-set", "a=b", "--", "true"}, 1},
 		{"cannot set what is given", []string{"--sqs", "--sqs-set", "a=b", "--", "true"}, 1},
+		{"cannot set what is given", []string{"--rocketmq", "--rocketmq-set", "a=b", "--", "true"}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stderr bytes.Buffer
