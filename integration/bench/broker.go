@@ -98,6 +98,18 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 
 type names struct{ topic, ours, peer string }
 
+// group is that of a side. Sides in Java have one each: several of them may read one topic.
+func (n names) group(s side) string {
+	switch {
+	case s.java():
+		return n.peer + "-" + string(s)
+	case s == peer || s == singles || s == keyOrder || s == unseen || s == crashless:
+		return n.peer
+	default:
+		return n.ours
+	}
+}
+
 // preload writes n messages to a topic.
 func (c *cluster) preload(ctx context.Context, topic string, n int) (written, error) {
 	w := newShaped(c.shape)
@@ -229,14 +241,14 @@ func (c *cluster) dead(ctx context.Context, s spec) (*contents, error) {
 	return c.read(ctx, s.Topic+"."+s.Group+".dlq")
 }
 
-// topicsOf are the topics of one subscription: its origin and those that redeliver made for it.
+// topicsOf are the topics of one subscription: its origin and those that redeliver or Spring made for it.
 func (c *cluster) topicsOf(ctx context.Context, n names) ([]string, error) {
 	all, err := c.admin.ListTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(all.Names(), func(name string) bool {
-		return name != n.topic && !strings.HasPrefix(name, n.topic+".")
+		return name != n.topic && !strings.HasPrefix(name, n.topic+".") && name != n.topic+springRetry && name != n.topic+springDLT
 	}), nil
 }
 
@@ -247,15 +259,17 @@ func (c *cluster) drop(ctx context.Context, n names) error {
 		return err
 	}
 	_, err = c.admin.DeleteTopics(ctx, topics...)
-	return errors.Join(err, c.dropGroup(ctx, n.ours), c.dropGroup(ctx, n.peer))
-}
-
-// dropGroup deletes a group. One that nobody joined is not there, and without any group there is no coordinator; one with
-// a member that was killed is not empty yet.
-func (c *cluster) dropGroup(ctx context.Context, group string) error {
-	_, err := c.admin.DeleteGroup(ctx, group)
-	if errors.Is(err, kerr.GroupIDNotFound) || errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.NonEmptyGroup) {
-		return nil
+	groups, bad := c.admin.ListGroups(ctx)
+	err = errors.Join(err, bad)
+	for _, group := range groups.Groups() {
+		if !strings.HasPrefix(group, n.topic+"-") {
+			continue
+		}
+		// One with a static member that was killed is not empty yet.
+		_, bad := c.admin.DeleteGroup(ctx, group)
+		if bad != nil && !errors.Is(bad, kerr.GroupIDNotFound) && !errors.Is(bad, kerr.NonEmptyGroup) {
+			err = errors.Join(err, bad)
+		}
 	}
 	return err
 }

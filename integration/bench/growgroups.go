@@ -39,9 +39,6 @@ func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cos
 			p.kill() // does nothing to one that has ended
 		}
 		err = errors.Join(err, e.cluster.drop(context.WithoutCancel(ctx), t))
-		for _, s := range specs {
-			err = errors.Join(err, e.cluster.dropGroup(context.WithoutCancel(ctx), s.Group))
-		}
 	}()
 	for i := range specs {
 		s := e.spec(ours, t, run, manyInFlight)

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/redeliver/redeliver/integration/brokers"
@@ -19,6 +21,9 @@ var javaSources embed.FS
 const (
 	springDefault side = "spring"
 	springTuned   side = "spring-tuned"
+	springThreads side = "spring-tuned-threads" // a thread for each partition
+	rocketDefault side = "rocketmq"
+	rocketTuned   side = "rocketmq-tuned"
 )
 
 // How Spring calls what stands behind a topic where all delays are the same, and the group that reads the first.
@@ -27,7 +32,11 @@ const (
 	springDLT   = "-dlt"
 )
 
-func (s side) spring() bool { return s == springDefault || s == springTuned }
+func (s side) spring() bool { return s == springDefault || s == springTuned || s == springThreads }
+
+func (s side) rocket() bool { return s == rocketDefault || s == rocketTuned }
+
+func (s side) java() bool { return s.spring() || s.rocket() }
 
 // buildJava compiles the sides in Java, once per machine.
 func (e *experiment) buildJava(ctx context.Context) (*brokers.JavaProject, error) {
@@ -38,13 +47,31 @@ func (e *experiment) buildJava(ctx context.Context) (*brokers.JavaProject, error
 	return brokers.Java(ctx, "bench", sources, e.sayf)
 }
 
-// springCommand is a run of Spring's side. Its heap is what a JVM takes by itself.
-func springCommand(built *brokers.JavaProject, s spec) []string {
-	return []string{
+// javaCommand is a run of a side in Java. Its heap is what a JVM takes by itself.
+func javaCommand(built *brokers.JavaProject, s spec) []string {
+	common := []string{
 		built.Java, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-Dbrokers=" + strings.Join(s.Brokers, ","),
-		"-Dtopic=" + s.Topic, "-Dgroup=" + s.Group, fmt.Sprintf("-Dmessages=%d", s.Messages), fmt.Sprintf("-Dtuned=%t", s.Side == springTuned),
-		"-cp", built.Classpath, "redeliver.bench.SpringSide",
+		"-Dtopic=" + s.Topic, "-Dgroup=" + s.Group, fmt.Sprintf("-Dmessages=%d", s.Messages), fmt.Sprintf("-Dwarm=%d", s.Warm), fmt.Sprintf("-Dfailing=%t", s.Failing.Every > 0),
 	}
+	if s.Side.rocket() {
+		return slices.Concat(common, []string{
+			"-Drocketmq.log.root=" + rocketLogs(), "-Drocketmq.log.level=off", fmt.Sprintf("-Dtuned=%t", s.Side == rocketTuned), fmt.Sprintf("-Dretries=%d", retries),
+			"-cp", built.Classpath, "redeliver.bench.RocketSide",
+		})
+	}
+	threads := 1
+	if s.Side == springThreads {
+		threads = partitions
+	}
+	return slices.Concat(common, []string{
+		fmt.Sprintf("-Dtuned=%t", s.Side != springDefault), fmt.Sprintf("-Dthreads=%d", threads), "-cp", built.Classpath, "redeliver.bench.SpringSide",
+	})
+}
+
+// rocketLogs is where RocketMQ's client makes its log, though it is told to write nothing into it. Its default is the
+// user's home.
+func rocketLogs() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("redeliver-bench-rocketmq-%d", os.Getpid()))
 }
 
 // program is the command of a child.
@@ -63,11 +90,4 @@ func (c *cluster) unsettledOfSpring(ctx context.Context, s spec) (int64, error) 
 	}
 	again, err := c.lag(ctx, s.Group+springRetry, s.Topic+springRetry)
 	return first + again, err
-}
-
-// dropSpring deletes what Spring has made behind a topic.
-func (c *cluster) dropSpring(ctx context.Context, n names) error {
-	_, err := c.admin.DeleteTopics(ctx, n.topic+springRetry, n.topic+springDLT)
-	_, bad := c.admin.DeleteGroups(ctx, n.ours+springRetry)
-	return errors.Join(err, bad)
 }

@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if !o.selected(r.name) {
 			continue
 		}
-		e := &experiment{row: r, options: o, broker: opened[r.system], progress: stderr, result: &rowResult{Name: r.name, What: r.what, Target: r.target}}
+		e := &experiment{row: r, options: o, system: r.system, broker: opened[r.system], progress: stderr, result: &rowResult{Name: r.name, What: r.what, Target: r.target}}
 		e.cluster, _ = e.broker.(*cluster)
 		began := time.Now()
 		err := r.run(ctx, e)

@@ -43,8 +43,12 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"no-sink", "what the events of a message that succeeds cost where there is no sink", "20 ns and no allocation", onNone, noSinkRow},
 		{"retry-success", "our Retry alone on success, with Timeout, Classify and Invalid set", "150 ns and 1 allocation", onNone, microRow},
 		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", onKafka, failAllRow},
-		{"spring-fail-all", "the same with 20,000 against Spring Kafka's @RetryableTopic, tuned, and 200 with its defaults", "10x of the better", onKafka, springFailAllRow},
-		{"spring-lateness", "due to handler entry, level 1 s, steady 500 failing messages/s for 20 s, 3 retries each, against Spring Kafka's @RetryableTopic, tuned", "p99 10 ms", onKafka, springLatenessRow},
+		{"spring-fail-all", "the same with 20,000 against Spring Kafka's @RetryableTopic, tuned, with a thread and with four, and 200 with its defaults", "10x of the better", onKafka, springFailAllRow},
+		{"spring-consume", "Router and our Retry, all succeed, against Spring Kafka's @RetryableTopic with a thread and with one for each partition, 100,000 preloaded", "1x of the better", onKafka, springConsumeRow},
+		{"spring-lateness", "due to handler entry, level 1 s, steady 500 failing messages/s for 25 s, 3 retries each, the first 5 s not counted, against Spring Kafka's @RetryableTopic, tuned", "p99 10 ms", onKafka, springLatenessRow},
+		{"rocketmq-consume", "Router and our Retry on Kafka, all succeed, against RocketMQ's push consumer, tuned and with its defaults, 100,000 preloaded", "1x of the better", onKafka, besideRocket(rocketConsume, 100_000)},
+		{"rocketmq-fail-all", "20,000 preloaded always fail: 3 retries of 1 s, then the DLQ, ours on Kafka against RocketMQ, tuned and with its defaults", "1x of the better", onKafka, besideRocket(rocketFailAll, 20_000)},
+		{"rocketmq-lateness", "due to handler entry, level 1 s, steady 2,000 failing messages/s for 25 s, 3 retries each, the first 5 s not counted, ours on Kafka against RocketMQ, tuned and with its defaults", "p99 10 ms", onKafka, besideRocket(rocketLateness, 0)},
 		{"fail-some", "100,000 preloaded, 5 % fail once and are retried after 1 s, until all have succeeded", "50,000 msg/s", onKafka, failSomeRow},
 		{"lateness", "due to handler entry, level 1 s, steady 2,000 and 5,000 failing messages/s for 20 s, 3 retries each", "p99 10 ms, never early", onKafka, latenessRow},
 		{"lateness-jitter", "the same with 1 s plus a jitter of 0 to 1 s at 2,000/s", "p99 10 ms, never early", onKafka, jitterRow},
@@ -95,6 +99,7 @@ func find(name string) *row {
 type experiment struct {
 	row      *row
 	options  options
+	system   system
 	broker   broker   // nil for a row without one
 	cluster  *cluster // the broker, where it is Kafka
 	progress io.Writer
@@ -129,12 +134,8 @@ func (e *experiment) spec(s side, n names, run, inFlight int) spec {
 	if e.options.inFlight > 0 {
 		inFlight = e.options.inFlight
 	}
-	group := n.ours
-	if s == peer || s == singles || s == keyOrder || s == unseen || s == crashless {
-		group = n.peer
-	}
 	return spec{
-		Job: consume, Side: s, System: e.row.system, Brokers: e.broker.addresses(), Topic: n.topic, Group: group, InFlight: inFlight,
+		Job: consume, Side: s, System: e.system, Brokers: e.broker.addresses(), Topic: n.topic, Group: n.group(s), InFlight: inFlight,
 		Profile: e.options.profileName(e.row.name, s, run), Transact: e.row.transacts(),
 	}
 }
@@ -230,7 +231,7 @@ func (e *experiment) round(ctx context.Context, c comparison, order []contender,
 		messages int
 	}
 	from := func(k contender) source {
-		if e.row.system != onKafka {
+		if e.system != onKafka {
 			return source{k.side, k.messages}
 		}
 		return source{messages: k.messages}

@@ -37,6 +37,7 @@ const (
 	onKafka  system = "kafka"
 	onRabbit system = "rabbitmq"
 	onSQS    system = "sqs"
+	onRocket system = "rocketmq" // of a side of a row whose own system is Kafka
 )
 
 // The variables with which withbrokers tells where the brokers are.
@@ -87,8 +88,11 @@ func connect(ctx context.Context, o options) (opened map[system]broker, err erro
 
 // prepare lets a side make its own queues, before messages are written to them. On Kafka topics are there already.
 func (e *experiment) prepare(ctx context.Context, s spec) error {
-	if e.row.system == onKafka {
+	if s.System == onKafka {
 		return nil
+	}
+	if r, ok := e.broker.(*rocket); ok {
+		return r.prepare(ctx, s)
 	}
 	s.Job = provision
 	p, err := spawn(s)

@@ -294,9 +294,11 @@ func (h *handling) fail(ctx context.Context, value []byte, now time.Time) error 
 		return errors.New("the message has no state of redeliver's")
 	}
 	id := idOf(value)
-	if st.Attempts == 0 {
+	switch enough := h.enough.Load(); {
+	case id < uint64(h.spec.Warm):
+	case st.Attempts == 0:
 		h.lag.add(now.Sub(writtenAt(value)))
-	} else if enough := h.enough.Load(); enough == 0 || st.Due.UnixNano() < enough {
+	case enough == 0, st.Due.UnixNano() < enough:
 		// What was due before counts, however late it comes.
 		h.late.add(now.Sub(st.Due))
 	}

@@ -17,6 +17,7 @@ import java.util.zip.CRC32C;
 final class Meter {
 
 	private final long want = Long.getLong("messages");
+	private final long warm = Long.getLong("warm");
 	private final Instant began = Instant.now();
 	private final long cpu = cpu();
 	private final AtomicLong entries = new AtomicLong();
@@ -36,6 +37,9 @@ final class Meter {
 			first = now;
 		}
 		sum.addAndGet(fold(value));
+		if (ByteBuffer.wrap(value).getLong() < warm) {
+			return;
+		}
 		long nanos = now.getEpochSecond() * 1_000_000_000L + now.getNano();
 		if (dueMillis == 0) {
 			lag.add(nanos - ByteBuffer.wrap(value).getLong(8));

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// besideRocket runs a row in which RocketMQ does the same as our side does on Kafka.
+func besideRocket(row func(context.Context, *experiment, against) error, messages int) func(context.Context, *experiment) error {
+	return func(ctx context.Context, e *experiment) (err error) {
+		built, err := e.buildJava(ctx)
+		if err != nil {
+			return err
+		}
+		r, err := openRocket(ctx, e)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.stop()) }()
+		e.notef("%s, its broker with its defaults and a messageDelayLevel of 1 s on all levels, one node that confirms as Kafka does, before the disk has it", r.version(ctx))
+		there := *e
+		there.system, there.broker, there.cluster = onRocket, r, nil
+		n := e.scaled(messages)
+		return row(ctx, e, against{java: built, entrants: []entrant{
+			{contender{side: ours, name: "redeliver on Kafka", messages: n}, e},
+			{contender{side: rocketTuned, name: "RocketMQ, tuned", messages: n}, &there},
+			{contender{side: rocketDefault, name: "RocketMQ, defaults", messages: n}, &there},
+		}})
+	}
+}
+
+const rocketRatio = "ratio to RocketMQ's best"
+
+func rocketFailAll(ctx context.Context, e *experiment, a against) error {
+	e.notef("MaxInFlight %d of our side", manyInFlight)
+	return a.failAll(ctx, e, rocketRatio, atLeast(1))
+}
+
+func rocketLateness(ctx context.Context, e *experiment, a against) error {
+	return a.lateness(ctx, e, 2000)
+}
+
+func rocketConsume(ctx context.Context, e *experiment, a against) error {
+	a.single, a.inFlight, a.spec = preloaded(ctx), defaultInFlight, func(*spec) {}
+	return a.eachRound(ctx, e, rocketRatio, atLeast(1))
+}
