@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
@@ -67,12 +68,18 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		if c.Group = cmp.Or(f.group, group); c.Group == "" {
 			bad("which group? give --group")
 		}
+		if c.DeadLetterHeaders = deadletter.Dialect(f.deadHeaders); !c.DeadLetterHeaders.Known() {
+			bad("--dead-letter-headers is %q: it must be one of %q", f.deadHeaders, deadletter.Dialects())
+		}
 		if f.keyHeader != "" {
 			bad("--key-header is %q: a record of Kafka has its key; leave it out", f.keyHeader)
 		}
 	default:
 		if f.group != "" {
 			bad("--group is %q: only Kafka has consumer groups, elsewhere the queue is the group; leave it out", f.group)
+		}
+		if f.deadHeaders != "" {
+			bad("--dead-letter-headers is %q: they are written on Kafka alone; leave it out", f.deadHeaders)
 		}
 		if f.instance != "" {
 			bad("--instance-id is %q: only Kafka has members; leave it out", f.instance)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -48,6 +49,7 @@ type runFlags struct {
 	guards                       guardFlags
 	topics                       []string
 	group, instance, keyHeader   string
+	deadHeaders                  string
 	url, eventType               string
 	exec, events, noProvisioning bool
 	supersede                    bool
@@ -99,6 +101,7 @@ batches are answered: docs/sidecar.md.`,
 	flags.StringVar(&f.group, "group", "", "the consumer `group`; on Kafka required, elsewhere there is none (default the profile's)")
 	flags.StringVar(&f.instance, "instance-id", "", "static membership: an `id` that no other process of the group has (Kafka only)")
 	flags.StringVar(&f.keyHeader, "key-header", "", "the `header` that is a message's key, for --order PerKey (RabbitMQ only)")
+	flags.StringVar(&f.deadHeaders, "dead-letter-headers", "", "whose `headers` a dead letter carries, too: spring, or watermill (Kafka only; default none)")
 	flags.StringVar(&f.url, "http", "", "`URL` that each message is posted to")
 	flags.BoolVar(&f.events, "cloudevents", false, "post each message as an event, in the binary mode of CloudEvents")
 	flags.StringVar(&f.eventType, "event-type", defaultEventType, "the `type` of events that do not say their own")
@@ -117,6 +120,7 @@ batches are answered: docs/sidecar.md.`,
 	f.policy.flags(flags)
 	flags.BoolVar(&f.supersede, "supersede", false, "decide by this policy about messages that failed under another one, too (default each finishes by its own)")
 	f.guards.flags(flags)
+	complete(cmd, "dead-letter-headers", cobra.FixedCompletions([]string{string(deadletter.SpringHeaders), string(deadletter.WatermillHeaders)}, cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "log", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

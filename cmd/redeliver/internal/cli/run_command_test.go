@@ -167,6 +167,24 @@ func TestRunHTTP(t *testing.T) {
 	}
 }
 
+// A dead letter says in Spring's names, too, what happened, where that is asked for.
+func TestRunWritesOthersHeaders(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.topics("payments")
+	p := newProgram(t, func(w http.ResponseWriter, _ asked) { http.Error(w, "no such card", http.StatusUnprocessableEntity) })
+	s.put(payments("a")...)
+	h := s.handle("--dead-letter-headers", "spring", "--http", p.URL)
+	said := make(map[string]string)
+	for _, own := range s.records("payments.billing.dlq", 1)[0].Headers {
+		said[own.Key] = string(own.Value)
+	}
+	h.stop().want(t, 0)
+	if said["kafka_dlt-original-topic"] != "payments" || said["kafka_dlt-original-consumer-group"] != "billing" || !strings.Contains(said["kafka_dlt-exception-message"], "no such card") {
+		t.Errorf("the dead letter says %q", said)
+	}
+}
+
 // A post is an event where that is asked for, and says who posts.
 func TestRunPostsEvents(t *testing.T) {
 	t.Parallel()

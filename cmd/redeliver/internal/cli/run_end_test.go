@@ -243,6 +243,8 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker kafka://h:1 --topic a --group g --http http://h --immediate 7 --max-levels 99":                       {"Policy.Immediate is 7", "Policy.MaxLevels is 99"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --key-header k":                                      {"--key-header"},
 		"run --broker amqp://h --topic a --group g --instance-id i --http http://h":                                        {"--group", "--instance-id"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --dead-letter-headers klingon":                       {"--dead-letter-headers", "spring"},
+		"run --broker amqp://h --topic a --http http://h --dead-letter-headers spring":                                     {"--dead-letter-headers", "Kafka alone"},
 		"run --broker amqp://h --topic a --order perkey --http http://h":                                                   {"--key-header"},
 		"run --broker sqs://eu-west-1 --topic a --key-header k --http http://h":                                            {"--key-header"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --metrics":                                           {"--metrics is served at --health"},

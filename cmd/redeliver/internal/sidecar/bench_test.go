@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/redeliver/redeliver"
@@ -47,4 +49,22 @@ func BenchmarkHTTP(b *testing.B) {
 			}
 		}
 	})
+}
+
+// A command that does nothing, one after another.
+func BenchmarkExec(b *testing.B) {
+	program, err := exec.LookPath("true")
+	if err != nil {
+		b.Skip("there is no command true here")
+	}
+	e, err := NewExec([]string{program}, os.Environ(), func(string, string) {})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := typical()
+	for b.Loop() {
+		if err := e.Handle(b.Context(), m); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
@@ -26,8 +27,11 @@ type Config struct {
 	// KeyHeader is the header that is a message's key (RabbitMQ), which the order
 	// PerKey wants. Empty for none.
 	KeyHeader string
-	Policy    redeliver.Policy
-	Handler   Handler
+	// DeadLetterHeaders are whose headers a dead letter carries beside redeliver's own
+	// (Kafka).
+	DeadLetterHeaders deadletter.Dialect
+	Policy            redeliver.Policy
+	Handler           Handler
 	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
 	// of 0 is no batches.
 	Batch delayqueue.BatchConfig
