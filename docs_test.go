@@ -162,8 +162,8 @@ func TestDocsLeadToTests(t *testing.T) {
 
 // proves tells whether a file has a test, or a promise of the kit, of that name.
 func proves(source, name string) bool {
-	if strings.HasPrefix(name, "Test") {
-		return strings.Contains(source, "\nfunc "+name+"(t *testing.T)")
+	if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz") {
+		return strings.Contains(source, "\nfunc "+name+"(")
 	}
 	return strings.Contains(source, "name: \""+name+"\"")
 }

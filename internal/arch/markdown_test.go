@@ -12,11 +12,14 @@ import (
 )
 
 var (
-	mdLink  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
-	mdProof = regexp.MustCompile(`\[([A-Z]\w+)\]\(([^()\s]+\.go)\)`)
-	mdCode  = regexp.MustCompile("`[^`]*`")
+	mdLink     = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	mdProof    = regexp.MustCompile(`\[([A-Z]\w+)\]\(([^()\s]+\.go)\)`)
+	mdTestFile = regexp.MustCompile(`\]\([^()\s]+_test\.go\)`)
+	mdCode     = regexp.MustCompile("`[^`]*`")
 	// A number that somebody has measured, in the units in which speed is told.
-	measured = regexp.MustCompile(`\d (messages|msg|records)/s|\d (ns|µs)\b`)
+	measured = regexp.MustCompile(`\d (messages|msg|records)/s|\d (ns|µs|us)\b|(about|some) [\d.,]+ (bytes|MB|MiB|milliseconds)\b`)
+	// How it was measured: a command, or the page that has the commands.
+	measuredBy = regexp.MustCompile("`[^`]*(make bench|make image|bin/bench|go test|docker images)[^`]*`|\\]\\([^)]*benchmarks\\.md")
 )
 
 // pages are the Markdown files of the tree, by their paths from the root, without what
@@ -155,37 +158,82 @@ func proves(t *testing.T, file, name string) bool {
 	return strings.Contains(string(source), `name: "`+name+`"`)
 }
 
-// Each promise of the README leads to a test, and what was measured to how.
+// Each promise of the README leads to a test.
 func TestReadmeProvesWhatItPromises(t *testing.T) {
 	t.Parallel()
 	text := pages(t)["README.md"]
 	for heading, least := range map[string]int{"What is promised": 7, "What each broker can promise": 13} {
-		_, section, _ := strings.Cut(text, "\n## "+heading+"\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		rows := 0
-		for line := range strings.Lines(section) {
-			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| | ") || strings.HasPrefix(line, "| ---") || strings.HasPrefix(line, "| Guarantee |") || strings.HasPrefix(line, "| not promised |") {
-				continue
-			}
-			rows++
-			if !mdProof.MatchString(line) {
-				t.Errorf("%s: a row without a test: %.80s", heading, line)
-			}
-		}
-		if rows < least {
+		if rows := proven(t, "README.md", text, heading); rows < least {
 			t.Errorf("%s: %d rows, of at least %d: this test does not read them", heading, rows, least)
 		}
 	}
+}
+
+// A page of promises has a table of proofs, each row of which leads to a test.
+func TestPagesProveWhatTheyPromise(t *testing.T) {
+	t.Parallel()
+	const heading = "The proofs"
+	found := 0
+	for page, text := range pages(t) {
+		if !strings.Contains(text, "\n## "+heading+"\n") {
+			continue
+		}
+		found++
+		if rows := proven(t, page, text, heading); rows == 0 {
+			t.Errorf("%s has no proofs under %q", page, heading)
+		}
+	}
+	for _, page := range []string{"command", "console", "dead-letters", "deploys", "order", "sidecar", "transactions", "upgrading", "waiting"} {
+		if !strings.Contains(pages(t)["docs/"+page+".md"], "\n## "+heading+"\n") {
+			t.Errorf("docs/%s.md promises, and has no section %q", page, heading)
+		}
+	}
+	if found < 9 {
+		t.Errorf("%d pages with proofs: this test does not see them", found)
+	}
+}
+
+// proven counts the rows of the tables below a heading. Each leads to a test, by its name
+// or by its file, or to what measures it.
+func proven(t *testing.T, page, text, heading string) (rows int) {
+	t.Helper()
+	_, section, _ := strings.Cut(text, "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	before := ""
+	for line := range strings.Lines(section) {
+		head := !strings.HasPrefix(before, "|")
+		before = line
+		if !strings.HasPrefix(line, "| ") || head || strings.HasPrefix(line, "| ---") || strings.HasPrefix(line, "| not promised |") {
+			continue
+		}
+		rows++
+		if !mdProof.MatchString(line) && !mdTestFile.MatchString(line) && !measuredBy.MatchString(line) {
+			t.Errorf("%s: a row without a test: %.80s", page, line)
+		}
+	}
+	return rows
+}
+
+// Whatever page says a number that was measured says how, in the same line or, where a
+// whole section is of such numbers, in that section.
+func TestNumbersSayHowTheyWereMeasured(t *testing.T) {
+	t.Parallel()
 	numbers := 0
-	for line := range strings.Lines(text) {
-		if measured.MatchString(line) {
-			numbers++
-			if !strings.Contains(line, "`make bench") && !strings.Contains(line, "](docs/benchmarks.md") && !strings.Contains(line, "`go test") {
-				t.Errorf("the README says a number, and not how it was measured: %.120s", line)
+	for page, text := range pages(t) {
+		for _, section := range strings.Split(text, "\n## ") {
+			told := page != "README.md" && measuredBy.MatchString(section)
+			for line := range strings.Lines(section) {
+				if !measured.MatchString(line) {
+					continue
+				}
+				numbers++
+				if !told && !measuredBy.MatchString(line) {
+					t.Errorf("%s says a number, and not how it was measured: %.120s", page, line)
+				}
 			}
 		}
 	}
-	if numbers == 0 {
-		t.Error("the README says no number: this test does not see them")
+	if numbers < 50 {
+		t.Errorf("%d numbers: this test does not see them", numbers)
 	}
 }

@@ -1,0 +1,33 @@
+package kafka
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// What docs/order.md and Config.MaxParked say of the memory of a message that waits: each of
+// a key of its own, which is the most that it can be.
+func BenchmarkWhatWaitsInMemory(b *testing.B) {
+	const waiting = 100_000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var most int64
+	for b.Loop() {
+		before := heap()
+		var behind atomic.Int64
+		ls := newLines(&behind)
+		ls.begin(waiting)
+		for i := range int64(waiting) {
+			ls.load(card{place: place{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
+		}
+		most = max(most, heap()-before)
+		runtime.KeepAlive(ls)
+	}
+	b.ReportMetric(float64(most)/waiting, "B/message")
+}
