@@ -124,6 +124,34 @@ func TestBeyondAScheduleTheLastWaitIsTaken(t *testing.T) {
 	}
 }
 
+// What is just within the bounds is believed, and comes back as it was written.
+func TestAScheduleMayGoToItsBounds(t *testing.T) {
+	const mark = "09af09af09af09af"
+	for name, text := range map[string]string{
+		"the shortest wait": "1;3;1ms", "the longest": "1;3;8784h", "with its jitter": "1;3;8783h59m59s;j1s", "the shortest age": "1;3;1s;a1ms",
+		"less than a second": "1;3;0.5s", "all immediate": "1;3;1s;i3", "none": "1;0;1s", "the longest text": "1;100;" + strings.Repeat("1s,2s,", 41) + "10ms",
+		"as many waits as it needs": "1;3;1s*4", "with immediate ones": "1;3;1s*3;i1", "one run after another": "1;3;1s*2,2s*2",
+	} {
+		p, ok := redeliver.Policy{}.Under(text)
+		if !ok {
+			t.Errorf("%s: %q is not taken for a schedule", name, text)
+			continue
+		}
+		if delay, _ := p.Backoff.Delay(0, 0); delay < time.Millisecond || delay > redeliver.MaxWait {
+			t.Errorf("%s: under %q the first wait is %s", name, text, delay)
+		}
+		st := redeliver.State{Group: "g", Attempts: 2, Policy: mark, Schedule: text}
+		if got, findings := redeliver.ParseHeaders("g", st.AppendHeaders(nil)); got.Schedule != text || got.Policy != mark || len(findings) > 0 {
+			t.Errorf("%s: %q of policy %s comes back as %q of %s, findings %v", name, text, mark, got.Schedule, got.Policy, findings)
+		}
+	}
+	for _, text := range []string{"1;3;999us", "1;3;8784h1ms", "1;3;8783h59m59s;j1001ms", "1;3;1s;a999us", "1;3;1s*5", "1;3;1s*4;i1", "1;100;" + strings.Repeat("1s,2s,", 41) + "100ms"} {
+		if _, ok := (redeliver.Policy{}).Under(text); ok {
+			t.Errorf("%q is just beyond the bounds, and taken for a schedule", text)
+		}
+	}
+}
+
 // wrongSchedules are texts that stand behind a fingerprint and are none.
 var wrongSchedules = map[string]string{
 	"nothing": "", "words": "soon and often", "another version": "2;3;1s,2s,4s", "no waits": "1;3", "an empty wait": "1;3;",
