@@ -185,7 +185,7 @@ func TestActionsHaveNames(t *testing.T) {
 	for a, want := range map[redeliver.Action]string{
 		redeliver.Commit: "commit", redeliver.RetryNow: "retry now", redeliver.RetryLater: "retry later",
 		redeliver.Postponed: "postpone", redeliver.DeadLetter: "dead-letter",
-		77: "action 77", // used to panic, index out of range
+		redeliver.DeadLetter + 1: "action 5", 77: "action 77", // used to panic, index out of range
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("Action(%d) is %q, want %q", a, got, want)
