@@ -160,7 +160,7 @@ func (r *rabbit) steady(ctx context.Context, queue string, rate int, d time.Dura
 // queuesOf are all queues that either side may have made for a queue, but for the DLQ, with the queue itself.
 func queuesOf(queue string) []string {
 	all := []string{queue, queue + ".retry", queue + ".retry.suspects", grmqRetryQueue(queue)}
-	for _, level := range []string{"1s", "5s", "15s", "1m", "10m", "1h"} {
+	for _, level := range []string{"1s", "5s", "15s", "1m", "1m1s", "10m", "1h"} {
 		all = append(all, queue+".retry."+level)
 	}
 	for shard := 1; shard < manyShards; shard++ {

@@ -19,7 +19,7 @@ var (
 	// A number that somebody has measured, in the units in which speed is told.
 	measured = regexp.MustCompile(`\d (messages|msg|records)/s|\d (ns|µs|us)\b|(about|some) [\d.,]+ (bytes|MB|MiB|milliseconds)\b`)
 	// How it was measured: a command, or the page that has the commands.
-	measuredBy = regexp.MustCompile("`[^`]*(make bench|make image|bin/bench|go test|docker images)[^`]*`|\\]\\([^)]*benchmarks\\.md")
+	measuredBy = regexp.MustCompile("`[^`]*(make bench|make image|bin/bench|go test|docker images)[^`]*`|\\]\\([^)]*benchmarks\\.md[)#]")
 )
 
 // pages are the Markdown files of the tree, by their paths from the root, without what
