@@ -122,14 +122,14 @@ licences-check: ## fail when THIRD_PARTY_LICENSES.md is not what is in the comma
 	$(GO_LICENSES) report --ignore github.com/redeliver/redeliver --template ../../deploy/licences.md.tmpl . >../../bin/licences.md 2>../../bin/licences.log || { cat ../../bin/licences.log; exit 1; }
 	@diff -u THIRD_PARTY_LICENSES.md bin/licences.md || { echo "run make licences, and look at what is new"; exit 1; }
 
-vuln: ## ask Go's vulnerability database about what the library and the command call; says so where it cannot be reached
+vuln: ## ask Go's vulnerability database about what the library and the command call; fails where it cannot be reached
 	@GOVULNCHECK='$(GOVULNCHECK)' deploy/vuln.sh
 
-mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, a quarter of an hour for each
+mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, a quarter of an hour and more for each; ARGS go to gremlins
 	@for package in $(MUTATE); do \
 	  echo "=== $$package"; copy=$$(mktemp -d); \
 	  if [ $$package = . ]; then cp *.go go.mod go.sum $$copy; rm $$copy/docs_test.go; else cp -r $(CURDIR)/. $$copy; fi; \
-	  (cd $$copy && GOWORK=off $(GREMLINS) unleash --timeout-coefficient 400 --output $(CURDIR)/mutate-$$(echo $$package | tr ./ __).json ./$$package); \
+	  (cd $$copy && GOWORK=off $(GREMLINS) unleash --timeout-coefficient 400 $(ARGS) --output $(CURDIR)/mutate-$$(echo $$package | tr ./ __).json ./$$package); \
 	  rm -rf $$copy; \
 	done
 
