@@ -66,7 +66,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(capacityPage, []byte(text), 0o644)
+		return os.WriteFile(capacityPage, []byte(text), 0o644) //nolint:gosec // The name is a constant; what was read is the text.
 	}
 	return reckon(l, f).print(stdout)
 }
