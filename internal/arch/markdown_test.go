@@ -220,7 +220,7 @@ func TestNumbersSayHowTheyWereMeasured(t *testing.T) {
 	t.Parallel()
 	numbers := 0
 	for page, text := range pages(t) {
-		for _, section := range strings.Split(text, "\n## ") {
+		for section := range strings.SplitSeq(text, "\n## ") {
 			told := page != "README.md" && measuredBy.MatchString(section)
 			for line := range strings.Lines(section) {
 				if !measured.MatchString(line) {
