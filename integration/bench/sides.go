@@ -39,7 +39,7 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 		return s.openRabbit(ctx, sink)
 	case onSQS:
 		return s.openSQS(ctx, sink)
-	case onNone, onKafka:
+	case onNone, onKafka, onRocket: // of the last it is a side in Java that consumes
 	}
 	if s.Side == peer {
 		return s.openPeer()

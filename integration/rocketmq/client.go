@@ -92,7 +92,9 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("asking rocketmq's broker for its version: %w", err)
 	}
-	var runtime struct{ Table map[string]string }
+	var runtime struct {
+		Table map[string]string `json:"table"`
+	}
 	if err := json.Unmarshal(a.body, &runtime); err != nil {
 		return "", fmt.Errorf("asking rocketmq's broker for its version: %w", err)
 	}

@@ -78,14 +78,16 @@ func (c *Client) pull(ctx context.Context, topic string, queue int, at int64) ([
 		"maxMsgNums": mostOfOnePull, "sysFlag": withSubscription, "commitOffset": "0", "suspendTimeoutMillis": "0",
 		"subscription": "*", "subVersion": "0", "expressionType": "TAG",
 	}, nil)
-	if err != nil && !is(err, pullNotFound) && !is(err, pullRetry) && !is(err, pullOffsetMoved) {
+	// An answer that has none, but says where there may be some.
+	empty := is(err, pullNotFound) || is(err, pullRetry) || is(err, pullOffsetMoved)
+	if err != nil && !empty {
 		return nil, 0, err
 	}
-	next, bad := strconv.ParseInt(a.ExtFields["nextBeginOffset"], 10, 64)
-	if bad != nil {
-		return nil, 0, fmt.Errorf("the answer to a pull does not say where to go on: %w", bad)
+	next, err := strconv.ParseInt(a.ExtFields["nextBeginOffset"], 10, 64)
+	if err != nil {
+		return nil, 0, fmt.Errorf("the answer to a pull does not say where to go on: %w", err)
 	}
-	if err != nil { // an answer all the same
+	if empty {
 		return nil, next, nil
 	}
 	found, err := parse(a.body)
