@@ -29,7 +29,7 @@ func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
 		t.Helper()
 		same(t, r, strings.NewReplacer("%HELD", held, "%FLIGHT", inFlight).Replace(inHand), "redeliver_in_flight_messages", "redeliver_held_messages")
 	}
-	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
 		gate := make(chan struct{})
 		c := b.Open(redelivertest.Config{
 			Group: "billing", Sink: redeliver.Sinks(s, redeliver.NewSlogSink(nil)), Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(10 * time.Second)},
