@@ -1,40 +1,29 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/chaos/history"
-	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // envConsumer makes this test binary a consumer: its value is a consumerConfig.
 const envConsumer = "REDELIVER_CHAOS_CONSUMER"
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(envConsumer); text != "" {
-		if err := consume(text); err != nil {
-			fmt.Fprintf(os.Stderr, "consumer: %v\n", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	consumer.Main(envConsumer, consume)
 	if os.Getenv(envClock) != "" {
 		if err := tryClock(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -71,96 +60,35 @@ func (c consumerConfig) policy() redeliver.Policy {
 }
 
 // connector opens a broker's adapter.
-type connector func(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error)
+type connector func(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error)
 
 var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS}
 
 // consume is a whole consumer: it ends in order on SIGTERM and when its parent is gone.
-func consume(text string) error {
+func consume(ctx context.Context, cfg consumerConfig) error {
 	replaceClock()
-	var cfg consumerConfig
-	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
-		return fmt.Errorf("reading %s: %w", envConsumer, err)
-	}
 	log, err := history.Open(cfg.History, cfg.Name)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &handler{log: log, load: cfg.Load}
-	go h.obey(cancel)
-
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NewSlogLogger(logger))
+	go consumer.Obey(h.obey, cancel)
+	sink := redeliver.Sinks(redeliver.NewSlogSink(consumer.Logger()), redeliver.SinkFunc(h.event))
+	client, err := consumer.Open(ctx, func() (consumer.Client, error) { return connectors[cfg.Broker](ctx, cfg, sink) })
 	if err != nil {
 		return err
 	}
-	router.AddMiddleware(middleware.Retry())
-	sub, closeClient, err := open(ctx, cfg, redeliver.Sinks(redeliver.NewSlogSink(logger), redeliver.SinkFunc(h.event)))
-	if err != nil {
-		return err
-	}
-	router.AddConsumerHandler("chaos", cfg.Topic, patient{sub}, h.handle)
-	if err := router.Run(ctx); err != nil {
+	if err := consumer.Route(ctx, cfg.Topic, client, h.handle); err != nil {
 		return err
 	}
 	end, cancelEnd := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancelEnd()
-	if err := closeClient(end); err != nil {
-		fmt.Fprintf(os.Stderr, "closing: %v\n", err) // its broker may be gone
+	if err := client.End(end); err != nil {
+		consumer.Say("closing: %v", err) // its broker may be gone
 	}
 	return nil
-}
-
-// open tries until it is done: a service that starts while its broker is down is started again by whoever started it.
-func open(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error) {
-	for {
-		sub, closeClient, err := connectors[cfg.Broker](ctx, cfg, sink)
-		if err == nil {
-			return sub, closeClient, nil
-		}
-		if err := again(ctx, err); err != nil {
-			return nil, nil, err
-		}
-	}
-}
-
-// patient is the same for a Subscribe.
-type patient struct{ message.Subscriber }
-
-func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	for {
-		out, err := p.Subscriber.Subscribe(ctx, topic)
-		if err == nil {
-			return out, nil
-		}
-		if err := again(ctx, err); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// again pauses before something that failed is tried again. It returns the error of what is not worth it.
-func again(ctx context.Context, err error) error {
-	if errors.Is(err, redeliver.ErrConfig) || ctx.Err() != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "opening: %v\n", err)
-	pause(ctx, 200*time.Millisecond)
-	return nil
-}
-
-// pause returns false when ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // handler runs the messages and tells of it.
@@ -213,7 +141,7 @@ func (h *handler) work(ctx context.Context, b body, attempt int) error {
 	if n%50 == 0 {
 		takes = time.Second
 	}
-	if !pause(ctx, takes) {
+	if !consumer.Pause(ctx, takes) {
 		return context.Cause(ctx)
 	}
 	if b.Rule == history.Always || b.Rule == history.Once && attempt == 1 {
@@ -248,24 +176,20 @@ func (h *handler) odd(id, reason, what string) {
 	h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Odd, ID: id, Load: h.load.Name, Reason: reason, What: what})
 }
 
-// obey reads orders, "clock SECONDS", until the parent is gone.
-func (h *handler) obey(gone func()) {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		text, ok := strings.CutPrefix(in.Text(), "clock ")
-		step, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || !ok {
-			fmt.Fprintf(os.Stderr, "no order: %q\n", in.Text())
-			os.Exit(2)
-		}
-		line := history.Line{At: realNow().UnixNano(), Kind: history.Clock, Offset: step * int64(time.Second)}
-		if step < clockStep.Load() {
-			// What was run until then was run by the clock that was ahead.
-			clockStep.Store(step)
-			line.At = realNow().UnixNano()
-		}
-		h.log.Add(line)
-		clockStep.Store(step)
+// obey does an order, "clock SECONDS".
+func (h *handler) obey(order string) error {
+	text, ok := strings.CutPrefix(order, "clock ")
+	step, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || !ok {
+		return fmt.Errorf("no order: %q", order)
 	}
-	gone()
+	line := history.Line{At: realNow().UnixNano(), Kind: history.Clock, Offset: step * int64(time.Second)}
+	if step < clockStep.Load() {
+		// What was run until then was run by the clock that was ahead.
+		clockStep.Store(step)
+		line.At = realNow().UnixNano()
+	}
+	h.log.Add(line)
+	clockStep.Store(step)
+	return nil
 }

@@ -2,20 +2,17 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // crew are the consumers of a run. Each has a post that is filled again when it is killed.
@@ -37,13 +34,10 @@ type post struct {
 
 // member is a consumer process.
 type member struct {
+	*consumer.Process
+
 	name  string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	log   string
-	ended chan struct{}
-	err   error // how it ended, from then on
-	asked bool  // to end, or was killed; under the crew's lock
+	asked bool // to end, or was killed; under the crew's lock
 }
 
 // man fills so many posts with consumers of that configuration.
@@ -65,52 +59,21 @@ func (c *crew) fill(i int) {
 	p.started++
 	cfg := p.config
 	cfg.Name = fmt.Sprintf("consumer-%d.%d", i+1, p.started)
-	m, err := startMember(cfg, filepath.Join(c.dir, cfg.Name+".log"))
+	process, err := consumer.Start(envConsumer, cfg, filepath.Join(c.dir, cfg.Name+".log"))
 	if err != nil {
-		c.t.Error(err)
+		c.t.Errorf("starting %s: %v", cfg.Name, err)
 		return
 	}
+	m := &member{Process: process, name: cfg.Name}
 	p.now = m
 	go func() {
-		<-m.ended
+		<-m.Ended()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !m.asked {
-			c.t.Errorf("%s ended by itself: %v; it said:\n%s", m.name, m.err, m.said())
+			c.t.Errorf("%s ended by itself: %v; it said:\n%s", m.name, m.Err(), m.Said())
 		}
 	}()
-}
-
-func startMember(cfg consumerConfig, logged string) (*member, error) {
-	text, err := json.Marshal(cfg)
-	if err != nil {
-		return nil, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	log, err := os.Create(logged)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close() // the child has its own descriptor
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), envConsumer+"="+string(text))
-	cmd.Stdout, cmd.Stderr = log, log
-	stdin, err := cmd.StdinPipe() // it ends with us: then the consumer does, too
-	if err != nil {
-		return nil, err
-	}
-	m := &member{name: cfg.Name, cmd: cmd, stdin: stdin, log: logged, ended: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", m.name, err)
-	}
-	go func() {
-		m.err = cmd.Wait()
-		close(m.ended)
-	}()
-	return m, nil
 }
 
 // at is who has a post now.
@@ -125,18 +88,18 @@ func (c *crew) dismiss(m *member, how syscall.Signal) error {
 	c.mu.Lock()
 	m.asked = true
 	c.mu.Unlock()
-	_ = m.cmd.Process.Signal(how) // it may be gone
+	m.Signal(how)
 	select {
-	case <-m.ended:
+	case <-m.Ended():
 		return nil
 	case <-time.After(time.Minute):
-		_ = m.cmd.Process.Signal(syscall.SIGQUIT) // it says where it stands
+		m.Signal(syscall.SIGQUIT) // it says where it stands
 		select {
-		case <-m.ended:
+		case <-m.Ended():
 		case <-time.After(10 * time.Second):
-			_ = m.cmd.Process.Kill()
+			m.Signal(syscall.SIGKILL)
 		}
-		return fmt.Errorf("%s did not end within a minute of %s; it said:\n%s", m.name, how, m.said())
+		return fmt.Errorf("%s did not end within a minute of %s; it said:\n%s", m.name, how, m.Said())
 	}
 }
 
@@ -157,7 +120,7 @@ func (c *crew) lane() lane {
 	clock := func(name string, sign int) kind {
 		return kind{name, n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
-			set := func(seconds int) { _, _ = fmt.Fprintf(m.stdin, "clock %d\n", seconds) }
+			set := func(seconds int) { m.Order(fmt.Sprintf("clock %d", seconds)) }
 			set(sign * (1 + s.size/12))
 			return func(context.Context) error { set(0); return nil }, nil
 		}}
@@ -167,7 +130,8 @@ func (c *crew) lane() lane {
 		gone("SIGTERM", syscall.SIGTERM),
 		{"SIGSTOP", n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
-			return func(context.Context) error { return m.cmd.Process.Signal(syscall.SIGCONT) }, m.cmd.Process.Signal(syscall.SIGSTOP)
+			m.Signal(syscall.SIGSTOP)
+			return func(context.Context) error { m.Signal(syscall.SIGCONT); return nil }, nil
 		}},
 		clock("clock ahead", 1),
 		clock("clock behind", -1),
@@ -192,8 +156,8 @@ func (c *crew) end() error {
 				return err
 			}
 			var exit *exec.ExitError
-			if errors.As(m.err, &exit) && exit.ExitCode() > 0 {
-				return fmt.Errorf("%s ended with %w; it said:\n%s", m.name, m.err, m.said())
+			if errors.As(m.Err(), &exit) && exit.ExitCode() > 0 {
+				return fmt.Errorf("%s ended with %w; it said:\n%s", m.name, m.Err(), m.Said())
 			}
 			return nil
 		})
@@ -208,19 +172,9 @@ func (c *crew) dump() {
 	c.over = true
 	for _, p := range c.posts {
 		p.now.asked = true
-		_ = p.now.cmd.Process.Signal(syscall.SIGCONT)
-		_ = p.now.cmd.Process.Signal(syscall.SIGQUIT)
+		p.now.Signal(syscall.SIGCONT)
+		p.now.Signal(syscall.SIGQUIT)
 	}
-}
-
-// said is the end of what the consumer wrote about itself.
-func (m *member) said() string {
-	text, err := os.ReadFile(m.log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
 // group is what a load's consumers are called together.

@@ -1,18 +1,15 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -20,6 +17,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/consumer"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // nodes is how many nodes Kafka has.
@@ -93,42 +92,19 @@ func (k *kafkaStage) flush(ctx context.Context) error { return k.client.Flush(ct
 
 // dead reads the whole DLQ.
 func (k *kafkaStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
-	topic := k.own(load) + ".dlq"
-	ends, err := k.admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("asking for the end of %s: %w", topic, err)
-	}
-	left := make(map[int32]int64)
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			left[o.Partition] = o.Offset
-		}
-	})
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.cluster.Addrs()...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	topic := onlooker.NewKafkaTopic(k.cluster.Addrs(), k.admin, k.own(load)+".dlq")
+	defer topic.Close()
+	records, err := topic.More(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
 	var lines []history.Line
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", topic, err)
+	for _, r := range records {
+		headers := make(map[string]string)
+		for _, h := range r.Headers {
+			headers[h.Key] = string(h.Value)
 		}
-		for r := range fetches.RecordsAll() {
-			if r.Offset+1 >= left[r.Partition] {
-				delete(left, r.Partition)
-			}
-			headers := make(map[string]string)
-			for _, h := range r.Headers {
-				headers[h.Key] = string(h.Value)
-			}
-			lines = append(lines, letter(load, r.Value, func(name string) string { return headers["redeliver-"+name] }))
-		}
+		lines = append(lines, letter(load, r.Value, func(name string) string { return headers["redeliver-"+name] }))
 	}
 	return lines, nil
 }
@@ -144,43 +120,8 @@ func letter(load history.Load, value []byte, field func(string) string) history.
 	}
 }
 
-// unsettled is how far the group's commits are behind the ends of the topic and all on which messages wait.
 func (k *kafkaStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
-	all, err := k.admin.ListTopics(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	var topics []string
-	for _, name := range all.Names() {
-		if name == load.Name || strings.HasPrefix(name, k.own(load)+".retry") {
-			topics = append(topics, name)
-		}
-	}
-	ends, err1 := k.admin.ListEndOffsets(ctx, topics...)
-	starts, err2 := k.admin.ListStartOffsets(ctx, topics...)
-	committed, err3 := k.admin.FetchOffsets(ctx, group(load))
-	if err := cmp.Or(err1, err2, err3); err != nil {
-		return 0, "", err
-	}
-	if err := cmp.Or(ends.Error(), starts.Error(), committed.Error()); err != nil {
-		return 0, "", err
-	}
-	var lag int64
-	var detail strings.Builder
-	ends.Each(func(end kadm.ListedOffset) {
-		at := int64(-1)
-		if c, ok := committed.Lookup(end.Topic, end.Partition); ok {
-			at = c.At
-		}
-		if start, ok := starts.Lookup(end.Topic, end.Partition); ok {
-			at = max(at, start.Offset)
-		}
-		if at != end.Offset {
-			lag += max(1, end.Offset-at) // a commit beyond the end is wrong, too
-			fmt.Fprintf(&detail, " %s[%d] %d of %d", strings.TrimPrefix(end.Topic, load.Name), end.Partition, at, end.Offset)
-		}
-	})
-	return lag, detail.String(), nil
+	return onlooker.Kafka(ctx, k.admin, group(load), load.Name, k.own(load))
 }
 
 // lanes are what can happen to the network and to the nodes.
@@ -229,7 +170,7 @@ func (k *kafkaStage) fill(_ context.Context, s step) (func(context.Context) erro
 	n := k.cluster.Nodes()[s.target]
 	return func(ctx context.Context) error {
 		for n.Ended() == nil {
-			if !pause(ctx, 50*time.Millisecond) {
+			if !consumer.Pause(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("%s lives on a disk that is full: %w", n, context.Cause(ctx))
 			}
 		}
@@ -254,7 +195,7 @@ func (k *kafkaStage) leader(ctx context.Context, size int) int {
 }
 
 // connectKafka opens the adapter.
-func connectKafka(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error) {
+func connectKafka(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
 	sc := sarama.NewConfig()
 	sc.Version = sarama.V2_8_0_0
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -268,7 +209,7 @@ func connectKafka(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) 
 		MaxInFlight: 20, DrainTimeout: 2 * time.Second, SendTimeout: cfg.Patience,
 	})
 	if err != nil {
-		return nil, nil, err
+		return consumer.Client{}, err
 	}
-	return client.Subscriber(), client.Close, nil
+	return consumer.Client{Subscriber: client.Subscriber(), End: client.Close}, nil
 }

@@ -4,20 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"regexp"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/consumer"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // rabbitStage is a node of RabbitMQ as everybody but redeliver meets it, by amqp091-go alone.
@@ -152,36 +150,8 @@ func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Li
 	return nil, ctx.Err()
 }
 
-// unsettledQueues asks the queues themselves: what the management tells of a quorum queue is up to five seconds old.
-const unsettledQueues = `[begin
-	{ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1),
-	{element(4, amqqueue:get_name(Q)), N}
-end || Q <- rabbit_amqqueue:list()].`
-
-var unsettledQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
-
 func (r *rabbitStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
-	out, err := r.broker.RunCtl(ctx, "eval", unsettledQueues)
-	if err != nil {
-		return 0, "", err
-	}
-	queues := unsettledQueue.FindAllStringSubmatch(out, -1)
-	if len(queues) < 3 {
-		return 0, "", fmt.Errorf("these are not the queues: %s", out)
-	}
-	var sum int64
-	var detail strings.Builder
-	for _, q := range queues {
-		n, err := strconv.ParseInt(q[2], 10, 64)
-		if err != nil {
-			return 0, "", err
-		}
-		if name, ok := strings.CutPrefix(q[1], load.Name); ok && name != ".dlq" && n > 0 {
-			sum += n
-			fmt.Fprintf(&detail, " %d in %s", n, q[1])
-		}
-	}
-	return sum, detail.String(), nil
+	return onlooker.RabbitMQ(ctx, r.broker, load.Name)
 }
 
 func (r *rabbitStage) lanes() []lane {
@@ -216,13 +186,13 @@ func (r *rabbitStage) lanes() []lane {
 }
 
 // connectRabbitMQ opens the adapter.
-func connectRabbitMQ(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error) {
+func connectRabbitMQ(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
 	client, err := amqp.Open(ctx, amqp.Config{
 		URLs: cfg.Addrs, Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, MaxInFlight: 20, Prefetch: 20, RetryPrefetch: 40,
 		SendTimeout: cfg.Patience, AMQP: rabbitConfig(5 * time.Second),
 	})
 	if err != nil {
-		return nil, nil, err
+		return consumer.Client{}, err
 	}
-	return client.Subscriber(), client.Close, nil
+	return consumer.Client{Subscriber: client.Subscriber(), End: client.Close}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // stage is a broker as everybody but redeliver meets it.
@@ -137,7 +138,7 @@ func (r *performance) warm() {
 				retried[l.Load] = true
 			}
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if !consumer.Pause(ctx, 50*time.Millisecond) {
 			r.t.Errorf("no retry of each load within %s, and nothing is broken yet: %v", r.plan.deadline, retried)
 			return
 		}
@@ -216,7 +217,7 @@ func (r *performance) settle() bool {
 		if missing == 0 && left == 0 {
 			return true
 		}
-		pause(ctx, 250*time.Millisecond)
+		consumer.Pause(ctx, 250*time.Millisecond)
 	}
 	r.log.Add(history.Line{Kind: history.Said, What: state})
 	r.t.Errorf("not everything came to its end within %s: %s; the consumers' goroutines are in %s", r.plan.deadline, state, filepath.Dir(r.path))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // kind is a kind of fault. begin returns what heals it, also beside an error where something is to be healed.
@@ -58,14 +59,14 @@ func (l lane) draw(rng *rand.Rand, length time.Duration) []step {
 // play does a lane's steps until ctx ends. What has begun is healed in any case.
 func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
 	for _, s := range steps {
-		if !pause(ctx, s.after) {
+		if !consumer.Pause(ctx, s.after) {
 			return nil
 		}
 		target := fmt.Sprintf("%s %d", l.name, s.target+1)
 		log.Add(history.Line{Kind: history.Fault, What: s.kind.name, Target: target})
 		heal, err := s.kind.begin(ctx, s)
 		if err == nil {
-			pause(ctx, s.lasts)
+			consumer.Pause(ctx, s.lasts)
 		}
 		if heal != nil {
 			healing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Minute)

@@ -4,16 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -21,6 +20,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/consumer"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // sqsStage is an ElasticMQ as everybody but redeliver meets it, by the bare SDK.
@@ -39,20 +40,16 @@ type sqsStage struct {
 // sqsVisibility is when what a dead consumer had in hand comes back.
 const sqsVisibility = 8 * time.Second
 
-func sqsAWS() aws.Config {
-	return aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
-}
-
 func newSQSStage(t *testing.T, loads []history.Load) *sqsStage {
 	t.Helper()
 	s := &sqsStage{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), slots: make(chan struct{}, 8), urls: make(map[string]string), letters: make(map[string]history.Line)}
 	s.gate = newGate(t, "sqs", strings.TrimPrefix(s.server.URL(), "http://"))
 	// The writer does not try again: a message that was sent twice would be two.
-	s.api = awssqs.NewFromConfig(sqsAWS(), func(o *awssqs.Options) {
+	s.api = awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) {
 		o.BaseEndpoint, o.RetryMaxAttempts = aws.String("http://"+s.gate.address()), 1
 		o.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	})
-	s.direct = awssqs.NewFromConfig(sqsAWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(s.server.URL()) })
+	s.direct = awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(s.server.URL()) })
 	for _, load := range loads {
 		out, err := s.direct.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(load.Name)})
 		if err != nil {
@@ -87,77 +84,23 @@ func (s *sqsStage) flush(context.Context) error {
 
 // dead takes what is new from the DLQ and returns all that was there.
 func (s *sqsStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
-	dlq := s.urls[load.Name] + "-dlq"
-	for {
-		out, err := s.direct.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{
-			QueueUrl: &dlq, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}, VisibilityTimeout: 5,
+	err := onlooker.TakeSQS(ctx, s.direct, s.urls[load.Name]+"-dlq", 5*time.Second, func(m types.Message) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(aws.ToString(m.MessageAttributes["redeliver"].StringValue)), &fields); err != nil {
+			fields = map[string]any{"reason": err.Error()}
+		}
+		s.letters[*m.MessageId] = letter(load, []byte(*m.Body), func(name string) string {
+			if v, ok := fields[name]; ok {
+				return fmt.Sprint(v)
+			}
+			return ""
 		})
-		if err != nil {
-			return nil, fmt.Errorf("reading %s-dlq: %w", load.Name, err)
-		}
-		for _, m := range out.Messages {
-			var fields map[string]any
-			if err := json.Unmarshal([]byte(aws.ToString(m.MessageAttributes["redeliver"].StringValue)), &fields); err != nil {
-				fields = map[string]any{"reason": err.Error()}
-			}
-			s.letters[*m.MessageId] = letter(load, []byte(*m.Body), func(name string) string {
-				if v, ok := fields[name]; ok {
-					return fmt.Sprint(v)
-				}
-				return ""
-			})
-			if _, err := s.direct.DeleteMessage(ctx, &awssqs.DeleteMessageInput{QueueUrl: &dlq, ReceiptHandle: m.ReceiptHandle}); err != nil {
-				return nil, fmt.Errorf("taking from %s-dlq: %w", load.Name, err)
-			}
-		}
-		if len(out.Messages) > 0 {
-			continue
-		}
-		n, _, err := s.count(ctx, dlq)
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			var lines []history.Line
-			for _, l := range s.letters {
-				lines = append(lines, l)
-			}
-			return lines, nil
-		}
-		if !pause(ctx, 100*time.Millisecond) {
-			return nil, ctx.Err()
-		}
-	}
+	})
+	return slices.Collect(maps.Values(s.letters)), err
 }
 
 func (s *sqsStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
-	n, detail, err := s.count(ctx, s.urls[load.Name])
-	if err != nil {
-		return 0, "", err
-	}
-	more, d, err := s.count(ctx, s.urls[load.Name]+"-suspects")
-	return n + more, detail + d, err
-}
-
-// count counts the messages of one queue.
-func (s *sqsStage) count(ctx context.Context, url string) (sum int64, detail string, err error) {
-	out, err := s.direct.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{
-		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
-	if err != nil {
-		return 0, "", fmt.Errorf("asking for %s: %w", url, err)
-	}
-	for _, name := range []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"} {
-		n, err := strconv.ParseInt(out.Attributes[name], 10, 64)
-		if err != nil {
-			return 0, "", err
-		}
-		if n > 0 {
-			sum += n
-			detail += fmt.Sprintf(" %d %s in %s", n, strings.TrimPrefix(name, "ApproximateNumberOf"), url[strings.LastIndexByte(url, '/')+1:])
-		}
-	}
-	return sum, detail, nil
+	return onlooker.SQS(ctx, s.direct, s.urls[load.Name])
 }
 
 func (s *sqsStage) lanes() []lane {
@@ -176,14 +119,14 @@ func (s *sqsStage) lanes() []lane {
 }
 
 // connectSQS opens the adapter.
-func connectSQS(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (message.Subscriber, func(context.Context) error, error) {
-	ac := sqsAWS()
+func connectSQS(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
+	ac := onlooker.AWS()
 	client, err := sqs.Open(ctx, sqs.Config{
 		AWS: &ac, Endpoint: cfg.Addrs[0], Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, SendTimeout: cfg.Patience,
 		MaxInFlight: 20, VisibilityTimeout: sqsVisibility, WaitTime: time.Second, Pollers: 2,
 	})
 	if err != nil {
-		return nil, nil, err
+		return consumer.Client{}, err
 	}
-	return client.Subscriber(), client.Close, nil
+	return consumer.Client{Subscriber: client.Subscriber(), End: client.Close}, nil
 }

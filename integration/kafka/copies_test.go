@@ -105,7 +105,7 @@ func (c *copies) read(ctx context.Context, reader *kgo.Client) {
 	}
 }
 
-func (c *copies) start(t *testing.T, instance string) *childProcess {
+func (c *copies) start(t *testing.T, instance string) child {
 	t.Helper()
 	c.starts++
 	cfg := c.copyConfig
@@ -237,18 +237,12 @@ func TestAZombieLeavesNoCopyWithTransactions(t *testing.T) {
 	c := newCopies(t, true)
 	a := c.start(t, "")
 	b := c.start(t, "")
-	var third *childProcess
+	var third child
 	c.steady(t, n, rate, map[int]func(){
-		rate: func() { third = c.start(t, "") },
-		2 * rate: func() {
-			if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-				t.Error(err)
-			}
-		},
+		rate:     func() { third = c.start(t, "") },
+		2 * rate: func() { b.Signal(syscall.SIGSTOP) },
 		7 * rate: func() { // its session is 3 s
-			if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Error(err)
-			}
+			b.Signal(syscall.SIGCONT)
 			a.end(syscall.SIGTERM)
 		},
 	})

@@ -2,11 +2,8 @@ package kafka_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -31,23 +28,9 @@ type copyConfig struct {
 // Two levels, so that a copy on the first makes one on the second and in the DLQ.
 var copyLevels = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond}
 
-func copyChild(raw string) error {
-	var cfg copyConfig
-	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	sc := sarama.NewConfig()
-	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = 3*time.Second, 300*time.Millisecond
-	client, err := sarama.NewClient(cfg.Addrs, sc)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func copyChild(ctx context.Context, cfg copyConfig) error {
 	declined := errors.New("card declined")
-	return kafka.Consume(ctx, client, kafka.Config{
+	return consume(ctx, cfg.Addrs, 3*time.Second, kafka.Config{
 		Group: cfg.Group, InstanceID: cfg.Instance, MaxInFlight: 200, Transactions: cfg.Transactions, DrainTimeout: 5 * time.Second,
 		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(copyLevels...), Levels: copyLevels},
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
@@ -59,5 +42,5 @@ func copyChild(raw string) error {
 			default:
 			}
 		}),
-	}, []string{cfg.Topic}, func(context.Context, *sarama.ConsumerMessage) error { return declined })
+	}, cfg.Topic, func(context.Context, *sarama.ConsumerMessage) error { return declined })
 }

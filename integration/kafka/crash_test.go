@@ -1,7 +1,7 @@
 package kafka_test
 
 import (
-	"bufio"
+	"bytes"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // ward follows children over their deaths.
@@ -56,7 +57,7 @@ func newWard(t *testing.T, cfg crashConfig, n int) *ward {
 	return w
 }
 
-func (w *ward) start(t *testing.T) *childProcess {
+func (w *ward) start(t *testing.T) child {
 	t.Helper()
 	w.starts++
 	return startChild(t, crashEnv, w.crashConfig, filepath.Join(filepath.Dir(w.Journal), fmt.Sprintf("child-%d.log", w.starts)))
@@ -72,17 +73,17 @@ type chronicle struct {
 
 func (w *ward) read(t *testing.T) chronicle {
 	t.Helper()
-	f, err := os.Open(w.Journal)
+	text, err := os.ReadFile(w.Journal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // one may be half written
 	c := chronicle{commits: make(map[string]int), charged: make(map[string]int), dead: make(map[string]redeliver.Reason)}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for line := range strings.Lines(string(text)) {
 		var what, id string
 		var n int
-		if _, err := fmt.Sscan(lines.Text(), &what, &id, &n); err != nil {
-			t.Fatalf("%q: %v", lines.Text(), err)
+		if _, err := fmt.Sscan(line, &what, &id, &n); err != nil {
+			t.Fatalf("%q: %v", line, err)
 		}
 		reason, isDead := strings.CutPrefix(what, "dead-")
 		switch {
@@ -99,7 +100,7 @@ func (w *ward) read(t *testing.T) chronicle {
 }
 
 // await returns when ok says so of the journal, or, with false, when p has ended.
-func (w *ward) await(t *testing.T, p *childProcess, what string, ok func(chronicle) bool) bool {
+func (w *ward) await(t *testing.T, p child, what string, ok func(chronicle) bool) bool {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -107,7 +108,7 @@ func (w *ward) await(t *testing.T, p *childProcess, what string, ok func(chronic
 	for !ok(w.read(t)) {
 		select {
 		case <-tick.C:
-		case <-p.ended:
+		case <-p.Ended():
 			return ok(w.read(t))
 		case <-deadline:
 			c := w.read(t)
@@ -115,6 +116,27 @@ func (w *ward) await(t *testing.T, p *childProcess, what string, ok func(chronic
 		}
 	}
 	return true
+}
+
+// finish ends a process in order, once it has settled everything: what ran before and was
+// not committed runs again, and may be the last to do so.
+func (w *ward) finish(t *testing.T, p child) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(2 * time.Minute)
+	for {
+		n, detail, err := onlooker.Kafka(t.Context(), kadm.NewClient(w.client), w.Group, w.Topic, w.Topic+"."+w.Group)
+		if err == nil && n == 0 {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not settled within 2 minutes: %d,%s %v", n, detail, err)
+		}
+	}
+	p.end(syscall.SIGTERM)
 }
 
 // settled checks what all of it came to, but for the killer.
@@ -170,7 +192,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 				if over = w.await(t, p, "all are committed, and one is dead", func(c chronicle) bool {
 					return len(c.commits) == len(w.ids)-1 && len(c.dead) > 0
 				}); over {
-					p.end(syscall.SIGTERM)
+					w.finish(t, p)
 				}
 			}
 			w.settled(t)
@@ -206,7 +228,7 @@ func TestKillsCondemnNobody(t *testing.T) {
 		t.Fatal("the process has ended by itself")
 	}
 	took := time.Since(begun)
-	p.end(syscall.SIGTERM)
+	w.finish(t, p)
 	w.settled(t)
 	c := w.read(t)
 	t.Logf("report: %d kills: %d runs of %d messages; after the last, %d took %.1f s", kills, c.runs, messages, left, took.Seconds())

@@ -2,11 +2,9 @@ package kafka_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -37,11 +35,7 @@ type crashConfig struct {
 
 // crashChild consumes until it gets SIGTERM, or dies. All processes append to one
 // journal, each line with one write: what an event says outlives who told it.
-func crashChild(raw string) error {
-	var cfg crashConfig
-	if err := json.Unmarshal([]byte(raw), &cfg); err != nil {
-		return err
-	}
+func crashChild(ctx context.Context, cfg crashConfig) error {
 	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
@@ -51,17 +45,6 @@ func crashChild(raw string) error {
 			panic(err)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	sc := sarama.NewConfig()
-	sc.Version = sarama.V2_8_0_0
-	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = 3*time.Second, 300*time.Millisecond
-	client, err := sarama.NewClient(cfg.Addrs, sc)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	level := 200 * time.Millisecond
 	config := kafka.Config{
 		Group: cfg.Group, MaxInFlight: cfg.MaxInFlight, InstanceID: "one",
@@ -79,7 +62,7 @@ func crashChild(raw string) error {
 	if cfg.Wandering {
 		config.InstanceID = ""
 	}
-	return kafka.Consume(ctx, client, config, []string{cfg.Topic}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+	return consume(ctx, cfg.Addrs, 3*time.Second, config, cfg.Topic, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
 		id := string(rec.Value)
 		say("run", id, st.Attempt())

@@ -90,7 +90,7 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 4, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
-	var all []*childProcess
+	var all []child
 	for i := range processes {
 		all = append(all, startPerKey(t, cfg, i))
 	}

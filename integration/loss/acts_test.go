@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // write writes the rest of the items, at such a rate that the kills and restarts that are left find messages under way.
@@ -48,7 +50,7 @@ func (c *chaos) write(ctx context.Context) {
 // restart restarts the broker, or has it close all connections, when the moments come.
 func (c *chaos) restart(ctx context.Context) {
 	for _, r := range c.plan.restarts {
-		if !c.until(ctx, func() bool { return c.killed()+c.missed >= r.kills }) || !pause(ctx, r.wait) {
+		if !c.until(ctx, func() bool { return c.killed()+c.missed >= r.kills }) || !consumer.Pause(ctx, r.wait) {
 			return
 		}
 		from := time.Now()
@@ -82,18 +84,9 @@ func (c *chaos) until(ctx context.Context, what func() bool) bool {
 		if ok {
 			return true
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !consumer.Pause(ctx, 20*time.Millisecond) {
 			return false
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 
@@ -110,11 +103,11 @@ func (c *chaos) kill(ctx context.Context, o order) {
 		c.mu.Unlock()
 		var died bool
 		if o.state == anywhere {
-			pause(ctx, after)
+			consumer.Pause(ctx, after)
 			victim.kill()
-			died = errors.Is(victim.await(10*time.Second), errKilled)
+			died = errors.Is(victim.await(10*time.Second), consumer.ErrKilled)
 		} else {
-			want, grace := errKilled, 100*time.Millisecond
+			want, grace := consumer.ErrKilled, 100*time.Millisecond
 			if o.state == ending {
 				want, grace = nil, 5*time.Second
 				victim.mayEnd.Store(true)

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // system is a broker as the suite meets it, by a client that is not redeliver's.
@@ -222,12 +224,12 @@ func (c *chaos) start(instance string) *worker {
 		return nil
 	}
 	c.workers[w] = struct{}{}
-	c.tails = append(c.tails, &tail{path: cfg.Journal, process: w.number, ended: w.ended})
+	c.tails = append(c.tails, &tail{path: cfg.Journal, process: w.number, ended: w.Ended()})
 	go func() {
-		<-w.ended
-		asked := w.err == nil && w.mayEnd.Load()
-		if !errors.Is(w.err, errKilled) && !asked && !c.over.Load() {
-			c.t.Errorf("consumer %d ended by itself: %v; it said:\n%s", w.number, w.err, w.said())
+		<-w.Ended()
+		asked := w.Err() == nil && w.mayEnd.Load()
+		if !errors.Is(w.Err(), consumer.ErrKilled) && !asked && !c.over.Load() {
+			c.t.Errorf("consumer %d ended by itself: %v; it said:\n%s", w.number, w.Err(), w.Said())
 			c.abort(errors.New("a consumer ended by itself"))
 		}
 		c.mu.Lock()
@@ -263,7 +265,7 @@ func (c *chaos) endWorkers() bool {
 	ok := true
 	for w := range all {
 		if err := w.await(20 * time.Second); err != nil {
-			c.t.Logf("consumer %d: %v; it said:\n%s", w.number, err, w.said())
+			c.t.Logf("consumer %d: %v; it said:\n%s", w.number, err, w.Said())
 			ok = false
 		}
 	}
@@ -334,7 +336,7 @@ func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
 		case time.Since(since) > patience:
 			return true, ""
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !consumer.Pause(ctx, 100*time.Millisecond) {
 			return false, detail
 		}
 	}

@@ -1,33 +1,25 @@
 package loss
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // envConsumer makes this test binary a consumer: its value is a consumerConfig.
 const envConsumer = "REDELIVER_LOSS_CONSUMER"
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(envConsumer); text != "" {
-		os.Exit(consume(text))
-	}
+	consumer.Main(envConsumer, consume)
 	os.Exit(m.Run())
 }
 
@@ -55,26 +47,12 @@ func (c consumerConfig) policy() redeliver.Policy {
 }
 
 // connector opens a broker's adapter in a consumer, with a client whose traffic the spy sees.
-type connector func(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error)
+type connector func(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error)
 
 var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS, "redis": connectRedis}
 
-// consume is a whole consumer: it ends in order, with 0, on SIGTERM or when its parent is gone.
-func consume(text string) int {
-	if err := consumer(text); err != nil {
-		fmt.Fprintf(os.Stderr, "%s consumer: %v\n", clock(), err)
-		return 1
-	}
-	return 0
-}
-
-func consumer(text string) error {
-	var cfg consumerConfig
-	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
-		return fmt.Errorf("reading %s: %w", envConsumer, err)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+// consume is a whole consumer: it ends in order on SIGTERM or when its parent is gone.
+func consume(ctx context.Context, cfg consumerConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	j, err := openJournal(cfg.Journal)
@@ -83,45 +61,25 @@ func consumer(text string) error {
 	}
 	s := newSpy(j)
 	go s.watch()
-	go obey(s, cancel)
-
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NewSlogLogger(log))
+	go consumer.Obey(s.obey, cancel)
+	client, err := connectors[cfg.Broker](ctx, cfg, s)
 	if err != nil {
 		return err
 	}
-	router.AddMiddleware(middleware.Retry())
-	sub, closeClient, err := connectors[cfg.Broker](ctx, cfg, s)
-	if err != nil {
-		return err
-	}
+	var sub message.Subscriber = client
+	var besides []message.HandlerMiddleware
 	if cfg.EarlyAck {
-		router.AddMiddleware(ackEarly)
+		besides = append(besides, ackEarly)
 		sub = earlyAcker{sub}
 	}
 	sub = leaver{sub, s}
 	h := &handler{spy: s, work: cfg.Work, takes: cfg.Strain.Takes}
-	router.AddConsumerHandler("loss", cfg.Topic, sub, h.handle)
-	if err := router.Run(ctx); err != nil {
+	if err := consumer.Route(ctx, cfg.Topic, sub, h.handle, besides...); err != nil {
 		return err
 	}
 	end, cancelEnd := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancelEnd()
-	return closeClient(end)
-}
-
-// obey reads orders until the parent is gone.
-func obey(s *spy, gone func()) {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		o, err := parseOrder(in.Text())
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
-		}
-		s.arm(o)
-	}
-	gone()
+	return client.End(end)
 }
 
 // leaver takes nothing more when the process ends, as a service's own loop does that has left. The Router would go on
@@ -217,7 +175,7 @@ func (h *handler) handle(msg *message.Message) error {
 	h.spy.enter(r)
 	defer h.spy.leave(r)
 	if h.takes > 0 {
-		if !pause(msg.Context(), h.takes) {
+		if !consumer.Pause(msg.Context(), h.takes) {
 			return context.Cause(msg.Context())
 		}
 	} else if h.work {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // TestDuplicatesOfOneKill kills one of two static members at a steady 2,000 failing messages a second: how many runs are
@@ -46,7 +47,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 		t.Fatal(context.Cause(ctx))
 	}
 	victim.kill()
-	if err := victim.await(10 * time.Second); !errors.Is(err, errKilled) {
+	if err := victim.await(10 * time.Second); !errors.Is(err, consumer.ErrKilled) {
 		t.Fatalf("the victim: %v", err)
 	}
 	died := time.Now()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // filler is a system whose broker can be full.
@@ -44,7 +45,7 @@ func (k *kafkaSystem) fill(ctx context.Context) error {
 		return err
 	}
 	for k.broker.Ended() == nil {
-		if !pause(ctx, 20*time.Millisecond) {
+		if !consumer.Pause(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("kafka lives on a disk that is full: %w", context.Cause(ctx))
 		}
 	}
@@ -97,9 +98,9 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	c.mu.Lock()
 	c.victims = append(c.victims, victim.number)
 	c.mu.Unlock()
-	c.start("")               // it comes to a broker that is full
-	pause(ctx, 2*time.Second) // tries to write are given up and made again meanwhile
-	full := time.Since(from)  // with what it takes the broker to say so
+	c.start("")                        // it comes to a broker that is full
+	consumer.Pause(ctx, 2*time.Second) // tries to write are given up and made again meanwhile
+	full := time.Since(from)           // with what it takes the broker to say so
 	if err := sys.(filler).empty(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"log"
 	"net"
 	"os"
@@ -15,10 +13,10 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // The ways in which a group of the suite balances.
@@ -35,7 +33,7 @@ const (
 )
 
 // connectKafka opens the adapter with a client of which the spy sees what it sends, what it reads, and its requests.
-func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
+func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	if os.Getenv("REDELIVER_LOSS_DEBUG") != "" {
 		sarama.Logger = log.New(os.Stderr, "sarama ", log.Ltime|log.Lmicroseconds)
 		sarama.DebugLogger = sarama.Logger
@@ -68,40 +66,13 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (message.Subs
 	if !cfg.Work {
 		kc.MaxInFlight, kc.DrainTimeout = 500, 0
 	}
-	// A service that starts while its broker is down is started again by whoever started it.
-	for {
+	return consumer.Open(ctx, func() (consumer.Client, error) {
 		client, err := kafka.Open(ctx, kc)
-		if err == nil {
-			return kafkaSubscriber{client.Subscriber()}, client.Close, nil
+		if err != nil {
+			return consumer.Client{}, err
 		}
-		if errors.Is(err, redeliver.ErrConfig) {
-			return nil, nil, err
-		}
-		fmt.Fprintf(os.Stderr, "%s %v\n", clock(), err)
-		select {
-		case <-ctx.Done():
-			return nil, nil, err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-// kafkaSubscriber tries again where the broker went down between Open and Subscribe.
-type kafkaSubscriber struct{ *kafka.Subscriber }
-
-func (k kafkaSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	for {
-		out, err := k.Subscriber.Subscribe(ctx, topic)
-		if err == nil || ctx.Err() != nil {
-			return out, err
-		}
-		fmt.Fprintf(os.Stderr, "%s %v\n", clock(), err)
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+		return consumer.Client{Subscriber: client.Subscriber(), End: client.Close}, nil
+	})
 }
 
 // onSend sees what the adapter has handed to its producer, before it is sent.

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // kafkaSystem is Kafka as the suite meets it, by franz-go alone.
@@ -21,8 +22,7 @@ type kafkaSystem struct {
 	client *kgo.Client
 	admin  *kadm.Client
 
-	dlq   *kgo.Client // made when the DLQ is there
-	read  map[int32]int64
+	dlq   *onlooker.KafkaTopic
 	found []letter
 }
 
@@ -35,15 +35,12 @@ func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, p
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	k := &kafkaSystem{addrs: addrs, broker: own, topic: topic, client: client, admin: kadm.NewClient(client), read: make(map[int32]int64)}
+	k := &kafkaSystem{addrs: addrs, broker: own, topic: topic, client: client, admin: kadm.NewClient(client)}
+	k.dlq = onlooker.NewKafkaTopic(addrs, k.admin, k.base()+".dlq")
+	t.Cleanup(k.dlq.Close)
 	if _, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if k.dlq != nil {
-			k.dlq.Close()
-		}
-	})
 	return k
 }
 
@@ -78,35 +75,11 @@ func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
 
 // dead returns all that is in the DLQ now.
 func (k *kafkaSystem) dead(ctx context.Context) ([]letter, error) {
-	topic := k.base() + ".dlq"
-	ends, err := k.admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
+	records, err := k.dlq.More(ctx)
+	for _, r := range records {
+		k.found = append(k.found, letterOf(r))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("asking for the end of %s: %w", topic, err)
-	}
-	if k.dlq == nil {
-		if k.dlq, err = kgo.NewClient(kgo.SeedBrokers(k.addrs...), kgo.ConsumeTopics(topic),
-			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond)); err != nil {
-			return nil, err
-		}
-	}
-	behind := func() (behind bool) {
-		ends.Each(func(o kadm.ListedOffset) { behind = behind || k.read[o.Partition] < o.Offset })
-		return behind
-	}
-	for behind() {
-		fetches := k.dlq.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", topic, err)
-		}
-		for r := range fetches.RecordsAll() {
-			k.read[r.Partition] = r.Offset + 1
-			k.found = append(k.found, letterOf(r))
-		}
-	}
-	return k.found, nil
+	return k.found, err
 }
 
 func letterOf(r *kgo.Record) letter {
@@ -125,55 +98,8 @@ func letterOf(r *kgo.Record) letter {
 	return l
 }
 
-// unsettled is how far the group's commits are behind the ends of the topic and all on which messages wait.
 func (k *kafkaSystem) unsettled(ctx context.Context) (int64, string, error) {
-	all, err := k.admin.ListTopics(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	var topics []string
-	for _, name := range all.Names() {
-		if name == k.topic || strings.HasPrefix(name, k.base()+".retry") {
-			topics = append(topics, name)
-		}
-	}
-	ends, err := k.admin.ListEndOffsets(ctx, topics...)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return 0, "", err
-	}
-	starts, err := k.admin.ListStartOffsets(ctx, topics...)
-	if err == nil {
-		err = starts.Error()
-	}
-	if err != nil {
-		return 0, "", err
-	}
-	committed, err := k.admin.FetchOffsets(ctx, k.group())
-	if err == nil {
-		err = committed.Error()
-	}
-	if err != nil {
-		return 0, "", err
-	}
-	var lag int64
-	var detail strings.Builder
-	ends.Each(func(end kadm.ListedOffset) {
-		at := int64(-1)
-		if c, ok := committed.Lookup(end.Topic, end.Partition); ok {
-			at = c.At
-		}
-		if start, ok := starts.Lookup(end.Topic, end.Partition); ok {
-			at = max(at, start.Offset)
-		}
-		if at != end.Offset {
-			lag += max(1, end.Offset-at) // a commit beyond the end is wrong, too
-			fmt.Fprintf(&detail, " %s[%d] %d of %d", strings.TrimPrefix(end.Topic, k.topic), end.Partition, at, end.Offset)
-		}
-	})
-	return lag, detail.String(), nil
+	return onlooker.Kafka(ctx, k.admin, k.group(), k.topic, k.base())
 }
 
 // restart kills the broker and starts it again.

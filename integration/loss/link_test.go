@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // link stands between consumers and their broker, and is as slow as it is told to be.
@@ -82,7 +84,7 @@ func (l *link) pass(from, to net.Conn, direction int) {
 	out.Go(func() {
 		defer to.Close()
 		for c := range underway {
-			if wait := time.Until(c.at); wait > 0 && !pause(l.ctx, wait) {
+			if wait := time.Until(c.at); wait > 0 && !consumer.Pause(l.ctx, wait) {
 				continue
 			}
 			if _, err := to.Write(c.data); err != nil {

@@ -2,17 +2,13 @@ package loss
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
-	"os"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // How many messages a consumer of RabbitMQ has in hand at most.
@@ -24,7 +20,7 @@ const (
 )
 
 // connectRabbitMQ opens the adapter with connections whose frames the spy sees.
-func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
+func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	policy := cfg.policy()
 	// Kills at random may hit a suspect that runs alone, which is charged then, and rightly: the adapter cannot know that
 	// it was the suite. Twice the same one would be no chance. An innocent in the DLQ is found by the checker.
@@ -44,39 +40,11 @@ func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (message.S
 	if n := cfg.Strain.InFlight; n > 0 {
 		ac.MaxInFlight, ac.Prefetch, ac.RetryPrefetch = n, n, 2*n
 	}
-	// A service that starts while its broker is down is started again by whoever started it.
-	for {
+	return consumer.Open(ctx, func() (consumer.Client, error) {
 		client, err := amqp.Open(ctx, ac)
-		if err == nil {
-			return rabbitSubscriber{client.Subscriber()}, client.Close, nil
+		if err != nil {
+			return consumer.Client{}, err
 		}
-		if err := again(ctx, err); err != nil {
-			return nil, nil, err
-		}
-	}
-}
-
-// rabbitSubscriber tries again where the broker went down between Open and Subscribe.
-type rabbitSubscriber struct{ *amqp.Subscriber }
-
-func (r rabbitSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	for {
-		out, err := r.Subscriber.Subscribe(ctx, topic)
-		if err == nil {
-			return out, nil
-		}
-		if err := again(ctx, err); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// again pauses before something that failed is tried again. It returns the error of what is not worth it.
-func again(ctx context.Context, err error) error {
-	if errors.Is(err, redeliver.ErrConfig) || ctx.Err() != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "%s %v\n", clock(), err)
-	pause(ctx, 200*time.Millisecond)
-	return nil
+		return consumer.Client{Subscriber: client.Subscriber(), End: client.Close}, nil
+	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // rabbitSystem is RabbitMQ as the suite meets it, by amqp091-go alone. Keys do not exist there: a message carries its
@@ -88,7 +88,7 @@ func (r *rabbitSystem) write(ctx context.Context, items []*item) error {
 		if len(items) == 0 {
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !consumer.Pause(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("writing to %s: %w", r.queue, context.Cause(ctx))
 		}
 	}
@@ -226,38 +226,9 @@ func rabbitValue(name string, v any) []byte {
 	return fmt.Appendf(nil, "%T %v", v, v)
 }
 
-// unsettledQueues asks the queues themselves for what is ready, unacked, or being dead-lettered: what the management
-// tells of a quorum queue is up to five seconds old.
-const unsettledQueues = `[begin
-	{ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1),
-	{element(4, amqqueue:get_name(Q)), N}
-end || Q <- rabbit_amqqueue:list()].`
-
-var unsettledQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
-
 // unsettled counts what is in every queue but the DLQ. On a broker of one's own that is the group.
 func (r *rabbitSystem) unsettled(ctx context.Context) (int64, string, error) {
-	out, err := r.broker.RunCtl(ctx, "eval", unsettledQueues)
-	if err != nil {
-		return 0, "", err
-	}
-	var sum int64
-	var detail strings.Builder
-	queues := unsettledQueue.FindAllStringSubmatch(out, -1)
-	if len(queues) < 4 {
-		return 0, "", fmt.Errorf("these are not the queues: %s", out)
-	}
-	for _, q := range queues {
-		n, err := strconv.ParseInt(q[2], 10, 64)
-		if err != nil {
-			return 0, "", err
-		}
-		if name, ok := strings.CutPrefix(q[1], r.queue); ok && name != ".dlq" && n > 0 {
-			sum += n
-			fmt.Fprintf(&detail, " %d in %s", n, q[1])
-		}
-	}
-	return sum, detail.String(), nil
+	return onlooker.RabbitMQ(ctx, r.broker, r.queue)
 }
 
 // restart kills the broker and starts it again. By now all queues are declared.
@@ -268,7 +239,7 @@ func (r *rabbitSystem) restart(ctx context.Context, down time.Duration) error {
 	if err := r.broker.Kill(); err != nil {
 		return err
 	}
-	if !pause(ctx, down) { // it is away for as long as the plan says
+	if !consumer.Pause(ctx, down) { // it is away for as long as the plan says
 		return ctx.Err()
 	}
 	return r.broker.Start(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redeliver/redeliver/adapters/pubsub"
+	"github.com/redeliver/redeliver/integration/consumer"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 )
 
@@ -23,27 +24,27 @@ const (
 )
 
 // connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the spy sees.
-func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (message.Subscriber, func(context.Context) error, error) {
+func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	r := &redisSubscriber{open: func(ctx context.Context) (*pubsub.Subscriber, func(context.Context) error, error) {
 		return openRedis(ctx, cfg, s)
 	}}
 	var err error
 	r.sub, r.end, err = r.open(ctx)
-	return r, func(ctx context.Context) error { return r.end(ctx) }, err
+	return consumer.Client{Subscriber: r, End: func(ctx context.Context) error { return r.end(ctx) }}, err
 }
 
 // openRedis is one consumer of Redis, with a name of its own.
 func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscriber, func(context.Context) error, error) {
 	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * max(cfg.Strain.InFlight, redisInFlight)})
 	client.AddHook(newRedisHook(s, cfg.Topic))
-	consumer := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
+	name := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
 	beating, still := context.WithCancel(context.Background())
 	for {
-		err := alive.Keep(beating, client, consumer, redisLife)
+		err := alive.Keep(beating, client, name, redisLife)
 		if err == nil {
 			break
 		}
-		if err := again(ctx, err); err != nil {
+		if err := consumer.Again(ctx, err); err != nil {
 			still()
 			return nil, nil, err
 		}
@@ -55,8 +56,8 @@ func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscri
 		return nil, nil, err
 	}
 	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: client, ConsumerGroup: cfg.Group, Consumer: consumer, BlockTime: 500 * time.Millisecond, DisableIndefiniteInitialBlock: true,
-		ClaimInterval: time.Second, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client, consumer),
+		Client: client, ConsumerGroup: cfg.Group, Consumer: name, BlockTime: 500 * time.Millisecond, DisableIndefiniteInitialBlock: true,
+		ClaimInterval: time.Second, MaxIdleTime: time.Second, ShouldClaimPendingMessage: alive.Claimable(client, name),
 	}, log)
 	if err != nil {
 		still()
@@ -94,7 +95,7 @@ func (r *redisSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *
 		if err == nil {
 			return out, nil
 		}
-		if err := again(ctx, err); err != nil {
+		if err := consumer.Again(ctx, err); err != nil {
 			return nil, err
 		}
 		if err := r.end(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // redisSystem is a Redis as the suite meets it, by the bare client. What Watermill's messages are on a stream is
@@ -81,7 +82,7 @@ func (r *redisSystem) write(ctx context.Context, items []*item) error {
 			if err == nil || strings.Contains(err.Error(), "equal or smaller than the target") { // it stands there already
 				break
 			}
-			if !pause(ctx, 50*time.Millisecond) {
+			if !consumer.Pause(ctx, 50*time.Millisecond) {
 				return errors.Join(err, ctx.Err())
 			}
 		}
@@ -169,7 +170,7 @@ func (r *redisSystem) restart(ctx context.Context, down time.Duration) error {
 	if err := r.broker.Kill(); err != nil {
 		return err
 	}
-	if !pause(ctx, down) {
+	if !consumer.Pause(ctx, down) {
 		return ctx.Err()
 	}
 	return r.broker.Start(ctx)

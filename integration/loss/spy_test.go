@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // state is what a consumer does when it dies.
@@ -87,6 +88,15 @@ func (s *spy) arm(o order) {
 	s.order, s.left = o, o.nth
 }
 
+// obey takes an order from the parent.
+func (s *spy) obey(text string) error {
+	o, err := parseOrder(text)
+	if err == nil {
+		s.arm(o)
+	}
+	return err
+}
+
 // reached counts the state; true means now. The lock is held.
 func (s *spy) reached(st state) bool {
 	if s.left == 0 || s.order.state != st {
@@ -147,7 +157,7 @@ func (s *spy) end(r run) {
 	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
 	time.AfterFunc(pile, func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-			fmt.Fprintf(os.Stderr, "%s SIGTERM: %v\n", clock(), err)
+			consumer.Say("SIGTERM: %v", err)
 		}
 	})
 }
@@ -251,15 +261,15 @@ func (s *spy) Event(e redeliver.Event) {
 		e.State.Attempts++
 		s.confirmed(e.State)
 		s.journal.write(line{kind: told, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
-		fmt.Fprintf(os.Stderr, "%s abandoned %s after %d attempts: %v\n", clock(), s.names[e.State.ID], e.State.Attempts, e.Err)
+		consumer.Say("abandoned %s after %d attempts: %v", s.names[e.State.ID], e.State.Attempts, e.Err)
 	case redeliver.HeadersIgnored:
 		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
 	case redeliver.PublishFailed:
 		s.journal.write(line{kind: refused, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
-		fmt.Fprintf(os.Stderr, "%s publish to %s failed, try %d: %v\n", clock(), e.Where, e.Try, e.Err)
+		consumer.Say("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
 		s.journal.write(line{kind: told, at: time.Now(), text: e.Change})
-		fmt.Fprintf(os.Stderr, "%s %s: %s %v\n", clock(), e.Change, e.Detail, e.Err)
+		consumer.Say("%s: %s %v", e.Change, e.Detail, e.Err)
 		if e.Change == "disconnected" {
 			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
 		}
@@ -278,8 +288,6 @@ func (s *spy) confirmed(st redeliver.State) {
 	defer s.mu.Unlock()
 	delete(s.sending, run{s.names[st.ID], st.Attempts})
 }
-
-func clock() string { return time.Now().Format("15:04:05.000") }
 
 // abandoned is what the journal says of a message that its process gave up.
 const abandoned = "abandoned"

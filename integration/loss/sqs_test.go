@@ -7,16 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/redeliver/redeliver/integration/consumer"
+	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
@@ -27,15 +27,11 @@ type sqsSystem struct {
 	api   *awssqs.Client
 	queue string
 	url   string
-	list  []letter // taken from the DLQ
+	list  []letter        // taken from the DLQ
+	taken map[string]bool // by message id
 
 	mu    sync.Mutex
 	doubt []*proxy.Active // rules whose answers leave doubt of what was done
-}
-
-// sqsAWS is a configuration for a server that takes any credentials.
-func sqsAWS() aws.Config {
-	return aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 }
 
 // newSQS prepares a queue.
@@ -48,8 +44,8 @@ func newSQS(t *testing.T, endpoint, queue string, seed uint64) *sqsSystem {
 	t.Cleanup(p.Close)
 	p.Seed(seed)
 	s := &sqsSystem{
-		proxy: p, queue: fmt.Sprintf("%s-%d", queue, time.Now().UnixNano()),
-		api: awssqs.NewFromConfig(sqsAWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) }),
+		proxy: p, taken: make(map[string]bool), queue: fmt.Sprintf("%s-%d", queue, time.Now().UnixNano()),
+		api: awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) }),
 	}
 	out, err := s.api.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(s.queue)})
 	if err != nil {
@@ -161,35 +157,15 @@ func sqsAttributes(it *item) map[string]types.MessageAttributeValue {
 	return all
 }
 
-// dead takes what is new from the DLQ and remembers it: it returns all that was there. What a receive of before took
-// and did not bring (the SDK loses an answer at times, see wholeBodies in adapters/sqs) is waited for.
+// dead takes what is new from the DLQ and remembers it: it returns all that was there.
 func (s *sqsSystem) dead(ctx context.Context) ([]letter, error) {
-	dlq := s.url + "-dlq"
-	for {
-		out, err := s.api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{
-			QueueUrl: &dlq, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}, VisibilityTimeout: 2,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("reading %s-dlq: %w", s.queue, err)
+	err := onlooker.TakeSQS(ctx, s.api, s.url+"-dlq", 2*time.Second, func(m types.Message) {
+		if !s.taken[*m.MessageId] {
+			s.taken[*m.MessageId] = true
+			s.list = append(s.list, s.letterOf(&m))
 		}
-		for i := range out.Messages {
-			m := &out.Messages[i]
-			if _, err := s.api.DeleteMessage(ctx, &awssqs.DeleteMessageInput{QueueUrl: &dlq, ReceiptHandle: m.ReceiptHandle}); err != nil {
-				return nil, fmt.Errorf("taking from %s-dlq: %w", s.queue, err)
-			}
-			s.list = append(s.list, s.letterOf(m))
-		}
-		if len(out.Messages) > 0 {
-			continue
-		}
-		n, _, err := s.count(ctx, dlq)
-		if err != nil || n == 0 {
-			return s.list, err
-		}
-		if !pause(ctx, 100*time.Millisecond) {
-			return nil, ctx.Err()
-		}
-	}
+	})
+	return s.list, err
 }
 
 // sqsState is redeliver's attribute, as its documentation has it.
@@ -282,40 +258,8 @@ func sqsValue(name string, v types.MessageAttributeValue) []byte {
 	return fmt.Appendf(nil, "%s %q %q", kind, text, v.BinaryValue)
 }
 
-// unsettled counts what is in the queue and among the suspects: visible, in flight or delayed. ElasticMQ counts exactly.
 func (s *sqsSystem) unsettled(ctx context.Context) (int64, string, error) {
-	var sum int64
-	var detail strings.Builder
-	for _, url := range []string{s.url, s.url + "-suspects"} {
-		n, d, err := s.count(ctx, url)
-		if err != nil {
-			return 0, "", err
-		}
-		sum += n
-		detail.WriteString(d)
-	}
-	return sum, detail.String(), nil
-}
-
-// count counts the messages of one queue.
-func (s *sqsSystem) count(ctx context.Context, url string) (sum int64, detail string, err error) {
-	out, err := s.api.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{
-		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
-	if err != nil {
-		return 0, "", fmt.Errorf("asking for %s: %w", url, err)
-	}
-	for _, name := range []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"} {
-		n, err := strconv.ParseInt(out.Attributes[name], 10, 64)
-		if err != nil {
-			return 0, "", err
-		}
-		if n > 0 {
-			sum += n
-			detail += fmt.Sprintf(" %d %s in %s", n, strings.TrimPrefix(name, "ApproximateNumberOf"), url[strings.LastIndexByte(url, '/')+1:])
-		}
-	}
-	return sum, detail, nil
+	return onlooker.SQS(ctx, s.api, s.url)
 }
 
 // restart has every request of the consumers fail for a while, each in one way or another.
@@ -326,7 +270,7 @@ func (s *sqsSystem) restart(ctx context.Context, down time.Duration) error {
 	} {
 		rules = append(rules, s.proxy.Add(r))
 	}
-	ok := pause(ctx, down) // it fails for as long as the plan says
+	ok := consumer.Pause(ctx, down) // it fails for as long as the plan says
 	for _, rule := range rules {
 		rule.Remove()
 	}

@@ -1,0 +1,77 @@
+package consumer
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// Main is for the beginning of TestMain: where env is set, this process is a consumer, and Main does not return. The
+// context ends with SIGTERM.
+func Main[Config any](env string, consume func(context.Context, Config) error) {
+	text := os.Getenv(env)
+	if text == "" {
+		return
+	}
+	if err := run(env, text, consume); err != nil {
+		Say("%v", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func run[Config any](env, text string, consume func(context.Context, Config) error) error {
+	var cfg Config
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return fmt.Errorf("reading %s: %w", env, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return consume(ctx, cfg)
+}
+
+// Obey hands on the parent's orders, line by line, and calls gone when the parent is gone. An order that is none ends the
+// process.
+func Obey(order func(line string) error, gone func()) {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		if err := order(in.Text()); err != nil {
+			Say("%v", err)
+			os.Exit(2)
+		}
+	}
+	gone()
+}
+
+// Logger tells of what is wrong.
+func Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// Route handles a topic's messages behind middleware.Retry, and what is given besides, until ctx ends.
+func Route(ctx context.Context, topic string, sub message.Subscriber, h message.NoPublishHandlerFunc, besides ...message.HandlerMiddleware) error {
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NewSlogLogger(Logger()))
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddMiddleware(besides...)
+	router.AddConsumerHandler("consumer", topic, sub, h)
+	return router.Run(ctx)
+}
+
+// Say writes a line to the process's log, with the time.
+func Say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05.000 ")+format+"\n", args...)
+}

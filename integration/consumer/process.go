@@ -1,0 +1,91 @@
+// Package consumer is what the suites share whose consumers are processes of their own: the test binary, started again,
+// so that they can be killed. The parent starts, orders and ends them; in the child a consumer finds out what it is to do,
+// waits for its broker, and handles messages until it is told to end.
+package consumer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// ErrKilled is how a process ended that got SIGKILL.
+var ErrKilled = errors.New("it was killed")
+
+// Process is a consumer, seen by its parent. Its methods may be called at any time, by several goroutines.
+type Process struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	log   string
+	ended chan struct{}
+	err   error
+}
+
+// Start starts this binary again, with cfg in the variable env, for [Main]. What it says goes to the file log.
+func Start(env string, cfg any, log string) (*Process, error) {
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("telling a consumer what to do: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this binary: %w", err)
+	}
+	said, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close() // the child has its own descriptor
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), env+"="+string(text))
+	cmd.Stdout, cmd.Stderr = said, said
+	stdin, err := cmd.StdinPipe() // it ends with us: see Obey
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: cmd, stdin: stdin, log: log, ended: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a consumer: %w", err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+			p.err = ErrKilled
+		}
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Order writes a line for [Obey]. One that has ended needs no order.
+func (p *Process) Order(line string) { _, _ = fmt.Fprintln(p.stdin, line) }
+
+// Signal sends a signal, which may find nobody any more.
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Err returns how it has ended, once it has: nil is in order.
+func (p *Process) Err() error {
+	<-p.ended
+	return p.err
+}
+
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Said is the end of what it said.
+func (p *Process) Said() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-30):], "\n")
+}

@@ -1,0 +1,45 @@
+package onlooker
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// messagesOfQueues asks the queues themselves for what is ready, unacked, or being dead-lettered: what the management
+// tells of a quorum queue is up to five seconds old.
+const messagesOfQueues = `[begin
+	{ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1),
+	{element(4, amqqueue:get_name(Q)), N}
+end || Q <- rabbit_amqqueue:list()].`
+
+var messagesOfQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
+
+// RabbitMQ counts what is in a queue and in all whose names begin with its own, but the DLQ. A queue has two at least
+// beside it.
+func RabbitMQ(ctx context.Context, broker *brokers.Rabbit, queue string) (unsettled int64, detail string, err error) {
+	out, err := broker.RunCtl(ctx, "eval", messagesOfQueues)
+	if err != nil {
+		return 0, "", err
+	}
+	queues := messagesOfQueue.FindAllStringSubmatch(out, -1)
+	if len(queues) < 3 {
+		return 0, "", fmt.Errorf("these are not the queues: %s", out)
+	}
+	var full strings.Builder
+	for _, q := range queues {
+		n, err := strconv.ParseInt(q[2], 10, 64)
+		if err != nil {
+			return 0, "", err
+		}
+		if name, ok := strings.CutPrefix(q[1], queue); ok && name != ".dlq" && n > 0 {
+			unsettled += n
+			fmt.Fprintf(&full, " %d in %s", n, q[1])
+		}
+	}
+	return unsettled, full.String(), nil
+}
