@@ -47,22 +47,10 @@ func (all sinkList) Tally(_ Sink, origin, group string) (Tally, Sink) {
 			rest = append(rest, r)
 		}
 	}
-	return tallies.one(), rest.one()
+	return one[Tally](tallies, tallies), one[Sink](rest, rest)
 }
 
 type tallyList []Tally
-
-// one is the list, or what stands for it without a loop.
-func (all tallyList) one() Tally {
-	switch len(all) {
-	case 0:
-		return nil
-	case 1:
-		return all[0]
-	default:
-		return all
-	}
-}
 
 // Attempted implements [Tally].
 func (all tallyList) Attempted(took time.Duration) {
@@ -78,14 +66,15 @@ func (all tallyList) Committed() {
 	}
 }
 
-// one is as tallyList's.
-func (all sinkList) one() Sink {
+// one is what stands for several, or, without a loop, for one or none. several is all.
+func one[T any](all []T, several T) T {
 	switch len(all) {
 	case 0:
-		return nil
+		var none T
+		return none
 	case 1:
 		return all[0]
 	default:
-		return all
+		return several
 	}
 }

@@ -77,13 +77,7 @@ func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
 			}
 			c.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
 				c.KeepControl()
-				res := req.ResponseKind().(*kmsg.CreateTopicsResponse)
-				for _, topic := range req.(*kmsg.CreateTopicsRequest).Topics {
-					one := kmsg.NewCreateTopicsResponseTopic()
-					one.Topic, one.ErrorCode = topic.Topic, kerr.TopicAuthorizationFailed.Code
-					res.Topics = append(res.Topics, one)
-				}
-				return res, nil, true
+				return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
 			})
 		}, false, true, control + " does not exist"},
 		"not compacted": {func(t *testing.T, _ *kfake.Cluster, adm *kadm.Client) {

@@ -146,14 +146,7 @@ func TestTopicsThatMayNotBeCreatedAreNamed(t *testing.T) {
 	cluster := fake(t, "orders")
 	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		create := req.(*kmsg.CreateTopicsRequest)
-		resp := create.ResponseKind().(*kmsg.CreateTopicsResponse)
-		for _, topic := range create.Topics {
-			denied := kmsg.NewCreateTopicsResponseTopic()
-			denied.Topic, denied.ErrorCode = topic.Topic, kerr.TopicAuthorizationFailed.Code
-			resp.Topics = append(resp.Topics, denied)
-		}
-		return resp, nil, true
+		return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
 	})
 	c, _ := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{time.Second}}})
 	_, err := c.Subscriber().Subscribe(t.Context(), "orders")

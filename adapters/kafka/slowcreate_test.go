@@ -10,6 +10,17 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
+// makesNone is the answer of a broker that makes none of the topics it is asked for.
+func makesNone(req kmsg.Request, why *kerr.Error) kmsg.Response {
+	res := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+	for _, topic := range req.(*kmsg.CreateTopicsRequest).Topics {
+		one := kmsg.NewCreateTopicsResponseTopic()
+		one.Topic, one.ErrorCode = topic.Topic, why.Code
+		res.Topics = append(res.Topics, one)
+	}
+	return res
+}
+
 // Brokers that do not make a topic within the client's patience, or do not know all of it
 // yet, are asked again: a service that started beside a busy Kafka could not subscribe.
 func TestTopicsThatTakeLongToMakeAreAskedForAgain(t *testing.T) {
@@ -21,13 +32,7 @@ func TestTopicsThatTakeLongToMakeAreAskedForAgain(t *testing.T) {
 		if asked.Add(1)%2 == 0 {
 			return nil, nil, false
 		}
-		res := req.ResponseKind().(*kmsg.CreateTopicsResponse)
-		for _, topic := range req.(*kmsg.CreateTopicsRequest).Topics {
-			one := kmsg.NewCreateTopicsResponseTopic()
-			one.Topic, one.ErrorCode = topic.Topic, kerr.RequestTimedOut.Code
-			res.Topics = append(res.Topics, one)
-		}
-		return res, nil, true
+		return makesNone(req, kerr.RequestTimedOut), nil, true
 	})
 	var described atomic.Int32
 	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
