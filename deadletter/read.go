@@ -2,18 +2,23 @@ package deadletter
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/redeliver/redeliver"
 )
 
 // Read fills in what a dead letter's headers say: State, ID, Filler, Findings and
 // Mismatch. m has its Headers, without redeliver's own block, which is ours; nil
-// where there is none. fallback is asked for an id when no header has one.
+// where there is none. fallback is asked for an id when no header has one. A Time beyond
+// the year 9999 lies, and is taken away.
 //
 // A block is redeliver's word for this queue's group and origin only. One of
 // another group or origin does not belong here, whoever put it there: it is shown,
 // and refused by a replay.
 func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
+	if m.Time.UnixMilli() > lastMilli || m.Time.Year() < 0 {
+		m.Time = time.Time{} // JSON has no form for it
+	}
 	if len(ours) > 0 {
 		m.Filler = FilledByRedeliver
 		readOwn(m, info, ours)

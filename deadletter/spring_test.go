@@ -107,6 +107,28 @@ func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 	}
 }
 
+// Nor is the time of the record itself: whoever wrote it may have any clock.
+func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
+	t.Parallel()
+	last := time.UnixMilli(253_402_300_799_999).UTC()
+	for at, believed := range map[time.Time]bool{
+		written: true, last: true, last.Add(time.Millisecond): false, time.UnixMilli(math.MaxInt64): false, time.UnixMilli(math.MinInt64): false, {}: true,
+	} {
+		for _, ours := range [][]redeliver.Header{nil, {{Name: redeliver.HeaderAttempt, Value: "1"}}} {
+			m := &deadletter.Message{Time: at}
+			deadletter.Read(m, orders, ours, func() string { return "made up" })
+			for _, got := range []time.Time{m.Time, m.State.LastFailed, m.Failed()} {
+				if _, err := json.Marshal(got); err != nil {
+					t.Error(err)
+				}
+			}
+			if m.Time.Equal(at) != believed {
+				t.Errorf("%s is shown as %s", at, m.Time)
+			}
+		}
+	}
+}
+
 // What goes back to Spring says where it first failed, once, and nothing of how.
 func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	t.Parallel()
