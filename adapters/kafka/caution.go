@@ -89,7 +89,7 @@ func newCaution(l *lane, from int64, found note) *caution {
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), stretchLeast), stretchMost)
 	lanes := max(1, len(l.sess.Claims()[l.topic]))
 	c := &caution{
-		l: l, from: from, note: found.inherit(l.r.client.owner, from, l.claim.HighWaterMarkOffset(), stretch),
+		l: l, from: from, note: found.inherit(l.r.owner, from, l.claim.HighWaterMarkOffset(), stretch),
 		most: min(max(cap(l.slots)/lanes, leastWindow), windowMost), bell: make(chan struct{}, 1),
 		every: l.r.commits, since: time.Now(),
 	}

@@ -20,8 +20,9 @@ type Client struct {
 	cfg      Config
 	admin    admin
 	producer *producer
-	owner    string           // its name in notes
+	owner    string           // its members' names in notes begin with it
 	turn     *delayqueue.Turn // of suspects
+	members  atomic.Int32     // that there were
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by origin

@@ -22,7 +22,7 @@ import (
 // there is room for more; a text that begins otherwise, or cannot be read, is
 // somebody else's, and says nothing.
 type note struct {
-	owner     string // who wrote it: another name for every Client
+	owner     string // who wrote it: another name for every member, which begins with that of its Client
 	state     noteState
 	end       int64          // below it only what stands in window, or alone, may have begun; 0 for none
 	window    map[int64]bool // what may have begun, by offset
@@ -224,7 +224,7 @@ func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 	}
 	// One that was written by this very process is that of a session which this
 	// process has lost, and survived.
-	died := n.known() && n.state != stateLeft && n.owner != me
+	died := n.known() && n.state != stateLeft && clientOf(n.owner) != clientOf(me)
 	switch {
 	case !died:
 	case n.alone >= mark && !n.settled[n.alone]:

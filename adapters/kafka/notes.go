@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,20 @@ const heedTries = 7
 
 // newOwner is a name under which one Client writes its notes.
 func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
+
+// member is the name of a Client's n-th member, which has transactions of its own.
+func member(client string, n int32) string {
+	if n == 1 {
+		return client
+	}
+	return client + "-" + strconv.Itoa(int(n))
+}
+
+// clientOf is the name of a member's Client.
+func clientOf(owner string) string {
+	client, _, _ := strings.Cut(owner, "-")
+	return client
+}
 
 // begin reads, with one request, what stands beside the offsets of a session's
 // partitions. Where that fails, each lane asks for itself.

@@ -87,6 +87,7 @@ const outAhead = 64
 // delay topics.
 type reader struct {
 	client  *Client
+	owner   string // its name in notes
 	layout  *layout
 	group   sarama.ConsumerGroup
 	sub     *delayqueue.Subscription
@@ -123,7 +124,7 @@ type waitLevel struct {
 func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {
 	fwd := &forwarder{producer: c.producer, layout: l, dialect: c.cfg.DeadLetterHeaders}
 	r := &reader{
-		client: c, layout: l, group: group, fwd: fwd, values: values,
+		client: c, owner: member(c.owner, c.members.Add(1)), layout: l, group: group, fwd: fwd, values: values,
 		first:     make(chan struct{}, c.cfg.MaxInFlight),
 		retries:   make(chan struct{}, c.cfg.MaxRetriesInFlight),
 		connected: true,

@@ -90,13 +90,13 @@ func (l *lane) renounce() {
 // death: its session's last commit says so. What is suspect stays so, uncharged.
 func (l *lane) depart() {
 	mark := max(l.track.mark, l.from)
-	left := note{owner: l.r.client.owner, state: stateLeft, alone: -1}
+	left := note{owner: l.r.owner, state: stateLeft, alone: -1}
 	c := l.care
 	if c != nil {
 		left.end, left.suspects = c.note.end, c.note.suspects
 		defer c.end()
 	}
-	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) && (l.acc == nil || !l.acc.moved()) {
+	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) && (l.acc == nil || l.acc.now() == 0) {
 		return // it has noted nothing, so that the last one's word stands
 	}
 	if c == nil && l.note == "" {

@@ -151,7 +151,7 @@ func (t *txn) inscribe(i *inscription) {
 	t.ring()
 }
 
-// flush returns when what a account says is committed, or will not be soon.
+// flush returns when what an account says is committed, or will not be soon.
 func (t *txn) flush(b *account) {
 	i := &inscription{sess: b.sess, topic: b.topic, partition: b.partition, acc: b, told: func(error) {}, ended: make(chan struct{})}
 	t.inscribe(i)

@@ -251,3 +251,24 @@ func TestTransactionsRefuse(t *testing.T) {
 		t.Error("brokers without fenced transactions are taken")
 	}
 }
+
+// Two Subscribes of one client for one topic are two members. They had one transactional
+// id, and each shut the other out with every window.
+func TestTransactionsOfTwoSubscribesDoNotMeet(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Transactions: true})
+	for range 2 {
+		route(t, c, "orders", func(*message.Message) error { return errDeclined })
+	}
+	ev.joined(t, 2)
+	recs, ids := orders("orders", n)
+	write(t, addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	onceEach(t, addrs, []string{"orders.billing.dlq"}, n)
+	if failed := all[redeliver.PublishFailed](ev); len(failed) > 0 {
+		t.Errorf("%d writes failed, one is %+v", len(failed), failed[0])
+	}
+}

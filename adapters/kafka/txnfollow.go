@@ -17,7 +17,7 @@ const followTries = 100
 // that has died: nobody sees what was written behind it before. One that lives has its
 // window aborted by this, and tries again. It does so once for each, and does not wait.
 func (t *txn) follow(found note) {
-	if t == nil || !found.transacts || found.state == stateLeft || found.owner == t.r.client.owner || found.owner == "" {
+	if t == nil || !found.transacts || found.state == stateLeft || found.owner == t.r.owner || found.owner == "" {
 		return
 	}
 	t.mu.Lock()

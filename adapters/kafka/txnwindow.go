@@ -226,7 +226,7 @@ func (t *txn) producer(which int) (*producer, error) {
 		return p, nil
 	}
 	cfg := t.r.client.cfg
-	id := txnID(cfg.Group, t.r.layout.origin, t.r.client.owner)
+	id := txnID(cfg.Group, t.r.layout.origin, t.r.owner)
 	if which > 0 {
 		id += largeID
 	}
