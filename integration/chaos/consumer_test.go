@@ -86,7 +86,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	end, cancelEnd := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancelEnd()
 	if err := client.End(end); err != nil {
-		consumer.Say("closing: %v", err) // its broker may be gone
+		consumer.Sayf("closing: %v", err) // its broker may be gone
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func Main[Config any](env string, consume func(context.Context, Config) error) {
 		return
 	}
 	if err := run(env, text, consume); err != nil {
-		Say("%v", err)
+		Sayf("%v", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -47,7 +47,7 @@ func Obey(order func(line string) error, gone func()) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		if err := order(in.Text()); err != nil {
-			Say("%v", err)
+			Sayf("%v", err)
 			os.Exit(2)
 		}
 	}
@@ -71,7 +71,7 @@ func Route(ctx context.Context, topic string, sub message.Subscriber, h message.
 	return router.Run(ctx)
 }
 
-// Say writes a line to the process's log, with the time.
-func Say(format string, args ...any) {
+// Sayf writes a line to the process's log, with the time.
+func Sayf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05.000 ")+format+"\n", args...)
 }

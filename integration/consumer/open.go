@@ -51,7 +51,7 @@ func Again(ctx context.Context, err error) error {
 	if errors.Is(err, redeliver.ErrConfig) || ctx.Err() != nil {
 		return err
 	}
-	Say("opening: %v", err)
+	Sayf("opening: %v", err)
 	Pause(ctx, 200*time.Millisecond)
 	return nil
 }

@@ -40,8 +40,8 @@ func Start(env string, cfg any, log string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer said.Close() // the child has its own descriptor
-	cmd := exec.Command(self)
+	defer said.Close()        // the child has its own descriptor
+	cmd := exec.Command(self) //nolint:noctx // it ends by a signal, or with its stdin
 	cmd.Env = append(os.Environ(), env+"="+string(text))
 	cmd.Stdout, cmd.Stderr = said, said
 	stdin, err := cmd.StdinPipe() // it ends with us: see Obey

@@ -157,7 +157,7 @@ func (s *spy) end(r run) {
 	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
 	time.AfterFunc(pile, func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-			consumer.Say("SIGTERM: %v", err)
+			consumer.Sayf("SIGTERM: %v", err)
 		}
 	})
 }
@@ -261,15 +261,15 @@ func (s *spy) Event(e redeliver.Event) {
 		e.State.Attempts++
 		s.confirmed(e.State)
 		s.journal.write(line{kind: told, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
-		consumer.Say("abandoned %s after %d attempts: %v", s.names[e.State.ID], e.State.Attempts, e.Err)
+		consumer.Sayf("abandoned %s after %d attempts: %v", s.names[e.State.ID], e.State.Attempts, e.Err)
 	case redeliver.HeadersIgnored:
 		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
 	case redeliver.PublishFailed:
 		s.journal.write(line{kind: refused, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
-		consumer.Say("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
+		consumer.Sayf("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
 		s.journal.write(line{kind: told, at: time.Now(), text: e.Change})
-		consumer.Say("%s: %s %v", e.Change, e.Detail, e.Err)
+		consumer.Sayf("%s: %s %v", e.Change, e.Detail, e.Err)
 		if e.Change == "disconnected" {
 			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
 		}

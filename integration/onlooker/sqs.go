@@ -36,6 +36,7 @@ func countSQS(ctx context.Context, api *awssqs.Client, url string) (sum int64, d
 	if err != nil {
 		return 0, "", fmt.Errorf("asking for %s: %w", url, err)
 	}
+	var where strings.Builder
 	for _, name := range []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"} {
 		n, err := strconv.ParseInt(out.Attributes[name], 10, 64)
 		if err != nil {
@@ -43,10 +44,10 @@ func countSQS(ctx context.Context, api *awssqs.Client, url string) (sum int64, d
 		}
 		if n > 0 {
 			sum += n
-			detail += fmt.Sprintf(" %d %s in %s", n, strings.TrimPrefix(name, "ApproximateNumberOf"), queueName(url))
+			fmt.Fprintf(&where, " %d %s in %s", n, strings.TrimPrefix(name, "ApproximateNumberOf"), queueName(url))
 		}
 	}
-	return sum, detail, nil
+	return sum, where.String(), nil
 }
 
 // TakeSQS takes all that is in a queue. Each message is handed on before it is deleted, so it may come twice. What a
