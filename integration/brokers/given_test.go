@@ -27,8 +27,8 @@ func TestGivenKafkaThatDoesNotAnswerFails(t *testing.T) {
 }
 
 func TestGivenKafkaIsLeftAlone(t *testing.T) {
-	own := brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m"})
-	t.Setenv(brokers.EnvKafka, " "+own.Addrs()[0]+" ,")
+	addrs := brokers.RequireKafka(t)
+	t.Setenv(brokers.EnvKafka, " "+strings.Join(addrs, " , ")+" ,")
 	b, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Logf: t.Logf})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestGivenKafkaIsLeftAlone(t *testing.T) {
 	if err := b.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if !answers(t.Context(), own.Addrs()) {
+	if !answers(t.Context(), addrs) {
 		t.Error("stopping a given broker ended it")
 	}
 }

@@ -29,6 +29,9 @@ type KafkaOptions struct {
 	// Broker.UserAddrs. They may do what ACLs say; who comes to Addrs, without a name, may do everything. Default none,
 	// and no authorizer. Like Properties, they need a broker of one's own.
 	Users map[string]string
+	// Brief starts a JVM that is up soon and takes little for it, and is slower in the end: for a broker of minutes, not
+	// for a benchmark. Default false.
+	Brief bool
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
 	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.

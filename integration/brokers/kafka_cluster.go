@@ -198,9 +198,7 @@ func (n *clusterNode) copyFormat(first *workDir, settings map[string]string) err
 }
 
 func (n *clusterNode) start(ctx context.Context, o KafkaClusterOptions) (*Broker, error) {
-	k := &child{work: n.work, command: kafkaCommand(n.java, n.lib, n.work, o.Heap,
-		// Small, and three of them at once: what starts fast and stays small is better than what is fast in the end.
-		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")}
+	k := &child{work: n.work, command: kafkaCommand(n.java, n.lib, n.work, o.Heap, briefJVM...)}
 	return open(ctx, &Broker{
 		name:     fmt.Sprintf("node %d of Apache Kafka %s (native)", n.id, kafkaVersion),
 		addrs:    []string{n.at[ClusterClients]},
@@ -270,6 +268,10 @@ func (n *clusterNode) registered(ctx context.Context, addrs []string) error {
 	}
 	return nil
 }
+
+// briefJVM are the flags of a JVM for which it is better to start fast and to stay small than to be fast in the end: it
+// lives for minutes, and there may be several. With all its compilers a JVM is busy with itself for its first minutes.
+var briefJVM = []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
 
 // kafkaCommand is what starts Kafka in a work directory, each time anew.
 func kafkaCommand(java, lib string, work *workDir, heap string, flags ...string) func() *exec.Cmd {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 //go:embed kafka/pom.xml
@@ -32,9 +33,12 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &child{work: work, command: kafkaCommand(java, lib, work, o.Heap,
+	flags := briefJVM
+	if !o.Brief {
 		// As Kafka's own start script has it.
-		"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")}
+		flags = []string{"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}
+	}
+	k := &child{work: work, command: kafkaCommand(java, lib, work, o.Heap, flags...)}
 	if err := formatKafka(ctx, java, lib, work, kafkaNative(o, work.path("data"), ports[0], ports[1], ports[2])); err != nil {
 		_, removed := k.remove(false)
 		return nil, errors.Join(err, removed)
@@ -55,8 +59,8 @@ func formatKafka(ctx context.Context, java, lib string, work *workDir, settings 
 	if err := os.WriteFile(work.path("server.properties"), []byte(properties(settings)), 0o600); err != nil {
 		return fmt.Errorf("writing server.properties: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, java, "-cp", filepath.Join(lib, "*"), "kafka.tools.StorageTool",
-		"format", "-t", clusterID(), "-c", work.path("server.properties"))
+	cmd := exec.CommandContext(ctx, java, append(slices.Clone(briefJVM), "-cp", filepath.Join(lib, "*"), "kafka.tools.StorageTool",
+		"format", "-t", clusterID(), "-c", work.path("server.properties"))...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("kafka's StorageTool could not format %s: %w; it said:\n%s",
 			work.path("data"), err, lastLines(string(out), 30))

@@ -69,7 +69,7 @@ func TestKafkaIsKilledWithItsContext(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // to see what is left there
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b, err := brokers.Kafka(ctx, brokers.KafkaOptions{Own: true, Heap: "512m", Logf: t.Logf})
+	b, err := brokers.Kafka(ctx, brokers.KafkaOptions{Own: true, Brief: true, Heap: "512m", Logf: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestKafkaIsKilledWithItsContext(t *testing.T) {
 func TestKafkaThatCannotStartShowsItsLog(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // its log is kept there
 	began := time.Now()
-	b, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Own: true, Logf: t.Logf,
+	b, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Own: true, Brief: true, Logf: t.Logf,
 		Properties: map[string]string{"metric.reporters": "no.such.Reporter"}})
 	if err == nil {
 		_ = b.Stop()

@@ -30,6 +30,8 @@ type SQSOptions struct {
 	// path, such as rest-sqs.sqs-limits. Default none. A server that the environment gives cannot take them: that is
 	// an error.
 	Config map[string]string
+	// Brief is that of KafkaOptions. Default false.
+	Brief bool
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
 	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.

@@ -30,10 +30,14 @@ func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	args := []string{"-Xmx" + o.Heap}
+	if o.Brief {
+		args = append(args, briefJVM...)
+	}
+	args = append(args, "-Djava.awt.headless=true", "-Dconfig.file="+work.path("elasticmq.conf"),
+		"-cp", filepath.Join(lib, "*"), "org.elasticmq.server.Main")
 	c := &child{work: work, command: func() *exec.Cmd {
-		return exec.Command(java, "-Xmx"+o.Heap, //nolint:noctx // It outlives this call; open ties it to a context.
-			"-Djava.awt.headless=true", "-Dconfig.file="+work.path("elasticmq.conf"),
-			"-cp", filepath.Join(lib, "*"), "org.elasticmq.server.Main")
+		return exec.Command(java, args...) //nolint:noctx // It outlives this call; open ties it to a context.
 	}}
 	conf := sqsConf(sqsSettings(o, "127.0.0.1", ports[0], ports[0], work.path("messages")))
 	if err := os.WriteFile(work.path("elasticmq.conf"), []byte(conf), 0o600); err != nil {

@@ -64,7 +64,7 @@ func TestSQSIsKilledWithItsContext(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // to see what is left there
 	for name, start := range map[string]func(context.Context) (*brokers.SQSServer, error){
 		"elasticmq": func(ctx context.Context) (*brokers.SQSServer, error) {
-			return brokers.SQS(ctx, brokers.SQSOptions{Own: true, Logf: t.Logf})
+			return brokers.SQS(ctx, brokers.SQSOptions{Own: true, Brief: true, Logf: t.Logf})
 		},
 		"moto": func(ctx context.Context) (*brokers.SQSServer, error) {
 			return brokers.Moto(ctx, brokers.MotoOptions{Own: true, Logf: t.Logf})
@@ -102,7 +102,7 @@ func TestSQSIsKilledWithItsContext(t *testing.T) {
 // A server that cannot start must say why: its own last words.
 func TestSQSThatCannotStartShowsItsLog(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // its log is kept there
-	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Own: true, Logf: t.Logf,
+	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Own: true, Brief: true, Logf: t.Logf,
 		Config: map[string]string{"rest-sqs.sqs-limits": `"no-such-limits"`}})
 	if err == nil {
 		_ = s.Stop()

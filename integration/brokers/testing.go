@@ -7,6 +7,10 @@ import (
 	"testing"
 )
 
+// Soak tells whether this is the run that takes hours, make soak. A test that then does more than in make test says so
+// where CONTRIBUTING.md lists them.
+func Soak() bool { return os.Getenv("REDELIVER_SOAK") != "" }
+
 // RequireKafka returns the addresses of the Kafka that all tests of a run share, and fails the test when there is
 // none. Topics and groups of a test need names of their own there.
 func RequireKafka(tb testing.TB) []string {
@@ -23,7 +27,7 @@ func RequireKafka(tb testing.TB) []string {
 // log is kept when the test has failed.
 func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 	tb.Helper()
-	o.Own = true
+	o.Own, o.Brief = true, true
 	if o.Logf == nil {
 		o.Logf = tb.Logf
 	}
@@ -110,7 +114,7 @@ func requireSQS(tb testing.TB, what, env, flag string) string {
 // It is stopped at the test's end, and its log is kept when the test has failed.
 func OwnSQS(tb testing.TB, o SQSOptions) *SQSServer {
 	tb.Helper()
-	o.Own = true
+	o.Own, o.Brief = true, true
 	if o.Logf == nil {
 		o.Logf = tb.Logf
 	}
