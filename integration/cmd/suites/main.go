@@ -1,12 +1,12 @@
-// Command suites runs the tests and tells how they went: the output of go test, then a table with the seconds and
-// verdict of every package.
+// Command suites runs the tests and tells how they went: the output of go test, then a table with the seconds, the CPU
+// seconds and the verdict of every package.
 //
 //	suites [-race] [-run REGEXP] [-timeout D] unit|adapters|integration|loss...
 //
 // unit is the root module and the command, which need no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
-// but loss and chaos, which are the suite loss. All three run beside the brokers that withbrokers starts. It is run from
-// the repository's root. It fails when a test fails, when a suite has no tests at all, and when a test is skipped that is
+// but loss and chaos, which are the suite loss. All three run beside the brokers that withbrokers starts. They run one after
+// another, but for adapters, most of which is waiting, beside integration. It is run from the repository's root. It fails when a test fails, when a suite has no tests at all, and when a test is skipped that is
 // not among the explained.
 package main
 
@@ -37,6 +37,9 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[0] == meterVerb {
+		return meter(args[1:])
+	}
 	var o options
 	flags := flag.NewFlagSet("suites", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -56,14 +59,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	began := time.Now()
-	var t table
+	commands := make(map[string][]string)
 	for _, name := range o.names {
 		argv, err := o.command(name)
 		if err != nil {
 			fmt.Fprintf(stderr, "suites: %v\n", err)
 			return 2
 		}
-		t.suites = append(t.suites, runSuite(ctx, name, argv, stdout, stderr))
+		commands[name] = argv
+	}
+	var t table
+	for _, names := range groups(o.names) {
+		t.suites = append(t.suites, runGroup(ctx, names, commands, stdout, stderr)...)
 		if ctx.Err() != nil {
 			break
 		}
@@ -86,8 +93,12 @@ const onKafka = "^TestOnKafka"
 
 // command returns what runs a suite.
 func (o options) command(name string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program, which tells the CPU seconds of tests: %w", err)
+	}
 	// make lint vets.
-	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-vet=off", "-timeout=" + o.timeout.String()}
+	argv := []string{"go", "test", "-json", "-count=1", "-shuffle=on", "-vet=off", "-timeout=" + o.timeout.String(), "-exec", self + " " + meterVerb}
 	if o.race || name == "unit" || name == "adapters" {
 		argv = append(argv, "-race")
 	}
@@ -141,8 +152,17 @@ func beside(brokers, argv []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding withbrokers, which make builds beside this program: %w", err)
 	}
-	with := []string{filepath.Join(filepath.Dir(self), "withbrokers")}
+	with := []string{filepath.Join(filepath.Dir(self), "withbrokers"), "--brief"}
 	return append(append(append(with, brokers...), "--"), argv...), nil
+}
+
+// lean adds to GOFLAGS that programs are linked without what a debugger needs. Tests build some thirty of them, and each
+// link takes twice as long with it; go test does the same for its own.
+func lean(flags string) string {
+	if strings.Contains(flags, "-ldflags") {
+		return flags
+	}
+	return strings.TrimSpace(flags + " -ldflags=-s")
 }
 
 // runSuite runs argv, shows its output in go test's normal form and returns what it counted.
@@ -157,6 +177,7 @@ func runSuite(ctx context.Context, name string, argv []string, stdout, stderr io
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = stderr
+	cmd.Env = append(os.Environ(), "GOFLAGS="+lean(os.Getenv("GOFLAGS")))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		s.err = fmt.Errorf("running %s: %w", name, err)

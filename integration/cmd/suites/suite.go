@@ -26,6 +26,7 @@ type pkg struct {
 	verdict string // ok, FAIL
 	shuffle string // the seed of its order, as go test prints it
 	seconds float64
+	cpu     time.Duration // of its tests and all that they started and waited for
 	passed  int
 	failed  int
 	skipped []string // why, one line each
@@ -96,7 +97,10 @@ func (s *suite) line(line string) {
 func (s *suite) outputOf(e event) {
 	if e.Test == "" {
 		// A package's own lines: "ok ...", "FAIL ...", a panic. PASS is for -v, and the seed matters after a failure.
+		cpu, isMeter := metered(e.Output)
 		switch {
+		case isMeter:
+			s.pkg(e.Package).cpu = cpu
 		case e.Output == "PASS\n":
 		case strings.HasPrefix(e.Output, "-test.shuffle "):
 			s.pkg(e.Package).shuffle = e.Output

@@ -5,10 +5,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == meterVerb { // as go test starts this program in TestCPUOfAPackage
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
 
 // The verdict is what stands between a broken change and the main branch, so it is tried on a real go test: of a
 // module that is written here, one test file a case.
@@ -68,12 +77,64 @@ func goTest(t *testing.T, tests string, s *suite) error {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "./...")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-exec", self+" "+meterVerb, "./...")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	out, err := cmd.Output()
 	s.read(bytes.NewReader(out))
 	return err
+}
+
+// What a package's tests start counts as theirs, and how the meter tells it is not shown.
+func TestCPUOfAPackage(t *testing.T) {
+	var out bytes.Buffer
+	s := newSuite("sample", &out)
+	s.err = goTest(t, `func TestA(t *testing.T) {
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}, &os.ProcAttr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}`, s)
+	if !s.ok() || len(s.packages) != 1 {
+		t.Fatalf("%v:\n%s", s.err, out.String())
+	}
+	if cpu := s.packages[0].cpu; cpu < 100*time.Millisecond || cpu > time.Minute {
+		t.Errorf("a package whose child counts to 300,000 took %s of CPU", cpu)
+	}
+	if strings.Contains(out.String(), meterMark) {
+		t.Errorf("the meter is shown:\n%s", out.String())
+	}
+}
+
+func TestProgramsAreLinkedLean(t *testing.T) {
+	for flags, want := range map[string]string{"": "-ldflags=-s", "-buildvcs=false": "-buildvcs=false -ldflags=-s", "-ldflags=-w": "-ldflags=-w"} {
+		if got := lean(flags); got != want {
+			t.Errorf("GOFLAGS %q become %q, want %q", flags, got, want)
+		}
+	}
+}
+
+// Adapters waits beside integration, and each suite runs once.
+func TestGroups(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  [][]string
+	}{
+		{[]string{"unit", "adapters", "integration", "loss"}, [][]string{{"unit"}, {"integration", "adapters"}, {"loss"}}},
+		{[]string{"adapters", "loss"}, [][]string{{"adapters"}, {"loss"}}},
+		{[]string{"integration", "loss"}, [][]string{{"integration"}, {"loss"}}},
+	} {
+		if got := groups(c.names); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%v run as %v, want %v", c.names, got, c.want)
+		}
+	}
 }
 
 // What the tests of an adapter need for a real broker is in the command, or they would run on the one in the process.
@@ -83,7 +144,7 @@ func TestAdaptersRunBesideTheirBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(argv, " ")
-	for _, want := range []string{"withbrokers --kafka -- go test ", " -run " + onKafka + " ./adapters/kafka"} {
+	for _, want := range []string{" --kafka -- go test ", " -run " + onKafka + " ./adapters/kafka"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q lacks %q", got, want)
 		}

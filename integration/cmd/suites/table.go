@@ -52,7 +52,7 @@ func (t *table) print(out io.Writer) {
 			if p.verdict == "ok" && p.passed+len(p.skipped) == 0 {
 				continue // no tests in it
 			}
-			fmt.Fprintf(w, "  %s\t%.1f\t\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.passed, p.failed,
+			fmt.Fprintf(w, "  %s\t%.1f\t%.0f\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.cpu.Seconds(), p.passed, p.failed,
 				len(p.skipped)+len(p.silent)+len(p.strange), p.verdict)
 		}
 	}
