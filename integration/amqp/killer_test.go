@@ -3,6 +3,7 @@ package amqp_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -22,16 +23,16 @@ func lastDigit(d amqp091.Delivery) string { return d.MessageId[len(d.MessageId)-
 // beside it, and ends in the DLQ; those behind it wait until then.
 func TestAKillerKeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
-		for kind, args := range singles {
-			for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
-				for _, attempt := range []int{1, 2} {
-					if attempt > 1 && kind != "ours" {
-						continue // what differs is not the broker's
-					}
+	for i, kind := range slices.Sorted(maps.Keys(singles)) {
+		for j, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+			for _, attempt := range []int{1, 2} {
+				if attempt > 1 && kind != "ours" {
+					continue // what differs is not the broker's
+				}
+				for version, r := range inTurn(t, i+j+attempt) {
 					t.Run(fmt.Sprintf("%s on %s, %s, in attempt %d", order, version, kind, attempt), func(t *testing.T) {
 						t.Parallel()
-						killsInItsPlace(t, r, args, order, attempt)
+						killsInItsPlace(t, r, singles[kind], order, attempt)
 					})
 				}
 			}
@@ -112,20 +113,23 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 // that close, however often.
 func TestASuspectInItsPlaceIsNotChargedForWhatItsProcessSurvives(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
-		for name, lose := range map[string]func(*lab, *line){
-			"lost connections": func(_ *lab, line *line) { line.drop() },
-			"closed subscribers": func(l *lab, _ *line) {
-				if err := l.client.Close(context.Background()); err != nil {
-					l.Error(err)
-				}
-				l.open()
-			},
-		} {
-			for _, waits := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s on %s, waiting %t", name, version, waits), func(t *testing.T) {
+	for i, c := range []struct {
+		name string
+		lose func(*lab, *line)
+	}{
+		{"lost connections", func(_ *lab, line *line) { line.drop() }},
+		{"closed subscribers", func(l *lab, _ *line) {
+			if err := l.client.Close(context.Background()); err != nil {
+				l.Error(err)
+			}
+			l.open()
+		}},
+	} {
+		for j, waits := range []bool{false, true} {
+			for version, r := range inTurn(t, i+j) {
+				t.Run(fmt.Sprintf("%s on %s, waiting %t", c.name, version, waits), func(t *testing.T) {
 					t.Parallel()
-					surviveInItsPlace(t, r, lose, waits)
+					surviveInItsPlace(t, r, c.lose, waits)
 				})
 			}
 		}

@@ -72,8 +72,8 @@ func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 // order. Those that were in hand may run again.
 func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
-		for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+	for i, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+		for version, r := range inTurn(t, i) {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
 				keepsOrderOverKills(t, r, order)

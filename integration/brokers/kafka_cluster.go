@@ -35,7 +35,7 @@ type KafkaClusterOptions struct {
 	// Via is called once for every listener before anything starts and returns where others are to find it: a proxy
 	// before it, say. Default: where it is.
 	Via func(node int, listener, address string) (string, error)
-	// StartTimeout bounds every wait for readiness. Default 90 s.
+	// StartTimeout bounds every wait for readiness. Default 3 min.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: tb.Logf.
 	Logf func(format string, args ...any)
@@ -63,7 +63,7 @@ func OwnKafkaCluster(tb testing.TB, nodes int, o KafkaClusterOptions) *KafkaClus
 		o.Heap = "256m"
 	}
 	if o.StartTimeout <= 0 {
-		o.StartTimeout = 90 * time.Second
+		o.StartTimeout = 3 * time.Minute
 	}
 	if o.Logf == nil {
 		o.Logf = tb.Logf

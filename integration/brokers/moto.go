@@ -14,7 +14,7 @@ import (
 type MotoOptions struct {
 	// Own asks for a server that nobody else uses, even when the environment gives one. Default false.
 	Own bool
-	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
@@ -22,7 +22,7 @@ type MotoOptions struct {
 
 func (o MotoOptions) withDefaults() MotoOptions {
 	if o.StartTimeout <= 0 {
-		o.StartTimeout = 90 * time.Second
+		o.StartTimeout = 3 * time.Minute
 	}
 	if o.Logf == nil {
 		o.Logf = log.Printf

@@ -34,7 +34,7 @@ type SQSOptions struct {
 	Brief bool
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 90 s: a laptop that runs a test suite beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
@@ -45,7 +45,7 @@ func (o SQSOptions) withDefaults() SQSOptions {
 		o.Heap = "1g"
 	}
 	if o.StartTimeout <= 0 {
-		o.StartTimeout = 90 * time.Second
+		o.StartTimeout = 3 * time.Minute
 	}
 	if o.Logf == nil {
 		o.Logf = log.Printf

@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	programs = dir
-	build := exec.Command("go", "build", "-o", dir, "./cmd/redeliver", "./examples/worker")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir, "./cmd/redeliver", "./examples/worker") // as it is released
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
