@@ -37,7 +37,7 @@ const (
 	onKafka  system = "kafka"
 	onRabbit system = "rabbitmq"
 	onSQS    system = "sqs"
-	onRocket system = "rocketmq" // of a side of a row whose own system is Kafka
+	onRocket system = "rocketmq" // where a side of a row runs whose other side is on Kafka
 )
 
 // The variables with which withbrokers tells where the brokers are.
