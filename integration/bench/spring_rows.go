@@ -17,7 +17,7 @@ func springFailAllRow(ctx context.Context, e *experiment) error {
 		{contender{side: ours, name: "redeliver", messages: e.scaled(20_000)}, e},
 		{contender{side: springTuned, name: "Spring Kafka, tuned", messages: e.scaled(20_000)}, e},
 		{contender{side: springThreads, name: "Spring Kafka, tuned, 4 threads", messages: e.scaled(20_000)}, e},
-		{contender{side: springDefault, name: "Spring Kafka, defaults", messages: e.scaled(200)}, e},
+		{contender{side: springDefault, name: "Spring Kafka, defaults", messages: e.scaled(400)}, e},
 	}}.failAll(ctx, e, "ratio to Spring's best", atLeast(10))
 }
 
