@@ -32,6 +32,7 @@ type Broadcast struct {
 	last    map[uint64]*airing // the last of each key in hand
 	ready   FIFO[*airing]      // waits for nothing but a handler
 	running int
+	held    int  // in hand, and has not begun
 	over    bool // nothing begins any more
 }
 
@@ -139,6 +140,7 @@ func (b *Broadcast) Deliver(ctx context.Context, m *Aired) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.held++
 	if x.Keyed {
 		last, busy := b.last[x.Key]
 		b.last[x.Key] = x
@@ -172,6 +174,7 @@ func (c *lent) Value(key any) any {
 func (b *Broadcast) begin() {
 	for !b.over && !b.ready.Empty() && b.running < b.sub.MaxInFlight {
 		b.running++
+		b.held--
 		b.workers.Give(b.ready.Pop())
 	}
 }
@@ -192,6 +195,7 @@ func (b *Broadcast) silence() {
 func (b *Broadcast) drop(x *airing) {
 	for ; x != nil; x = x.behind {
 		if !x.ended.Swap(true) {
+			b.held--
 			go x.release(false) // Done is the adapter's, and may take its time
 		}
 	}

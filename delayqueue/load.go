@@ -80,9 +80,10 @@ func (f *Flight[E]) Holds(n int) {
 	}
 }
 
-// Load is what is in hand, of which the running are in flight.
+// Load is what is in hand: the running are in flight, the others are held. The tokens do
+// not tell it: Run takes them all when it ends.
 func (b *Broadcast) Load() redeliver.Load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return redeliver.Load{InFlight: b.running, Held: max(0, len(b.hand)-b.running)}
+	return redeliver.Load{InFlight: b.running, Held: b.held}
 }
