@@ -16,7 +16,7 @@ import (
 // another group or origin does not belong here, whoever put it there: it is shown,
 // and refused by a replay.
 func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
-	if m.Time.UnixMilli() > lastMilli || m.Time.Year() < 0 {
+	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // of some, milliseconds do not fit into 64 bits
 		m.Time = time.Time{} // JSON has no form for it
 	}
 	if len(ours) > 0 {

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -119,6 +120,33 @@ func TestReadSQSRedrive(t *testing.T) {
 		deadletter.Read(m, info, nil, func() string { return "id" })
 		if m.Filler != deadletter.FilledBySQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
 			t.Errorf("from %s it says %+v", source, m)
+		}
+	}
+}
+
+// A time that no JSON can hold is taken away, whichever end it lies beyond. Of those far
+// ahead the milliseconds were looked at, which do not fit: such a time was kept.
+func TestATimeBeyondTheYearsIsTakenAway(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		at   time.Time
+		kept bool
+	}{
+		{time.Unix(1<<61, 0), false},
+		{time.Unix(1763700000000000000, 0), false}, // nanoseconds that were taken for seconds
+		{time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), false},
+		{time.Date(-1, 12, 31, 23, 59, 59, 0, time.UTC), false},
+		{time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), true},
+		{time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), true},
+		{time.Unix(1763700000, 0).UTC(), true},
+	} {
+		m := &deadletter.Message{Time: c.at}
+		deadletter.Read(m, orders, nil, func() string { return "made up" })
+		if kept := m.Time.Equal(c.at); kept != c.kept || !c.kept && !m.Time.IsZero() {
+			t.Errorf("seconds %d: it is read as %s", c.at.Unix(), m.Time)
+		}
+		if _, err := json.Marshal(m.Time); err != nil {
+			t.Error(err)
 		}
 	}
 }
