@@ -39,6 +39,7 @@ func (r *reader) newEntry(raw *message.Message, rec *record, st *redeliver.State
 	r.live[e] = struct{}{}
 	over := r.ctx.Err() != nil
 	r.mu.Unlock()
+	r.inHand.Add(1)
 	if over {
 		e.cancel(errClosed)
 	}
@@ -68,21 +69,15 @@ func (e *entry) end() {
 	e.r.mu.Lock()
 	delete(e.r.live, e)
 	e.r.mu.Unlock()
+	e.r.inHand.Add(-1)
 	e.d.End(nil)
 }
 
-// runs counts n more messages as in flight.
-func (r *reader) runs(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running += n
-}
-
-// load is what is in hand.
+// load is what is in hand. It takes no lock: mu is held while the sink is told, which may
+// ask under a lock that it takes to be told.
 func (r *reader) load() redeliver.Load {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return redeliver.Load{InFlight: r.running, Held: len(r.live) - r.running}
+	running := int(r.running.Load())
+	return redeliver.Load{InFlight: running, Held: max(0, int(r.inHand.Load())-running)}
 }
 
 // deliver has a handler run for a message, and tells whether it is settled: acked,
@@ -93,8 +88,8 @@ func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	if !e.begin(ctx) {
 		return false
 	}
-	l.r.runs(1)
-	defer l.r.runs(-1)
+	l.r.running.Add(1)
+	defer l.r.running.Add(-1)
 	how := delayqueue.Abandoned
 	defer func() { l.r.sub.Throttle.Leave(e.d, how) }()
 	if how = e.run(ctx, l); how == delayqueue.Acked && !e.d.Forwarded() {

@@ -55,3 +55,41 @@ func TestWhatAMemberHasInHand(t *testing.T) {
 		want("at the end", redeliver.Load{})
 	})
 }
+
+// What is in hand can be asked while the sink is told that lanes are lost and found. Both
+// took the reader's mutex: a sink with one of its own for events and gauges stood still.
+func TestWhatIsInHandTakesNoLockOfWhoTells(t *testing.T) {
+	n, sink := 0, &asking{}
+	sink.Sink = redeliver.SinkFunc(func(redeliver.Event) {
+		sink.load()
+		n++
+	})
+	m := newMemory().member(t, "billing")
+	cfg := over(m, m)
+	cfg.Sink = sink
+	c, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.ready("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(t.Context(), c, l)
+	defer r.sub.Watched()()
+	defer r.sub.Carry(r.load)()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		r.lost("orders", errors.New("the broker is away"))
+		r.found()
+	}()
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reader waits for itself")
+	}
+	if n != 2 {
+		t.Errorf("%d events were told, want 2", n)
+	}
+}

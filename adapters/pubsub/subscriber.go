@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -79,10 +80,12 @@ type reader struct {
 	cancel context.CancelCauseFunc
 	lanes  []*lane
 
-	mu      sync.Mutex
-	down    int                 // lanes without a subscription
-	live    map[*entry]struct{} // in hand
-	running int                 // of those, in flight
+	inHand  atomic.Int64
+	running atomic.Int64 // of those, in flight
+
+	mu   sync.Mutex
+	down int                 // lanes without a subscription
+	live map[*entry]struct{} // in hand
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
