@@ -18,21 +18,36 @@ type Watching interface {
 	// Watch is called when a subscription begins to read, and end when it has ended; a
 	// subscription that reads in vain has begun. A program may have several of one origin and
 	// group. load may be called at any time, also after the end, from many goroutines; it is
-	// quick, and counts nothing that has ended. One that panics is not heard.
+	// quick, and counts nothing that has ended. It takes no lock that is held while a sink is
+	// told, so it may be called under a lock that Event takes, too.
+	//
+	// Watch must not block: the subscription does not begin before it has returned. end may be
+	// nil, for who need not know. Of either a panic ends nothing: who panics is not heard.
 	Watch(origin, group string, load func() Load) (end func())
 }
 
-// Watch implements [Watching]: those of the sinks that watch do.
+// Watch implements [Watching]: those of the sinks that watch do, and one that panics keeps
+// no other from it.
 func (all sinkList) Watch(origin, group string, load func() Load) (end func()) {
 	var ends []func()
 	for _, s := range all {
 		if w, ok := s.(Watching); ok {
-			ends = append(ends, w.Watch(origin, group, load))
+			apart(func() {
+				if end := w.Watch(origin, group, load); end != nil {
+					ends = append(ends, end)
+				}
+			})
 		}
 	}
 	return func() {
 		for _, end := range ends {
-			end()
+			apart(end)
 		}
 	}
+}
+
+// apart calls what is somebody else's, and goes on when that panics.
+func apart(f func()) {
+	defer func() { _ = recover() }()
+	f()
 }

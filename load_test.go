@@ -1,0 +1,48 @@
+package redeliver_test
+
+import (
+	"testing"
+
+	"github.com/redeliver/redeliver"
+)
+
+// watcher is a sink that watches in its own way.
+type watcher func(origin, group string) (end func())
+
+func (watcher) Event(redeliver.Event) {}
+
+func (w watcher) Watch(origin, group string, _ func() redeliver.Load) (end func()) {
+	return w(origin, group)
+}
+
+// A sink that panics when it is to watch, or at the end, keeps no other from it, and one
+// that has no end is passed over. The first to panic was the last to hear.
+func TestSinksWatchApart(t *testing.T) {
+	began, ended := 0, 0
+	good := watcher(func(origin, group string) func() {
+		if origin != "orders" || group != "billing" {
+			t.Errorf("%s of %s is watched", origin, group)
+		}
+		began++
+		return func() { ended++ }
+	})
+	all, ok := redeliver.Sinks(
+		good,
+		watcher(func(string, string) func() { panic("theirs") }),
+		watcher(func(string, string) func() { return func() { panic("theirs") } }),
+		watcher(func(string, string) func() { return nil }),
+		redeliver.SinkFunc(func(redeliver.Event) {}),
+		good,
+	).(redeliver.Watching)
+	if !ok {
+		t.Fatal("sinks that watch do not watch together")
+	}
+	end := all.Watch("orders", "billing", func() redeliver.Load { return redeliver.Load{} })
+	if began != 2 || ended != 0 {
+		t.Errorf("%d began to watch and %d ended, want 2 and 0", began, ended)
+	}
+	end()
+	if ended != 2 {
+		t.Errorf("the end was told to %d, want 2", ended)
+	}
+}
