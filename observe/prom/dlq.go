@@ -92,25 +92,25 @@ func (d *dlqs) Collect(to chan<- prometheus.Metric) {
 }
 
 func (d *dlqs) collect(q *observed.DLQ, to chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{q.Info.DLQ, q.Info.Origin, q.Info.Group}, more...)...)
+	tell := func(desc *prometheus.Desc, v float64, more ...string) {
+		to <- gauge(desc, v, append([]string{q.Info.DLQ, q.Info.Origin, q.Info.Group}, more...)...)
 	}
 	l, err := q.Look(context.Background(), d.timeout)
-	gauge(d.up, number(err == nil))
+	tell(d.up, number(err == nil))
 	if err != nil {
 		return
 	}
-	gauge(d.messages, float64(l.Messages), boolean(l.Exact))
+	tell(d.messages, float64(l.Messages), boolean(l.Exact))
 	if l.Aged {
-		gauge(d.age, l.Age.Seconds())
+		tell(d.age, l.Age.Seconds())
 	}
 	if l.Keeps > 0 {
-		gauge(d.keeps, l.Keeps.Seconds())
+		tell(d.keeps, l.Keeps.Seconds())
 	}
 	for s, n := range l.Open {
-		gauge(d.tasks, float64(n), string(s.Kind), string(s.Status))
+		tell(d.tasks, float64(n), string(s.Kind), string(s.Status))
 	}
 	for f, n := range l.Became {
-		gauge(d.became, float64(n), string(f.Kind), f.Outcome)
+		tell(d.became, float64(n), string(f.Kind), f.Outcome)
 	}
 }

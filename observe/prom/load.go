@@ -39,7 +39,7 @@ func (l *loads) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (l *loads) Collect(to chan<- prometheus.Metric) {
 	for at, load := range l.Now() {
-		to <- prometheus.MustNewConstMetric(l.inFlight, prometheus.GaugeValue, float64(load.InFlight), at.Origin, at.Group)
-		to <- prometheus.MustNewConstMetric(l.held, prometheus.GaugeValue, float64(load.Held), at.Origin, at.Group)
+		to <- gauge(l.inFlight, float64(load.InFlight), at.Origin, at.Group)
+		to <- gauge(l.held, float64(load.Held), at.Origin, at.Group)
 	}
 }

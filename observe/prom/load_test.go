@@ -1,14 +1,18 @@
 package prom_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/observe/prom"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
@@ -59,3 +63,50 @@ func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
 	})
 	same(t, r, "", "redeliver_in_flight_messages", "redeliver_held_messages")
 }
+
+// A group whose name is not UTF-8 is an error of the scrape, beside which the others are
+// told. It was a panic, which ended the process.
+func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
+	const bad = "billing\xff"
+	s, r := sink(t)
+	for _, group := range []string{bad, "billing"} {
+		s.Watch("orders", group, func() redeliver.Load { return redeliver.Load{InFlight: 1, Held: 2} })
+	}
+	waiting := watch(t, prom.Waiting{Origin: "orders", Group: bad, Levels: func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, errDeclined }})
+	dlqs, err := prom.NewDLQs(prom.DLQConfig{System: "kafka", Queues: []deadletter.Queue{away{group: bad}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := prometheus.NewPedanticRegistry()
+	dead.MustRegister(dlqs)
+	for _, c := range []struct {
+		what   string
+		from   prometheus.Gatherer
+		series int // that are told all the same
+	}{{"in hand", r, 2}, {"waiting", waiting, 0}, {"dead letters", dead, 0}} {
+		all, err := c.from.Gather()
+		if err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%s: the error of the scrape is %v", c.what, err)
+		}
+		n := 0
+		for _, family := range all {
+			n += len(family.GetMetric())
+		}
+		if n != c.series {
+			t.Errorf("%s: there are %d series, want %d", c.what, n, c.series)
+		}
+	}
+}
+
+// away is a DLQ of a group, whose broker does not answer.
+type away struct {
+	deadletter.Queue
+
+	group string
+}
+
+func (q away) Info() deadletter.Info {
+	return deadletter.Info{DLQ: "orders.dlq", Origin: "orders", Group: q.group}
+}
+
+func (away) Count(context.Context) (int64, bool, error) { return 0, false, errDeclined }

@@ -151,22 +151,22 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 		w.asked = now
 		w.ask(ctx)
 	}
-	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{w.Origin, w.Group}, more...)...)
+	tell := func(desc *prometheus.Desc, v float64, more ...string) {
+		to <- gauge(desc, v, append([]string{w.Origin, w.Group}, more...)...)
 	}
-	gauge(all.up, number(w.up))
+	tell(all.up, number(w.up))
 	for level, r := range w.rungs {
-		gauge(all.messages, float64(r.n), level, boolean(r.exact))
+		tell(all.messages, float64(r.n), level, boolean(r.exact))
 		switch {
 		case !r.due.IsZero(): // then, not by now: it may have gone on since
-			gauge(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
+			tell(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
 		case r.n == 0 && w.tells:
-			gauge(all.overdue, 0, level)
+			tell(all.overdue, 0, level)
 		}
 	}
 	if w.findings != nil {
 		for _, kind := range kinds {
-			gauge(all.findings, float64(w.findings[kind]), string(kind))
+			tell(all.findings, float64(w.findings[kind]), string(kind))
 		}
 	}
 }
