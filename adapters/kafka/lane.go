@@ -237,6 +237,9 @@ func (l *lane) lowest(e *entry) bool {
 // count says how many records were read that are not in flight.
 func (l *lane) count() {
 	n := l.backlog
+	if l.acc != nil {
+		n += len(l.acc.far)
+	}
 	if l.hold != nil {
 		n += l.hold.Len()
 	}

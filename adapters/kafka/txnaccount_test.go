@@ -5,7 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/IBM/sarama"
 	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // TestAnAccountSaysWhatIsSettled compares what is committed for a partition with the
@@ -126,5 +129,15 @@ func TestANoteWithWhatIsSettledIsNeverTooLong(t *testing.T) {
 		if got := parseNote(text); got.known() {
 			t.Errorf("%.40q is taken for %+v", text, got)
 		}
+	}
+}
+
+// What is too far above the mark to be taken up was read, and is in hand.
+func TestWhatIsTooFarAboveTheMarkIsHeld(t *testing.T) {
+	t.Parallel()
+	l := &lane{backlog: 2, flight: delayqueue.NewFlight[*entry](), acc: &account{far: make([]*sarama.ConsumerMessage, 3)}}
+	l.count()
+	if got := l.flight.Load().Held; got != 5 {
+		t.Errorf("%d records are held, want 5", got)
 	}
 }
