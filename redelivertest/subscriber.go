@@ -191,6 +191,7 @@ func (r *reader) drain() {
 		r.land(r.next, delayqueue.Abandoned)
 		r.next = nil
 	}
+	r.flight.Holds(0) // it is given up
 	r.q.leave(r)
 	deadline := time.NewTimer(r.client.cfg.DrainTimeout)
 	defer deadline.Stop()

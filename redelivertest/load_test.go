@@ -1,0 +1,57 @@
+package redelivertest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// watcher is a sink that knows how to ask what is in hand.
+type watcher struct{ load func() redeliver.Load }
+
+func (*watcher) Event(redeliver.Event) {}
+
+func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+	w.load = load
+	return nil
+}
+
+// What a subscriber holds it gives up when it closes, though it waits for handlers then. It
+// was counted until those had ended.
+func TestWhatIsHeldIsGivenUpAtTheEnd(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		w, gate := &watcher{}, make(chan struct{})
+		c := b.Open(redelivertest.Config{Group: "billing", Sink: w, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}})
+		c.Handle("orders", func(m *message.Message) error {
+			if m.UUID == "fails" {
+				return errDown
+			}
+			<-gate
+			return nil
+		})
+		b.Publish("orders", msg("fails"), msg("runs"))
+		synctest.Wait()
+		want := func(what string, want redeliver.Load) {
+			t.Helper()
+			if got := w.load(); got != want {
+				t.Errorf("%s %+v is in hand, want %+v", what, got, want)
+			}
+		}
+		want("before it closes", redeliver.Load{InFlight: 1, Held: 1})
+		over := make(chan error)
+		go func() { over <- c.Close(context.Background()) }()
+		synctest.Wait()
+		want("while it waits for the handler", redeliver.Load{InFlight: 1})
+		close(gate)
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		want("at the end", redeliver.Load{})
+	})
+}
