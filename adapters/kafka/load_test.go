@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,13 +33,13 @@ func (e *events) inHand() redeliver.Load {
 func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
 	p := onKafka(t)
 	gate := make(chan struct{})
-	var running atomic.Int64
+	running := make(chan struct{}, 5)
 	ev, stop := consume(t, p, kafka.Config{MaxInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}},
 		func(_ context.Context, rec *sarama.ConsumerMessage) error {
 			if string(rec.Value) == "fails" {
 				return errDeclined
 			}
-			running.Add(1)
+			running <- struct{}{}
 			<-gate
 			return nil
 		})
@@ -52,9 +51,17 @@ func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
 	want("what has failed is held for an hour", redeliver.Load{Held: 1})
 	recs, ids := orders(p.topic, 5)
 	put(t, p.addrs, recs...)
+	late := time.After(patience)
+	for range 2 {
+		select {
+		case <-running:
+		case <-late:
+			t.Fatalf("not within %s: two handlers run", patience)
+		}
+	}
 	want("two run, and three are read ahead", redeliver.Load{InFlight: 2, Held: 4})
-	if n := running.Load(); n != 2 {
-		t.Errorf("%d handlers run", n)
+	if n := len(running); n > 0 {
+		t.Errorf("%d handlers run beside the two", n)
 	}
 	close(gate)
 	ev.awaitEnds(t, ids...)
