@@ -48,12 +48,12 @@ type txn struct {
 	queue    []*ticket
 	notes    []*inscription
 	accounts map[*account]struct{}
+	followed map[string]bool // owners whose transactions were ended, see follow
 	closed   bool
 
 	// Of the goroutine that runs it.
 	producers [2]*producer // for all, and for what is too large for its batches
-	followed  map[string]bool
-	apart     time.Time // until then windows have only the offsets of what they forward
+	apart     time.Time    // until then windows have only the offsets of what they forward
 }
 
 const (
