@@ -8,6 +8,12 @@
 //
 // What the broker honestly cannot do is a false in [Features]; everything else
 // must hold.
+//
+// The kit asks a subscription what it has in hand, of which only the adapter knows: it calls
+// Watched of its [delayqueue.Subscription] when it begins to read, Carry for each part that
+// reads, with the Load of that part's [delayqueue.Flight], and Holds of the flight, in the
+// rounds of its loop, for what was read and is not in flight. A [delayqueue.Broadcast] does
+// so by itself.
 package adaptertest
 
 import (

@@ -97,6 +97,9 @@ func inFlightIsKnown(b *bench) {
 	}
 }
 
+// heldIsKnown shows that what a process holds counts, where the harness says that it
+// ReadsAhead. Without that nobody knows how much it has read: nothing held is right, too,
+// and what is left of the test is that one message is in flight, and none at the end.
 func heldIsKnown(b *bench) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})
