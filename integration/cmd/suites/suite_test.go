@@ -1,20 +1,29 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == meterVerb { // as go test starts this program in TestCPUOfAPackage
+	switch {
+	case len(os.Args) > 2 && os.Args[1] == meterVerb: // as go test starts this program in TestCPUOfAPackage
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	case len(os.Args) == 2 && os.Args[1] == heardVerb:
+		hear()
+		return
 	}
 	os.Exit(m.Run())
 }
@@ -94,22 +103,97 @@ func TestCPUOfAPackage(t *testing.T) {
 	var out bytes.Buffer
 	s := newSuite("sample", &out)
 	s.err = goTest(t, `func TestA(t *testing.T) {
-	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}, &os.ProcAttr{})
+	const burn = "u=0m0.0; while case $u in 0m0.[012]*) true;; *) false;; esac; do " +
+		"i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; times >times; read -r u rest <times; done"
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", burn}, &os.ProcAttr{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Wait(); err != nil {
-		t.Fatal(err)
+	if state, err := p.Wait(); err != nil || !state.Success() {
+		t.Fatal(state, err)
 	}
 }`, s)
 	if !s.ok() || len(s.packages) != 1 {
 		t.Fatalf("%v:\n%s", s.err, out.String())
 	}
-	if cpu := s.packages[0].cpu; cpu < 100*time.Millisecond || cpu > time.Minute {
-		t.Errorf("a package whose child counts to 300,000 took %s of CPU", cpu)
+	if cpu := s.packages[0].cpu; cpu < 250*time.Millisecond || cpu > time.Minute { // it is told in tenths
+		t.Errorf("a package whose child has burnt 0.3 s took %s of CPU", cpu)
 	}
 	if strings.Contains(out.String(), meterMark) {
 		t.Errorf("the meter is shown:\n%s", out.String())
+	}
+}
+
+// heardVerb has this program say what signals it gets, until its input ends.
+const heardVerb = "heard"
+
+func hear() {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	fmt.Println("ready")
+	for {
+		select {
+		case s := <-signals:
+			fmt.Println(s)
+		case <-over:
+			return
+		}
+	}
+}
+
+// A signal to the process group reaches the tests once. The meter passed it on to them, who had got it before. SIGQUIT it
+// does pass on: go test knows only the meter.
+func TestTheMeterPassesOnWhatComesToItAlone(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, meterVerb, self, heardVerb)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewScanner(out)
+	hears := func(want string) {
+		t.Helper()
+		if !said.Scan() || said.Text() != want {
+			t.Errorf("the tests say %q, want %q: %v", said.Text(), want, said.Err())
+		}
+	}
+	send := func(s syscall.Signal) {
+		t.Helper()
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hears("ready")
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		send(s)
+	}
+	for range 2 { // what was passed on with the first is heard before the second
+		send(syscall.SIGQUIT)
+		hears("quit")
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !said.Scan() || !strings.HasPrefix(said.Text(), meterMark) {
+		t.Errorf("the meter says %q", said.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
