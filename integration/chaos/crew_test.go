@@ -88,16 +88,16 @@ func (c *crew) dismiss(m *member, how syscall.Signal) error {
 	c.mu.Lock()
 	m.asked = true
 	c.mu.Unlock()
-	m.Signal(how)
+	_ = m.Signal(how) // it may have ended
 	select {
 	case <-m.Ended():
 		return nil
 	case <-time.After(time.Minute):
-		m.Signal(syscall.SIGQUIT) // it says where it stands
+		_ = m.Signal(syscall.SIGQUIT) // it says where it stands
 		select {
 		case <-m.Ended():
 		case <-time.After(10 * time.Second):
-			m.Signal(syscall.SIGKILL)
+			_ = m.Signal(syscall.SIGKILL)
 		}
 		return fmt.Errorf("%s did not end within a minute of %s; it said:\n%s", m.name, how, m.Said())
 	}
@@ -130,8 +130,10 @@ func (c *crew) lane() lane {
 		gone("SIGTERM", syscall.SIGTERM),
 		{"SIGSTOP", n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
-			m.Signal(syscall.SIGSTOP)
-			return func(context.Context) error { m.Signal(syscall.SIGCONT); return nil }, nil
+			if err := m.Signal(syscall.SIGSTOP); err != nil { // it would be no fault
+				return nil, err
+			}
+			return func(context.Context) error { return m.Signal(syscall.SIGCONT) }, nil
 		}},
 		clock("clock ahead", 1),
 		clock("clock behind", -1),
@@ -172,8 +174,8 @@ func (c *crew) dump() {
 	c.over = true
 	for _, p := range c.posts {
 		p.now.asked = true
-		p.now.Signal(syscall.SIGCONT)
-		p.now.Signal(syscall.SIGQUIT)
+		_ = p.now.Signal(syscall.SIGCONT) // it may have ended
+		_ = p.now.Signal(syscall.SIGQUIT)
 	}
 }
 

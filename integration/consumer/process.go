@@ -65,8 +65,13 @@ func Start(env string, cfg any, log string) (*Process, error) {
 // Order writes a line for [Obey]. One that has ended needs no order.
 func (p *Process) Order(line string) { _, _ = fmt.Fprintln(p.stdin, line) }
 
-// Signal sends a signal, which may find nobody any more.
-func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+// Signal sends a signal. It is an error that it finds nobody any more.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("sending %s to process %d: %w", s, p.PID(), err)
+	}
+	return nil
+}
 
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }

@@ -35,7 +35,7 @@ func startChild(t *testing.T, env string, cfg any, log string) child {
 }
 
 func (c child) end(how syscall.Signal) {
-	c.Signal(how)
+	_ = c.Signal(how) // it may have ended
 	<-c.Ended()
 }
 

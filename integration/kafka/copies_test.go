@@ -239,10 +239,16 @@ func TestAZombieLeavesNoCopyWithTransactions(t *testing.T) {
 	b := c.start(t, "")
 	var third child
 	c.steady(t, n, rate, map[int]func(){
-		rate:     func() { third = c.start(t, "") },
-		2 * rate: func() { b.Signal(syscall.SIGSTOP) },
+		rate: func() { third = c.start(t, "") },
+		2 * rate: func() {
+			if err := b.Signal(syscall.SIGSTOP); err != nil {
+				t.Error(err)
+			}
+		},
 		7 * rate: func() { // its session is 3 s
-			b.Signal(syscall.SIGCONT)
+			if err := b.Signal(syscall.SIGCONT); err != nil {
+				t.Error(err)
+			}
 			a.end(syscall.SIGTERM)
 		},
 	})

@@ -32,11 +32,12 @@ func startWorker(cfg consumerConfig, number int) (*worker, error) {
 
 func (w *worker) order(o order) { w.Order(o.String()) }
 
-func (w *worker) kill() { w.Signal(syscall.SIGKILL) }
+// kill ends it at once, where it has not ended.
+func (w *worker) kill() { _ = w.Signal(syscall.SIGKILL) }
 
 func (w *worker) terminate() {
 	w.peak = max(w.peak, peakMemory(w.PID()))
-	w.Signal(syscall.SIGTERM)
+	_ = w.Signal(syscall.SIGTERM) // await tells how it has ended
 }
 
 var errAlive = errors.New("it is still alive")
