@@ -74,7 +74,7 @@ func showsAPart(t *testing.T, heading, file string) {
 
 var (
 	links    = regexp.MustCompile(`\]\(([^)]+)\)`)
-	commands = regexp.MustCompile(`go run (\./\S+)`)
+	commands = regexp.MustCompile(`go run (\./[\w/-]+)`)
 )
 
 func TestReadmeLeadsSomewhere(t *testing.T) {
