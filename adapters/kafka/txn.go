@@ -51,7 +51,7 @@ type txn struct {
 	followed map[string]bool // owners whose transactions were ended, see follow
 	closed   bool
 
-	// Of the goroutine that runs it.
+	// Of the goroutine that runs it, which changes producers with mu held.
 	producers [2]*producer // for all, and for what is too large for its batches
 	apart     time.Time    // until then windows have only the offsets of what they forward
 }
@@ -66,8 +66,9 @@ const (
 	txnApart = 30 * time.Second
 	// leaveWait is how long a lane that ends waits for its last commit.
 	leaveWait = 3 * time.Second
-	// Requests of transactions are repeated for about six seconds. A broker that still
-	// ends the last one has the next wait for some milliseconds.
+	// Requests of transactions are repeated for about six seconds where a broker answers, for
+	// about a minute where none does. A broker that still ends the last one has the next wait
+	// for some milliseconds.
 	txnTries     = 64
 	txnLongPause = 100 * time.Millisecond
 )
@@ -107,7 +108,17 @@ func (t *txn) close() {
 	defer patience.Stop()
 	select {
 	case <-t.done:
+		return
 	case <-patience.C:
+	}
+	// Where no broker answers, sarama tries each request for about a minute, and a write
+	// four times as long; without its client it gives up at once.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.producers {
+		if p != nil {
+			_ = p.client.Close()
+		}
 	}
 }
 

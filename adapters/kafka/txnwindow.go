@@ -149,7 +149,7 @@ func (t *txn) end(which int, p *producer, all map[*account]*forwards, offsets ma
 func (t *txn) stands(which int, all map[*account]*forwards) bool {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	for {
+	for t.ctx.Err() == nil {
 		stands, err := t.lookUp(which, all)
 		if err == nil {
 			return stands
@@ -159,9 +159,9 @@ func (t *txn) stands(which int, all map[*account]*forwards) bool {
 		case <-timer.C:
 		case <-t.ctx.Done():
 			timer.Stop()
-			return false
 		}
 	}
+	return false
 }
 
 func (t *txn) lookUp(which int, all map[*account]*forwards) (bool, error) {
@@ -230,13 +230,23 @@ func (t *txn) producer(which int) (*producer, error) {
 	if which > 0 {
 		id += largeID
 	}
-	p, err := startProducer(cfg.Brokers, cfg.txnConfig(id, which > 0))
+	config := cfg.txnConfig(id, which > 0)
+	backoff := config.Producer.Transaction.Retry.BackoffFunc
+	config.Producer.Transaction.Retry.BackoffFunc = func(retries, most int) time.Duration {
+		if t.ctx.Err() != nil {
+			return 0
+		}
+		return backoff(retries, most)
+	}
+	p, err := startProducer(cfg.Brokers, config)
 	if err != nil {
 		if errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed) {
 			err = fmt.Errorf("%w; grant Write and Describe on the transactional ids that begin with %s", err, txnPrefix(cfg.Group))
 		}
 		return nil, err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.producers[which] = p
 	return p, nil
 }
@@ -244,7 +254,9 @@ func (t *txn) producer(which int) (*producer, error) {
 // discard gives up a producer of which nobody knows how it stands.
 func (t *txn) discard(which int) {
 	if p := t.producers[which]; p != nil {
+		p.close() // close may help it
+		t.mu.Lock()
 		t.producers[which] = nil
-		p.close()
+		t.mu.Unlock()
 	}
 }

@@ -43,7 +43,21 @@ type Refuse func(prefix string) (restore func())
 // New is the harness for the Kafka at addrs. It must not outlive tb.
 func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	tb.Helper()
-	k := &harness{addrs: addrs, guard: &guard{}}
+	return newHarness(tb, addrs, refuse, false)
+}
+
+// NewWithTransactions is New where all groups forward in transactions. They cannot have
+// redeliver.PerKey.
+func NewWithTransactions(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
+	tb.Helper()
+	h := newHarness(tb, addrs, refuse, true)
+	h.Features.PerKey = false
+	return h
+}
+
+func newHarness(tb testing.TB, addrs []string, refuse Refuse, transactions bool) adaptertest.Harness {
+	tb.Helper()
+	k := &harness{addrs: addrs, guard: &guard{}, transactions: transactions}
 	if refuse == nil {
 		refuse = k.guard.refuse
 	}
@@ -66,6 +80,8 @@ type harness struct {
 	guard  *guard
 	client *kgo.Client // knows nothing of redeliver
 	admin  *kadm.Client
+
+	transactions bool
 }
 
 func (k *harness) connect(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
@@ -112,7 +128,7 @@ func (k *harness) known(tb testing.TB, topic string) {
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	line := &line{guard: k.guard}
-	config := config(cfg)
+	config := k.config(cfg)
 	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, through(line)
 	c, err := kafka.Open(context.Background(), config)
 	if err != nil {
@@ -122,10 +138,10 @@ func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 }
 
 // config is what a service has of the kit's configuration in any form.
-func config(cfg adaptertest.Config) kafka.Config {
+func (k *harness) config(cfg adaptertest.Config) kafka.Config {
 	return kafka.Config{
 		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
-		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, RetryPartitions: partitions,
+		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, RetryPartitions: partitions, Transactions: k.transactions,
 	}
 }
 
@@ -146,7 +162,7 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.Ba
 			return err
 		}
 		defer client.Close()
-		return kafka.ConsumeBatch(ctx, client, config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
+		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})
 	}, line.cut
@@ -223,7 +239,8 @@ func record(m adaptertest.Message) *kgo.Record {
 	return rec
 }
 
-// dead reads the DLQ from its start to its end.
+// dead reads the DLQ from its start to its end, as who reads only committed records sees
+// it. Marks of transactions have offsets, too.
 func (k *harness) dead(tb testing.TB, origin, group string, n int) []adaptertest.Message {
 	tb.Helper()
 	topic := origin + "." + group + ".dlq"
@@ -231,39 +248,58 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) []adaptertest
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	total := k.length(tb, topic)
-	for late := false; total < n && !late; total = k.length(tb, topic) {
+	var cl *kgo.Client
+	var msgs []adaptertest.Message
+	read := make(map[int32]int64)
+	for {
+		ends := k.ends(tb, topic)
+		if cl == nil && len(ends) > 0 {
+			cl = k.connect(tb, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond),
+				kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+		}
+		for behind(read, ends) && ctx.Err() == nil {
+			for _, rec := range cl.PollFetches(ctx).Records() {
+				read[rec.Partition] = rec.Offset + 1
+				if !rec.Attrs.IsControl() {
+					msgs = append(msgs, unpack(rec))
+				}
+			}
+		}
+		if len(msgs) >= n {
+			return msgs
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			late = true
+			return msgs
 		}
 	}
-	if total == 0 {
-		return nil
-	}
-	cl := k.connect(tb, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
-	reading, stop := context.WithTimeout(tb.Context(), adaptertest.Patience)
-	defer stop()
-	var msgs []adaptertest.Message
-	for len(msgs) < total && reading.Err() == nil {
-		for _, rec := range cl.PollFetches(reading).Records() {
-			msgs = append(msgs, unpack(rec))
-		}
-	}
-	return msgs
 }
 
-// length is the number of records that were ever written to a topic.
-func (k *harness) length(tb testing.TB, topic string) int {
+// ends are the ends of a topic's partitions, of those that have any record. What an open
+// transaction has written is behind them.
+func (k *harness) ends(tb testing.TB, topic string) map[int32]int64 {
 	tb.Helper()
-	ends, err := k.admin.ListEndOffsets(tb.Context(), topic)
+	ends, err := k.admin.ListCommittedOffsets(tb.Context(), topic)
 	if err = errors.Join(err, ends.Error()); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		tb.Fatalf("asking for the end of %s: %v", topic, err)
 	}
-	n := 0
-	ends.Each(func(o kadm.ListedOffset) { n += int(max(0, o.Offset)) })
-	return n
+	found := make(map[int32]int64)
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			found[o.Partition] = o.Offset
+		}
+	})
+	return found
+}
+
+func behind(read, ends map[int32]int64) bool {
+	for partition, end := range ends {
+		if read[partition] < end {
+			return true
+		}
+	}
+	return false
 }
 
 // unpack parts a dead letter's headers: redeliver's begin at the last
