@@ -140,7 +140,7 @@ func (c *Client) provision(l *layout) error {
 	if !created {
 		return nil
 	}
-	if err := c.admin.awaitLeaders(append(l.subscribed(), l.find(deadTopic, 0).name), c.cfg.SendTimeout); err != nil {
+	if err := c.admin.awaitLeaders(append(l.subscribed(), l.find(deadTopic, 0).name)...); err != nil {
 		return err
 	}
 	// Another process may have created them otherwise, or the broker changed
@@ -213,10 +213,14 @@ func (a admin) try(t ownTopic, settings map[string]string) error {
 	return err
 }
 
+// ledWithin is how long a topic that was created may be without leaders: seconds where
+// brokers have much to do.
+const ledWithin = 30 * time.Second
+
 // awaitLeaders returns when all partitions of the topics have a leader: a
 // member that subscribes before would find fewer partitions and rebalance again.
-func (a admin) awaitLeaders(topics []string, limit time.Duration) error {
-	deadline := time.Now().Add(limit)
+func (a admin) awaitLeaders(topics ...string) error {
+	deadline := time.Now().Add(ledWithin)
 	for {
 		there, err := a.topics()
 		missing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
@@ -230,7 +234,7 @@ func (a admin) awaitLeaders(topics []string, limit time.Duration) error {
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, limit)
+			return fmt.Errorf("kafka: topics %v have no leader on every partition %s after they were created: see whether all brokers are up", missing, ledWithin)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

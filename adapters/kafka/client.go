@@ -243,7 +243,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 		if err := s.client.admin.create(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
 			return err
 		}
-		if err := s.client.admin.awaitLeaders([]string{topic}, s.client.cfg.SendTimeout); err != nil {
+		if err := s.client.admin.awaitLeaders(topic); err != nil {
 			return err
 		}
 	}

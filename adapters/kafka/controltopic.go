@@ -90,7 +90,7 @@ func (c *Client) tryControl(t ownTopic) (exists bool, err error) {
 		if err := c.admin.create(t, 0); err != nil {
 			return false, err
 		}
-		return true, c.admin.awaitLeaders([]string{t.name}, c.cfg.SendTimeout)
+		return true, c.admin.awaitLeaders(t.name)
 	}
 	settings, err := c.admin.settings(t.name)
 	if err != nil {

@@ -133,7 +133,7 @@ func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error
 	if err := q.c.admin.create(t, 0); err != nil {
 		return err
 	}
-	if err := q.c.admin.awaitLeaders([]string{t.name}, q.c.cfg.SendTimeout); err != nil {
+	if err := q.c.admin.awaitLeaders(t.name); err != nil {
 		return err
 	}
 	q.hasState = true
