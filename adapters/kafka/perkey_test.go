@@ -242,7 +242,9 @@ func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
 	}
 	seq.check(t)
 	fourth()
-	if seq.repeats > 0 {
+	// A member that gets no CPU for half a second while it leaves is out before its last commit; one that does not
+	// commit what it has finished repeats tens at each leave.
+	if seq.repeats > 10 {
 		t.Errorf("%d attempts were of messages that were settled, although every handler had time to finish", seq.repeats)
 	}
 	for _, ev := range evs {
