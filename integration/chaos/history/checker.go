@@ -81,6 +81,9 @@ func Check(lines []Line) (*Verdict, error) {
 			c.clocks[l.Process] = append(c.clocks[l.Process], l)
 		case Odd:
 			if l.Reason == DueTime && c.stepped(l.At) {
+				if m := c.messages[l.ID]; m != nil {
+					m.doubted = append(m.doubted, l)
+				}
 				continue
 			}
 			c.violatef(Strange, l.ID, "%s: %s", l.Process, l.What)
@@ -134,6 +137,7 @@ type message struct {
 	Line
 	confirmed bool
 	lines     []Line
+	doubted   []Line // its due time was not believed
 }
 
 func (c *checker) violatef(kind, id, format string, args ...any) {

@@ -161,6 +161,12 @@ func TestCheckerFinds(t *testing.T) {
 			return earlier(s, 0.05).at(2).add(Line{Kind: Clock, Process: "another", Offset: second})
 		}, "early"},
 		{"none where the failure's clock was ahead, and the wait is over all the same", func(s *story) *story { return s.clock(1, 1).clock(2, 0) }, ""},
+		{"none where who read it was behind and did not believe its due time", func(s *story) *story {
+			return earlier(s, 0.5).at(1.4).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime}).clock(1.35, -1).clock(1.7, 0)
+		}, ""},
+		{"one, where who read it was not as much behind", func(s *story) *story {
+			return earlier(s, 0.5).at(1.4).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime}).clock(1.35, -0.2).clock(1.7, 0)
+		}, "early"},
 		{"a retry without a due time", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Due = 0 }) }, "early"},
 		{"a first attempt with a due time", func(s *story) *story { return s.change("keys-1", 1, func(l *Line) { l.Due = l.At }) }, "early"},
 		{"an attempt before its former one has failed", func(s *story) *story {

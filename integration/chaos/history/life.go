@@ -40,7 +40,8 @@ func (l *life) begin(line Line) {
 
 // timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
 // who runs the message goes by its own clock, which may have been stepped since. A due time that a clock wrote which was
-// ahead need not be met where it is later than any can be: it is not believed then, and the wait itself is kept.
+// ahead, or that who reads it is behind of, need not be met where it is later than any can be: it is not believed then, and
+// the wait itself is kept, by the reader's clock, which may be set right before it is over.
 func (l *life) timing(line Line) {
 	if line.Attempt == 1 {
 		// What waits behind another of its key has a due time that says nothing, and so has a suspect's.
@@ -62,6 +63,11 @@ func (l *life) timing(line Line) {
 	due := int64(math.MaxInt64)
 	for _, f := range before {
 		due = min(due, f.At+min(0, l.behind(f.Process, f.At))+int64(wait))
+	}
+	for _, d := range l.doubted {
+		if d.At < line.At {
+			due = min(due, d.At+min(0, l.behind(d.Process, d.At))+int64(wait))
+		}
 	}
 	if earliest := due - l.ahead(line.Process, line.At); line.At < earliest {
 		l.violatef(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.signs())
