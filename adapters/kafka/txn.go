@@ -114,8 +114,9 @@ func (t *txn) close() {
 	// Where no broker answers, sarama tries each request for about a minute, and a write
 	// four times as long; without its client it gives up at once.
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, p := range t.producers {
+	producers := t.producers
+	t.mu.Unlock() // a client may take its time to close, and lanes take the lock
+	for _, p := range producers {
 		if p != nil {
 			_ = p.client.Close()
 		}
