@@ -29,6 +29,9 @@ const (
 	stateGroup  = "state"
 	stateHidden = 10 * time.Second // for which whoever dies with it holds up the others
 	stateMost   = 240 << 10        // bytes
+	// stateGrace is for how long what was begun is finished after nobody waits for it any more: a
+	// state that was received and is not handed back is hidden from all for stateHidden.
+	stateGrace = 5 * time.Second
 )
 
 // record reads the state; it is empty where none was ever written.
@@ -57,7 +60,9 @@ func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Reco
 	if err != nil || url == "" {
 		return at, err
 	}
-	found, err := q.fetch(ctx, url, young, r)
+	whole, end := outlive(ctx, stateGrace)
+	defer end()
+	found, err := q.fetch(ctx, whole, url, young, r)
 	if err != nil {
 		return at, err
 	}
@@ -67,23 +72,39 @@ func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Reco
 		}
 	}
 	if (change == nil || !change(r)) && len(found) <= 1 {
-		return at, q.putBack(ctx, url, found)
+		return at, q.putBack(whole, url, found)
 	}
 	body, err := q.encode(r)
 	if err != nil {
-		return at, errors.Join(err, q.putBack(ctx, url, found))
+		return at, errors.Join(err, q.putBack(whole, url, found))
 	}
-	return at, q.write(ctx, url, found, body)
+	return at, q.write(whole, url, found, body)
+}
+
+// outlive is a context that ends a while after ctx does.
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-longer.Done():
+		}
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 func (q *deadLetters) unsaid(err error) error {
 	return fmt.Errorf("sqs: the state of %s: others have it: %w", q.info.DLQ, err)
 }
 
-// fetch receives the state, and waits while others have it.
-func (q *deadLetters) fetch(ctx context.Context, url string, young bool, r *deadletter.Record) (found []types.Message, err error) {
+// fetch receives the state, and waits while others have it, until ctx ends. What has been
+// asked for by then is awaited, as whole says.
+func (q *deadLetters) fetch(ctx, whole context.Context, url string, young bool, r *deadletter.Record) (found []types.Message, err error) {
 	for tries := 0; ; tries++ {
-		out, err := q.c.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		out, err := q.c.api.ReceiveMessage(whole, &sqs.ReceiveMessageInput{
 			QueueUrl: &url, MaxNumberOfMessages: batchMost, VisibilityTimeout: int32(stateHidden / time.Second),
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameSentTimestamp},
 		})
@@ -98,7 +119,7 @@ func (q *deadLetters) fetch(ctx context.Context, url string, young bool, r *dead
 			return nil, nil
 		}
 		if tries%5 == 1 { // not for each try: others may have it only for a moment
-			visible, hidden, err := q.counts(ctx, url, q.stateName)
+			visible, hidden, err := q.counts(whole, url, q.stateName)
 			if err != nil || visible+hidden == 0 {
 				return nil, err
 			}

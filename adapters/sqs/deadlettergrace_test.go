@@ -1,0 +1,49 @@
+package sqs
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Who gives up in the middle of reading the state hands it back: it was hidden from all
+// others for ten seconds.
+func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
+	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
+		t.Run(action, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				q := bury(t, f, "orders", 1, "")
+				defer q.Close()
+				given(t, q, func(r *deadletter.Record) {
+					r.Marks = map[deadletter.Position]deadletter.Outcome{"one": deadletter.Refused}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				asked := 0
+				f.mu.Lock()
+				f.fault = func(what, queue string, _ map[string]any) *failure {
+					if what == action && queue == q.stateName && ctx.Err() == nil {
+						cancel()
+						asked++
+					}
+					return nil
+				}
+				f.mu.Unlock()
+				if action == "ReceiveMessage" || action == "ChangeMessageVisibilityBatch" {
+					_, _ = q.record(ctx)
+				} else {
+					_ = q.note(ctx, func(r *deadletter.Record) bool { r.Marks["two"] = deadletter.Refused; return true })
+				}
+				began := time.Now()
+				r, err := q.record(t.Context())
+				if took := time.Since(began); err != nil || r.Marks["one"] != deadletter.Refused || took >= time.Second || asked != 1 {
+					t.Errorf("given up at %s %d times, the next reader finds %+v after %s: %v", action, asked, r.Marks, took, err)
+				}
+			})
+		})
+	}
+}
