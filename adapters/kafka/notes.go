@@ -190,7 +190,7 @@ func (a admin) inscribe(group string, all []*inscription) (left []*inscription) 
 		case errors.Is(code, sarama.ErrNoError):
 			i.told(nil)
 			close(i.ended)
-		case errors.Is(code, sarama.ErrOffsetMetadataTooLarge), errors.Is(code, sarama.ErrGroupAuthorizationFailed), errors.Is(code, sarama.ErrTopicAuthorizationFailed):
+		case errors.Is(code, sarama.ErrOffsetMetadataTooLarge), errors.Is(code, sarama.ErrGroupAuthorizationFailed), errors.Is(code, sarama.ErrTopicAuthorizationFailed), thrownOut(code):
 			i.told(code)
 			close(i.ended)
 		default: // the group rebalances, or its coordinator moves
@@ -202,6 +202,12 @@ func (a admin) inscribe(group string, all []*inscription) (left []*inscription) 
 		_ = a.client.RefreshCoordinator(group)
 	}
 	return left
+}
+
+// thrownOut tells whether a commit was refused because the group has gone on without the
+// session that made it.
+func thrownOut(err error) bool {
+	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 
 // commitVersion is that of a commit that needs neither a static member's name nor a

@@ -171,6 +171,7 @@ func (r *reader) run(ctx context.Context) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 	for ctx.Err() == nil {
+		r.txn.between(ctx)
 		began := time.Now()
 		err := r.consume(ctx)
 		if ctx.Err() != nil {

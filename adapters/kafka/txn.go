@@ -43,6 +43,7 @@ type txn struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	bell   chan struct{} // has one when there is work
+	busy   chan struct{} // has one while a commit is under way
 
 	mu       sync.Mutex
 	queue    []*ticket
@@ -88,7 +89,7 @@ type ticket struct {
 }
 
 func newTxn(r *reader) (*txn, error) {
-	t := &txn{r: r, done: make(chan struct{}), bell: make(chan struct{}, 1), accounts: make(map[*account]struct{}), followed: make(map[string]bool)}
+	t := &txn{r: r, done: make(chan struct{}), bell: make(chan struct{}, 1), busy: make(chan struct{}, 1), accounts: make(map[*account]struct{}), followed: make(map[string]bool)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if _, err := t.producer(0); err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (t *txn) join(l *lane) {
 	if m, ok := sess.(marker); ok {
 		sess = m.ConsumerGroupSession // lanes of one session have one
 	}
-	l.acc = &account{sess: sess, topic: l.topic, partition: l.partition}
+	l.acc = &account{sess: sess, lane: l.ctx, topic: l.topic, partition: l.partition}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.accounts[l.acc] = struct{}{}
@@ -143,9 +144,35 @@ func (t *txn) leave(b *account) {
 	if t == nil {
 		return
 	}
+	b.left.Store(time.Now().UnixNano())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.accounts, b)
+}
+
+// between returns when nothing of a session whose lanes have ended can be committed any
+// more. Only then may the next one read its offsets: a follower that joins again while the
+// group is as it was keeps its generation, which would not fence the last one's window. A
+// commit that takes longer than a session is fenced: nobody has sent heartbeats meanwhile.
+func (t *txn) between(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	patience := time.NewTimer(t.fencedAfter())
+	defer patience.Stop()
+	select {
+	case t.busy <- struct{}{}:
+		<-t.busy // what begins now has nothing of lanes that have ended, see take
+	case <-patience.C:
+	case <-t.done:
+	case <-ctx.Done():
+	}
+}
+
+// fencedAfter is how long after a session's last heartbeat the group has another generation.
+func (t *txn) fencedAfter() time.Duration {
+	group := t.r.client.cfg.Sarama.Consumer.Group
+	return group.Session.Timeout + group.Heartbeat.Interval
 }
 
 // inscribe has what a lane's account says committed, and tells when that stands.
@@ -265,7 +292,9 @@ func (t *txn) run() {
 				return
 			}
 		}
+		t.busy <- struct{}{}
 		t.commit()
+		<-t.busy
 	}
 }
 
@@ -327,7 +356,7 @@ func (t *txn) take() (tickets []*ticket, notes []*inscription, accounts []*accou
 	}
 	t.notes = slices.DeleteFunc(t.notes, func(i *inscription) bool {
 		switch {
-		case i.stale.Load():
+		case i.stale.Load() || i.acc.over():
 			close(i.ended)
 			return true
 		case !of(i.acc.sess):
@@ -343,7 +372,7 @@ func (t *txn) take() (tickets []*ticket, notes []*inscription, accounts []*accou
 		t.ring()
 	}
 	for b := range t.accounts {
-		if b.moved() && of(b.sess) && !slices.Contains(accounts, b) {
+		if b.moved() && !b.over() && of(b.sess) && !slices.Contains(accounts, b) {
 			accounts = append(accounts, b)
 		}
 	}
@@ -376,6 +405,10 @@ func (t *txn) commit() {
 			close(i.ended)
 			continue
 		}
+		if i.acc.gone.Load() {
+			close(i.ended)
+			continue
+		}
 		t.mu.Lock()
 		t.notes = append(t.notes, i) // again, at the next tick
 		t.mu.Unlock()
@@ -389,9 +422,12 @@ func (t *txn) mark(accounts []*account) {
 		p := b.would(nil)
 		all[i] = &inscription{sess: b.sess, topic: b.topic, partition: b.partition, offset: p.offset, text: p.text, ended: make(chan struct{})}
 		all[i].told = func(err error) {
-			if err == nil {
+			switch {
+			case err == nil:
 				b.committed(p, nil)
 				t.r.owned.mark(b.topic, b.partition, p.offset)
+			case thrownOut(err):
+				b.gone.Store(true)
 			}
 		}
 	}

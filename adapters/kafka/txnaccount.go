@@ -1,9 +1,11 @@
 package kafka
 
 import (
+	"context"
 	"encoding/base64"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 )
@@ -17,8 +19,11 @@ const settledMost = 8192
 // tracker knows, and may be asked by another goroutine. Numbers are the tracker's.
 type account struct {
 	sess      sarama.ConsumerGroupSession
+	lane      context.Context // ends with it
 	topic     string
 	partition int32
+	gone      atomic.Bool  // the group has thrown its session out: nothing of it will ever be committed
+	left      atomic.Int64 // when the lane ended, in Unix nanoseconds; 0 until then
 
 	// The lane's own: what an owner before it has settled, above the mark, and what was
 	// read that is too far above the mark to be taken up.
@@ -133,6 +138,9 @@ func (b *account) committed(s position, forwarded []uint64) {
 	}
 	b.stands = s.version
 }
+
+// over tells whether the lane has ended: the session after it may have read how far it was.
+func (b *account) over() bool { return b.lane.Err() != nil }
 
 // now is the version of what is to be committed.
 func (b *account) now() int {

@@ -144,21 +144,38 @@ func (t *txn) end(which int, p *producer, all map[*account]*forwards, offsets ma
 // producer of the same name has begun, the last one's transaction has ended, so what is
 // found beside an offset is final: the window's text, or not. What a record was forwarded
 // from says one more is settled than ever before, so its text is new. It is asked until
-// somebody answers. Where a partition has got another owner, it is no more this one's business:
+// somebody answers, or the lanes have ended so long ago that what they would commit is refused.
+// Where a partition has got another owner, it is no more this one's business:
 // its records are lost to this process.
 func (t *txn) stands(which int, all map[*account]*forwards) bool {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	for t.ctx.Err() == nil {
+	began, told := time.Now(), false
+	for t.ctx.Err() == nil && t.concerns(all) {
 		stands, err := t.lookUp(which, all)
 		if err == nil {
 			return stands
+		}
+		if !told && time.Since(began) > txnTimeout {
+			told = true
+			t.r.tell("commits stand still", fmt.Sprintf("whether the last transaction of group %s was committed cannot be asked; until that is known nothing is committed, and little is read. "+
+				"Look whether the group's coordinator answers, and takes transactions", t.r.layout.group), err)
 		}
 		timer := time.NewTimer(pause.NextBackOff())
 		select {
 		case <-timer.C:
 		case <-t.ctx.Done():
 			timer.Stop()
+		}
+	}
+	return false
+}
+
+// concerns tells whether somebody may still act upon how a window ended.
+func (t *txn) concerns(all map[*account]*forwards) bool {
+	for b := range all {
+		if left := b.left.Load(); left == 0 || time.Since(time.Unix(0, left)) < t.fencedAfter() {
+			return true
 		}
 	}
 	return false
