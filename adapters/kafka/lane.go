@@ -344,7 +344,8 @@ func (l *lane) patience(now time.Time) time.Duration {
 		case l.paused && l.nap.asleep(now):
 			d = min(d, l.nap.until.Sub(now))
 		case l.paused:
-			d = min(d, max(delayqueue.Glance, l.hold.Last().Sub(now)-soon))
+			// Before anything was held Last is zero, and the difference the least there is: less than that would be much.
+			d = min(d, max(delayqueue.Glance, l.hold.Last().Add(-soon).Sub(now)))
 		case l.nap.every > 0:
 			d = min(d, delayqueue.Glance)
 		}
