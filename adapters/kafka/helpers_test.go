@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 var errDeclined = errors.New("card declined")
@@ -54,19 +55,14 @@ func put(t *testing.T, addrs []string, recs ...*kgo.Record) {
 	}
 }
 
-// read returns the first n records of a topic, as an independent client sees them.
+// read returns the first n records of a topic, or more, as an independent client sees them.
 func read(t *testing.T, addrs []string, topic string, n int) []*kgo.Record {
 	t.Helper()
-	cl := independent(t, addrs, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var recs []*kgo.Record
-	for len(recs) < n {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			t.Fatalf("%s has %d records, want %d", topic, len(recs), n)
-		}
-		recs = append(recs, fetches.Records()...)
+	recs, err := kafkatest.First(ctx, addrs, topic, n)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return recs
 }

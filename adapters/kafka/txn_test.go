@@ -24,35 +24,19 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // onceEach checks that who reads only committed records finds n messages in some topics,
 // and each of them once.
 func onceEach(t *testing.T, addrs, topics []string, n int) {
 	t.Helper()
-	cl := independent(t, addrs, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
-	left := int64(0)
-	for _, topic := range topics {
-		left += count(t, addrs, topic) // marks, and what was aborted, too
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	found := make(map[string]int)
-	at := make(map[string]int64)
-	eventually(t, fmt.Sprintf("%v are read", topics), func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-			at[fmt.Sprint(r.Topic, r.Partition)] = r.Offset + 1
-			if !r.Attrs.IsControl() {
-				found[string(r.Value)]++
-			}
-		})
-		read := int64(0)
-		for _, o := range at {
-			read += o
-		}
-		return read >= left
-	})
+	if err := kafkatest.Read(ctx, addrs, func(r *kgo.Record) { found[string(r.Value)]++ }, topics...); err != nil {
+		t.Fatal(err)
+	}
 	if len(found) != n {
 		t.Errorf("%v have %d messages, want %d", topics, len(found), n)
 	}

@@ -1,5 +1,5 @@
-// Package kafkatest is adapters/kafka as a harness of the conformance kit. The
-// in-process Kafka and the real one share it, from two modules.
+// Package kafkatest is what tests on a Kafka share, in the process and a real one, from all
+// modules: adapters/kafka as a harness of the conformance kit, and a [Reader].
 package kafkatest
 
 import (
@@ -239,31 +239,23 @@ func record(m adaptertest.Message) *kgo.Record {
 	return rec
 }
 
-// dead reads the DLQ from its start to its end, as who reads only committed records sees
-// it. Marks of transactions have offsets, too.
-func (k *harness) dead(tb testing.TB, origin, group string, n int) []adaptertest.Message {
+// dead reads the DLQ from its start, again and again, and does not wait for a transaction
+// that a killed service left open.
+func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
-	topic := origin + "." + group + ".dlq"
+	dlq, err := NewReader(k.addrs, origin+"."+group+".dlq")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer dlq.Close()
 	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	var cl *kgo.Client
-	var msgs []adaptertest.Message
-	read := make(map[int32]int64)
 	for {
-		ends := k.ends(tb, topic)
-		if cl == nil && len(ends) > 0 {
-			cl = k.connect(tb, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond),
-				kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
-		}
-		for behind(read, ends) && ctx.Err() == nil {
-			for _, rec := range cl.PollFetches(ctx).Records() {
-				read[rec.Partition] = rec.Offset + 1
-				if !rec.Attrs.IsControl() {
-					msgs = append(msgs, unpack(rec))
-				}
-			}
+		err := dlq.ToCommitted(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
+		if err != nil && ctx.Err() == nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			tb.Fatal(err)
 		}
 		if len(msgs) >= n {
 			return msgs
@@ -274,32 +266,6 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) []adaptertest
 			return msgs
 		}
 	}
-}
-
-// ends are the ends of a topic's partitions, of those that have any record. What an open
-// transaction has written is behind them.
-func (k *harness) ends(tb testing.TB, topic string) map[int32]int64 {
-	tb.Helper()
-	ends, err := k.admin.ListCommittedOffsets(tb.Context(), topic)
-	if err = errors.Join(err, ends.Error()); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-		tb.Fatalf("asking for the end of %s: %v", topic, err)
-	}
-	found := make(map[int32]int64)
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			found[o.Partition] = o.Offset
-		}
-	})
-	return found
-}
-
-func behind(read, ends map[int32]int64) bool {
-	for partition, end := range ends {
-		if read[partition] < end {
-			return true
-		}
-	}
-	return false
 }
 
 // unpack parts a dead letter's headers: redeliver's begin at the last

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // The DLQ of most tests, and the way back of its group.
@@ -116,20 +117,11 @@ func (s *stand) ids(topic string, n int) map[string]int {
 	return seen
 }
 
-func (s *stand) records(topic string, n int) (recs []*kgo.Record) {
+func (s *stand) records(topic string, n int) []*kgo.Record {
 	s.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(s.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	recs, err := kafkatest.First(s.t.Context(), s.cl.OptValue(kgo.SeedBrokers).([]string), topic, n)
 	if err != nil {
 		s.t.Fatal(err)
-	}
-	defer cl.Close()
-	for len(recs) < n {
-		fetches := cl.PollFetches(s.t.Context())
-		if err := s.t.Context().Err(); err != nil {
-			s.t.Fatalf("%s has %d records, want %d", topic, len(recs), n)
-		}
-		recs = append(recs, fetches.Records()...)
 	}
 	return recs
 }

@@ -1,0 +1,196 @@
+package kafkatest_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+// log is a topic of one partition, which a plain producer and a transactional one write.
+type log struct {
+	*testing.T
+	cluster   *kfake.Cluster
+	plain, tx *kgo.Client
+	ctx       context.Context
+	read      []string
+}
+
+const topic = "orders"
+
+func newLog(t *testing.T) *log {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	l := &log{T: t, cluster: cluster, ctx: ctx}
+	l.plain = l.client()
+	l.tx = l.client(kgo.TransactionalID("tx"))
+	return l
+}
+
+func (l *log) client(opts ...kgo.Opt) *kgo.Client {
+	l.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(l.cluster.ListenAddrs()...), kgo.DefaultProduceTopic(topic)}, opts...)...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(cl.Close)
+	return cl
+}
+
+func (l *log) write(by *kgo.Client, values ...string) {
+	l.Helper()
+	for _, v := range values {
+		if err := by.ProduceSync(l.ctx, kgo.StringRecord(v)).FirstErr(); err != nil {
+			l.Fatal(err)
+		}
+	}
+}
+
+func (l *log) begin(values ...string) {
+	l.Helper()
+	if err := l.tx.BeginTransaction(); err != nil {
+		l.Fatal(err)
+	}
+	l.write(l.tx, values...)
+}
+
+func (l *log) end(how kgo.TransactionEndTry) {
+	l.Helper()
+	if err := l.tx.EndTransaction(l.ctx, how); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *log) reader() *kafkatest.Reader {
+	l.Helper()
+	r, err := kafkatest.NewReader(l.cluster.ListenAddrs(), topic)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(r.Close)
+	return r
+}
+
+func (l *log) take(rec *kgo.Record) { l.read = append(l.read, string(rec.Value)) }
+
+func (l *log) want(err error, values ...string) {
+	l.Helper()
+	if err != nil || !slices.Equal(l.read, values) {
+		l.Fatalf("read were %q, want %q: %v", l.read, values, err)
+	}
+	l.read = nil
+}
+
+// What was aborted, and the marks, count for the end and are handed to nobody.
+func TestAReaderReachesTheEndOfWhatWasCommitted(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	l.write(l.plain, "a")
+	l.begin("b")
+	l.end(kgo.TryCommit)
+	l.begin("not")
+	l.end(kgo.TryAbort)
+	r := l.reader()
+	l.want(r.ToEnd(l.ctx, l.take), "a", "b")
+	l.want(r.ToEnd(l.ctx, l.take))
+	l.write(l.plain, "c")
+	l.want(r.ToEnd(l.ctx, l.take), "c")
+	// a, b, a mark, what was aborted, another mark, c.
+	from, to := make(kadm.Offsets), make(kadm.Offsets)
+	from.AddOffset(topic, 0, 1, -1)
+	to.AddOffset(topic, 0, 5, -1)
+	l.want(kafkatest.Between(l.ctx, l.cluster.ListenAddrs(), from, to, l.take), "b")
+}
+
+// The end of what is written is behind a transaction that is open, and that of what is
+// committed before it.
+func TestAReaderWaitsForATransactionThatIsOpen(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	l.write(l.plain, "a")
+	l.begin("b")
+	l.write(l.plain, "c")
+	r := l.reader()
+	l.want(r.ToCommitted(l.ctx, l.take), "a")
+	// The end is known when the start is asked for, too.
+	var asked atomic.Int32
+	known := make(chan struct{})
+	l.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		l.cluster.KeepControl()
+		if asked.Add(1) == 2 {
+			close(known)
+		}
+		return nil, nil, false
+	})
+	read := make(chan error, 1)
+	go func() { read <- r.ToEnd(l.ctx, l.take) }()
+	<-known
+	l.end(kgo.TryCommit)
+	l.want(<-read, "b", "c")
+}
+
+// All of a topic may have been deleted: there is nothing to wait for.
+func TestAReaderPassesWhatWasDeleted(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	l.write(l.plain, "a", "b")
+	adm := kadm.NewClient(l.plain)
+	ends, err := adm.ListEndOffsets(l.ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adm.DeleteRecords(l.ctx, ends.Offsets()); err != nil {
+		t.Fatal(err)
+	}
+	r := l.reader()
+	l.want(r.ToEnd(l.ctx, l.take))
+	l.write(l.plain, "c")
+	l.want(r.ToEnd(l.ctx, l.take), "c")
+}
+
+// A reader may be there before its topic.
+func TestAReaderFindsATopicThatComesLater(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	looked := make(chan struct{})
+	var once atomic.Bool
+	l.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		l.cluster.KeepControl()
+		for _, asked := range req.(*kmsg.MetadataRequest).Topics {
+			if asked.Topic != nil && *asked.Topic == "later" && !once.Swap(true) {
+				close(looked)
+			}
+		}
+		return nil, nil, false
+	})
+	read := make(chan error, 1)
+	var recs []*kgo.Record
+	go func() {
+		var err error
+		recs, err = kafkatest.First(l.ctx, l.cluster.ListenAddrs(), "later", 2)
+		read <- err
+	}()
+	<-looked
+	if _, err := kadm.NewClient(l.plain).CreateTopic(l.ctx, 1, 1, nil, "later"); err != nil {
+		t.Fatal(err)
+	}
+	late := l.client(kgo.DefaultProduceTopic("later"))
+	l.write(late, "a", "b")
+	if err := <-read; err != nil || len(recs) != 2 || string(recs[1].Value) != "b" {
+		t.Errorf("%d records are read: %v", len(recs), err)
+	}
+}
