@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // cluster is the Kafka that all rows share, seen through franz-go: a client that neither side uses.
@@ -183,7 +185,7 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 	if err != nil {
 		return 0, fmt.Errorf("reading the offsets of group %s: %w", group, err)
 	}
-	from, upTo := make(map[string]map[int32]kgo.Offset), make(map[place]int64)
+	from, upTo := make(kadm.Offsets), make(kadm.Offsets)
 	ends.Each(func(end kadm.ListedOffset) {
 		var at int64
 		if start, ok := starts.Lookup(end.Topic, end.Partition); ok {
@@ -193,11 +195,8 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 			at = max(at, o.At)
 		}
 		if at < end.Offset {
-			if from[end.Topic] == nil {
-				from[end.Topic] = make(map[int32]kgo.Offset)
-			}
-			from[end.Topic][end.Partition] = kgo.NewOffset().At(at)
-			upTo[place{end.Topic, end.Partition}] = end.Offset
+			from.AddOffset(end.Topic, end.Partition, at, -1)
+			upTo.AddOffset(end.Topic, end.Partition, end.Offset, -1)
 		}
 	})
 	if len(from) == 0 {
@@ -205,11 +204,11 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 	}
 	// Behind the last record of a partition may stand the marks of transactions, which nobody commits: only what a
 	// reader is given counts.
-	found, err := c.upTo(ctx, upTo, kgo.ConsumePartitions(from))
-	if err != nil {
-		return 0, err
-	}
-	return int64(found.records), nil
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var n int64
+	err = kafkatest.Between(ctx, c.addrs, from, upTo, func(*kgo.Record) { n++ })
+	return n, err
 }
 
 // unsettled is what the group has not committed. The DLQ is read by nobody, and other groups' topics are not its own.

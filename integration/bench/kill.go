@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 const (
@@ -96,27 +98,39 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 		return nil, err
 	}
 	dlq := t.topic + "." + s.Group + ".dlq"
-	read := readBy(s, topics)
-	deadline := time.Now().Add(time.Minute)
-	settled := false
-	found, err := e.cluster.follow(ctx, func(f *reading) bool {
-		if time.Now().After(deadline) {
-			return false
-		}
-		if len(f.distinct) < w.count {
-			return true
-		}
-		if settled { // one more look after the last commit
-			return false
-		}
-		behind, err := e.cluster.lag(ctx, s.Group, read...)
-		settled = err == nil && behind == 0
-		return true
-	}, fromStart(dlq)...)
-	if err == nil && !settled {
-		e.problemf("a minute after the last message %d of %d are in the DLQ, or not all is committed", len(found.distinct), w.count)
+	reader, err := kafkatest.NewReader(e.cluster.addrs, dlq)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	defer reader.Close()
+	patience, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	found := &contents{distinct: make(map[uint64]int)}
+	for err == nil && len(found.distinct) < w.count {
+		err = reader.Poll(patience, found.take)
+	}
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for err == nil {
+		if behind, failed := e.cluster.lag(patience, s.Group, readBy(s, topics)...); failed == nil && behind == 0 {
+			break
+		}
+		select {
+		case <-again.C:
+		case <-patience.Done():
+			err = patience.Err()
+		}
+	}
+	if err == nil { // what was written before the last commit
+		err = reader.ToEnd(patience, found.take)
+	}
+	if ctx.Err() != nil {
+		return found, ctx.Err()
+	}
+	if err != nil {
+		e.problemf("a minute after the last message %d of %d are in the DLQ, or not all is committed: %v", len(found.distinct), w.count, err)
+	}
+	return found, nil
 }
 
 // killing is what is known after a kill.

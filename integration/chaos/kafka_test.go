@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/integration/chaos/history"
 	"github.com/redeliver/redeliver/integration/consumer"
 	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // nodes is how many nodes Kafka has.
@@ -91,22 +92,15 @@ func (k *kafkaStage) write(ctx context.Context, load history.Load, b body, value
 func (k *kafkaStage) flush(ctx context.Context) error { return k.client.Flush(ctx) }
 
 // dead reads the whole DLQ.
-func (k *kafkaStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
-	topic := onlooker.NewKafkaTopic(k.cluster.Addrs(), k.admin, k.own(load)+".dlq")
-	defer topic.Close()
-	records, err := topic.More(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var lines []history.Line
-	for _, r := range records {
+func (k *kafkaStage) dead(ctx context.Context, load history.Load) (lines []history.Line, err error) {
+	err = kafkatest.Read(ctx, k.cluster.Addrs(), func(r *kgo.Record) {
 		headers := make(map[string]string)
 		for _, h := range r.Headers {
 			headers[h.Key] = string(h.Value)
 		}
 		lines = append(lines, letter(load, r.Value, func(name string) string { return headers["redeliver-"+name] }))
-	}
-	return lines, nil
+	}, k.own(load)+".dlq")
+	return lines, err
 }
 
 // letter is a dead letter whose fields are read by their names on the wire, without redeliver's prefix.

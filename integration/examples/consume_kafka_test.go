@@ -1,7 +1,6 @@
 package examples_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +42,7 @@ func TestKafkaConsumeExample(t *testing.T) {
 				t.Errorf("it says %q, want %q", lines, want)
 			}
 			if c.dead {
-				rec := firstOf(t, addrs, f.topic+".billing.dlq")
+				rec := firstRecords(t, f.broker, f.topic+".billing.dlq", 1)[0]
 				headers := make(map[string]string)
 				for _, h := range rec.Headers {
 					headers[h.Key] = string(h.Value)
@@ -104,24 +103,4 @@ func buildAll(t *testing.T, example string) (dir string) {
 		t.Fatalf("building examples/%s: %v\n%s", example, err, out)
 	}
 	return example
-}
-
-// firstOf is the first record of a topic, once there is one.
-func firstOf(t *testing.T, addrs []string, topic string) *kgo.Record {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		if recs := client.PollFetches(ctx).Records(); len(recs) > 0 {
-			return recs[0]
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("nothing comes to %s within %s", topic, patience)
-		}
-	}
 }

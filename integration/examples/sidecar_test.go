@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // The two commands of the README, as they stand there but for the addresses and the
@@ -104,22 +105,14 @@ func TestSidecarPython(t *testing.T) {
 	}
 }
 
-// firstRecords are the first n records of a topic, once there are so many.
-func firstRecords(t *testing.T, broker, topic string, n int) (recs []*kgo.Record) {
+// firstRecords are the first n records of a topic, or more, once there are so many.
+func firstRecords(t *testing.T, broker, topic string, n int) []*kgo.Record {
 	t.Helper()
-	addrs := strings.Split(strings.TrimPrefix(broker, "kafka://"), ",")
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for len(recs) < n {
-		recs = append(recs, client.PollFetches(ctx).Records()...)
-		if ctx.Err() != nil {
-			t.Fatalf("%d of %d records come to %s within %s", len(recs), n, topic, patience)
-		}
+	recs, err := kafkatest.First(ctx, strings.Split(strings.TrimPrefix(broker, "kafka://"), ","), topic, n)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return recs
 }

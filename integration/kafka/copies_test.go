@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // copies counts what who reads only committed records sees on the levels and in the DLQ
@@ -26,15 +26,12 @@ import (
 type copies struct {
 	copyConfig
 	dir    string
-	topics []string // what is looked at
 	client *kgo.Client
+	reader *kafkatest.Reader // of the levels and the DLQ
 	starts int
 
-	mu   sync.Mutex
-	seen map[string]int   // by topic, message and attempts
-	at   map[string]int64 // how far each partition is read
-	dead map[string]bool  // messages in the DLQ
-	bell chan struct{}
+	seen map[string]int  // by topic, message and attempts
+	dead map[string]bool // messages in the DLQ
 }
 
 func newCopies(t *testing.T, transactions bool) *copies {
@@ -42,7 +39,7 @@ func newCopies(t *testing.T, transactions bool) *copies {
 	name := strings.ToLower(rand.Text()[:10])
 	c := &copies{
 		copyConfig: copyConfig{Addrs: brokers.RequireKafka(t), Topic: "copies-" + name, Group: "g-" + name, Transactions: transactions},
-		dir:        t.TempDir(), seen: make(map[string]int), at: make(map[string]int64), dead: make(map[string]bool), bell: make(chan struct{}, 1),
+		dir:        t.TempDir(), seen: make(map[string]int), dead: make(map[string]bool),
 	}
 	var err error
 	if c.client, err = kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(c.Addrs...)); err != nil {
@@ -64,44 +61,23 @@ func newCopies(t *testing.T, transactions bool) *copies {
 			t.Fatal(err)
 		}
 	}
-	c.topics = topics[1:]
-	reader, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs...), kgo.ConsumeTopics(c.topics...), kgo.KeepControlRecords(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
+	if c.reader, err = kafkatest.NewReader(c.Addrs, topics[1:]...); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() { c.read(ctx, reader) })
-	t.Cleanup(func() { cancel(); done.Wait(); reader.Close() })
+	t.Cleanup(c.reader.Close)
 	return c
 }
 
-func (c *copies) read(ctx context.Context, reader *kgo.Client) {
-	for ctx.Err() == nil {
-		fetches := reader.PollFetches(ctx)
-		c.mu.Lock()
-		fetches.EachRecord(func(r *kgo.Record) {
-			c.at[fmt.Sprint(r.Topic, "/", r.Partition)] = r.Offset + 1
-			if r.Attrs.IsControl() {
-				return
-			}
-			attempts := ""
-			for _, h := range r.Headers {
-				if h.Key == redeliver.HeaderAttempt {
-					attempts = string(h.Value)
-				}
-			}
-			c.seen[r.Topic+" "+string(r.Value)+" "+attempts]++
-			if strings.HasSuffix(r.Topic, ".dlq") {
-				c.dead[string(r.Value)] = true
-			}
-		})
-		c.mu.Unlock()
-		select {
-		case c.bell <- struct{}{}:
-		default:
+func (c *copies) take(r *kgo.Record) {
+	attempts := ""
+	for _, h := range r.Headers {
+		if h.Key == redeliver.HeaderAttempt {
+			attempts = string(h.Value)
 		}
+	}
+	c.seen[r.Topic+" "+string(r.Value)+" "+attempts]++
+	if strings.HasSuffix(r.Topic, ".dlq") {
+		c.dead[string(r.Value)] = true
 	}
 }
 
@@ -145,22 +121,15 @@ func (c *copies) await(t *testing.T, n int) {
 
 func (c *copies) wait(t *testing.T, n int, what string, seen func() int) {
 	t.Helper()
-	deadline := time.After(90 * time.Second)
-	for {
-		c.mu.Lock()
-		got := seen()
-		c.mu.Unlock()
-		if got >= n {
-			return
-		}
-		select {
-		case <-c.bell:
-		case <-deadline:
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	for seen() < n {
+		if err := c.reader.Poll(ctx, c.take); err != nil {
 			for i := range c.starts {
 				log, _ := os.ReadFile(filepath.Join(c.dir, fmt.Sprintf("child-%d.log", i+1)))
 				t.Logf("child %d:\n%s", i+1, log)
 			}
-			t.Fatalf("%d of %d %s", got, n, what)
+			t.Fatalf("%d of %d %s: %v", seen(), n, what, err)
 		}
 	}
 }
@@ -169,31 +138,11 @@ func (c *copies) wait(t *testing.T, n int, what string, seen func() int) {
 // there now: nobody writes any more.
 func (c *copies) more(t *testing.T) (n int) {
 	t.Helper()
-	ends, err := kadm.NewClient(c.client).ListEndOffsets(t.Context(), c.topics...)
-	if err = errors.Join(err, ends.Error()); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	if err := c.reader.ToEnd(ctx, c.take); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.After(90 * time.Second)
-	for {
-		left := 0
-		c.mu.Lock()
-		ends.Each(func(o kadm.ListedOffset) {
-			if c.at[fmt.Sprint(o.Topic, "/", o.Partition)] < o.Offset {
-				left++
-			}
-		})
-		c.mu.Unlock()
-		if left == 0 {
-			break
-		}
-		select {
-		case <-c.bell:
-		case <-deadline:
-			t.Fatalf("%d partitions are not read to their end", left)
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, times := range c.seen {
 		n += times - 1
 	}

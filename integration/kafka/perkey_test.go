@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // perKeyJournal is what the journal says so far.
@@ -166,35 +167,19 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 func (c perKeyConfig) deadInOrder(t *testing.T) {
 	t.Helper()
 	dlq := fmt.Sprintf("%s.%s.dlq", c.Topic, c.Group)
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs...), kgo.ConsumeTopics(dlq), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	ends, err := kadm.NewClient(client).ListEndOffsets(t.Context(), dlq)
-	if err != nil || ends.Error() != nil {
-		t.Fatal(err, ends.Error())
-	}
-	var left int64
-	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
-	if left == 0 {
-		t.Error("nothing was dead-lettered")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	letters := make(map[string][]int) // by key, the first of each
-	for left > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			t.Fatalf("reading %s: %v, %d are left", dlq, err, left)
+	if err := kafkatest.Read(ctx, c.Addrs, func(rec *kgo.Record) {
+		key, n := string(rec.Key), int(binary.BigEndian.Uint32(rec.Value))
+		if !slices.Contains(letters[key], n) {
+			letters[key] = append(letters[key], n)
 		}
-		for _, rec := range slices.Collect(fetches.RecordsAll()) {
-			left--
-			key, n := string(rec.Key), int(binary.BigEndian.Uint32(rec.Value))
-			if !slices.Contains(letters[key], n) {
-				letters[key] = append(letters[key], n)
-			}
-		}
+	}, dlq); err != nil {
+		t.Fatal(err)
+	}
+	if len(letters) == 0 {
+		t.Error("nothing was dead-lettered")
 	}
 	for key, ns := range letters {
 		if !slices.IsSorted(ns) {

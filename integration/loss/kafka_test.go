@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // kafkaSystem is Kafka as the suite meets it, by franz-go alone.
@@ -22,7 +23,7 @@ type kafkaSystem struct {
 	client *kgo.Client
 	admin  *kadm.Client
 
-	dlq   *onlooker.KafkaTopic
+	dlq   *kafkatest.Reader
 	found []letter
 }
 
@@ -36,7 +37,9 @@ func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, p
 	}
 	t.Cleanup(client.Close)
 	k := &kafkaSystem{addrs: addrs, broker: own, topic: topic, client: client, admin: kadm.NewClient(client)}
-	k.dlq = onlooker.NewKafkaTopic(addrs, k.admin, k.base()+".dlq")
+	if k.dlq, err = kafkatest.NewReader(addrs, k.base()+".dlq"); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(k.dlq.Close)
 	if _, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
 		t.Fatal(err)
@@ -75,10 +78,7 @@ func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
 
 // dead returns all that is in the DLQ now.
 func (k *kafkaSystem) dead(ctx context.Context) ([]letter, error) {
-	records, err := k.dlq.More(ctx)
-	for _, r := range records {
-		k.found = append(k.found, letterOf(r))
-	}
+	err := k.dlq.ToEnd(ctx, func(r *kgo.Record) { k.found = append(k.found, letterOf(r)) })
 	return k.found, err
 }
 

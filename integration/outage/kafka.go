@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 const (
@@ -76,37 +76,19 @@ func (k *onKafka) write(ctx context.Context, topic string, first, end int) error
 }
 
 func (k *onKafka) dead(ctx context.Context, topic string) (map[int]int, error) {
-	ends, err := k.admin.ListEndOffsets(ctx, topic)
-	if err = cmp.Or(err, ends.Error()); err != nil {
-		return nil, fmt.Errorf("asking for the end of %s: %w", topic, err)
-	}
-	var left int64
-	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.addrs...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	found := make(map[int]int)
-	for left > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", topic, err)
-		}
-		for r := range fetches.RecordsAll() {
-			left--
-			id := -1
-			for _, h := range r.Headers {
-				if n, err := idOf(string(h.Value)); h.Key == uuidHeader && err == nil {
-					id = n
-				}
+	err := kafkatest.Read(ctx, k.addrs, func(r *kgo.Record) {
+		id := -1
+		for _, h := range r.Headers {
+			if n, err := idOf(string(h.Value)); h.Key == uuidHeader && err == nil {
+				id = n
 			}
-			found[id]++
 		}
-	}
-	return found, nil
+		found[id]++
+	}, topic)
+	return found, err
 }
 
 func (k *onKafka) dlq(topic string) string { return topic + "." + kafkaGroup + ".dlq" }

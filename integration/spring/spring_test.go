@@ -24,6 +24,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 var errDeclined = errors.New("declined by the bank")
@@ -87,14 +88,8 @@ func (w *world) lie(t *testing.T, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cl := w.client(t, kgo.ConsumeTopics(w.topic(topic)), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.UnknownTopicRetries(-1))
-	defer cl.Close()
-	for got := 0; got < n; {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			t.Fatalf("%d of %d records lie in %s: %v", got, n, topic, fetches.Err())
-		}
-		got += fetches.NumRecords()
+	if _, err := kafkatest.First(ctx, w.addrs, w.topic(topic), n); err != nil {
+		t.Fatal(err)
 	}
 }
 
