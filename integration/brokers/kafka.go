@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -40,23 +41,11 @@ type KafkaOptions struct {
 	Logf func(format string, args ...any)
 }
 
-func (o KafkaOptions) withDefaults() KafkaOptions {
-	if o.Heap == "" {
-		o.Heap = "1g"
-	}
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = log.Printf
-	}
-	return o
-}
-
 // Kafka starts a Kafka, or takes the one that the environment gives, and returns when it answers. When ctx ends the
 // broker is killed; Stop ends it in order and removes its data.
 func Kafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	o = o.withDefaults()
+	o.Heap = cmp.Or(o.Heap, defaultHeap)
+	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if addrs := splitAddrs(os.Getenv(EnvKafka)); len(addrs) > 0 && !o.Own {
 		return givenKafka(ctx, o, addrs)
 	}

@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,15 +60,8 @@ func (c *KafkaCluster) Addrs() []string { return slices.Clone(c.addrs) }
 // is full, has to be a process of ours.
 func OwnKafkaCluster(tb testing.TB, nodes int, o KafkaClusterOptions) *KafkaCluster {
 	tb.Helper()
-	if o.Heap == "" {
-		o.Heap = "256m"
-	}
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = tb.Logf
-	}
+	o.Heap = cmp.Or(o.Heap, "256m")
+	complete(&o.StartTimeout, &o.Logf, tb.Logf)
 	if o.Via == nil {
 		o.Via = func(_ int, _, address string) (string, error) { return address, nil }
 	}

@@ -20,21 +20,11 @@ type MotoOptions struct {
 	Logf func(format string, args ...any)
 }
 
-func (o MotoOptions) withDefaults() MotoOptions {
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = log.Printf
-	}
-	return o
-}
-
 // Moto starts a moto server, or takes the one that the environment gives, and returns when it answers. It holds all in
 // memory: Kill and Start empty it. There is no docker way, because its virtual environment is needed in any case, by the
 // tests that speak to SQS with boto3; see [Python].
 func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
-	o = o.withDefaults()
+	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if url := os.Getenv(EnvMoto); url != "" && !o.Own {
 		return givenSQS(ctx, url, EnvMoto, EnvMotoRestart, "MotoOptions.Own", o.StartTimeout, o.Logf)
 	}

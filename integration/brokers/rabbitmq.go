@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -43,19 +44,6 @@ type RabbitMQOptions struct {
 	Logf func(format string, args ...any)
 }
 
-func (o RabbitMQOptions) withDefaults() RabbitMQOptions {
-	if o.Version == "" {
-		o.Version = RabbitMQ3
-	}
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = log.Printf
-	}
-	return o
-}
-
 // rabbitEnv names the variables that give a RabbitMQ of one version.
 type rabbitEnv struct{ url, management, restart string }
 
@@ -73,7 +61,8 @@ func (v RabbitMQVersion) env() (rabbitEnv, error) {
 // RabbitMQ starts a RabbitMQ, or takes the one that the environment gives, and returns when it answers. When ctx ends
 // the broker is killed; Stop ends it in order and removes its data.
 func RabbitMQ(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
-	o = o.withDefaults()
+	o.Version = cmp.Or(o.Version, RabbitMQ3)
+	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	env, err := o.Version.env()
 	if err != nil {
 		return nil, err

@@ -33,20 +33,10 @@ type RedisOptions struct {
 	// Own asks for a Redis that nobody else uses, even when the environment gives one. It syncs every write before it
 	// confirms it, so that Kill and Start lose nothing. Default false.
 	Own bool
-	// StartTimeout bounds every wait for readiness. Default 60 s: a laptop that runs a test suite beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
-}
-
-func (o RedisOptions) withDefaults() RedisOptions {
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = log.Printf
-	}
-	return o
 }
 
 // flags are the settings of every Redis of ours. A snapshot would cost a fork, and the file has everything.
@@ -64,7 +54,7 @@ func (o RedisOptions) flags(bind string, port int) []string {
 // Redis starts a Redis, or takes the one that the environment gives, and returns when it answers. When ctx ends the
 // server is killed; Stop ends it in order and removes its data. Its address is the only one of Addrs, host:port.
 func Redis(ctx context.Context, o RedisOptions) (*Broker, error) {
-	o = o.withDefaults()
+	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if addr := os.Getenv(EnvRedis); addr != "" && !o.Own {
 		return open(ctx, &Broker{
 			name:     "redis given by " + EnvRedis,
@@ -87,15 +77,7 @@ func Redis(ctx context.Context, o RedisOptions) (*Broker, error) {
 }
 
 func nativeRedis(ctx context.Context, o RedisOptions) (*Broker, error) {
-	// A free port may be taken by another process before the server binds it. Rare; another port then.
-	const tries = 3
-	for try := 1; ; try++ {
-		b, err := nativeRedisOnce(ctx, o)
-		if err == nil || try == tries || !strings.Contains(err.Error(), "Address already in use") {
-			return b, err
-		}
-		o.Logf("redis's port was taken by somebody else in the meantime, trying another")
-	}
+	return onFreePorts("redis", inUse, o.Logf, func() (*Broker, error) { return nativeRedisOnce(ctx, o) })
 }
 
 func nativeRedisOnce(ctx context.Context, o RedisOptions) (*Broker, error) {

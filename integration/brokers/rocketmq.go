@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -35,26 +36,14 @@ type RocketMQOptions struct {
 	Logf func(format string, args ...any)
 }
 
-func (o RocketMQOptions) withDefaults() RocketMQOptions {
-	if o.Heap == "" {
-		o.Heap = "1g"
-	}
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = log.Printf
-	}
-	return o
-}
-
 // RocketMQ starts a name server and a broker of Apache RocketMQ, or takes those that the environment gives, and returns
 // when both answer. When ctx ends they are killed; Stop ends them in order and removes their data. The only one of Addrs
 // is the name server's, host:port; Kill, Start and Shutdown are about the broker alone, and the name server lives on.
 // There is no docker way: only the benchmarks want it, and RocketMQ's client, which they run too, needs Java and Maven in
 // any case.
 func RocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
-	o = o.withDefaults()
+	o.Heap = cmp.Or(o.Heap, defaultHeap)
+	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if addr := os.Getenv(EnvRocketMQ); addr != "" && !o.Own {
 		if len(o.Properties) > 0 {
 			return nil, fmt.Errorf("the rocketmq at %s comes from %s and its settings cannot be changed; "+

@@ -90,7 +90,7 @@ func TestComposeFileTakesOurElasticMQ(t *testing.T) {
 	for _, line := range []string{
 		"image: ${ELASTICMQ_IMAGE:-softwaremill/elasticmq:" + elasticMQVersion + "}\n",
 		fmt.Sprintf("${REDELIVER_SQS_PORT:-9324}:%d\"\n", sqsImagePort),
-		"${REDELIVER_SQS_HEAP:-" + SQSOptions{}.withDefaults().Heap + "}",
+		"${REDELIVER_SQS_HEAP:-" + defaultHeap + "}",
 	} {
 		if !strings.Contains(file, line) {
 			t.Errorf("compose/elasticmq.yml lacks %s", line)

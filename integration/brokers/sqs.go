@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -40,19 +41,6 @@ type SQSOptions struct {
 	Logf func(format string, args ...any)
 }
 
-func (o SQSOptions) withDefaults() SQSOptions {
-	if o.Heap == "" {
-		o.Heap = "1g"
-	}
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = 3 * time.Minute
-	}
-	if o.Logf == nil {
-		o.Logf = log.Printf
-	}
-	return o
-}
-
 // SQSServer is a server that speaks SQS: ElasticMQ or moto. It takes any credentials and region. Kill, Start, Shutdown,
 // Restart and Stop are those of every [Broker].
 type SQSServer struct{ *Broker }
@@ -63,7 +51,8 @@ func (s *SQSServer) URL() string { return s.addrs[0] }
 // SQS starts an ElasticMQ, or takes the one that the environment gives, and returns when it answers. When ctx ends the
 // server is killed; Stop ends it in order and removes its data.
 func SQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
-	o = o.withDefaults()
+	o.Heap = cmp.Or(o.Heap, defaultHeap)
+	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if url := os.Getenv(EnvSQS); url != "" && !o.Own {
 		if len(o.Config) > 0 {
 			return nil, fmt.Errorf("the elasticmq at %s comes from %s and its settings cannot be changed; "+

@@ -28,9 +28,7 @@ func RequireKafka(tb testing.TB) []string {
 func OwnKafka(tb testing.TB, o KafkaOptions) *Broker {
 	tb.Helper()
 	o.Own, o.Brief = true, true
-	if o.Logf == nil {
-		o.Logf = tb.Logf
-	}
+	complete(&o.StartTimeout, &o.Logf, tb.Logf)
 	// Not the test's context: that ends before the cleanups, and the clients that are closed there want their broker.
 	b, err := Kafka(context.Background(), o)
 	if err != nil {
@@ -75,9 +73,7 @@ func requireRabbitMQ(tb testing.TB, version RabbitMQVersion, flag string) *Rabbi
 func OwnRabbitMQ(tb testing.TB, o RabbitMQOptions) *Rabbit {
 	tb.Helper()
 	o.Own = true
-	if o.Logf == nil {
-		o.Logf = tb.Logf
-	}
+	complete(&o.StartTimeout, &o.Logf, tb.Logf)
 	r, err := RabbitMQ(context.Background(), o) // not the test's context, as with Kafka
 	if err != nil {
 		tb.Fatal(err)
@@ -115,9 +111,7 @@ func requireSQS(tb testing.TB, what, env, flag string) string {
 func OwnSQS(tb testing.TB, o SQSOptions) *SQSServer {
 	tb.Helper()
 	o.Own, o.Brief = true, true
-	if o.Logf == nil {
-		o.Logf = tb.Logf
-	}
+	complete(&o.StartTimeout, &o.Logf, tb.Logf)
 	s, err := SQS(context.Background(), o) // not the test's context, as with Kafka
 	if err != nil {
 		tb.Fatal(err)
@@ -143,9 +137,7 @@ func RequireRedis(tb testing.TB) string {
 func OwnRedis(tb testing.TB, o RedisOptions) *Broker {
 	tb.Helper()
 	o.Own = true
-	if o.Logf == nil {
-		o.Logf = tb.Logf
-	}
+	complete(&o.StartTimeout, &o.Logf, tb.Logf)
 	b, err := Redis(context.Background(), o) // not the test's context, as with Kafka
 	if err != nil {
 		tb.Fatal(err)
