@@ -51,19 +51,11 @@ func (s *Subscription) Carry(load func() redeliver.Load) (end func()) {
 // Watched has a sink that watches subscriptions watch this one until end is called. An
 // adapter calls it once, when it begins to read.
 func (s *Subscription) Watched() (end func()) {
-	var over func()
-	if w, ok := s.Sink.(redeliver.Watching); ok {
-		func() {
-			defer func() { _ = recover() }() // as in Tell
-			over = w.Watch(s.Origin, s.Group, s.Load)
-		}()
+	// Sinks bear one that is nil, or watches nothing, or panics.
+	if w, ok := redeliver.Sinks(s.Sink).(redeliver.Watching); ok {
+		return w.Watch(s.Origin, s.Group, s.Load)
 	}
-	return func() {
-		defer func() { _ = recover() }()
-		if over != nil {
-			over()
-		}
-	}
+	return func() {}
 }
 
 // Load is how many messages are in flight, and how many beside them the subscription
