@@ -50,6 +50,7 @@ var allowed = map[string][]string{
 	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
 	"internal/uncounted":             {}, // a key, for a benchmark of the other module
+	"internal/leak":                  {}, // for tests of several packages
 	// Read by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",
