@@ -263,15 +263,9 @@ const (
 	soon = "soon" // fails once, and comes back by the retry topic
 )
 
-// run has the group's member do all that it can be asked for, and returns what it could
-// not do first: it is nil when one message has been retried and dead-lettered, one has
-// come back soon, and what was settled on both topics has been given back. What nobody
-// is told, ask finds.
-func (s *stall) run(t *testing.T, ask func() error) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	defer cancel()
-	failed, done := make(chan error, 1000), make(chan string, 1000)
-	sink := func(e redeliver.Event) {
+// endings is a sink that tells which messages of a run have ended, and what has failed.
+func endings(done chan<- string, failed chan<- error) redeliver.SinkFunc {
+	return func(e redeliver.Event) {
 		switch e := e.(type) {
 		case redeliver.DeadLettered:
 			done <- dies
@@ -285,6 +279,16 @@ func (s *stall) run(t *testing.T, ask func() error) error {
 			}
 		}
 	}
+}
+
+// run has the group's member do all that it can be asked for, and returns what it could
+// not do first: it is nil when one message has been retried and dead-lettered, one has
+// come back soon, and what was settled on both topics has been given back. What nobody
+// is told, ask finds.
+func (s *stall) run(t *testing.T, ask func() error) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	failed, done := make(chan error, 1000), make(chan string, 1000)
 	client, err := sarama.NewClient(s.g.UserAddrs(), login(consumer))
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +297,7 @@ func (s *stall) run(t *testing.T, ask func() error) error {
 	ended := make(chan error, 1)
 	consuming, stop := context.WithCancel(ctx)
 	go func() {
-		ended <- kafka.Consume(consuming, client, s.config(sink), []string{s.topic}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+		ended <- kafka.Consume(consuming, client, s.config(endings(done, failed)), []string{s.topic}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			st, _ := redeliver.FromContext(ctx)
 			switch {
 			case string(rec.Value) == dies:

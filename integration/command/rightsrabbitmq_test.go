@@ -149,20 +149,7 @@ func (b *booth) run(user string) error {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 3*patience)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
-	config := b.config(user, func(e redeliver.Event) {
-		switch e := e.(type) {
-		case redeliver.DeadLettered:
-			done <- dies
-		case redeliver.Committed:
-			done <- soon
-		case redeliver.PublishFailed:
-			failed <- e.Err
-		case redeliver.SubscriptionChanged:
-			if e.Err != nil {
-				failed <- fmt.Errorf("%s: %w", e.Change, e.Err)
-			}
-		}
-	})
+	config := b.config(user, endings(done, failed))
 	consuming, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {

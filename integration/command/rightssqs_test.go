@@ -271,20 +271,7 @@ func (c *counter) run() error {
 	defer cancel()
 	denied, hidden := c.gate.denied.Load(), c.gate.hidden.Load()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
-	config := c.config(c.gate.url, func(e redeliver.Event) {
-		switch e := e.(type) {
-		case redeliver.DeadLettered:
-			done <- dies
-		case redeliver.Committed:
-			done <- soon
-		case redeliver.PublishFailed:
-			failed <- e.Err
-		case redeliver.SubscriptionChanged:
-			if e.Err != nil {
-				failed <- fmt.Errorf("%s: %w", e.Change, e.Err)
-			}
-		}
-	})
+	config := c.config(c.gate.url, endings(done, failed))
 	consuming, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
