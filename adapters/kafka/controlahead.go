@@ -262,7 +262,7 @@ func (l *lane) shed() {
 		if l.ahead.fate(l.track.offset(e.number), e.written) != settledAhead {
 			return false
 		}
-		l.settle(e)
+		l.passOver(e)
 		return true
 	})
 }
@@ -271,7 +271,7 @@ func (l *lane) shed() {
 func (l *lane) leaves(e *entry, now time.Time) bool {
 	switch l.ahead.fate(l.track.offset(e.number), e.written) {
 	case settledAhead:
-		l.settle(e)
+		l.passOver(e)
 		return false
 	case copying:
 		l.hold.Put(now.Add(glimpse), e)

@@ -75,7 +75,10 @@
 // in order causes few duplicates: records on a delay topic that ran before an
 // earlier one whose jitter is not over. Eager and cooperative strategies and
 // static membership ([Config.InstanceID]) work. A cooperative group commits
-// nothing while it rebalances, so a kill just then repeats what ran since.
+// nothing while it rebalances, so a kill just then repeats what ran since. A member
+// that gives up a partition tells how many settled messages run again in spite of that
+// (settled messages run again): above one that is not settled, or where its last
+// commit was refused, or not answered within 3 s.
 //
 // While the group has no broker to commit to, what was read ahead is still
 // handled and is handled again afterwards. A write that is not answered within
@@ -108,10 +111,10 @@
 // What is not in order: messages without a key; replays from the DLQ and delayed
 // publishes; what was in the topics when partitions were added. A dead letter lets
 // its key go on. A message that was written to a level twice (a member was killed
-// before it committed) is recognized and runs once; one that was settled within the
-// last commit interval before a kill, or on a level above one that was not due yet,
-// may run again although later ones of its key have. A member that was thrown out
-// while it stood still (a paused virtual machine) may finish the handlers that it
+// before it committed) is recognized and runs once; one that was settled shortly
+// before a kill (within the last commit interval, or on a level above one that was not
+// due yet) may run again although later ones of its key have. A member that was thrown
+// out while it stood still (a paused virtual machine) may finish the handlers that it
 // had beside its successor.
 //
 // # Crashes

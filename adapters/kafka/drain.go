@@ -97,6 +97,7 @@ func (l *lane) drain(over bool) {
 			l.r.handed.Add(-1)
 		}
 	}
+	l.lastCommit()
 }
 
 // owed tells whether an entry stands below one that was handed out.

@@ -39,6 +39,7 @@ type inscription struct {
 	offset    int64
 	text      string
 	stale     atomic.Bool   // nobody waits for it any more
+	answer    atomic.Int32  // the last one to it, a [sarama.KError]
 	ended     chan struct{} // closed when it stands, or never will
 	told      func(error)   // nil: it stands
 	acc       *account      // says what stands in the place of offset and text, where there is one
@@ -102,6 +103,11 @@ func (n *notes) take(a admin, group, topic string, partition int32) (foundNote, 
 	if ok {
 		return f, nil
 	}
+	return a.noted(group, topic, partition)
+}
+
+// noted asks what stands beside the offset of a partition.
+func (a admin) noted(group, topic string, partition int32) (foundNote, error) {
 	committed, err := a.committed(group, map[string][]int32{topic: {partition}})
 	if err != nil {
 		return foundNote{}, err
@@ -186,6 +192,7 @@ func (a admin) inscribe(group string, all []*inscription) (left []*inscription) 
 		if !ok {
 			code = sarama.ErrUnknown
 		}
+		i.answer.Store(int32(code))
 		switch {
 		case errors.Is(code, sarama.ErrNoError):
 			i.told(nil)

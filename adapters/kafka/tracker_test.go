@@ -15,6 +15,7 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 			offset  int64
 			number  uint64
 			settled bool
+			noted   bool
 		}
 		var tr tracker
 		var rows []row
@@ -34,17 +35,23 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 			i := rapid.SampledFrom(open).Draw(t, "settle")
 			before := tr.mark
 			rows[i].settled = true
-			moved := tr.settle(rows[i].number)
-			want, span := int64(0), 0
-			for j, r := range rows {
-				if !r.settled {
-					span = len(rows) - j
-					break
-				}
-				want = r.offset + 1
+			if rows[i].noted = rapid.Bool().Draw(t, "note"); rows[i].noted {
+				tr.note(rows[i].number)
 			}
-			if tr.mark != want || tr.span() != span {
-				t.Fatalf("mark %d span %d, want %d and %d", tr.mark, tr.span(), want, span)
+			moved := tr.settle(rows[i].number)
+			want, span, above := int64(0), 0, 0
+			for j, r := range rows {
+				switch {
+				case !r.settled && span == 0:
+					span = len(rows) - j
+				case span == 0:
+					want = r.offset + 1
+				case r.settled && !r.noted:
+					above++
+				}
+			}
+			if tr.mark != want || tr.span() != span || tr.above() != above {
+				t.Fatalf("mark %d, span %d, %d settled above, want %d, %d and %d", tr.mark, tr.span(), tr.above(), want, span, above)
 			}
 			if moved != (want != before) {
 				t.Fatalf("moved says %v, the mark went from %d to %d", moved, before, want)

@@ -19,7 +19,7 @@ func (l *lane) receive(e *entry) {
 	m := e.rec.ConsumerMessage
 	e.written = m.Timestamp.UnixMilli()
 	if l.ahead.pass(m.Offset, m.Timestamp) {
-		l.settle(e)
+		l.passOver(e)
 		return
 	}
 	users, ours := split(m.Headers)

@@ -1,0 +1,127 @@
+package kafka_test
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// runAgain is what was told of settled messages that run again.
+func runAgain(evs ...*events) (told []redeliver.SubscriptionChanged) {
+	for _, ev := range evs {
+		for _, c := range all[redeliver.SubscriptionChanged](ev) {
+			if c.Change == "settled messages run again" {
+				told = append(told, c)
+			}
+		}
+	}
+	return told
+}
+
+var upTo = regexp.MustCompile(`^[^:]+/\d+: up to (\d+) of them, because `)
+
+// howMany there may be of which such a change tells.
+func howMany(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
+	t.Helper()
+	found := upTo.FindStringSubmatch(c.Detail)
+	if found == nil {
+		t.Fatalf("told %q, which does not say how many", c.Detail)
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil || n == 0 {
+		t.Fatalf("told %q, %v", c.Detail, err)
+	}
+	return n
+}
+
+// What a member has handled and cannot commit any more when its partition moves runs
+// again. Nobody said so, and nobody knew why.
+func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
+	for name, refusal := range map[string]struct {
+		code *kerr.Error
+		err  error // 0: none came in time
+	}{
+		"another generation has begun": {kerr.IllegalGeneration, sarama.ErrIllegalGeneration},
+		"the member is out":            {kerr.UnknownMemberID, sarama.ErrUnknownMemberId},
+		"the group does not settle":    {kerr.RebalanceInProgress, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, "orders")
+			addrs := cluster.ListenAddrs()
+			join := func() (*kafka.Client, *events) {
+				c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+				route(t, c, "orders", func(*message.Message) error { return nil })
+				return c, ev
+			}
+			c, ev := join()
+			recs, ids := orders("orders", 15) // all on partition 0
+			put(t, addrs, recs[:10]...)
+			ev.awaitEnds(t, ids[:10]...)
+			eventually(t, "ten are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 10 })
+			refused := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: refusal.code, Count: -1})
+			put(t, addrs, recs[10:]...)
+			ev.awaitEnds(t, ids...)
+			if err := c.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			refused.Remove()
+			told := runAgain(ev)
+			if len(told) != 1 || !strings.HasPrefix(told[0].Detail, "orders/0: up to 5 ") || !strings.Contains(told[0].Detail, "offset 15") ||
+				told[0].Err == nil || refusal.err != nil && !errors.Is(told[0].Err, refusal.err) {
+				t.Errorf("told %+v, want the 5 of orders/0 that were not committed", told)
+			}
+			next, after := join()
+			put(t, addrs, order("orders", "last"))
+			after.awaitEnds(t, append(ids[10:], "last")...)
+			if err := next.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if ran := after.attempts(); len(ran) != 6 {
+				t.Errorf("then ran %v, want the 5 and the last", ran)
+			}
+			if told := runAgain(after); len(told) > 0 {
+				t.Errorf("told %+v, although the last commit was taken", told)
+			}
+		})
+	}
+}
+
+// What a handler has finished above a message whose handler has not runs again, too.
+func TestOnKafkaWhatIsSettledAboveWhatIsNotIsToldOf(t *testing.T) {
+	p := onKafka(t)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond})
+	route(t, c, p.topic, func(msg *message.Message) error {
+		if msg.UUID == "a" {
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		}
+		return nil
+	})
+	var recs []*kgo.Record
+	for _, id := range []string{"before", "a", "b", "c", "d"} {
+		recs = append(recs, order(p.topic, id))
+	}
+	put(t, p.addrs, recs...)
+	ev.awaitEnds(t, "before", "b", "c", "d")
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told := runAgain(ev)
+	if len(told) != 1 || howMany(t, told[0]) != 3 || !strings.Contains(told[0].Detail, "offset 1 ") || !strings.Contains(told[0].Detail, "DrainTimeout") || told[0].Err != nil {
+		t.Errorf("told %+v, want the 3 above the one that did not end", told)
+	}
+}
