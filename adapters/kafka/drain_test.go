@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -183,5 +184,38 @@ func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
 	}
 	if off := unacked(t, p.addrs, p.group, p.topic, 0); off != 0 {
 		t.Errorf("committed up to %d, want 0: a0 has not run", off)
+	}
+}
+
+// A drain owed nothing to what stood above what waits and was settled without a handler,
+// a copy of what had gone further, say. What waits was given up, the mark stayed below
+// it, and with it the next owner ran a message that was settled.
+func TestOnKafkaADrainMovesOnWhatStandsBelowACopy(t *testing.T) {
+	p := onKafka(t)
+	levels := []time.Duration{200 * time.Millisecond, time.Hour}
+	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}
+	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
+	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	origin := []*kgo.Record{keyed(p, "waits", "waits"), keyed(p, "twice", "twice")}
+	put(t, p.addrs, origin...)
+	put(t, p.addrs,
+		left(p, levels[1], "waits", "waits", 0, 1, time.Hour, origin[0].Timestamp),
+		left(p, levels[1], "twice", "twice", 1, 1, 0, origin[1].Timestamp),
+		left(p, levels[0], "twice", "twice", 1, 2, time.Second, origin[1].Timestamp),
+	)
+	ev, stop := consume(t, p, cfg, func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	ev.awaitEnds(t, "twice")
+	eventually(t, "its copy is dropped", func() bool { return ev.inHand() == redeliver.Load{Held: 1} })
+	stop()
+	if off := unacked(t, p.addrs, p.group, kafka.DelayTopic(p.topic, p.group, levels[1]), 0); off != 2 {
+		t.Errorf("committed up to %d, want 2: the copy comes again", off)
+	}
+	if told := runAgain(ev); len(told) > 0 {
+		t.Errorf("told %+v", told)
+	}
+	if ran := ev.attempts(); ran["twice"] != 1 || ran["waits"] != 0 {
+		t.Errorf("ran %v", ran)
 	}
 }

@@ -50,7 +50,7 @@ type lane struct {
 	chosen *entry                  // the one that gets the next slot
 	next   *entry                  // has a slot and waits for somebody to take it
 
-	begun    uint64 // one above the highest number that was handed out
+	begun    uint64 // one above the highest number that was handed out, written elsewhere or dropped
 	draining bool
 	full     bool // what waits on the levels is as much as there may be: nothing new begins
 	slot     bool // a slot without an entry yet
@@ -188,6 +188,7 @@ func (l *lane) prepare() bool {
 		l.lift(e)
 		l.flight.Begin(e)
 		if l.ahead != nil && l.cancelled(e) {
+			l.goesOn(e)
 			continue
 		}
 		if e.then != toHandler {
@@ -199,10 +200,15 @@ func (l *lane) prepare() bool {
 			if l.r.native != nil {
 				l.sent()
 			}
+			continue
 		}
+		l.goesOn(e)
 	}
 	return true
 }
+
+// goesOn notes that a record will be settled, so that a drain owes what stands below it.
+func (l *lane) goesOn(e *entry) { l.begun = max(l.begun, e.number+1) }
 
 // choose says which entry gets the next slot. Those that waited for their key
 // come first on a level: they were read before the others, and the lowest unsettled
@@ -249,7 +255,7 @@ func (l *lane) count() {
 func (l *lane) sent() {
 	e := l.next
 	l.next = nil
-	l.begun = max(l.begun, e.number+1)
+	l.goesOn(e)
 	if l.r.native != nil {
 		l.r.native.give(e)
 		return

@@ -92,6 +92,7 @@ func (l *lane) ask(e *entry) bool {
 // drop settles an entry of the backlog that is a copy of what has gone further.
 func (l *lane) drop(e *entry) {
 	l.backlog--
+	l.goesOn(e)
 	l.settle(e)
 }
 
