@@ -32,18 +32,29 @@ func killMidHandler(b *bench) {
 	b.put(msgs...)
 	b.await("all handlers run", func() bool { return len(b.all()) == n+1 })
 	p.kill()
-	b.start(Config{Policy: quick(3)}, succeed)
+	next := b.start(Config{Policy: quick(3)}, succeed)
 	b.awaitEnds(ids...)
-	var without []string
+	var before, after, without []string
 	b.await("the one without a UUID is handled", func() bool {
-		without = nil
+		before, after, without = nil, nil, nil
 		for _, a := range b.all() {
+			switch {
+			case a.Process == next:
+				after = append(after, string(a.Payload))
+			case !a.Dying: // a kill within this process takes a moment
+				before = append(before, string(a.Payload))
+			}
 			if string(a.Payload) == "without a UUID" {
 				without = append(without, a.State.ID)
 			}
 		}
-		return len(without) >= 2 // a harness's process may still get it once while it dies
+		return slices.Contains(after, "without a UUID")
 	})
+	slices.Sort(before)
+	slices.Sort(after)
+	if want := append(ids, "without a UUID"); !slices.Equal(before, want) || !slices.Equal(after, want) {
+		b.Errorf("before the kill ran %q, and after it %q, want each message once", before, after)
+	}
 	if len(slices.Compact(without)) != 1 {
 		b.Errorf("the one without a UUID had the ids %q", without)
 	}

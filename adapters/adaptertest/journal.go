@@ -20,6 +20,7 @@ type attempt struct {
 	Seen         Message
 	Began, Ended time.Time // Ended is zero while it runs
 	Process      *process
+	Dying        bool // it began while its process was being killed, which nobody outside would have seen
 }
 
 // journal is what the handlers and sinks of a test's processes saw, in order. It
