@@ -79,7 +79,8 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 OUTSIDE := GOWORK=off GOFLAGS=-buildvcs=false
 GORELEASER := $(OUTSIDE) $(GO) run github.com/goreleaser/goreleaser/v2@v2.16.0
 HELM := $(OUTSIDE) $(GO) run helm.sh/helm/v3/cmd/helm@v3.22.0
-CYCLONEDX := $(OUTSIDE) $(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.7.0
+# cyclonedx-gomod by a go.mod of its own, so that .goreleaser.yaml has the same, and six SBOMs are one build of it.
+CYCLONEDX := $(OUTSIDE) $(GO) tool -modfile deploy/sbom.mod cyclonedx-gomod
 GO_LICENSES ?= $(OUTSIDE) $(GO) run github.com/google/go-licenses@v1.6.0
 GOVULNCHECK ?= $(OUTSIDE) $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0
 DOCKER ?= docker
@@ -112,7 +113,7 @@ release-dry: ## make all of a release in bin/dist, and publish nothing
 
 sbom: ## what is in the command, as CycloneDX, in bin/redeliver.cdx.json
 	$(OUTSIDE) $(GO) build -C cmd/redeliver -o $(CURDIR)/bin/redeliver .
-	$(CYCLONEDX) bin -json -output bin/redeliver.cdx.json bin/redeliver
+	$(CYCLONEDX) bin -json -std $(if $(VERSION),-version $(VERSION)) -output bin/redeliver.cdx.json bin/redeliver
 
 licences: ## write THIRD_PARTY_LICENSES.md anew
 	cd cmd/redeliver && $(GO_LICENSES) report --ignore github.com/redeliver/redeliver --template ../../deploy/licences.md.tmpl . >../../THIRD_PARTY_LICENSES.md 2>/dev/null

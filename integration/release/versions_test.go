@@ -41,8 +41,8 @@ func TestVersionsAgree(t *testing.T) {
 		"the image that Go is in": {
 			"Dockerfile": `golang:(\S+)`, "Makefile": `GO_IMAGE \?= golang:(\S+)`, "integration/compose/suites/services.yml": `golang:([^}]+)}`,
 		},
-		"cyclonedx-gomod": {".goreleaser.yaml": `cyclonedx-gomod@(v[\d.]+)`, "Makefile": `cyclonedx-gomod@(v[\d.]+)`},
-		"helm":            {"integration/chart/chart_test.go": `helmVersion = "(v[\d.]+)"`, "Makefile": `helm/v3/cmd/helm@(v[\d.]+)`},
+		"the go.mod of cyclonedx-gomod": {".goreleaser.yaml": `-modfile, \.\./\.\./(\S+),`, "Makefile": `-modfile (\S+) cyclonedx-gomod`},
+		"helm":                          {"integration/chart/chart_test.go": `helmVersion = "(v[\d.]+)"`, "Makefile": `helm/v3/cmd/helm@(v[\d.]+)`},
 	} {
 		version := ""
 		for file, pattern := range places {
@@ -99,6 +99,7 @@ func TestReleasedFilesAreThere(t *testing.T) {
 		read(t, file)
 	}
 	read(t, config.Builds[0].Dir+"/go.mod")
+	read(t, one(t, ".goreleaser.yaml", `-modfile, \.\./\.\./(\S+),`))
 	ignored := read(t, ".dockerignore")
 	for _, m := range regexp.MustCompile(`(?m)^COPY --from=build /src/(.*) /licenses/$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
 		for file := range strings.FieldsSeq(m[1]) {
