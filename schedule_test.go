@@ -122,6 +122,10 @@ func TestBeyondAScheduleTheLastWaitIsTaken(t *testing.T) {
 	if d := under.Decide(redeliver.State{Attempts: 50}, errBoom, now); d.Action != redeliver.RetryLater || d.Delay != 7*time.Second {
 		t.Errorf("%s after %s", d.Action, d.Delay)
 	}
+	under, _ = p.Under("1;2;1s,5s,7s;j1s")
+	if delay, ok := under.Backoff.Delay(50, 0.75); !ok || delay != 7*time.Second+750*time.Millisecond {
+		t.Errorf("with three quarters of the jitter %s, %t", delay, ok)
+	}
 }
 
 // What is just within the bounds is believed, and comes back as it was written.
