@@ -1,10 +1,10 @@
 #!/bin/sh
 # make vuln. A run without the database proves nothing: it says so, and fails, so that nobody takes it for a look.
-# GOVULNDB may name another database, a mirror or a directory (file:///...).
+# GOVULNDB may name another database: a mirror, or as file:///... a copy of it, or data/osv of a clone of github.com/golang/vulndb.
 set -u
 database=${GOVULNDB:-https://vuln.go.dev}
 case $database in
-  file://*) answers() { [ -f "${database#file://}/index/db.json" ]; } ;;
+  file://*) answers() { [ -f "${database#file://}/index/db.json" ] || [ -n "$(find "${database#file://}" -maxdepth 1 -name 'GO-*.json' -print -quit 2>/dev/null)" ]; } ;;
   *)
     command -v curl >/dev/null || { echo "vuln: curl is not installed, which asks whether $database answers" >&2; exit 1; }
     answers() { timeout 30 curl -fsS -o /dev/null "$database/index/db.json"; }
