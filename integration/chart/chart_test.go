@@ -24,6 +24,17 @@ const (
 	chartDir    = "../../deploy/helm/redeliver"
 )
 
+// built is the directory of a Helm that was built here, 60 MB that outlive every test.
+var built string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
 // helm is Helm's program: what HELM names, else one that is built here.
 var helm = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("HELM"); path != "" {
@@ -33,6 +44,7 @@ var helm = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	cmd := exec.Command("go", "install", "helm.sh/helm/v3/cmd/helm@"+helmVersion)
 	cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	if out, err := cmd.CombinedOutput(); err != nil {
