@@ -11,6 +11,7 @@ FUZZTIME ?= 10s
 GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GREMLINS := $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 MUTATE ?= . delayqueue middleware
+MUTATE_FILES ?=
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
@@ -126,13 +127,18 @@ licences-check: ## fail when THIRD_PARTY_LICENSES.md is not what is in the comma
 vuln: ## ask Go's vulnerability database about what the library and the command call; fails where it cannot be reached
 	@GOVULNCHECK='$(GOVULNCHECK)' deploy/vuln.sh
 
-mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, a quarter of an hour and more for each; ARGS go to gremlins
-	@for package in $(MUTATE); do \
-	  echo "=== $$package"; copy=$$(mktemp -d); \
-	  if [ $$package = . ]; then cp *.go go.mod go.sum $$copy; rm $$copy/docs_test.go; else cp -r $(CURDIR)/. $$copy; fi; \
-	  (cd $$copy && GOWORK=off $(GREMLINS) unleash --timeout-coefficient 400 $(ARGS) --output $(CURDIR)/mutate-$$(echo $$package | tr ./ __).json ./$$package); \
+# A change that makes a loop endless is given up after as long as 10 runs of the tests take, build included: -count=1, because a run out
+# of the test cache takes no time, and then every change would be given up.
+mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, MUTATE_FILES='schedule|text' some files of one, ARGS go to gremlins
+	@set -e; for package in $(MUTATE); do \
+	  echo "=== $$package $(MUTATE_FILES)"; copy=$$(mktemp -d); \
+	  if [ $$package = . ]; then cp *.go go.mod go.sum $$copy; rm $$copy/docs_test.go; \
+	  else git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $$copy; fi; \
+	  others=; [ -z '$(MUTATE_FILES)' ] || others=$$(cd $$package && ls *.go | grep -Ev '^($(MUTATE_FILES))\.go$$|_test\.go$$' | sed 's/\.go$$//' | paste -sd'|'); \
+	  (cd $$copy && GOWORK=off GOFLAGS="$$GOFLAGS -count=1 -vet=off -buildvcs=false" $(GREMLINS) unleash --timeout-coefficient 10 $${others:+--exclude-files "(^|/)($$others)\.go$$"} $(ARGS) \
+	    --output $(CURDIR)/mutate-$$(echo $$package | tr ./ __).json ./$$package) || status=1; \
 	  rm -rf $$copy; \
-	done
+	done; exit $${status:-0}
 
 tools: # what starts brokers and counts tests; not for the help
 	@$(GO) build -buildvcs=false -o bin/ ./integration/cmd/withbrokers ./integration/cmd/suites
