@@ -24,7 +24,7 @@ func TestWhatIsInHandIsBounded(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
-				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Hour), hand: c.hand}, decline)
+				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), hand: c.hand}, decline)
 				for i := range 200 { // each in a group of its own
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
 				}
@@ -32,7 +32,7 @@ func TestWhatIsInHandIsBounded(t *testing.T) {
 				if n := len(b.ran("")); n > c.most || n < c.most-batchMost {
 					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
 				}
-				b.after(6 * time.Hour) // five waves of 47 to 57, one after another
+				b.after(time.Hour) // five waves of 47 to 57, one after another
 				if n := len(b.in("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
 					b.Errorf("%d of 200 are dead after %d attempts", n, len(b.ran("")))
 				}

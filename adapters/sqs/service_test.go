@@ -287,12 +287,12 @@ func TestAHeartbeatHidesWhatRuns(t *testing.T) {
 		p := steps(1, time.Second)
 		p.Timeout = 5 * time.Hour
 		c := b.start("one", "orders", Config{Policy: p}, func(redeliver.State, *message.Message) error {
-			b.after(3 * time.Hour)
+			b.after(time.Hour)
 			return nil
 		})
 		other := b.start("two", "orders", Config{Policy: p}, succeed)
 		b.put("orders", "a", "v", "", nil)
-		b.after(4 * time.Hour)
+		b.after(80 * time.Minute)
 		b.wantRunsOnce("a")
 		b.close(c)
 		b.close(other)
