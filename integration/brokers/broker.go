@@ -168,6 +168,14 @@ func (b *Broker) KeepLog() {
 	b.keepLog = true
 }
 
+// CPU is the processor time that a native broker has taken until it was ended last; 0 of any other.
+func (b *Broker) CPU() time.Duration {
+	if s, ok := b.sys.(interface{ cpu() time.Duration }); ok {
+		return s.cpu()
+	}
+	return 0
+}
+
 // LogTail returns the last lines of the broker's log.
 func (b *Broker) LogTail() string { return b.sys.logTail() }
 

@@ -15,7 +15,8 @@ type child struct {
 
 	mu   sync.Mutex // start and kill may meet when a context ends
 	proc *process
-	down bool // stopped or killed by us, while it ran
+	down bool          // stopped or killed by us, while it ran
+	cpus time.Duration // of the processes before
 }
 
 func (c *child) start(ctx context.Context) error {
@@ -39,15 +40,24 @@ func (c *child) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.cpus += c.proc.cpu()
 	c.proc, c.down = p, false
 	return nil
 }
 
-func (c *child) stop(bool) error {
+func (c *child) cpu() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cpus + c.proc.cpu()
+}
+
+func (c *child) stop(bool) error { return c.stopWithin(30 * time.Second) }
+
+func (c *child) stopWithin(grace time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.down = c.down || c.proc.running()
-	return c.proc.terminate(30 * time.Second)
+	return c.proc.terminate(grace)
 }
 
 func (c *child) kill() error {

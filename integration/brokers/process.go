@@ -64,6 +64,14 @@ func (p *process) running() bool {
 	}
 }
 
+// cpu is what the process took, with all that it waited for; 0 while it runs.
+func (p *process) cpu() time.Duration {
+	if p == nil || p.running() {
+		return 0
+	}
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
 // terminate asks with SIGTERM, and kills what has not ended after grace.
 func (p *process) terminate(grace time.Duration) error {
 	if !p.running() {

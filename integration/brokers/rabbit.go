@@ -125,7 +125,8 @@ func (r *Rabbit) StartApp(ctx context.Context) error {
 
 // CloseAllConnections closes the connection of every client, who sees CONNECTION_FORCED with the reason.
 func (r *Rabbit) CloseAllConnections(ctx context.Context, reason string) error {
-	_, err := r.RunCtl(ctx, "close_all_connections", reason)
+	// As rabbitmqctl close_all_connections does it; see rabbitProcess.eval.
+	_, err := r.RunCtl(ctx, "eval", fmt.Sprintf("ok = rabbit_connection_tracking_handler:close_connections(rabbit_connection_tracking:list(), %q, 0).", reason))
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"strings"
 	"sync"
@@ -115,7 +116,7 @@ func start(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan o
 	return started, nil
 }
 
-// stop stops all at the same time.
+// stop stops all at the same time, and tells what they cost: of all that a suite takes, it is what is hard to see.
 func stop(started []running) error {
 	errs := make([]error, len(started))
 	var all sync.WaitGroup
@@ -123,5 +124,10 @@ func stop(started []running) error {
 		all.Go(func() { errs[i] = b.Stop() })
 	}
 	all.Wait()
+	for _, b := range started {
+		if cpu := b.CPU(); cpu > 0 {
+			log.Printf("%s took %.1f CPU seconds", b, cpu.Seconds())
+		}
+	}
 	return errors.Join(errs...)
 }
