@@ -39,6 +39,8 @@ type KafkaOptions struct {
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
+
+	classesTo string // where it writes its classes at its end, see kafkaClasses
 }
 
 // Kafka starts a Kafka, or takes the one that the environment gives, and returns when it answers. When ctx ends the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -88,6 +87,10 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 	if err != nil {
 		return nil, err
 	}
+	flags, err := kafkaClasses(ctx, java, o.Logf)
+	if err != nil {
+		return nil, err
+	}
 	ports, err := freePorts(ctx, 3*n)
 	if err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 	all := make([]clusterNode, n)
 	var voters []string
 	for i := range all {
-		all[i] = clusterNode{id: i + 1, java: java, lib: lib, at: make(map[string]string), via: make(map[string]string)}
+		all[i] = clusterNode{id: i + 1, java: java, lib: lib, flags: flags, at: make(map[string]string), via: make(map[string]string)}
 		for j, name := range []string{ClusterClients, ClusterReplicas, ClusterController} {
 			at := fmt.Sprintf("127.0.0.1:%d", ports[3*i+j])
 			via, err := o.Via(i+1, name, at)
@@ -108,8 +111,9 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, all[i].via[ClusterController]))
 		c.addrs = append(c.addrs, all[i].via[ClusterClients])
 	}
+	cluster := kafkaUUID()
 	for i := range all {
-		if err := all[i].prepare(ctx, o, voters, all[0].work); err != nil {
+		if err := all[i].prepare(ctx, o, voters, cluster); err != nil {
 			for _, n := range all[:i] {
 				err = errors.Join(err, n.forget())
 			}
@@ -138,25 +142,19 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 type clusterNode struct {
 	id        int
 	java, lib string
+	flags     []string // of the JVM
 	at, via   map[string]string
 	work      *workDir
 }
 
-// prepare writes what the node starts from. Only the first one asks Kafka's StorageTool, which takes a JVM's start: the
-// others get what that wrote, with numbers of their own.
-func (n *clusterNode) prepare(ctx context.Context, o KafkaClusterOptions, voters []string, first *workDir) error {
+// prepare writes what the node starts from.
+func (n *clusterNode) prepare(ctx context.Context, o KafkaClusterOptions, voters []string, cluster string) error {
 	work, err := newWorkDir("kafka")
 	if err != nil {
 		return err
 	}
 	n.work = work
-	settings := n.settings(o, work.path("data"), voters)
-	if first == nil {
-		err = formatKafka(ctx, n.java, n.lib, work, settings)
-	} else {
-		err = n.copyFormat(first, settings)
-	}
-	if err != nil {
+	if err := formatKafka(ctx, n.java, n.lib, work, n.settings(o, work.path("data"), voters), cluster, o.Logf); err != nil {
 		return errors.Join(err, n.forget())
 	}
 	return nil
@@ -167,32 +165,8 @@ func (n *clusterNode) forget() error {
 	return err
 }
 
-func (n *clusterNode) copyFormat(first *workDir, settings map[string]string) error {
-	if err := os.CopyFS(n.work.path("data"), os.DirFS(first.path("data"))); err != nil {
-		return fmt.Errorf("copying a formatted directory: %w", err)
-	}
-	meta, err := os.ReadFile(first.path("data/meta.properties"))
-	if err != nil {
-		return fmt.Errorf("reading the cluster's id: %w", err)
-	}
-	var own strings.Builder
-	for text := range strings.Lines(string(meta)) {
-		switch name, _, _ := strings.Cut(text, "="); name {
-		case "node.id":
-			fmt.Fprintf(&own, "node.id=%d\n", n.id)
-		case "directory.id":
-			fmt.Fprintf(&own, "directory.id=%s\n", clusterID()) // random, too
-		default:
-			own.WriteString(text)
-		}
-	}
-	return errors.Join(
-		os.WriteFile(n.work.path("data/meta.properties"), []byte(own.String()), 0o600),
-		os.WriteFile(n.work.path("server.properties"), []byte(properties(settings)), 0o600))
-}
-
 func (n *clusterNode) start(ctx context.Context, o KafkaClusterOptions) (*Broker, error) {
-	k := &child{work: n.work, command: kafkaCommand(n.java, n.lib, n.work, o.Heap, briefJVM...)}
+	k := &child{work: n.work, command: kafkaCommand(n.java, n.lib, n.work, o.Heap, n.flags...)}
 	return open(ctx, &Broker{
 		name:     fmt.Sprintf("node %d of Apache Kafka %s (native)", n.id, kafkaVersion),
 		addrs:    []string{n.at[ClusterClients]},

@@ -43,6 +43,11 @@ func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort
 		"inter.broker.listener.name": "PLAINTEXT",
 		"log.dirs":                   dataDir,
 	})
+	if o.Brief {
+		// Each partition of these is files that are made and mapped: 50 are Kafka's default.
+		p["offsets.topic.num.partitions"] = "8"
+		p["transaction.state.log.num.partitions"] = "8"
+	}
 	if len(o.Users) > 0 {
 		kafkaUsers(p, o.Users, "127.0.0.1", usersPort)
 	}

@@ -1,0 +1,39 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// kafkaClasses returns the flags of a JVM that runs a Kafka of minutes. It takes the classes from an archive, in which
+// they lie as they are in memory: half of what a start costs is to read, check and lay them out. A Kafka that was
+// started for that and ended again has written it, once per machine. A JVM to which it does not fit takes no notice of it.
+func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) ([]string, error) {
+	program, err := filepath.EvalSymlinks(java)
+	if err != nil {
+		return nil, fmt.Errorf("finding java: %w", err)
+	}
+	info, err := os.Stat(program)
+	if err != nil {
+		return nil, fmt.Errorf("finding java: %w", err)
+	}
+	recipe := fmt.Appendf(nil, "1 %s %d %s %q\n%s", program, info.Size(), info.ModTime(), briefJVM, kafkaPOM)
+	dir, err := cached(ctx, "kafka-"+kafkaVersion+"-classes", recipe, logf, func(ctx context.Context, dir string) error {
+		b, err := nativeKafka(ctx, KafkaOptions{Own: true, Brief: true, Logf: logf, classesTo: filepath.Join(dir, classArchive)}.withDefaults())
+		if err != nil {
+			return err
+		}
+		written := b.sys.(*child).stopWithin(3 * time.Minute) // at its end it writes them
+		return errors.Join(written, b.Stop())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("archiving kafka's classes: %w", err)
+	}
+	return append([]string{"-XX:SharedArchiveFile=" + filepath.Join(dir, classArchive)}, briefJVM...), nil
+}
+
+const classArchive = "classes.jsa"

@@ -1,0 +1,56 @@
+package brokers
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+)
+
+// formatKafka writes server.properties and prepares the data directory of a node of that cluster, which KRaft wants done
+// before the first start. Kafka's StorageTool does it, which takes another JVM for seconds, and so it does it once per
+// machine: what it writes is the same for each node, but for three numbers.
+func formatKafka(ctx context.Context, java, lib string, work *workDir, settings map[string]string, cluster string, logf func(string, ...any)) error {
+	formatted, err := cached(ctx, "kafka-"+kafkaVersion+"-formatted", append([]byte("1\n"), kafkaPOM...), logf, func(ctx context.Context, dir string) error {
+		return runStorageTool(ctx, java, lib, dir)
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(work.path("data"), os.DirFS(filepath.Join(formatted, "data"))); err != nil {
+		return fmt.Errorf("copying a formatted directory: %w", err)
+	}
+	meta := map[string]string{"version": "1", "cluster.id": cluster, "node.id": settings["node.id"], "directory.id": kafkaUUID()}
+	for name, text := range map[string]string{"data/meta.properties": properties(meta), "server.properties": properties(settings)} {
+		if err := os.WriteFile(work.path(name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("writing kafka's %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func runStorageTool(ctx context.Context, java, lib, dir string) error {
+	settings := properties(kafkaNative(KafkaOptions{}, filepath.Join(dir, "data"), 1, 2, 3))
+	if err := os.WriteFile(filepath.Join(dir, "server.properties"), []byte(settings), 0o600); err != nil {
+		return fmt.Errorf("writing server.properties: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, java, append(slices.Clone(briefJVM), "-cp", filepath.Join(lib, "*"), "kafka.tools.StorageTool",
+		"format", "-t", kafkaUUID(), "-c", filepath.Join(dir, "server.properties"))...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("kafka's StorageTool could not format %s: %w", dir, err), errors.New(lastLines(string(out), 30)))
+	}
+	return nil
+}
+
+// kafkaUUID is what StorageTool's random-uuid prints: the id of a cluster, or of a directory.
+func kafkaUUID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	id[0] &= 0x7f           // or it might begin with '-', and be taken for an option
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
