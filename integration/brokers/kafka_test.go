@@ -2,8 +2,6 @@ package brokers_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 // What the loss suite relies on: a broker of one's own can be killed at any time and comes back on the same address
 // with what it had confirmed.
 func TestOwnKafkaKeepsARecordThroughSIGKILL(t *testing.T) {
+	soakOnly(t)
 	b := brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m"})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -61,50 +60,6 @@ func TestOwnKafkaKeepsARecordThroughSIGKILL(t *testing.T) {
 	}
 	if answers(ctx, addrs) {
 		t.Error("the broker still answers after Stop")
-	}
-}
-
-// The context's end is the last line of defence against brokers that stay behind.
-func TestKafkaIsKilledWithItsContext(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // to see what is left there
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	b, err := brokers.Kafka(ctx, brokers.KafkaOptions{Own: true, Brief: true, Heap: "512m", Logf: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	for deadline := time.Now().Add(10 * time.Second); answers(t.Context(), b.Addrs()); {
-		if time.Now().After(deadline) {
-			t.Fatal("the broker still answers 10 s after its context ended")
-		}
-	}
-	if err := b.Start(t.Context()); err == nil {
-		t.Error("a broker whose context has ended was started again")
-	}
-	if err := b.Stop(); err != nil {
-		t.Errorf("stop: %v", err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "redeliver-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
-}
-
-// A broker that cannot start must say why: its own last words.
-func TestKafkaThatCannotStartShowsItsLog(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // its log is kept there
-	began := time.Now()
-	b, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Own: true, Brief: true, Logf: t.Logf,
-		Properties: map[string]string{"metric.reporters": "no.such.Reporter"}})
-	if err == nil {
-		_ = b.Stop()
-		t.Fatal("a kafka with a reporter that does not exist started")
-	}
-	if !strings.Contains(err.Error(), "no.such.Reporter") {
-		t.Errorf("the error does not show what the broker said: %v", err)
-	}
-	if took := time.Since(began); took > 60*time.Second {
-		t.Errorf("a broker that ends at once was waited for during %s", took)
 	}
 }
 

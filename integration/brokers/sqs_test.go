@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 // What the loss suite relies on: a server of one's own can be killed at any time and comes back on the same endpoint
 // with every message that it had confirmed, also the ones of the last moment.
 func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
+	soakOnly(t)
 	s := brokers.OwnSQS(t, brokers.SQSOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -56,60 +55,6 @@ func TestOwnSQSKeepsMessagesThroughSIGKILL(t *testing.T) {
 		if got, want := countVisible(ctx, t, url, queue), fmt.Sprint(sent); got != want {
 			t.Errorf("%s: the queue holds %s messages, want %s", end.how, got, want)
 		}
-	}
-}
-
-// Both SQS servers live as long as the run that asked for them, and no longer.
-func TestSQSIsKilledWithItsContext(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // to see what is left there
-	for name, start := range map[string]func(context.Context) (*brokers.SQSServer, error){
-		"elasticmq": func(ctx context.Context) (*brokers.SQSServer, error) {
-			return brokers.SQS(ctx, brokers.SQSOptions{Own: true, Brief: true, Logf: t.Logf})
-		},
-		"moto": func(ctx context.Context) (*brokers.SQSServer, error) {
-			return brokers.Moto(ctx, brokers.MotoOptions{Own: true, Logf: t.Logf})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			s, err := start(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cancel()
-			for deadline := time.Now().Add(10 * time.Second); ; {
-				if _, err := ask(t.Context(), s.URL(), "ListQueues", nil); err != nil {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatal("the server still answers 10 s after its context ended")
-				}
-			}
-			if err := s.Start(t.Context()); err == nil {
-				t.Error("a server whose context has ended was started again")
-			}
-			if err := s.Stop(); err != nil {
-				t.Errorf("stop: %v", err)
-			}
-			if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "redeliver-*")); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
-			}
-		})
-	}
-}
-
-// A server that cannot start must say why: its own last words.
-func TestSQSThatCannotStartShowsItsLog(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // its log is kept there
-	s, err := brokers.SQS(t.Context(), brokers.SQSOptions{Own: true, Brief: true, Logf: t.Logf,
-		Config: map[string]string{"rest-sqs.sqs-limits": `"no-such-limits"`}})
-	if err == nil {
-		_ = s.Stop()
-		t.Fatal("an elasticmq with limits that do not exist started")
-	}
-	if !strings.Contains(err.Error(), "no-such-limits") {
-		t.Errorf("the error does not show what the server said: %v", err)
 	}
 }
 

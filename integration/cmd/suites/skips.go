@@ -28,6 +28,10 @@ var explained = []skip{
 		"the consumers of one queue compete; RabbitMQ's pubsub variant runs it",
 	},
 	{
+		regexp.MustCompile(`^\./integration/brokers TestOwn(KafkaKeepsARecordThroughSIGKILL|RabbitMQ|SQSKeepsMessagesThroughSIGKILL)$`),
+		"integration/loss, chaos and amqp kill and restart these brokers, close their connections, and count what is lost",
+	},
+	{
 		regexp.MustCompile(`^\./integration/loss TestFullDiskOfKafka$`),
 		"a Kafka in docker has its disk elsewhere; where the broker runs natively, as in CI, it is filled",
 	},

@@ -1,0 +1,139 @@
+package brokers_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+type logf = func(format string, args ...any)
+
+// kinds are the brokers that a test can have for itself, and a setting of each with which it cannot start.
+var kinds = []struct {
+	name  string
+	wrong map[string]string
+	start func(context.Context, map[string]string, logf) (*brokers.Broker, error)
+}{
+	{"kafka", map[string]string{"metric.reporters": nonsense}, func(ctx context.Context, set map[string]string, logf logf) (*brokers.Broker, error) {
+		return brokers.Kafka(ctx, brokers.KafkaOptions{Own: true, Brief: true, Heap: "512m", Properties: set, Logf: logf})
+	}},
+	{"rabbitmq 3.10", map[string]string{"consumer_timeout": nonsense}, func(ctx context.Context, set map[string]string, logf logf) (*brokers.Broker, error) {
+		return startRabbitMQ(ctx, brokers.RabbitMQ3, set, logf)
+	}},
+	{"rabbitmq 4.0", map[string]string{"consumer_timeout": nonsense}, func(ctx context.Context, set map[string]string, logf logf) (*brokers.Broker, error) {
+		return startRabbitMQ(ctx, brokers.RabbitMQ4, set, logf)
+	}},
+	{"elasticmq", map[string]string{"rest-sqs.sqs-limits": `"` + nonsense + `"`}, func(ctx context.Context, set map[string]string, logf logf) (*brokers.Broker, error) {
+		s, err := brokers.SQS(ctx, brokers.SQSOptions{Own: true, Brief: true, Config: set, Logf: logf})
+		if err != nil {
+			return nil, err
+		}
+		return s.Broker, nil
+	}},
+	{"moto", nil, func(ctx context.Context, _ map[string]string, logf logf) (*brokers.Broker, error) {
+		s, err := brokers.Moto(ctx, brokers.MotoOptions{Own: true, Logf: logf})
+		if err != nil {
+			return nil, err
+		}
+		return s.Broker, nil
+	}},
+	{"redis", nil, func(ctx context.Context, _ map[string]string, logf logf) (*brokers.Broker, error) {
+		return brokers.Redis(ctx, brokers.RedisOptions{Own: true, Logf: logf})
+	}},
+}
+
+const nonsense = "no-such-thing"
+
+func startRabbitMQ(ctx context.Context, version brokers.RabbitMQVersion, set map[string]string, logf logf) (*brokers.Broker, error) {
+	r, err := brokers.RabbitMQ(ctx, brokers.RabbitMQOptions{Version: version, Own: true, Config: set, Logf: logf})
+	if err != nil {
+		return nil, err
+	}
+	return r.Broker, nil
+}
+
+// The context's end is the last line of defence against brokers that stay behind. Kafka, ElasticMQ, moto and Redis are
+// one kind of process, RabbitMQ is another, and 4.0 is in a chroot besides.
+func TestABrokerIsKilledWithItsContext(t *testing.T) {
+	for _, k := range kinds {
+		if !brokers.Soak() && !slices.Contains([]string{"rabbitmq 4.0", "redis"}, k.name) {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir) // to see what is left there
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			b, err := k.start(ctx, nil, t.Logf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !listens(t, b) {
+				t.Fatal("nobody listens where the broker says that it is")
+			}
+			cancel()
+			for deadline := time.Now().Add(10 * time.Second); listens(t, b); {
+				if time.Now().After(deadline) {
+					t.Fatal("the broker still listens 10 s after its context ended")
+				}
+			}
+			if err := b.Start(t.Context()); err == nil {
+				t.Error("a broker whose context has ended was started again")
+			}
+			if err := b.Stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "redeliver-*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// A broker that cannot start must say why: its own last words.
+func TestABrokerThatCannotStartShowsItsLog(t *testing.T) {
+	for _, k := range kinds {
+		if k.wrong == nil || !brokers.Soak() && !slices.Contains([]string{"kafka", "rabbitmq 3.10"}, k.name) {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Setenv("TMPDIR", t.TempDir()) // its log is kept there
+			began := time.Now()
+			b, err := k.start(t.Context(), k.wrong, t.Logf)
+			if err == nil {
+				_ = b.Stop()
+				t.Fatalf("it started with %v", k.wrong)
+			}
+			if !strings.Contains(err.Error(), nonsense) {
+				t.Errorf("the error does not show what the broker said: %v", err)
+			}
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("a broker that ends at once was waited for during %s", took)
+			}
+		})
+	}
+}
+
+func listens(t *testing.T, b *brokers.Broker) bool {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(b.Addrs()[0], "http://"))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// soakOnly leaves a test to make soak: the suites that kill and restart such a broker hold it to the same in each make test.
+func soakOnly(t *testing.T) {
+	t.Helper()
+	if !brokers.Soak() {
+		t.Skip("other suites kill and restart this broker, and count what is lost; make soak asks it by itself")
+	}
+}
