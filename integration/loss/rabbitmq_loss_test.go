@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossRabbitMQ kills consumers and the broker, and closes connections, while 20,000 messages are on their way, and
+// TestLossRabbitMQ kills consumers and the broker, and closes connections, while 6,000 messages are on their way, and
 // counts what is left. The newest RabbitMQ gets a smaller run.
 func TestLossRabbitMQ(t *testing.T) {
 	t.Parallel()
@@ -17,7 +17,7 @@ func TestLossRabbitMQ(t *testing.T) {
 		size    size
 	}{
 		{brokers.RabbitMQ3, full()},
-		{brokers.RabbitMQ4, size{messages: 4000, perState: 2, outside: 1, restarts: 1}},
+		{brokers.RabbitMQ4, size{messages: 2000, perState: 2, outside: 1, restarts: 1}},
 	} {
 		t.Run(string(c.version), func(t *testing.T) {
 			c.size.closings = c.size.restarts + 1

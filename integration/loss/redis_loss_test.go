@@ -8,8 +8,7 @@ import (
 )
 
 // TestLossRedis kills consumers and Redis, and closes connections, while 6,000 messages are on their way through
-// adapters/pubsub and stock watermill-redisstream, and counts what is left. What finds a loss is the kills, of which each
-// state has four; TestLossSuiteHasTeethOnRedis finds one with 2,000.
+// adapters/pubsub and stock watermill-redisstream, and counts what is left.
 func TestLossRedis(t *testing.T) {
 	t.Parallel()
 	size := size{messages: 6000, perState: 4, outside: 2, restarts: 2}

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestLossSQS kills consumers while 20,000 messages are on their way and SQS has bad days: a part of all requests
+// TestLossSQS kills consumers while 6,000 messages are on their way and SQS has bad days: a part of all requests
 // fails in one of its ways, at times all of them do, and connections are cut. It counts what is left.
 func TestLossSQS(t *testing.T) {
 	size := full()
