@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os/exec"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +18,8 @@ import (
 const Patience = 60 * time.Second
 
 // Peer is an independent client whose messages are Ms, a process of its own: the
-// script peer.py beside the test. It reads a command a line and answers with a
+// script peer.py beside the test, with a class Peer whose methods are its commands,
+// and ERRORS, what they may raise. It reads a command a line and answers with a
 // line, all JSON.
 type Peer[M any] struct {
 	mu  sync.Mutex
@@ -38,29 +39,20 @@ type Answer[M any] struct {
 // error is what the peer itself said at its start.
 func StartPeer[M any](t *testing.T, python, url string) (*Peer[M], error) {
 	t.Helper()
-	cmd := exec.Command(python, "peer.py", url) //nolint:noctx // it ends with its stdin, in order
-	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
+	socket, err := parentOf(python)
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "unix", socket)
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	p := &Peer[M]{in: conn, out: bufio.NewReaderSize(conn, 1<<20)}
+	if _, err := p.Do(url); err != nil {
+		_ = conn.Close()
 		return nil, err
 	}
-	p := &Peer[M]{in: in, out: bufio.NewReaderSize(out, 1<<20)}
-	if _, err := p.read(); err != nil {
-		_ = in.Close()
-		_ = cmd.Wait() // it has failed, and said why
-		return nil, err
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait() // its work is done
-	})
+	t.Cleanup(func() { _ = conn.Close() }) // its work is done
 	return p, nil
 }
 

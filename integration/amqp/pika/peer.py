@@ -1,8 +1,7 @@
-"""An independent AMQP client for tests: it publishes and reads what it is told to.
-
-One JSON object per line on stdin, one answer per line on stdout. A header's value is
-{"k": kind, "v": hex}, with "t" for the table of kind F and "a" for the array of kind A, so that every kind of
-value can be written and told apart; {"py": expression} is a value as pika's users give it.
+"""An independent AMQP client for tests: it publishes and reads what it is told to, each command a method of Peer, see
+integration/fidelity/peers.py. A header's value is {"k": kind, "v": hex}, with "t" for the table of kind F and "a" for the
+array of kind A, so that every kind of value can be written and told apart; {"py": expression} is a value as pika's users
+give it.
 """
 
 import base64
@@ -19,6 +18,7 @@ except ImportError:
     print(json.dumps({"error": "pika is not installed for " + sys.executable}), flush=True)
     sys.exit(1)
 
+ERRORS = (pika.exceptions.AMQPError,)
 FIXED = {b"t": 1, b"b": 1, b"B": 1, b"U": 2, b"u": 2, b"s": 2, b"I": 4, b"i": 4, b"l": 8, b"L": 8, b"f": 4, b"d": 8,
          b"D": 5, b"T": 8, b"V": 0}
 PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to",
@@ -136,19 +136,3 @@ class Peer:
         while not replies:
             self.connection.process_data_events(time_limit=None)
         return {"messages": [{"body": base64.b64encode(replies[0]).decode()}]}
-
-
-def main():
-    peer = Peer(sys.argv[1])
-    print(json.dumps({"pika": pika.__version__}), flush=True)
-    for line in sys.stdin:
-        c = json.loads(line)
-        try:
-            answer = getattr(peer, c["op"])(c)
-        except pika.exceptions.AMQPError as e:
-            answer = {"error": repr(e)}
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,12 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	fidelity.EndPeers()
+	os.Exit(code)
+}
 
 // onBoth runs a test on each RabbitMQ, with a queue of its own.
 func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {

@@ -1,17 +1,24 @@
-"""An independent SQS client for tests: it sends and receives what it is told to.
-
-One JSON object per line on stdin, one answer per line on stdout. An attribute of a message is
-{"t": its type, "v": its value}, the value of a binary one as hex digits.
+"""An independent SQS client for tests: it sends and receives what it is told to, each command a method of Peer, see
+integration/fidelity/peers.py. An attribute of a message is {"t": its type, "v": its value}, the value of a binary one as
+hex digits.
 """
 
-import json
-import sys
 import time
 
 import boto3
-import botocore
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+
+ERRORS = (BotoCoreError, ClientError)
+
+
+def connect(url):
+    # Any credentials do, and what is refused is an answer: nothing is tried again.
+    return boto3.client("sqs", endpoint_url=url, region_name="eu-central-1", aws_access_key_id="x",
+                        aws_secret_access_key="x", config=Config(retries={"max_attempts": 0}))
+
+
+connect("http://localhost")  # it asks nobody: what it reads of its own files is read once for all
 
 
 def to_sdk(attributes):
@@ -34,9 +41,7 @@ def to_json(sdk):
 
 class Peer:
     def __init__(self, url):
-        # Any credentials do, and what is refused is an answer: nothing is tried again.
-        self.sqs = boto3.client("sqs", endpoint_url=url, region_name="eu-central-1", aws_access_key_id="x",
-                                aws_secret_access_key="x", config=Config(retries={"max_attempts": 0}))
+        self.sqs = connect(url)
 
     def create(self, c):
         return {"url": self.sqs.create_queue(QueueName=c["queue"], Attributes=c.get("attributes") or {})["QueueUrl"]}
@@ -75,19 +80,3 @@ class Peer:
     def attributes(self, c):
         sdk = self.sqs.get_queue_attributes(QueueUrl=self.url(c["queue"]), AttributeNames=["All"])
         return {"attributes": sdk["Attributes"]}
-
-
-def main():
-    peer = Peer(sys.argv[1])
-    print(json.dumps({"boto3": boto3.__version__, "botocore": botocore.__version__}), flush=True)
-    for line in sys.stdin:
-        c = json.loads(line)
-        try:
-            answer = getattr(peer, c["op"])(c)
-        except (BotoCoreError, ClientError) as e:
-            answer = {"error": repr(e)}
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main()

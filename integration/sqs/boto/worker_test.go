@@ -33,7 +33,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	fidelity.EndPeers()
+	os.Exit(code)
 }
 
 // server is one of the two that stand for SQS.
