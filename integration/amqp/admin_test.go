@@ -94,17 +94,17 @@ func (a *admin) delete(t *testing.T, path ...string) {
 
 func (a *admin) declareQueue(t *testing.T, name string, arguments map[string]any) {
 	t.Helper()
-	a.put(t, map[string]any{"durable": true, "arguments": arguments}, "queues", "/", name)
+	a.put(t, map[string]any{"durable": true, "arguments": arguments}, "queues", a.r.VHost(), name)
 }
 
 func (a *admin) policy(t *testing.T, name, pattern string, definition map[string]any) {
 	t.Helper()
-	a.put(t, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, "policies", "/", name)
+	a.put(t, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, "policies", a.r.VHost(), name)
 }
 
 func (a *admin) operatorPolicy(t *testing.T, name, pattern string, definition map[string]any) {
 	t.Helper()
-	a.put(t, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, "operator-policies", "/", name)
+	a.put(t, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, "operator-policies", a.r.VHost(), name)
 }
 
 // queues is the names, in order, of a queue and those beside it, as far as they
@@ -114,7 +114,7 @@ func (a *admin) queues(t *testing.T, queue string) []string {
 	var all []struct {
 		Name string `json:"name"`
 	}
-	a.do(t, http.MethodGet, nil, &all, "queues", "/")
+	a.do(t, http.MethodGet, nil, &all, "queues", a.r.VHost())
 	var names []string
 	for _, q := range all {
 		if q.Name == queue || strings.HasPrefix(q.Name, queue+".") {

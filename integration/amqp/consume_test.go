@@ -183,9 +183,7 @@ func TestConsumeEnds(t *testing.T) {
 }
 
 // Connections are closed under a handler that fails now and then: nothing is lost.
-func TestConsumeOverLostConnections(t *testing.T) {
-	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+func consumesOverLostConnections(t *testing.T, r *brokers.Rabbit) {
 	l := native(t, r, nil)
 	l.consumed(func(ctx context.Context, d amqp091.Delivery) error {
 		st, _ := redeliver.FromContext(ctx)

@@ -2,7 +2,6 @@ package amqp_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -46,21 +45,10 @@ func (w *ward) hear(s said) {
 }
 
 // One message kills its process, with 500 others prefetched, on a quorum queue
-// and on a classic one, and the broker drops connections on the way: it ends in
+// or on a classic one, and the broker drops connections on the way: it ends in
 // the DLQ, alone, and nobody else is charged.
-func TestCrashes(t *testing.T) {
-	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
-	for _, classic := range []bool{false, true} {
-		for _, exit := range []bool{false, true} {
-			name := fmt.Sprintf("%s by %s", map[bool]string{false: "quorum", true: "classic"}[classic], map[bool]string{false: "SIGKILL", true: "os.Exit"}[exit])
-			t.Run(name, func(t *testing.T) { crashes(t, r, classic, exit) })
-		}
-	}
-}
-
 func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
-	const drops = 10
+	const drops, apart = 10, 50 // runs
 	l := newLab(t, r, func(l *lab) {
 		if classic {
 			l.declareQueue(nil)
@@ -74,22 +62,35 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	cfg := childConfig{URL: r.URL(), Queue: l.queue, Prefetch: 500, MaxInFlight: 50, Takes: 2 * time.Millisecond, Killer: killer, Exit: exit}
 	quiet := func() bool { return len(w.commits) == len(all)-1 && len(w.graves) > 0 }
 
-	dropped := make(chan struct{})
+	due, dropped := make(chan struct{}, drops), make(chan struct{})
 	go func() {
 		defer close(dropped)
 		for range drops {
+			select {
+			case <-due:
+			case <-t.Context().Done():
+				return
+			}
 			if err := r.CloseAllConnections(context.Background(), "a test"); err != nil {
 				t.Error(err)
 			}
 		}
 	}()
+	hear := func(s said) {
+		w.hear(s)
+		w.note(func() {
+			if s.What == "run" && w.ran%apart == 0 && w.ran <= drops*apart {
+				due <- struct{}{}
+			}
+		})
+	}
 	starts := 0
 	for over := false; !over; {
 		starts++
 		if starts > 20 {
 			t.Fatal("20 processes died")
 		}
-		p := start(t, cfg, w.hear)
+		p := start(t, cfg, hear)
 		dead := false
 		go func() {
 			<-p.over

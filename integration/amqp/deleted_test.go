@@ -195,8 +195,7 @@ func closeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	l.awaitChange("consuming", 1)
 	l.put("m")
 	l.await("handler", func() bool { return len(l.runs["m"]) == 1 })
-	t.Cleanup(func() { r.Ctl(t, "set_vm_memory_high_watermark", "0.4") })
-	r.Ctl(t, "set_vm_memory_high_watermark", "0.0000001")
+	memoryAlarm.ring(t, r)
 	close(fail)
 	l.awaitChange("blocked", 1)
 	if _, err := l.raw.QueueDelete(l.queue+".retry", false, false, false); err != nil {

@@ -13,19 +13,6 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The broker closes all its connections, those of other tests too: one after
-// another, on a broker of their own.
-func TestConnectionsClosedByTheBroker(t *testing.T) {
-	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
-	for name, closed := range map[string]func(*testing.T, *brokers.Rabbit){
-		"under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing, "a suspect is not charged": lostConnectionsChargeNoSuspect,
-		"a broadcast consumer comes back": broadcastComesBack,
-	} {
-		t.Run(name, func(t *testing.T) { closed(t, r) })
-	}
-}
-
 // 5,000 messages, every fifth fails once, and the broker closes all connections
 // again and again meanwhile.
 func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
@@ -153,22 +140,30 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// A broker in alarm takes messages of nobody, so these have one of their own.
-func TestAlarm(t *testing.T) {
-	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
-	for _, alarm := range []struct {
-		name    string
-		on, off []string
-	}{
-		{"memory", []string{"set_vm_memory_high_watermark", "0.0000001"}, []string{"set_vm_memory_high_watermark", "0.4"}},
-		{"disk", []string{"set_disk_free_limit", "900000000000000"}, []string{"set_disk_free_limit", "50MB"}},
-	} {
-		t.Run(alarm.name, func(t *testing.T) { blockedBy(t, r, alarm.on, alarm.off) })
+// An alarm and its end, as the node is told. A broker in alarm takes messages of nobody.
+type alarm struct{ on, off string }
+
+var (
+	memoryAlarm = alarm{"vm_memory_monitor:set_vm_memory_high_watermark(0.0000001).", "vm_memory_monitor:set_vm_memory_high_watermark(0.4)."}
+	diskAlarm   = alarm{`rabbit_disk_monitor:set_disk_free_limit("900000000000000").`, `rabbit_disk_monitor:set_disk_free_limit("50MB").`}
+)
+
+// ring sets off an alarm, which ends with the test or when off is called.
+func (a alarm) ring(t *testing.T, r *brokers.Rabbit) (off func()) {
+	t.Helper()
+	tell := func(expr string) {
+		if out, err := r.Eval(context.Background(), expr); err != nil || strings.TrimSpace(out) != "ok" {
+			t.Fatalf("%s says %q: %v", expr, out, err)
+		}
 	}
-	t.Run("closing", func(t *testing.T) { closeDuringAnAlarm(t, r) })
-	t.Run("subscribing", func(t *testing.T) { subscribeDuringAnAlarm(t, r) })
+	off = func() { tell(a.off) }
+	t.Cleanup(off)
+	tell(a.on)
+	return off
 }
+
+func inMemoryAlarm(t *testing.T, r *brokers.Rabbit) { blockedBy(t, r, memoryAlarm) }
+func inDiskAlarm(t *testing.T, r *brokers.Rabbit)   { blockedBy(t, r, diskAlarm) }
 
 // A broker in alarm does not say what may be written to it: a subscriber does not
 // wait for that, reads what there is, and acks it.
@@ -176,18 +171,17 @@ func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 	l := newLab(t, r, func(l *lab) { l.cfg.DialTimeout = 2 * patience })
 	l.declared()
 	l.put("m")
-	t.Cleanup(func() { r.Ctl(t, "set_vm_memory_high_watermark", "0.4") })
-	r.Ctl(t, "set_vm_memory_high_watermark", "0.0000001")
+	off := memoryAlarm.ring(t, r)
 	l.open()
 	l.consume(func(*message.Message, run) error { return nil })
 	l.finished([]string{"m"})
-	r.Ctl(t, "set_vm_memory_high_watermark", "0.4")
+	off()
 	l.awaitReady(l.queue, 0)
 }
 
 // Handlers fail while the broker is in alarm: their messages are neither lost
 // nor doubled, and run again when the alarm is over. Acks go on meanwhile.
-func blockedBy(t *testing.T, r *brokers.Rabbit, on, off []string) {
+func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l := newLab(t, r, func(l *lab) {
 		l.cfg.SendTimeout = 500 * time.Millisecond
 		l.cfg.MaxInFlight = 60
@@ -205,8 +199,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, on, off []string) {
 		return nil
 	})
 	l.await("60 handlers", func() bool { return len(l.runs) == 60 })
-	t.Cleanup(func() { r.Ctl(t, off...) })
-	r.Ctl(t, on...)
+	off := alarm.ring(t, r)
 	close(fail)
 	l.awaitChange("blocked", 1)
 	l.awaitChange("intake paused", 1)
@@ -228,7 +221,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, on, off []string) {
 	if blocked != 60 || twice > 0 {
 		t.Errorf("%d messages ran and %d twice while the broker takes none, want 60 and 0", blocked, twice)
 	}
-	r.Ctl(t, off...)
+	off()
 	l.awaitChange("unblocked", 1)
 	l.finished(all)
 	l.nothingEarly()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -402,23 +403,24 @@ func (l *lab) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
 func shortly(d time.Duration) { <-time.After(d) }
 
 // awaitUnacked returns when the queue has nothing but n deliveries that are not
-// acked.
+// acked, by the broker's account.
 func (l *lab) awaitUnacked(n int) {
 	l.Helper()
 	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
 	defer tick.Stop()
-	for want := fmt.Sprintf("%s\t%d\t0\n", l.queue, n); ; {
-		out, err := l.rabbit.RunCtl(l.Context(), "list_queues", "--silent", "--no-table-headers", "name", "messages_unacknowledged", "messages_ready")
-		if err != nil {
-			l.Fatal(err)
+	for a := newAdmin(l.T, l.rabbit); ; {
+		var q struct {
+			Unacked int `json:"messages_unacknowledged"`
+			Ready   int `json:"messages_ready"`
 		}
-		if strings.Contains(out, want) {
+		a.do(l.T, http.MethodGet, nil, &q, "queues", l.rabbit.VHost(), l.queue)
+		if q.Unacked == n && q.Ready == 0 {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-over:
-			l.Fatalf("want the line %q (name, unacked, ready), got\n%s", want, out)
+			l.Fatalf("queue %s has %d unacked and %d ready messages, want %d and none", l.queue, q.Unacked, q.Ready, n)
 		}
 	}
 }

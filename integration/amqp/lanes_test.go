@@ -59,7 +59,7 @@ func (l *lab) awaitUnackedIn(queue string, n int) int {
 		var q struct {
 			Unacked int `json:"messages_unacknowledged"`
 		}
-		a.do(l.T, http.MethodGet, nil, &q, "queues", "/", queue)
+		a.do(l.T, http.MethodGet, nil, &q, "queues", l.rabbit.VHost(), queue)
 		if q.Unacked >= n {
 			return q.Unacked
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// One broker for all: what they put on it is for queues of their own names.
+// One virtual host for all: what they put there is for queues of their own names.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	r := brokers.RequireRabbitMQ(t).VirtualHost(t)
 	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
 		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds what old policies left": planFindsWhatOldPoliciesLeft,
 		"lets a policy dead-letter everything": ourDeadLetteringComesFirst, "as a monitoring user": planAsAMonitoringUser,
@@ -64,7 +64,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 		},
 		"auto-delete": {
 			func(t *testing.T, p *planned) {
-				p.put(t, fields{"durable": true, "auto_delete": true, "arguments": fields{}}, "queues", "/", p.queue)
+				p.put(t, fields{"durable": true, "auto_delete": true, "arguments": fields{}}, "queues", p.r.VHost(), p.queue)
 			},
 			[]string{"queue auto-delete is auto-delete: must not be deleted with its last consumer"},
 		},
@@ -191,7 +191,7 @@ func planNotes(t *testing.T, r *brokers.Rabbit) {
 func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	p := newPlanned(t, r, "stuck")
 	p.declare(t)
-	p.delete(t, "queues", "/", "stuck.retry")
+	p.delete(t, "queues", p.r.VHost(), "stuck.retry")
 	p.publish(t, "stuck.retry.1s")
 	plan := p.eventually(t, "stuck.retry.1s: 1 messages have waited for more than 1s and are stuck: stuck.retry does not exist")
 	for _, q := range plan.Queues {
@@ -214,7 +214,10 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.dlq")
 	p.config = now
-	plan := p.eventually(t, "changed.retry.10m is left of an older policy or number of shards; 2 messages wait on it")
+	plan := p.until(t, "2 messages wait on a level that is left over, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted by itself
+		return has(plan.Notes, "changed.retry.10m is left of an older policy or number of shards; 2 messages wait on it") &&
+			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
+	})
 	for _, name := range []string{"changed.retry.10m.1", "changed.retry.1s.1"} {
 		if !has(plan.Notes, name+" is left of") {
 			t.Errorf("there is no note of %s:\n%s", name, plan)
@@ -224,9 +227,6 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	for _, q := range plan.Queues {
 		if q.Old {
 			old = append(old, q.Name)
-		}
-		if q.Name == "changed.dlq" && q.Messages != 1 {
-			t.Errorf("the dlq has %d messages", q.Messages)
 		}
 	}
 	if want := []string{"changed.retry.10m", "changed.retry.10m.1", "changed.retry.1s.1"}; !slices.Equal(old, want) {

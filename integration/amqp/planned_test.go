@@ -64,18 +64,24 @@ func (p *planned) declare(t *testing.T) {
 // few seconds.
 func (p *planned) eventually(t *testing.T, want string) *amqp.Plan {
 	t.Helper()
-	c, deadline := p.open(t), time.After(30*time.Second)
+	return p.until(t, "it has a note "+want, func(plan *amqp.Plan) bool { return has(plan.Notes, want) })
+}
+
+// until plans until the plan is as it should be.
+func (p *planned) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
+	t.Helper()
+	c, deadline := p.open(t), time.After(patience)
 	for {
 		plan, err := c.Plan(context.Background(), p.queue)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has(plan.Notes, want) {
+		if ok(plan) {
 			return plan
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("the plan has no note %q:\n%s", want, plan)
+			t.Fatalf("of the plan it never holds that %s:\n%s", what, plan)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -36,7 +36,7 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 		t.Errorf("on %s there are now %q", plan.Server, p.queues(t, p.queue))
 	}
 	p.declareQueue(t, "plan-alone.retry.1s", fields{"x-queue-type": "quorum", "x-message-ttl": 5000})
-	t.Cleanup(func() { p.delete(t, "queues", "/", "plan-alone.retry.1s") })
+	t.Cleanup(func() { p.delete(t, "queues", p.r.VHost(), "plan-alone.retry.1s") })
 	if _, err = p.open(t).Plan(context.Background(), p.queue); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "queue plan-alone.retry.1s is declared otherwise") {
 		t.Error(err)
 	}
@@ -73,7 +73,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
 	p := newPlanned(t, r, "watched")
 	p.put(t, fields{"password": "s3cret", "tags": "monitoring"}, "users", "monitor")
-	p.put(t, fields{"configure": "", "write": "", "read": ".*"}, "permissions", "/", "monitor")
+	p.put(t, fields{"configure": "", "write": "", "read": ".*"}, "permissions", p.r.VHost(), "monitor")
 	p.policy(t, "watched", "^watched$", fields{"message-ttl": 60_000})
 	p.declare(t)
 	p.config.ManagementURL = strings.Replace(r.Management(), "guest:guest", "monitor:s3cret", 1)
@@ -87,7 +87,7 @@ func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
 // passes it.
 func TestPlanOnRabbitMQ4(t *testing.T) {
 	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: brokers.RabbitMQ4})
+	r := brokers.RequireRabbitMQ4(t).VirtualHost(t)
 	p := newPlanned(t, r, "orders")
 	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})
 	_, err := p.open(t).Plan(context.Background(), "orders")
@@ -107,7 +107,7 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	p.policy(t, "all", ".*", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
 	p.publish(t, "payments_billing.retry.1s")
 	p.arrives(t, "payments_billing.retry")
-	p.delete(t, "policies", "/", "all")
+	p.delete(t, "policies", p.r.VHost(), "all")
 	t.Run("knows rights", func(t *testing.T) { planKnowsRights(t, r) })
 	t.Run("looks at reading first", func(t *testing.T) { subscribeRefusesWhatItMayNotRead(t, r) })
 	t.Run("looks at reading all first", func(t *testing.T) { consumeRefusesWhatItMayNotRead(t, r) })

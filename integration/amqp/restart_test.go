@@ -12,29 +12,26 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The broker stops, or is killed, while messages are published, run and retried:
-// what was published is handled.
-func TestBrokerRestartsUnderTraffic(t *testing.T) {
-	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
-	for name, restart := range map[string]func(context.Context) error{
-		"stop_app and start_app": func(ctx context.Context) error {
-			if err := r.StopApp(ctx); err != nil {
-				return err
-			}
-			return r.StartApp(ctx)
-		},
-		"SIGKILL": func(ctx context.Context) error {
-			if err := r.Kill(); err != nil {
-				return err
-			}
-			return r.Start(ctx)
-		},
-	} {
-		t.Run(name, func(t *testing.T) { restartsUnderTraffic(t, r, restart) })
-	}
+func appRestarts(t *testing.T, r *brokers.Rabbit) {
+	restartsUnderTraffic(t, r, func(ctx context.Context) error {
+		if err := r.StopApp(ctx); err != nil {
+			return err
+		}
+		return r.StartApp(ctx)
+	})
 }
 
+func nodeIsKilled(t *testing.T, r *brokers.Rabbit) {
+	restartsUnderTraffic(t, r, func(ctx context.Context) error {
+		if err := r.Kill(); err != nil {
+			return err
+		}
+		return r.Start(ctx)
+	})
+}
+
+// The broker stops, or is killed, while messages are published, run and retried:
+// what was published is handled.
 func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.Context) error) {
 	l := newLab(t, r, func(l *lab) { l.cfg.Policy = steps(5, 300*time.Millisecond) })
 	l.consume(func(msg *message.Message, r run) error {

@@ -20,7 +20,7 @@ func (p *planned) as(t *testing.T, r *brokers.Rabbit, configure, write, read str
 	t.Helper()
 	user := "user-" + p.queue
 	p.put(t, fields{"password": "s3cret", "tags": ""}, "users", user)
-	p.put(t, fields{"configure": configure, "write": write, "read": read}, "permissions", "/", user)
+	p.put(t, fields{"configure": configure, "write": write, "read": read}, "permissions", r.VHost(), user)
 	u, err := url.Parse(r.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 		"type-classic":   {fields{"durable": false}, ""},
 	} {
 		p := newPlanned(t, r, name)
-		p.put(t, row.queue, "queues", "/", name)
+		p.put(t, row.queue, "queues", r.VHost(), name)
 		p.config.ManagementURL = ""
 		c := p.open(t)
 		plan, err := c.Plan(context.Background(), name)

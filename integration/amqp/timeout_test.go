@@ -1,6 +1,8 @@
 package amqp_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -23,23 +25,26 @@ func newTimeoutLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 	})
 }
 
-// The broker closes the channel of who keeps a message too long.
-func TestConsumerTimeout(t *testing.T) {
-	t.Parallel()
-	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Config: map[string]string{"consumer_timeout": "10000"}})
-	r.Ctl(t, "eval", "application:set_env(rabbit, channel_tick_interval, 1000).") // it looks once a minute otherwise
-	for name, run := range map[string]func(*testing.T){
-		"behind slow handlers":       func(t *testing.T) { liesBehind(t, r, 4, 6*time.Second) },
-		"behind many handlers":       func(t *testing.T) { liesBehind(t, r, 40, 400*time.Millisecond) },
-		"held for a long delay":      func(t *testing.T) { heldLong(t, r) },
-		"a handler that runs longer": func(t *testing.T) { runsLonger(t, r) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t)
-		})
+// isImpatient has a broker close the channel of who keeps a message too long, until the test's end. A channel knows what
+// held when it was opened.
+func isImpatient(t *testing.T, r *brokers.Rabbit) {
+	t.Helper()
+	set := func(what, value string) {
+		if _, err := r.Eval(context.Background(), fmt.Sprintf("application:set_env(rabbit, %s, %s).", what, value)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	was, err := r.Eval(t.Context(), "{ok, T} = application:get_env(rabbit, consumer_timeout), T.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set("consumer_timeout", was) })
+	set("consumer_timeout", fmt.Sprint(consumerTimeout.Milliseconds()))
+	set("channel_tick_interval", "1000") // it looks once a minute otherwise
 }
+
+func liesBehindSlow(t *testing.T, r *brokers.Rabbit) { liesBehind(t, r, 4, 6*time.Second) }
+func liesBehindMany(t *testing.T, r *brokers.Rabbit) { liesBehind(t, r, 40, 400*time.Millisecond) }
 
 // liesBehind has n handlers run one after another, longer together than the
 // broker waits: what lies behind is handed back before, and comes again.

@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ type Rabbit struct {
 	env        rabbitEnv
 	url        string
 	management string
+	vhost      string
 	// ctl runs rabbitmqctl on the node; nil for a node that is not ours.
 	ctl func(ctx context.Context, args ...string) (string, error)
 }
@@ -34,6 +36,7 @@ func newRabbit(
 		env:        env,
 		url:        fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", port),
 		management: fmt.Sprintf("http://guest:guest@127.0.0.1:%d", managementPort),
+		vhost:      "/",
 		ctl:        ctl,
 	}
 	r.Broker, err = open(ctx, &Broker{
@@ -59,7 +62,7 @@ func givenRabbitMQ(ctx context.Context, o RabbitMQOptions, env rabbitEnv, rawURL
 		return nil, fmt.Errorf("rabbitmq at %s comes from %s and its settings cannot be changed; "+
 			"set RabbitMQOptions.Own for a broker with settings of its own", u.Host, env.url)
 	}
-	r := &Rabbit{env: env, url: rawURL, management: os.Getenv(env.management)}
+	r := &Rabbit{env: env, url: rawURL, management: os.Getenv(env.management), vhost: cmp.Or(strings.TrimPrefix(u.Path, "/"), "/")}
 	r.Broker, err = open(ctx, &Broker{
 		name:     "rabbitmq given by " + env.url,
 		addrs:    []string{u.Host},
@@ -109,24 +112,29 @@ func (r *Rabbit) RunCtl(ctx context.Context, args ...string) (string, error) {
 	return out, nil
 }
 
+// Eval has the node evaluate an Erlang expression, and returns its value as Erlang prints it.
+func (r *Rabbit) Eval(ctx context.Context, expr string) (string, error) {
+	return r.RunCtl(ctx, "eval", expr)
+}
+
 // StopApp stops RabbitMQ in the node and leaves the node: connections are closed, and new ones are refused.
 func (r *Rabbit) StopApp(ctx context.Context) error {
-	_, err := r.RunCtl(ctx, "stop_app")
+	_, err := r.Eval(ctx, "ok = rabbit:stop().")
 	return err
 }
 
 // StartApp starts RabbitMQ in the node again after StopApp, and waits until it answers.
 func (r *Rabbit) StartApp(ctx context.Context) error {
-	if _, err := r.RunCtl(ctx, "start_app"); err != nil {
+	if _, err := r.Eval(ctx, "ok = rabbit:start()."); err != nil {
 		return err
 	}
 	return r.WaitReady(ctx)
 }
 
-// CloseAllConnections closes the connection of every client, who sees CONNECTION_FORCED with the reason.
+// CloseAllConnections closes the connection of every client of the virtual host, who sees CONNECTION_FORCED with the
+// reason.
 func (r *Rabbit) CloseAllConnections(ctx context.Context, reason string) error {
-	// As rabbitmqctl close_all_connections does it; see rabbitProcess.eval.
-	_, err := r.RunCtl(ctx, "eval", fmt.Sprintf("ok = rabbit_connection_tracking_handler:close_connections(rabbit_connection_tracking:list(), %q, 0).", reason))
+	_, err := r.Eval(ctx, fmt.Sprintf("rabbit_connection_tracking:close_connections(rabbit_connection_tracking:list(<<%q>>), %q, 0).", r.vhost, reason))
 	return err
 }
 
@@ -134,7 +142,7 @@ func (r *Rabbit) CloseAllConnections(ctx context.Context, reason string) error {
 // every half second only: after a SIGKILL, one that is not in the list begins anew, empty and without a leader, also
 // when it had confirmed messages. On a cluster its other members keep it; a single node has none.
 func (r *Rabbit) Settle(ctx context.Context) error {
-	_, err := r.RunCtl(ctx, "eval", "[ok = dets:sync(T) || T <- dets:all()].")
+	_, err := r.Eval(ctx, "[ok = dets:sync(T) || T <- dets:all()].")
 	return err
 }
 

@@ -1,0 +1,43 @@
+package amqp_test
+
+import (
+	"testing"
+
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// What nobody else may be beside is done on one node of its own, because each start of one takes some twenty seconds and
+// half of that in CPU. First come those that close every connection of a virtual host, and each has one, beside those for
+// which the node loses patience with its consumers; then those that are done to the whole node.
+func TestOnANodeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	t.Run("side by side", func(t *testing.T) {
+		isImpatient(t, r)
+		for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
+			"connections closed under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing,
+			"lost connections charge no suspect": lostConnectionsChargeNoSuspect, "a broadcast consumer comes back": broadcastComesBack,
+			"Consume over lost connections":        consumesOverLostConnections,
+			"a quorum queue's killer, by SIGKILL":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, false) },
+			"a quorum queue's killer, by os.Exit":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, true) },
+			"a classic queue's killer, by SIGKILL": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
+			"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
+			"timeout behind slow handlers":         liesBehindSlow, "timeout behind many handlers": liesBehindMany,
+			"held for a long delay": heldLong, "a handler that runs longer": runsLonger,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				run(t, r.VirtualHost(t))
+			})
+		}
+	})
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *brokers.Rabbit)
+	}{
+		{"memory alarm", inMemoryAlarm}, {"disk alarm", inDiskAlarm}, {"closing in an alarm", closeDuringAnAlarm}, {"subscribing in an alarm", subscribeDuringAnAlarm},
+		{"stop_app and start_app under traffic", appRestarts}, {"SIGKILL under traffic", nodeIsKilled},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, r) })
+	}
+}
