@@ -17,6 +17,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/redeliver/redeliver/integration/programs"
 )
 
 // each are the suites of one broker, by their names; all is the one with all.
@@ -122,23 +124,14 @@ func TestTheSuiteWithAllIsThatOfEach(t *testing.T) {
 	}
 }
 
-// programs builds what the suites run, and returns where it is.
-func programs(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir+"/", "./cmd/redeliver", "./examples/worker", "./examples/orders")
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return dir
-}
-
 // Each program understands how a suite calls it: it goes on to look for its broker, which is not there. A flag that
 // it does not know, or a variable that names another broker than the flags are for, is exit code 2.
 func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
 	t.Parallel()
-	dir := programs(t)
+	dir, err := programs.Build("", "./cmd/redeliver", "./examples/worker", "./examples/orders")
+	if err != nil {
+		t.Fatal(err)
+	}
 	called := 0
 	for _, suite := range append([]string{"all"}, each...) {
 		for name, s := range load(t, suite).Services {

@@ -2,7 +2,6 @@ package examples_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/programs"
 )
 
 // What fails is gone before, and in the DLQ after its retries afterwards, whether
@@ -97,10 +97,9 @@ func source(t *testing.T, name string) (lines []string) {
 // buildAll builds the programs below one of examples/ into a directory of their own.
 func buildAll(t *testing.T, example string) (dir string) {
 	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, example)+"/", "./examples/"+example+"/...")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building examples/%s: %v\n%s", example, err, out)
+	dir, err := programs.Build(example, "./examples/"+example+"/...")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return example
+	return dir
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,15 +19,7 @@ import (
 func TestRabbitMQConsumeExample(t *testing.T) {
 	t.Parallel()
 	url := brokers.RequireRabbitMQ(t).URL()
-	dir := filepath.Join(programs, "rabbitmq-consume")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.Command("go", "build", "-o", dir, "./examples/rabbitmq-consume/before", "./examples/rabbitmq-consume/after")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	dir := buildAll(t, "rabbitmq-consume")
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		t.Fatal(err)
@@ -62,12 +53,12 @@ func TestRabbitMQConsumeExample(t *testing.T) {
 		}
 	}
 	put("a", "card")
-	before := start(t, nil, "rabbitmq-consume/before", url, queue)
+	before := start(t, nil, filepath.Join(dir, "before"), url, queue)
 	expect(before, "charged a")
 	before.signal(os.Interrupt)
 	before.rest()
 
-	after := start(t, nil, "rabbitmq-consume/after", url, queue)
+	after := start(t, nil, filepath.Join(dir, "after"), url, queue)
 	put("b", "cheque")
 	put("c", "card")
 	expect(after, "charged c")

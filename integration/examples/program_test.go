@@ -15,34 +15,28 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redeliver/redeliver/integration/programs"
 )
 
 // patience is for what must happen at last; nothing depends on how soon.
 const patience = 90 * time.Second
 
-var programs string // the directory of the built programs
+var built string // the directory of the programs
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "redeliver-examples-")
-	if err != nil {
+	var err error
+	if built, err = programs.Build("", "./examples/batch", "./examples/console", "./examples/quickstart", "./examples/rabbitmq", "./examples/sqs", "./examples/worker"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	programs = dir
 	// These tests wait most of their time; go test lets only as many wait at once
 	// as there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	build := exec.Command("go", "build", "-o", dir, "./examples/batch", "./examples/console", "./examples/quickstart", "./examples/rabbitmq", "./examples/sqs", "./examples/worker")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the examples: %v\n%s", err, out)
 		return 1
 	}
 	return m.Run()
@@ -61,10 +55,13 @@ type program struct {
 	stderr bytes.Buffer
 }
 
-// start starts a built program; it is killed with the test.
+// start starts a program, which was built where its name has no directory, or one below; it is killed with the test.
 func start(t *testing.T, env []string, name string, args ...string) *program {
 	t.Helper()
-	p := &program{t: t, cmd: exec.Command(filepath.Join(programs, name), args...), lines: make(chan string, 1000), ended: make(chan struct{})}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(built, name)
+	}
+	p := &program{t: t, cmd: exec.Command(name, args...), lines: make(chan string, 1000), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p
 	out, err := p.cmd.StdoutPipe()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/programs"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -26,12 +26,11 @@ func TestSidecarPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(programs, "sidecar-python")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./cmd/redeliver")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the command: %v\n%s", err, out)
+	bin, err := programs.Build("", "./cmd/redeliver")
+	if err != nil {
+		t.Fatal(err)
 	}
+	scripts := t.TempDir()
 	readme, err := os.ReadFile(filepath.Join(root, "examples", "sidecar-python", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -57,10 +56,10 @@ func TestSidecarPython(t *testing.T) {
 	ours := strings.NewReplacer("kafka://localhost:9092", f.broker, "--topic orders", "--topic "+f.topic, "8080", port)
 	shell := func(name, command string) *program {
 		script := fmt.Sprintf("#!/bin/sh\ncd %s && PATH=%s:$PATH exec %s\n", root, bin, ours.Replace(command))
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(scripts, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		return start(t, nil, filepath.Join("sidecar-python", name))
+		return start(t, nil, filepath.Join(scripts, name))
 	}
 	for i, card := range []string{`"4111"`, `"4111"`, `"4111"`, "null", `"4111"`} {
 		f.produce(&kgo.Record{Value: fmt.Appendf(nil, `{"number": %d, "card": %s}`, i+1, card)})

@@ -2,13 +2,13 @@ package examples_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/programs"
 )
 
 // Each way to consume is a program of less than 60 lines that says what it does.
@@ -110,9 +110,8 @@ func short(t *testing.T, file string) {
 func TestRedisExample(t *testing.T) {
 	t.Parallel()
 	addr := brokers.RequireRedis(t)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, "redis"), "./redis")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the example: %v\n%s", err, out)
+	if _, err := programs.Build("", "./integration/examples/redis"); err != nil {
+		t.Fatal(err)
 	}
 	short(t, filepath.Join("redis", "main.go"))
 	p := start(t, nil, "redis", addr)

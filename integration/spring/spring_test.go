@@ -24,6 +24,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/integration/programs"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -42,12 +43,11 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{addrs: brokers.RequireKafka(t), name: fidelity.Unique("spring")}
 	w.group = w.name + "-billing"
-	w.binary = filepath.Join(t.TempDir(), "redeliver")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", w.binary, "./cmd/redeliver")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the command: %v\n%s", err, out)
+	dir, err := programs.Build("", "./cmd/redeliver")
+	if err != nil {
+		t.Fatal(err)
 	}
+	w.binary = filepath.Join(dir, "redeliver")
 	w.kgo = w.client(t)
 	// Spring makes those of its retries itself, not those of the recoverer.
 	if _, err := kadm.NewClient(w.kgo).CreateTopics(t.Context(), 2, 1, nil,
