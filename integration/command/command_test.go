@@ -17,15 +17,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redeliver/redeliver/integration/programs"
 )
 
 // patience is for what must happen at last; nothing depends on how soon.
 const patience = 90 * time.Second
 
+// betweenLooks is how long is waited before the command is asked again: each time is a process.
+const betweenLooks = 250 * time.Millisecond
+
 // mostBinary is how large the command may be.
 const mostBinary = 40 << 20
 
-var programs string // the directory of the built programs
+var built string // the directory of the programs
 
 // atOnce is how many tests run side by side where go test was not told. Most of their time
 // they wait, for half a minute where what is settled is to be given back: processors are no
@@ -35,17 +40,9 @@ const atOnce = "8"
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "redeliver-command-")
-	if err != nil {
+	var err error
+	if built, err = programs.Build("", "./cmd/redeliver", "./examples/worker"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	programs = dir
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir, "./cmd/redeliver", "./examples/worker") // as it is released
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
 		return 1
 	}
 	flag.Parse()
@@ -61,7 +58,7 @@ func run(m *testing.M) int {
 }
 
 func TestTheBinaryIsSmallEnough(t *testing.T) {
-	info, err := os.Stat(filepath.Join(programs, "redeliver"))
+	info, err := os.Stat(filepath.Join(built, "redeliver"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +76,7 @@ const doneOrPartly = -1
 // command runs redeliver, wants this exit code and returns its stdout.
 func (s *shop) command(code int, args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
+	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
 	cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -117,7 +114,7 @@ func (s *shop) work(fail, event string, n int, then func()) (ids map[string]bool
 // worked is work that tells how many such lines each message has.
 func (s *shop) worked(fail, event string, n int, then func()) (ids map[string]int) {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(programs, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--fail", fail)
+	cmd := exec.Command(filepath.Join(built, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--fail", fail)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -210,7 +207,7 @@ func (s *shop) interrupt() {
 	if !strings.HasPrefix(s.url, "amqp:") { // there a connection holds the DLQ, and no lease
 		args = append(args, "--lease", "5s")
 	}
-	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
+	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
 	cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -219,7 +216,7 @@ func (s *shop) interrupt() {
 	}
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(betweenLooks)
 	defer tick.Stop()
 	deadline := time.After(patience)
 	for sent := false; !sent; {
@@ -250,8 +247,9 @@ func (s *shop) interrupt() {
 	s.command(0, "dlq", "cancel", s.dlq, task.ID)
 	done := s.work("never", "commit", 1, nil)
 	// On SQS what a receive had in hand that was broken off is hidden for the lease.
-	var left []map[string]any
+	left := s.rows(0, "dlq", "show", s.dlq)
 	for began := time.Now(); len(left) == 0 && time.Since(began) < patience; {
+		<-tick.C
 		left = s.rows(0, "dlq", "show", s.dlq)
 	}
 	if len(left) != 1 || len(done) != 1 || done[left[0]["id"].(string)] || !dead[left[0]["id"].(string)] {

@@ -44,7 +44,7 @@ func TestConsole(t *testing.T) {
 		}
 		args = append(args, "--dlq", broker+"/"+s.dlq)
 	}
-	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
+	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

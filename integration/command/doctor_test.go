@@ -74,7 +74,7 @@ func (s *shop) doctorSays(text string, args []string, want ...string) {
 // try runs redeliver and returns how it ended, and its stdout.
 func (s *shop) try(args ...string) (code int, stdout string) {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(programs, "redeliver"), args...)
+	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)
 	cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
 	out, err := cmd.Output()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {

@@ -59,9 +59,11 @@ func (s *shop) killed() {
 	if len(done) != each || twice > 2*window {
 		t.Errorf("%d of %d were handled, and %d times too often; want all, and at most %d too many", len(done), each, twice, 2*window)
 	}
-	var left []map[string]any
+	look := func() []map[string]any { return s.rows(0, "dlq", "show", s.dlq, "--limit", "1000") }
+	left := look()
 	for began := time.Now(); len(left) != before+2*each && time.Since(began) < patience; { // what a killed command looked at is hidden on SQS for a while
-		left = s.rows(0, "dlq", "show", s.dlq, "--limit", "1000")
+		<-time.After(betweenLooks)
+		left = look()
 	}
 	for _, letter := range left {
 		if letter["reason"] == "panic" || done[letter["id"].(string)] > 0 {
@@ -79,7 +81,7 @@ func (s *shop) until(n int, args []string) (task string) {
 	t := s.t
 	t.Helper()
 	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(betweenLooks)
 	defer tick.Stop()
 	var cmd *exec.Cmd
 	var errs bytes.Buffer
@@ -88,7 +90,7 @@ func (s *shop) until(n int, args []string) (task string) {
 	begin := func() {
 		errs.Reset()
 		ended = make(chan struct{})
-		cmd = exec.Command(filepath.Join(programs, "redeliver"), args...)
+		cmd = exec.Command(filepath.Join(built, "redeliver"), args...)
 		cmd.Env, cmd.Stderr = append(os.Environ(), "REDELIVER_BROKER="+s.url), &errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -32,7 +32,7 @@ func (s *shop) sidecar(args ...string) *sidecar {
 	if s.group != "" {
 		args = append([]string{args[0], "--group", s.group}, args[1:]...)
 	}
-	c := &sidecar{t: s.t, cmd: exec.Command(filepath.Join(programs, "redeliver"), args...)}
+	c := &sidecar{t: s.t, cmd: exec.Command(filepath.Join(built, "redeliver"), args...)}
 	c.cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url)
 	c.cmd.Stderr = &c.errs
 	if err := c.cmd.Start(); err != nil {
@@ -103,7 +103,12 @@ func (h *handler) seen() map[string]string {
 // await waits until ok says so.
 func await(t *testing.T, what func() string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
+	awaitEvery(t, 50*time.Millisecond, what, ok)
+}
+
+func awaitEvery(t *testing.T, pause time.Duration, what func() string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	deadline := time.After(patience)
 	for !ok() {
@@ -119,7 +124,7 @@ func await(t *testing.T, what func() string, ok func() bool) {
 func (s *shop) rested(n int) map[string]string {
 	s.t.Helper()
 	var dead map[string]string
-	await(s.t, func() string { return fmt.Sprintf("in the DLQ are %v, want %d", dead, n) }, func() bool {
+	awaitEvery(s.t, betweenLooks, func() string { return fmt.Sprintf("in the DLQ are %v, want %d", dead, n) }, func() bool {
 		dead = make(map[string]string)
 		for _, row := range s.rows(0, append([]string{"dlq", "show", "--limit", "0"}, s.whose...)...) {
 			dead[row["body_text"].(string)] = fmt.Sprint(row["reason"], ": ", row["error"])
