@@ -66,6 +66,8 @@ type lane struct {
 	note string   // stands beside the offsets that are marked, see note
 	care *caution // nil once nothing in the partition is suspect
 	acc  *account // nil where forwards are in no transactions
+
+	uncounted bool // crashes are not: nothing of caution and turn is done
 }
 
 func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) *lane {

@@ -254,7 +254,7 @@ func (r *reader) mine(claims map[string][]int32) map[string][]int32 {
 func (l *lane) heed(from int64) {
 	r := l.r
 	l.from = from
-	if uncounted.Is(r.values) && l.acc == nil {
+	if l.uncounted = uncounted.Is(r.values) && l.acc == nil; l.uncounted {
 		return
 	}
 	f, err := r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)

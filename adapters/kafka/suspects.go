@@ -34,7 +34,7 @@ func (l *lane) begins() bool {
 		}
 	}
 	turn := l.r.client.turn
-	if !turn.Begin() {
+	if !l.uncounted && !turn.Begin() {
 		l.flight.Yield()
 		return false
 	}
@@ -42,10 +42,14 @@ func (l *lane) begins() bool {
 		l.flight.Owes()
 	}
 	if !l.flight.Room() {
-		turn.Rest()
+		if !l.uncounted {
+			turn.Rest()
+		}
 		return false
 	}
-	l.chosen.busy.Store(true)
+	if !l.uncounted {
+		l.chosen.busy.Store(true)
+	}
 	l.slot = false
 	return true
 }
@@ -161,6 +165,9 @@ func (l *lane) bury(e *entry) {
 // only to be written somewhere, however long that takes, holds up no suspect, and is
 // not charged.
 func (e *entry) rest() {
+	if e.lane.uncounted {
+		return
+	}
 	if e.busy.Swap(false) {
 		e.lane.r.client.turn.Rest()
 	}
@@ -176,6 +183,9 @@ func (e *entry) Waits(*redeliver.State) { e.rest() }
 
 // Resumes implements [delayqueue.Resumer].
 func (e *entry) Resumes(lost <-chan struct{}) bool {
+	if e.lane.uncounted {
+		return true
+	}
 	if c := e.alone; c != nil {
 		back := make(chan struct{})
 		c.post(func() { c.waits = append(c.waits, waiting{e, back}) })
