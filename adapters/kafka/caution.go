@@ -140,7 +140,7 @@ func (c *caution) admit(e *entry) bool {
 			e.crashes = crashes
 		case c.suspected(e):
 			e.alone, c.solo = c, e
-			e.lonely.Store(true)
+			e.busy.Store(true)
 		}
 		return true
 	}

@@ -36,8 +36,7 @@ type entry struct {
 	written int64     // to where it waits, in Unix milliseconds
 	went    went
 
-	busy    atomic.Bool // it counts in the client's turn
-	lonely  atomic.Bool // its handler runs, in a turn of its own
+	busy    atomic.Bool // its handler runs: it counts in the client's turn, or has one of its own
 	alone   *caution    // of a suspect that runs alone
 	crashes int         // how often it was alone when its process died: too often
 

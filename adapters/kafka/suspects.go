@@ -165,16 +165,14 @@ func (l *lane) bury(e *entry) {
 // only to be written somewhere, however long that takes, holds up no suspect, and is
 // not charged.
 func (e *entry) rest() {
-	if e.lane.uncounted {
+	if e.lane.uncounted || !e.busy.Swap(false) {
 		return
 	}
-	if e.busy.Swap(false) {
-		e.lane.r.client.turn.Rest()
-	}
-	if e.lonely.Swap(false) {
-		c := e.alone
+	if c := e.alone; c != nil {
 		c.post(func() { c.solo = nil })
+		return
 	}
+	e.lane.r.client.turn.Rest()
 }
 
 // Waits implements [delayqueue.Resumer]: while it waits in place an entry holds up no
@@ -245,7 +243,7 @@ func (c *caution) yield(now time.Time) {
 		case c.blind || c.turn == held && c.note.alone == c.l.track.offset(e.number):
 			if c.turn == held {
 				c.solo = e
-				e.lonely.Store(true)
+				e.busy.Store(true)
 			}
 			close(c.waits[0].back)
 			c.waits = c.waits[1:]
