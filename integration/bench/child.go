@@ -48,6 +48,8 @@ type spec struct {
 	Sample   time.Duration `json:"sample"`             // how long a child that only waits is looked at
 	Listen   string        `json:"listen,omitempty"`   // where a handler on HTTP listens
 	Topics   []string      `json:"topics,omitempty"`   // of a console
+	Turns    turnsSpec     `json:"turns"`              // of sides that take turns in one process
+	Commits  time.Duration `json:"commits,omitempty"`  // between our side's commits, on Kafka; 0 for the default
 	Entries  string        `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
 	Profile  string        `json:"profile"`            // the beginning of the profiles' file names
 	Program  []string      `json:"-"`                  // in the place of this one, for a side in another language
@@ -66,6 +68,7 @@ const (
 	micro     job = "micro"     // testing.Benchmark of the middleware alone
 	unheard   job = "unheard"   // testing.Benchmark of events whom nobody hears
 	posted    job = "posted"    // be the handler on HTTP of a command that consumes
+	takeTurns job = "turns"     // consume as several sides, in turns
 
 	ours      side = "ours"
 	oneShard  side = "ours-one-shard"
@@ -80,6 +83,14 @@ const (
 	hour   backoffName = "fixed 1 h"
 	minute backoffName = "fixed 1 m"
 )
+
+// turnsSpec is what sides that take turns in one process do: each handles all messages, in so many turns.
+type turnsSpec struct {
+	Each   int      `json:"each"`
+	Sides  []side   `json:"sides"`
+	Groups []string `json:"groups"` // one for each side
+	Fresh  bool     `json:"fresh"`  // the messages are written when all have subscribed
+}
 
 // failing says which messages fail: those whose id is divisible by Every (0: none), in their first Attempts attempts.
 type failing struct {
@@ -120,6 +131,8 @@ type outcome struct {
 	Late *lateness `json:"late,omitempty"` // of retries
 	Lag  *lateness `json:"lag,omitempty"`  // from the write of a message to its first attempt
 	Full *lateness `json:"full,omitempty"` // from the message that fills a batch to its function
+
+	Turns map[side]*turns `json:"turns,omitempty"` // of sides that take turns
 
 	SteadyRSS int64   `json:"steady_rss,omitempty"` // median of the last third of an idle run
 	Ns        float64 `json:"ns,omitempty"`         // per operation of the micro benchmark
@@ -183,6 +196,8 @@ func perform(ctx context.Context, s spec, ready func()) (*outcome, error) {
 		return doUnheard(s)
 	case posted:
 		return doPosted(ctx, s, ready)
+	case takeTurns:
+		return doTurns(ctx, s, ready)
 	case replayJob:
 		return doReplay(ctx, s)
 	case consoleJob:

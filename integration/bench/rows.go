@@ -39,7 +39,8 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"router", "Router and our Retry, all succeed, against Router, Watermill's Retry and PoisonQueue, 500,000 preloaded", "1.25x", onKafka, routerRow},
 		{"slow", "the same with a handler that waits 5 ms, 10,000 keys, 40,000 against 2,000 messages", "50x", onKafka, slowRow},
 		{"observed", "Router and our Retry with Prometheus metrics and an OpenTelemetry tracer that samples nothing, against the same without, all succeed, 500,000 preloaded", "0.9x", onKafka, observedRow},
-		{"crash-counting", "our Subscriber and Ack in a plain loop, with crashes counted, as always, against the same without, 500,000 preloaded", "0.98x, in 1.02x the CPU per message", onKafka, crashRow},
+		{"crash-counting", "our Subscriber and Ack in a plain loop, with crashes counted, as always, against the same without, in turns of 200,000 messages in one process", "0.98x, in 1.02x the CPU per message", onKafka, crashRow},
+		{"crash-counting-instructions", "the same, each side in a process of its own under valgrind, which counts instructions", "2 % more", onKafka, countRow},
 		{"no-sink", "what the events of a message that succeeds cost where there is no sink", "20 ns and no allocation", onNone, noSinkRow},
 		{"retry-success", "our Retry alone on success, with Timeout, Classify and Invalid set", "150 ns and 1 allocation", onNone, microRow},
 		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", onKafka, failAllRow},
@@ -222,6 +223,12 @@ func (e *experiment) add(name, unit string, t *target, v float64) {
 	}
 	f := e.result.figure(name, unit, t)
 	f.Runs = append(f.Runs, v)
+}
+
+// addPaired adds the ratio of two turns that are next to each other.
+func (e *experiment) addPaired(name string, t *target, v float64) {
+	e.result.figure(name, "x", t).Paired = true
+	e.add(name, "x", t, v)
 }
 
 // round runs each side once. On Kafka, sides that handle the same number of messages read the same topic; what was read

@@ -78,10 +78,16 @@ func (s spec) ours(sub interface {
 
 // config is our side: the defaults, but for what a row is about. A nil sink is the default one, which logs.
 func (s spec) config(sink redeliver.Sink) kafka.Config {
-	return kafka.Config{
+	cfg := kafka.Config{
 		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink, Policy: s.policy(),
 		Transactions: s.Transact,
 	}
+	if s.Commits > 0 {
+		cfg.Sarama = sarama.NewConfig()
+		cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+		cfg.Sarama.Consumer.Offsets.AutoCommit.Interval = s.Commits
+	}
+	return cfg
 }
 
 func (s spec) policy() redeliver.Policy {
