@@ -12,6 +12,8 @@ import (
 // changeRunAgain is told of a partition of which messages run again that are settled.
 const changeRunAgain = "settled messages run again"
 
+var errGone = errors.New("kafka: the group has gone on without this member")
+
 // lastCommit has the end of a lane stand in the group's offsets, and tells what runs
 // again where it does not. Sarama commits what is marked when the session ends, and says
 // to nobody whether that was taken: so the lane commits it before, too, with those that
@@ -42,6 +44,8 @@ func (l *lane) lastCommit() {
 func (l *lane) commitLast(mark int64) error {
 	late := fmt.Errorf("kafka: the last commit of %s/%d was not taken within %s", l.topic, l.partition, leaveWait)
 	switch {
+	case l.acc != nil && l.acc.gone.Load():
+		return errGone
 	case l.acc != nil && l.acc.moved(): // it was flushed
 		return late
 	case l.acc != nil, mark == l.from, l.care == nil && l.note == "": // who notes nothing leaves it to sarama, see depart

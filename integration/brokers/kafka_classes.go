@@ -23,7 +23,9 @@ func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) (
 	}
 	recipe := fmt.Appendf(nil, "1 %s %d %s %q\n%s", program, info.Size(), info.ModTime(), briefJVM, kafkaPOM)
 	dir, err := cached(ctx, "kafka-"+kafkaVersion+"-classes", recipe, logf, func(ctx context.Context, dir string) error {
-		b, err := nativeKafka(ctx, KafkaOptions{Own: true, Brief: true, Logf: logf, classesTo: filepath.Join(dir, classArchive)}.withDefaults())
+		o := KafkaOptions{Own: true, Brief: true, Heap: defaultHeap, classesTo: filepath.Join(dir, classArchive)}
+		complete(&o.StartTimeout, &o.Logf, logf)
+		b, err := nativeKafka(ctx, o)
 		if err != nil {
 			return err
 		}
