@@ -6,8 +6,8 @@
 // unit is the root module and the command, which need no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
 // but loss and chaos, which are the suite loss. All three run beside the brokers that withbrokers starts. They run one after
-// another, but for adapters, most of which is waiting, beside integration. It is run from the repository's root. It fails when a test fails, when a suite has no tests at all, and when a test is skipped that is
-// not among the explained.
+// another, but for adapters, most of which is waiting, beside integration. It is run from the repository's root. It fails
+// when a test fails, when a suite has no tests at all, and when a test is skipped that is not among the explained.
 package main
 
 import (
@@ -19,7 +19,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -83,9 +85,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// shared are the brokers that every integration test finds running: what brokers.RequireKafka, RequireRabbitMQ,
+// shared are the brokers that the tests of the suite integration find running: what brokers.RequireKafka, RequireRabbitMQ,
 // RequireRabbitMQ4, RequireSQS, RequireMoto and RequireRedis give. A broker for a new suite is added here.
 var shared = []string{"--kafka", "--rabbitmq", "--rabbitmq4", "--sqs", "--moto", "--redis"}
+
+// lossShared are those of them that integration/loss shares. It kills most of its brokers, and starts them itself.
+var lossShared = []string{"--kafka", "--sqs"}
 
 // onKafka are the tests of adapters/kafka that run on the Kafka that REDELIVER_TEST_KAFKA names, and on the one in the
 // process where there is none.
@@ -114,26 +119,27 @@ func (o options) command(name string) ([]string, error) {
 	}
 	switch name {
 	case "unit":
-		return append(argv, "./...", "./cmd/redeliver/..."), nil
+		// One package more than there are cores: adapters/kafka is one of them for long, and waits for most of that.
+		return append(argv, "-p="+strconv.Itoa(runtime.NumCPU()+1), "./...", "./cmd/redeliver/..."), nil
 	case "adapters":
 		return beside([]string{"--kafka"}, append(argv, "./adapters/kafka"))
 	case "integration":
-		// Two packages at a time: most of what they do is wait for brokers.
+		// Three packages at a time, whatever the machine: most of what they do is wait for brokers, which are the same ones.
 		packages, err := integration()
 		if err != nil {
 			return nil, err
 		}
-		return beside(shared, append(append(argv, "-p=2"), packages...))
+		return beside(shared, append(append(argv, "-p=3"), packages...))
 	case "loss":
-		return beside(shared, append(append(argv, "-p=1"), alone...))
+		return beside(lossShared, append(append(argv, "-p=2"), breaking...))
 	default:
 		return nil, fmt.Errorf("there is no suite %q; there are unit, adapters, integration and loss", name)
 	}
 }
 
-// alone have both cores, one after the other: the first tells how late retries are, and the
-// second takes so much of the machine that others beside it miss their deadlines.
-var alone = []string{"./integration/loss", "./integration/chaos"}
+// breaking are the packages of the suite loss, which break their brokers. Beside each other they have the machine to
+// themselves: each takes half of two cores, and others beside chaos miss their deadlines.
+var breaking = []string{"./integration/loss", "./integration/chaos"}
 
 // integration lists the packages of integration/ but those.
 func integration() ([]string, error) {
@@ -142,7 +148,7 @@ func integration() ([]string, error) {
 		return nil, fmt.Errorf("listing the packages of integration/: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(alone, func(p string) bool { return strings.HasSuffix(path, p[1:]) })
+		return slices.ContainsFunc(breaking, func(p string) bool { return strings.HasSuffix(path, p[1:]) })
 	}), nil
 }
 
