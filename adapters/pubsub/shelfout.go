@@ -20,10 +20,11 @@ type spans []span
 
 // with adds a span.
 func (s spans) with(x span) spans {
-	// The first that x touches, and the first behind it that it does not.
-	i, _ := slices.BinarySearchFunc(s, x.From, func(y span, from int64) int { return cmp.Compare(y.Through+1, from) })
+	// The first that x touches, and the first behind it that it does not. A damaged file may say the last number there is, and one
+	// more than that is the least: one less than a beginning is always right.
+	i, _ := slices.BinarySearchFunc(s, x.From, func(y span, from int64) int { return cmp.Compare(y.Through, from-1) })
 	j := i
-	for ; j < len(s) && s[j].From <= x.Through+1; j++ {
+	for ; j < len(s) && s[j].From-1 <= x.Through; j++ {
 		x = span{min(x.From, s[j].From), max(x.Through, s[j].Through)}
 	}
 	return slices.Replace(s, i, j, x)
