@@ -19,8 +19,12 @@ import (
 // onBoth runs a test on the oldest and the newest RabbitMQ.
 func onBoth(t *testing.T, test func(*testing.T, *brokers.Rabbit)) {
 	t.Helper()
-	t.Run("3.10", func(t *testing.T) { test(t, brokers.RequireRabbitMQ(t)) })
-	t.Run("4.0", func(t *testing.T) { test(t, brokers.RequireRabbitMQ4(t)) })
+	for version, r := range both(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, r)
+		})
+	}
 }
 
 // failsOnce is a handler whose first attempts fail.
