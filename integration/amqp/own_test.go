@@ -7,11 +7,21 @@ import (
 )
 
 // What nobody else may be beside is done on one node of its own, because each start of one takes some twenty seconds and
-// half of that in CPU. First come those that close every connection of a virtual host, and each has one, beside those for
-// which the node loses patience with its consumers; then those that are done to the whole node.
+// half of that in CPU. First comes what is done to the whole node, then those that close every connection of a virtual
+// host, and each has one, beside those for which the node loses patience with its consumers. In this order nothing waits
+// alone at the end for tests that others have held up.
 func TestOnANodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *brokers.Rabbit)
+	}{
+		{"memory alarm", inMemoryAlarm}, {"disk alarm", inDiskAlarm}, {"closing in an alarm", closeDuringAnAlarm}, {"subscribing in an alarm", subscribeDuringAnAlarm},
+		{"stop_app and start_app under traffic", appRestarts}, {"SIGKILL under traffic", nodeIsKilled},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, r) })
+	}
 	t.Run("side by side", func(t *testing.T) {
 		isImpatient(t, r)
 		for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
@@ -31,13 +41,4 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 			})
 		}
 	})
-	for _, c := range []struct {
-		name string
-		run  func(*testing.T, *brokers.Rabbit)
-	}{
-		{"memory alarm", inMemoryAlarm}, {"disk alarm", inDiskAlarm}, {"closing in an alarm", closeDuringAnAlarm}, {"subscribing in an alarm", subscribeDuringAnAlarm},
-		{"stop_app and start_app under traffic", appRestarts}, {"SIGKILL under traffic", nodeIsKilled},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, r) })
-	}
 }
