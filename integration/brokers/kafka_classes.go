@@ -29,8 +29,10 @@ func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) (
 		if err != nil {
 			return err
 		}
-		written := b.sys.(*child).stopWithin(3 * time.Minute) // at its end it writes them
-		return errors.Join(written, b.Stop())
+		if c, ok := b.sys.(*child); ok { // as all native brokers are
+			err = c.stopWithin(3 * time.Minute) // at its end it writes them
+		}
+		return errors.Join(err, b.Stop())
 	})
 	if err != nil {
 		return nil, fmt.Errorf("archiving kafka's classes: %w", err)
