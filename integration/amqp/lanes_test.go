@@ -122,16 +122,23 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		// The first is refused, where nobody was faster.
-		for n, taken := 0, false; !taken; n++ {
+		// The first is refused, where nobody was faster, and so is what meets the new queue while it has no leader
+		// yet, or loses the connection because the broker has had enough of that.
+		over, tick := time.After(patience), time.NewTicker(50*time.Millisecond)
+		for n := 0; ; n++ {
 			id := fmt.Sprintf("after-%d-%d", i, n)
-			if err := publish(id); err == nil {
+			err := publish(id)
+			if err == nil {
 				l.finished([]string{id})
-				taken = true
-			} else if n > 0 {
-				t.Fatal(err)
+				break
+			}
+			select {
+			case <-tick.C:
+			case <-over:
+				t.Fatalf("%d tries and %s after its deletion: %v", n+1, patience, err)
 			}
 		}
+		tick.Stop()
 		l.awaitChange("consuming", 2+i)
 	}
 }
