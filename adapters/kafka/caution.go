@@ -237,7 +237,6 @@ func (c *caution) told(i *inscription, err error) {
 	case c.writing != i: // it was given up, and is older than what was marked since
 		c.late = nil
 		c.l.put()
-	case thrownOut(err): // the lane is about to end
 	case err != nil:
 		c.giveUp(time.Now(), err)
 	default:

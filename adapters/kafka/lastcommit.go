@@ -52,7 +52,7 @@ func (l *lane) commitLast(mark int64) error {
 		return nil
 	}
 	taken := make(chan error, 1)
-	i := &inscription{sess: l.sess, topic: l.topic, partition: l.partition, offset: mark, text: l.note, ended: make(chan struct{})}
+	i := &inscription{sess: l.sess, topic: l.topic, partition: l.partition, offset: mark, text: l.note, last: true, ended: make(chan struct{})}
 	i.told = func(err error) { taken <- err }
 	l.r.notes.write(l.r.client.admin, l.r.layout.group, i)
 	patience := time.NewTimer(leaveWait)

@@ -125,3 +125,25 @@ func TestOnKafkaWhatIsSettledAboveWhatIsNotIsToldOf(t *testing.T) {
 		t.Errorf("told %+v, want the 3 above the one that did not end", told)
 	}
 }
+
+// A cooperative group's generation rises before its members' lanes are told. A note that
+// was refused for that was not written again: its lane waited for ten seconds, and then
+// went on without counting crashes.
+func TestANoteOfALaneThatGoesOnIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	refused := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.IllegalGeneration, Count: 1})
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	route(t, c, "orders", func(*message.Message) error { return nil })
+	put(t, addrs, order("orders", "a"))
+	ev.awaitEnds(t, "a")
+	if refused.Hits() != 1 {
+		t.Errorf("%d commits were refused, want the first", refused.Hits())
+	}
+	for _, changed := range all[redeliver.SubscriptionChanged](ev) {
+		if changed.Change == "crashes are not counted" {
+			t.Errorf("told %+v", changed)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -21,8 +22,8 @@ type notes struct {
 	mu      sync.Mutex
 	found   map[string]map[int32]foundNote // when the session began, until a lane takes it
 	waiting []*inscription
-	writing bool
-	blind   atomic.Bool // told that notes cannot be written
+	written chan struct{} // closed when nobody waits any more; nil before that, and after
+	blind   atomic.Bool   // told that notes cannot be written
 }
 
 // foundNote is what stood beside an offset.
@@ -39,6 +40,7 @@ type inscription struct {
 	offset    int64
 	text      string
 	stale     atomic.Bool   // nobody waits for it any more
+	last      bool          // of its lane, which has ended, or an account's: no later session makes it again
 	answer    atomic.Int32  // the last one to it, a [sarama.KError]
 	ended     chan struct{} // closed when it stands, or never will
 	told      func(error)   // nil: it stands
@@ -130,9 +132,24 @@ func (n *notes) write(a admin, group string, i *inscription) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, i)
-	if !n.writing {
-		n.writing = true
+	if n.written == nil {
+		n.written = make(chan struct{})
 		go n.run(a, group)
+	}
+}
+
+// between returns when nothing that lanes had written is under way any more, or ctx ends. In
+// the next session, which may have the same generation, it would undo a later commit.
+func (n *notes) between(ctx context.Context) {
+	n.mu.Lock()
+	written := n.written
+	n.mu.Unlock()
+	if written == nil {
+		return
+	}
+	select {
+	case <-written:
+	case <-ctx.Done():
 	}
 }
 
@@ -142,7 +159,10 @@ func (n *notes) run(a admin, group string) {
 		n.mu.Lock()
 		all := n.waiting
 		n.waiting = nil
-		n.writing = len(all) > 0
+		if len(all) == 0 {
+			close(n.written)
+			n.written = nil
+		}
 		n.mu.Unlock()
 		if len(all) == 0 {
 			return
@@ -197,7 +217,8 @@ func (a admin) inscribe(group string, all []*inscription) (left []*inscription) 
 		case errors.Is(code, sarama.ErrNoError):
 			i.told(nil)
 			close(i.ended)
-		case errors.Is(code, sarama.ErrOffsetMetadataTooLarge), errors.Is(code, sarama.ErrGroupAuthorizationFailed), errors.Is(code, sarama.ErrTopicAuthorizationFailed), thrownOut(code):
+		case errors.Is(code, sarama.ErrOffsetMetadataTooLarge), errors.Is(code, sarama.ErrGroupAuthorizationFailed), errors.Is(code, sarama.ErrTopicAuthorizationFailed),
+			i.last && thrownOut(code): // a cooperative lane outlives its generation, and is told of the next one late
 			i.told(code)
 			close(i.ended)
 		default: // the group rebalances, or its coordinator moves

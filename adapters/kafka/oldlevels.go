@@ -63,7 +63,11 @@ func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 func (r *reader) consume(ctx context.Context) error {
 	ctx, again := context.WithCancel(ctx)
 	defer again()
-	err := r.group.Consume(ctx, r.topics(again), &session{reader: r})
+	s := &session{reader: r}
+	err := r.group.Consume(ctx, r.topics(again), s)
+	if s.over {
+		r.ended = time.Now() // and with it its heartbeats
+	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // it was to join anew while it joined
 	}

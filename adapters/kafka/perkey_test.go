@@ -252,6 +252,9 @@ func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
 			excused += howMany(t, c)
 		}
 	}
+	if excused > keys*each/10 { // that is no machine without time: hardly any last commit is taken
+		t.Errorf("of %d settled messages it was told that they run again: %v", excused, told)
+	}
 	if seq.repeats > excused {
 		t.Errorf("%d attempts were of messages that were settled; told was %v", seq.repeats, told)
 	}

@@ -16,6 +16,7 @@ import (
 // ConsumeClaim once for every partition, each in a goroutine of its own.
 type session struct {
 	reader *reader
+	over   bool // all its lanes have ended; of the goroutine that began it
 
 	mu     sync.Mutex
 	lines  map[int32]*lines // by partition, where a key waits for its failures
@@ -44,8 +45,11 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup implements sarama.ConsumerGroupHandler.
-func (s *session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+// Cleanup notes that it has been one: all its lanes have ended.
+func (s *session) Cleanup(sarama.ConsumerGroupSession) error {
+	s.over = true
+	return nil
+}
 
 // ConsumeClaim reads one partition until it is revoked or the session ends. Why it cannot
 // is told here: sarama hands its error to who listens to the group's.

@@ -105,6 +105,7 @@ type reader struct {
 	jitter  time.Duration // the most that the policy's backoff adds to a delay
 	wait    time.Duration // how long a fetch may wait for records
 	commits time.Duration // so often is committed what is settled
+	ended   time.Time     // the last session
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
@@ -171,7 +172,10 @@ func (r *reader) run(ctx context.Context) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 	for ctx.Err() == nil {
-		r.txn.between(ctx)
+		r.between(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		began := time.Now()
 		err := r.consume(ctx)
 		if ctx.Err() != nil {
@@ -201,6 +205,23 @@ func (r *reader) run(ctx context.Context) {
 			timer.Stop()
 		}
 	}
+}
+
+// between returns when nothing can be committed any more for the session that has ended.
+// Only then may the next one read its offsets: a follower that joins again while the group
+// is as it was keeps its generation, which fences nothing of the last session. What takes
+// longer than a session is fenced: nobody has sent heartbeats meanwhile.
+func (r *reader) between(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, r.ended.Add(r.fencedAfter()))
+	defer cancel()
+	r.txn.between(ctx)
+	r.notes.between(ctx)
+}
+
+// fencedAfter is how long after a session's last heartbeat the group has another generation.
+func (r *reader) fencedAfter() time.Duration {
+	group := r.client.cfg.Sarama.Consumer.Group
+	return group.Session.Timeout + group.Heartbeat.Interval
 }
 
 // disconnected tells once that the group is lost; joined tells that it is back.

@@ -65,6 +65,9 @@ func (l *lane) unslot(e *entry) {
 // room says what an entry that has a slot waits for: the end of a suspect's turn, or
 // room under the throttle.
 func (l *lane) room() (calm, more <-chan struct{}) {
+	if l.uncounted {
+		return nil, l.flight.More()
+	}
 	calm = l.r.client.turn.Calm()
 	select {
 	case <-calm:
@@ -202,6 +205,10 @@ func (e *entry) Resumes(lost <-chan struct{}) bool {
 		}
 	}
 	e.busy.Store(true)
+	if e.d.Lost() { // its lane may have rested it just before
+		e.rest()
+		return false
+	}
 	return true
 }
 

@@ -150,29 +150,17 @@ func (t *txn) leave(b *account) {
 	delete(t.accounts, b)
 }
 
-// between returns when nothing of a session whose lanes have ended can be committed any
-// more. Only then may the next one read its offsets: a follower that joins again while the
-// group is as it was keeps its generation, which would not fence the last one's window. A
-// commit that takes longer than a session is fenced: nobody has sent heartbeats meanwhile.
+// between returns when no commit of a session whose lanes have ended is under way, or ctx ends.
 func (t *txn) between(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	patience := time.NewTimer(t.fencedAfter())
-	defer patience.Stop()
 	select {
 	case t.busy <- struct{}{}:
 		<-t.busy // what begins now has nothing of lanes that have ended, see take
-	case <-patience.C:
 	case <-t.done:
 	case <-ctx.Done():
 	}
-}
-
-// fencedAfter is how long after a session's last heartbeat the group has another generation.
-func (t *txn) fencedAfter() time.Duration {
-	group := t.r.client.cfg.Sarama.Consumer.Group
-	return group.Session.Timeout + group.Heartbeat.Interval
 }
 
 // inscribe has what a lane's account says committed, and tells when that stands.
@@ -420,7 +408,7 @@ func (t *txn) mark(accounts []*account) {
 	all := make([]*inscription, len(accounts))
 	for i, b := range accounts {
 		p := b.would(nil)
-		all[i] = &inscription{sess: b.sess, topic: b.topic, partition: b.partition, offset: p.offset, text: p.text, ended: make(chan struct{})}
+		all[i] = &inscription{sess: b.sess, topic: b.topic, partition: b.partition, offset: p.offset, text: p.text, last: true, ended: make(chan struct{})}
 		all[i].told = func(err error) {
 			switch {
 			case err == nil:

@@ -174,7 +174,7 @@ func (t *txn) stands(which int, all map[*account]*forwards) bool {
 // concerns tells whether somebody may still act upon how a window ended.
 func (t *txn) concerns(all map[*account]*forwards) bool {
 	for b := range all {
-		if left := b.left.Load(); left == 0 || time.Since(time.Unix(0, left)) < t.fencedAfter() {
+		if left := b.left.Load(); left == 0 || time.Since(time.Unix(0, left)) < t.r.fencedAfter() {
 			return true
 		}
 	}
