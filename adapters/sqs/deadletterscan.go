@@ -45,8 +45,10 @@ func (d *desk) scan(ctx context.Context, from deadletter.From) (*deadScan, error
 	}
 	s := &deadScan{d: d, from: from, seen: make(map[string]bool)}
 	if err := s.begin(ctx); err != nil {
-		if len(d.scans) == 0 {
-			err = errors.Join(err, d.l.leave(ctx))
+		if len(d.scans) == 0 { // also where ctx has ended: others would wait until the lease is over
+			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.q.c.cfg.SendTimeout)
+			defer cancel()
+			err = errors.Join(err, d.l.leave(own))
 		}
 		return nil, err
 	}

@@ -81,10 +81,14 @@ func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Reco
 	return at, q.write(whole, url, found, body)
 }
 
-// outlive is a context that ends a while after ctx does.
+// outlive is a context that ends a while after ctx does, which has a deadline, and for the same reason.
 func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	deadline, _ := ctx.Deadline()
+	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(grace))
 	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return // longer has one, too
+		}
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
