@@ -8,8 +8,7 @@ import (
 
 // What nobody else may be beside is done on one node of its own, because each start of one takes some twenty seconds and
 // half of that in CPU. First comes what is done to the whole node, then those that close every connection of a virtual
-// host, and each has one, beside those for which the node loses patience with its consumers. In this order nothing waits
-// alone at the end for tests that others have held up.
+// host, and each has one, then those for which the node loses patience with its consumers.
 func TestOnANodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	r := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
@@ -22,23 +21,28 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, r) })
 	}
-	t.Run("side by side", func(t *testing.T) {
-		isImpatient(t, r)
-		for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
-			"connections closed under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing,
-			"lost connections charge no suspect": lostConnectionsChargeNoSuspect, "a broadcast consumer comes back": broadcastComesBack,
-			"Consume over lost connections":        consumesOverLostConnections,
-			"a quorum queue's killer, by SIGKILL":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, false) },
-			"a quorum queue's killer, by os.Exit":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, true) },
-			"a classic queue's killer, by SIGKILL": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
-			"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
-			"timeout behind slow handlers":         liesBehindSlow, "timeout behind many handlers": liesBehindMany,
-			"held for a long delay": heldLong, "a handler that runs longer": runsLonger,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				run(t, r.VirtualHost(t))
-			})
+	beside := func(all map[string]func(*testing.T, *brokers.Rabbit)) func(*testing.T) {
+		return func(t *testing.T) {
+			for name, run := range all {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					run(t, r.VirtualHost(t))
+				})
+			}
 		}
-	})
+	}
+	t.Run("side by side", beside(map[string]func(*testing.T, *brokers.Rabbit){
+		"connections closed under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing,
+		"lost connections charge no suspect": lostConnectionsChargeNoSuspect, "a broadcast consumer comes back": broadcastComesBack,
+		"Consume over lost connections":        consumesOverLostConnections,
+		"a quorum queue's killer, by SIGKILL":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, false) },
+		"a quorum queue's killer, by os.Exit":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, true) },
+		"a classic queue's killer, by SIGKILL": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, false) },
+		"a classic queue's killer, by os.Exit": func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, true, true) },
+	}))
+	isImpatient(t, r) // with all of its virtual hosts
+	t.Run("where the node loses patience", beside(map[string]func(*testing.T, *brokers.Rabbit){
+		"timeout behind slow handlers": liesBehindSlow, "timeout behind many handlers": liesBehindMany,
+		"held for a long delay": heldLong, "a handler that runs longer": runsLonger,
+	}))
 }

@@ -21,10 +21,11 @@ type planned struct {
 	queue  string
 	config amqp.Config
 	events chan redeliver.Event
+	users  map[string]bool // that it has made
 }
 
 func newPlanned(t *testing.T, r *brokers.Rabbit, name string) *planned {
-	p := &planned{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000)}
+	p := &planned{admin: newAdmin(t, r), queue: name, events: make(chan redeliver.Event, 1000), users: make(map[string]bool)}
 	p.config = amqp.Config{
 		URLs: []string{r.URL()}, ManagementURL: r.Management(),
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}},

@@ -72,7 +72,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 // The tag monitoring shows queues and policies, but no feature flags.
 func planAsAMonitoringUser(t *testing.T, r *brokers.Rabbit) {
 	p := newPlanned(t, r, "watched")
-	p.put(t, fields{"password": "s3cret", "tags": "monitoring"}, "users", "monitor")
+	p.user(t, "monitor", "monitoring")
 	p.put(t, fields{"configure": "", "write": "", "read": ".*"}, "permissions", p.r.VHost(), "monitor")
 	p.policy(t, "watched", "^watched$", fields{"message-ttl": 60_000})
 	p.declare(t)

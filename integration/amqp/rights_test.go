@@ -19,7 +19,7 @@ import (
 func (p *planned) as(t *testing.T, r *brokers.Rabbit, configure, write, read string) {
 	t.Helper()
 	user := "user-" + p.queue
-	p.put(t, fields{"password": "s3cret", "tags": ""}, "users", user)
+	p.user(t, user, "")
 	p.put(t, fields{"configure": configure, "write": write, "read": read}, "permissions", r.VHost(), user)
 	u, err := url.Parse(r.URL())
 	if err != nil {
@@ -27,6 +27,16 @@ func (p *planned) as(t *testing.T, r *brokers.Rabbit, configure, write, read str
 	}
 	u.User = url.UserPassword(user, "s3cret")
 	p.config.URLs, p.config.ManagementURL = []string{u.String()}, ""
+}
+
+// user makes a user, until the test's end: it is the node's, not the virtual host's.
+func (p *planned) user(t *testing.T, name, tags string) {
+	t.Helper()
+	p.put(t, fields{"password": "s3cret", "tags": tags}, "users", name)
+	if !p.users[name] {
+		p.users[name] = true
+		t.Cleanup(func() { p.delete(t, "users", name) })
+	}
 }
 
 // says fails the test unless err is a refusal with these problems and no other.

@@ -23,7 +23,8 @@ func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) (
 	}
 	recipe := fmt.Appendf(nil, "1 %s %d %s %q\n%s", program, info.Size(), info.ModTime(), briefJVM, kafkaPOM)
 	dir, err := cached(ctx, "kafka-"+kafkaVersion+"-classes", recipe, logf, func(ctx context.Context, dir string) error {
-		o := KafkaOptions{Own: true, Brief: true, Heap: defaultHeap, classesTo: filepath.Join(dir, classArchive)}
+		archive := filepath.Join(dir, classArchive)
+		o := KafkaOptions{Own: true, Brief: true, Heap: defaultHeap, classesTo: archive}
 		complete(&o.StartTimeout, &o.Logf, logf)
 		b, err := nativeKafka(ctx, o)
 		if err != nil {
@@ -32,10 +33,15 @@ func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) (
 		if c, ok := b.sys.(*child); ok { // as all native brokers are
 			err = c.stopWithin(3 * time.Minute) // at its end it writes them
 		}
-		return errors.Join(err, b.Stop())
+		_, missing := os.Stat(archive)
+		return errors.Join(err, b.Stop(), missing)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("archiving kafka's classes: %w", err)
+	switch {
+	case ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		logf("kafka starts without an archive of its classes, and takes longer: %v", err)
+		return briefJVM, nil
 	}
 	return append([]string{"-XX:SharedArchiveFile=" + filepath.Join(dir, classArchive)}, briefJVM...), nil
 }

@@ -41,7 +41,7 @@ func (s *shop) killed() {
 	if reasons["panic"] != float64(each) || reasons["exhausted"] != float64(each) || reasons["permanent"] != float64(each+before) {
 		t.Fatalf("%v lie in %s, want %d of each kind, and %d permanent ones from before", reasons, s.dlq, each, before)
 	}
-	args := []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "8", "--reason", "it is mended", "--yes"}
+	args := []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "4", "--reason", "it is mended", "--yes"}
 	lease := []string{"--lease", "5s"}
 	if strings.HasPrefix(s.url, "amqp:") { // there a connection holds the DLQ, and no lease
 		lease = nil

@@ -8,8 +8,10 @@ of that is JSON. It ends with its stdin, when the last peer has ended.
 import json
 import os
 import select
+import shutil
 import socket
 import sys
+import traceback
 
 import peer
 
@@ -49,14 +51,19 @@ def main(path):
         connection, _ = server.accept()
         if os.fork() == 0:
             server.close()
+            status = 1
             try:
                 serve(connection)
+                status = 0
+            except BaseException:
+                traceback.print_exc()  # os._exit says nothing
             finally:
                 sys.stderr.flush()
-                os._exit(0)
+                os._exit(status)
         connection.close()
         bury(os.WNOHANG)
     bury(0)
+    shutil.rmtree(os.path.dirname(path), ignore_errors=True)  # where a test that timed out does not
 
 
 if __name__ == "__main__":

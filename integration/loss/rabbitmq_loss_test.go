@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -9,7 +10,7 @@ import (
 )
 
 // TestLossRabbitMQ kills consumers and the broker, and closes connections, while 6,000 messages are on their way, and
-// counts what is left. The newest RabbitMQ gets a smaller run.
+// counts what is left. The newest RabbitMQ gets a smaller run, see newest.
 func TestLossRabbitMQ(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -17,7 +18,7 @@ func TestLossRabbitMQ(t *testing.T) {
 		size    size
 	}{
 		{brokers.RabbitMQ3, full()},
-		{brokers.RabbitMQ4, size{messages: 2000, perState: 2, outside: 1, restarts: 1}},
+		{brokers.RabbitMQ4, newest()},
 	} {
 		t.Run(string(c.version), func(t *testing.T) {
 			c.size.closings = c.size.restarts + 1
@@ -28,6 +29,14 @@ func TestLossRabbitMQ(t *testing.T) {
 			wantNoLoss(t, "loss: RabbitMQ "+string(c.version), sys, p, func(p plan, out outcome) int { return inHand(p, out, sys.rewritten) })
 		})
 	}
+}
+
+// newest is the size of the run on the newest RabbitMQ.
+func newest() size {
+	if os.Getenv("REDELIVER_SOAK") != "" {
+		return size{messages: 40_000, perState: 13, outside: 8, restarts: 6}
+	}
+	return size{messages: 2000, perState: 2, outside: 1, restarts: 1}
 }
 
 // inHand is how many runs may be made again. What is in hand when its connection ends comes back, at most the prefetch:
