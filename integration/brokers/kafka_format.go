@@ -16,7 +16,8 @@ import (
 // before the first start. Kafka's StorageTool does it, which takes another JVM for seconds, and so it does it once per
 // machine: what it writes is the same for each node, but for three numbers.
 func formatKafka(ctx context.Context, java, lib string, work *workDir, settings map[string]string, cluster string, logf func(string, ...any)) error {
-	formatted, err := cached(ctx, "kafka-"+kafkaVersion+"-formatted", append([]byte("1\n"), kafkaPOM...), logf, func(ctx context.Context, dir string) error {
+	recipe := fmt.Appendf(nil, "2 %s\n%s", formatSettings("data"), kafkaPOM)
+	formatted, err := cached(ctx, "kafka-"+kafkaVersion+"-formatted", recipe, logf, func(ctx context.Context, dir string) error {
 		return runStorageTool(ctx, java, lib, dir)
 	})
 	if err != nil {
@@ -34,9 +35,13 @@ func formatKafka(ctx context.Context, java, lib string, work *workDir, settings 
 	return nil
 }
 
+// formatSettings are those of the node whose directory is formatted.
+func formatSettings(data string) string {
+	return properties(kafkaNative(KafkaOptions{}, data, 1, 2, 3))
+}
+
 func runStorageTool(ctx context.Context, java, lib, dir string) error {
-	settings := properties(kafkaNative(KafkaOptions{}, filepath.Join(dir, "data"), 1, 2, 3))
-	if err := os.WriteFile(filepath.Join(dir, "server.properties"), []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "server.properties"), []byte(formatSettings(filepath.Join(dir, "data"))), 0o600); err != nil {
 		return fmt.Errorf("writing server.properties: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, java, append(slices.Clone(briefJVM), "-cp", filepath.Join(lib, "*"), "kafka.tools.StorageTool",
