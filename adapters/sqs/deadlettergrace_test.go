@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,4 +47,27 @@ func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who has given up before begins nothing.
+func TestWhoHasGivenUpAsksForNoState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders", 1, "")
+		defer q.Close()
+		given(t, q, func(r *deadletter.Record) {
+			r.Marks = map[deadletter.Position]deadletter.Outcome{"one": deadletter.Refused}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before := f.requests["ReceiveMessage"]
+		for range 20 { // whether it is free or given up is drawn by lot
+			if _, err := q.record(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("it is told %v", err)
+			}
+		}
+		if after := f.requests["ReceiveMessage"]; after != before {
+			t.Errorf("the state was asked for %d times", after-before)
+		}
+	})
 }

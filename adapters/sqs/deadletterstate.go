@@ -60,6 +60,9 @@ func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Reco
 	if err != nil || url == "" {
 		return at, err
 	}
+	if ctx.Err() != nil { // inside may have been free at the same time: nothing is begun any more
+		return at, q.unsaid(context.Cause(ctx))
+	}
 	whole, end := outlive(ctx, stateGrace)
 	defer end()
 	found, err := q.fetch(ctx, whole, url, young, r)
