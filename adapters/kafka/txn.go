@@ -388,18 +388,17 @@ func (t *txn) commit() {
 		t.mark(accounts)
 	}
 	for _, i := range notes {
-		if i.acc.has(i.version) {
+		switch {
+		case i.acc.has(i.version):
 			i.told(nil)
 			close(i.ended)
-			continue
-		}
-		if i.acc.gone.Load() {
+		case i.acc.gone.Load():
 			close(i.ended)
-			continue
+		default:
+			t.mu.Lock()
+			t.notes = append(t.notes, i) // again, at the next tick
+			t.mu.Unlock()
 		}
-		t.mu.Lock()
-		t.notes = append(t.notes, i) // again, at the next tick
-		t.mu.Unlock()
 	}
 }
 
