@@ -22,7 +22,7 @@ var messagesOfQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
 // RabbitMQ counts what is in a queue and in all whose names begin with its own, but the DLQ. A queue has two at least
 // beside it.
 func RabbitMQ(ctx context.Context, broker *brokers.Rabbit, queue string) (unsettled int64, detail string, err error) {
-	out, err := broker.RunCtl(ctx, "eval", messagesOfQueues)
+	out, err := broker.Eval(ctx, messagesOfQueues)
 	if err != nil {
 		return 0, "", err
 	}
