@@ -34,6 +34,12 @@ type pkg struct {
 	strange []string // skipped for a reason, but not among the explained
 }
 
+// failure is a test that has failed, or that its process has left behind, with what it said.
+type failure struct {
+	pkg, test string
+	output    []string
+}
+
 // suite collects the events of one go test. Like go test without -v it shows the output of a test only when the test
 // fails, with one addition: a line that a test logs with "report: " in it is always shown, such as a seed, or how many
 // processes were killed.
@@ -47,6 +53,7 @@ type suite struct {
 	explained []skip
 
 	packages []*pkg
+	failures []failure
 	output   map[string][]string // of tests that have not ended yet, by package and test
 }
 
@@ -131,7 +138,7 @@ func (s *suite) testEnded(e event) {
 		p.passed++
 	case "fail":
 		p.failed++
-		fmt.Fprint(s.out, strings.Join(output, ""))
+		s.failed(failure{e.Package, e.Test, output})
 	case "skip":
 		switch why := reason(output); {
 		case why == "":
@@ -142,6 +149,12 @@ func (s *suite) testEnded(e event) {
 			p.skipped = append(p.skipped, e.Test+": "+why)
 		}
 	}
+}
+
+// failed shows at once what a test said, and keeps it for the end.
+func (s *suite) failed(f failure) {
+	fmt.Fprint(s.out, strings.Join(f.output, ""))
+	s.failures = append(s.failures, f)
 }
 
 // reason returns what a skipped test logged.
@@ -180,7 +193,7 @@ func (s *suite) packageEnded(e event) {
 		}
 		slices.Sort(open)
 		for _, key := range open {
-			fmt.Fprint(s.out, strings.Join(s.output[key], ""))
+			s.failed(failure{e.Package, strings.TrimPrefix(key, e.Package+" "), s.output[key]})
 			delete(s.output, key)
 		}
 	}

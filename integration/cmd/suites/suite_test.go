@@ -37,18 +37,19 @@ func TestVerdict(t *testing.T) {
 		ok    bool
 		shows string // in the output or the table
 		hides string
+		again string // in what comes after the table
 	}{
-		{"passes", `func TestA(t *testing.T) { t.Log("quiet") }`, true, "ok", "quiet"},
-		{"fails", `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("wrong") }) }`, false, "wrong", ""},
-		{"reports", `func TestA(t *testing.T) { t.Log("report: seed 7") }`, true, "seed 7", ""},
-		{"skips as expected", `func TestA(t *testing.T) {}; func TestKnown(t *testing.T) { t.Skip("no such feature") }`, true, "no such feature", ""},
-		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, false, "not among the explained", ""},
-		{"skips in silence", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.SkipNow() }`, false, "TestB was skipped without a reason", ""},
-		{"skips without words", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip() }`, false, "TestB was skipped without a reason", ""},
-		{"has no tests", ``, false, "not one test ran", ""},
-		{"panics", `func TestA(t *testing.T) { t.Log("before"); panic("out of coffee") }`, false, "out of coffee", ""},
-		{"exits", `func TestA(t *testing.T) { os.Exit(3) }; var _ = os.Exit`, false, "FAIL", ""},
-		{"does not compile", `func TestA(t *testing.T) { undefined() }`, false, "undefined: undefined", ""},
+		{"passes", `func TestA(t *testing.T) { t.Log("quiet") }`, true, "ok", "quiet", ""},
+		{"fails", `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("wrong") }) }`, false, "wrong", "", "a_test.go:4: wrong"},
+		{"reports", `func TestA(t *testing.T) { t.Log("report: seed 7") }`, true, "seed 7", "", ""},
+		{"skips as expected", `func TestA(t *testing.T) {}; func TestKnown(t *testing.T) { t.Skip("no such feature") }`, true, "no such feature", "", ""},
+		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, false, "not among the explained", "", ""},
+		{"skips in silence", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.SkipNow() }`, false, "TestB was skipped without a reason", "", ""},
+		{"skips without words", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip() }`, false, "TestB was skipped without a reason", "", ""},
+		{"has no tests", ``, false, "not one test ran", "", ""},
+		{"panics", `func TestA(t *testing.T) { t.Log("before"); panic("out of coffee") }`, false, "out of coffee", "", "before"},
+		{"exits", `func TestA(t *testing.T) { os.Exit(3) }; var _ = os.Exit`, false, "FAIL", "", ""},
+		{"does not compile", `func TestA(t *testing.T) { undefined() }`, false, "undefined: undefined", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,6 +59,11 @@ func TestVerdict(t *testing.T) {
 			s.err = goTest(t, c.tests, s)
 			table := table{suites: []*suite{s}}
 			table.print(&out)
+			if c.again != "" {
+				if _, end, _ := strings.Cut(out.String(), "\ntotal"); strings.Count(end, c.again) != 1 {
+					t.Errorf("after the table %q is not said once:\n%s", c.again, out.String())
+				}
+			}
 			if s.ok() != c.ok {
 				t.Errorf("ok = %v, want %v; output:\n%s", s.ok(), c.ok, out.String())
 			}

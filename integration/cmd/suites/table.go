@@ -59,6 +59,7 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintf(w, "total\t%.1f\t%.0f\t\t\t\t%s\n", t.took.Seconds(), t.cpu().Seconds(), verdict(t.ok()))
 	_ = w.Flush()
 	t.printReasons(out)
+	t.printFailures(out)
 }
 
 // printReasons says what the table cannot: why something is FAIL, and what was skipped and why.
@@ -79,6 +80,27 @@ func (t *table) printReasons(out io.Writer) {
 			for _, why := range p.skipped {
 				fmt.Fprintf(out, "%s: skipped %s\n", short(p.name), why)
 			}
+		}
+	}
+}
+
+// most is how many lines of a failure are said again.
+const most = 40
+
+// printFailures says once more why tests have failed: where that was said first may be a thousand lines above.
+func (t *table) printFailures(out io.Writer) {
+	for _, s := range t.suites {
+		for _, f := range s.failures {
+			if len(f.output) == 1 && strings.HasPrefix(strings.TrimSpace(f.output[0]), "--- FAIL") {
+				continue // one of its subtests has failed, and says why
+			}
+			lines := strings.SplitAfter(strings.Join(f.output, ""), "\n")
+			fmt.Fprintf(out, "\n%s: %s failed:\n", short(f.pkg), f.test)
+			if cut := len(lines) - most; cut > 0 {
+				fmt.Fprintf(out, "(%d lines more, above)\n", cut)
+				lines = lines[cut:]
+			}
+			fmt.Fprint(out, strings.Join(lines, ""))
 		}
 	}
 }
