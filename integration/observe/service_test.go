@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -24,7 +25,7 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 var (
 	errDeclined = errors.New("card declined")
@@ -243,6 +244,7 @@ func (s *service) fail() {
 	}
 	s.stop()
 	s.await("an attempt that was cut short", func(e redeliver.Event) bool { _, ok := e.(redeliver.Abandoned); return ok })
+	s.answered()
 }
 
 // broadcast has a message fail where nobody keeps it.
@@ -278,16 +280,47 @@ func (s *service) collect() {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = w.Close() })
-	waiting, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Timeout: patience, Subscriptions: []prom.Waiting{{
-		Origin: s.topic, Group: s.group, Levels: w.Levels,
+	waiting, err := prom.NewWaiting(prom.WaitingConfig{System: "kafka", Timeout: patience, Every: time.Millisecond, Subscriptions: []prom.Waiting{{
+		Origin: s.topic, Group: s.group,
+		Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {
+			levels, err := w.Levels(ctx)
+			s.t.Logf("what waits: %+v, %v", levels, err)
+			return levels, err
+		},
 		Doctor: func(ctx context.Context) (*delayqueue.Diagnosis, error) {
-			return s.client.Doctor(ctx, s.topic, delayqueue.Examination{AnyPolicy: true})
+			d, err := s.client.Doctor(ctx, s.topic, delayqueue.Examination{AnyPolicy: true})
+			s.t.Logf("the doctor: %+v, %v", d, err)
+			return d, err
 		},
 	}}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.registry.MustRegister(dlqs, waiting)
+}
+
+// answered returns when the broker answers all that a scrape asks of it. Its group has just lost its member.
+func (s *service) answered() {
+	s.t.Helper()
+	late := time.After(patience)
+	for look := time.NewTicker(100 * time.Millisecond); ; {
+		families, err := s.registry.Gather()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		silent := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return strings.HasSuffix(f.GetName(), "_up") && slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool { return m.GetGauge().GetValue() != 1 })
+		})
+		if !silent {
+			look.Stop()
+			return
+		}
+		select {
+		case <-look.C:
+		case <-late:
+			s.t.Fatalf("the broker has not answered all that a scrape asks within %s", patience)
+		}
+	}
 }
 
 // keep has the broker delete from the DLQ what is older: by itself redeliver keeps it for ever.
