@@ -96,7 +96,7 @@ func (o onSend) OnSend(m *sarama.ProducerMessage) {
 		}
 	}
 	if r.id != "" { // sarama sends itself marks through here
-		o.spy.send(r, m.Topic)
+		o.spy.send(r, m.Topic, nil)
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	policy := cfg.policy()
 	// Kills at random may hit a suspect that runs alone, which is charged then, and rightly: the adapter cannot know that
-	// it was the suite. Twice the same one would be no chance. An innocent in the DLQ is found by the checker.
+	// it was the suite. Twice the same one is none, see [spy.spare]. An innocent in the DLQ is found by the checker.
 	policy.MaxCrashes = 2
 	ac := amqp.Config{
 		URLs: cfg.Addrs, Policy: policy, Sink: s, DrainTimeout: 2 * time.Second,

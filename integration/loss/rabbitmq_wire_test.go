@@ -18,6 +18,8 @@ const (
 	headerFrame = 2
 	frameEnd    = 0xCE
 
+	connectionClose = 10<<16 | 50
+
 	basicPublish = 60<<16 | 40
 	basicDeliver = 60<<16 | 60
 	basicGetOK   = 60<<16 | 71
@@ -35,18 +37,26 @@ type rabbitConn struct {
 	sent    map[uint16]string    // by channel: where a message goes whose header is to come
 	got     map[uint16]delivered // by channel: a delivery whose header is to come
 
+	gone chan struct{} // closed when the broker has ended the connection
+	end  func()
+
 	mu     sync.Mutex // reader and writer meet in unsettled
 	unsent map[uint16]map[uint64]run
 }
 
 type delivered struct {
-	tag uint64
-	key string
+	tag   uint64
+	key   string
+	again bool
 }
 
 func newRabbitConn(c net.Conn, s *spy, queue string) *rabbitConn {
+	gone := make(chan struct{})
 	return &rabbitConn{
-		Conn: c, spy: s, queue: queue, out: frames{skip: len("AMQP\x00\x00\x09\x01")},
+		Conn: c, spy: s, queue: queue, gone: gone, end: sync.OnceFunc(func() {
+			close(gone)
+			s.lost()
+		}), out: frames{skip: len("AMQP\x00\x00\x09\x01")},
 		sent: make(map[uint16]string), got: make(map[uint16]delivered), unsent: make(map[uint16]map[uint64]run),
 	}
 }
@@ -60,6 +70,9 @@ func (c *rabbitConn) Write(b []byte) (int, error) {
 func (c *rabbitConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.in.each(b[:n], c.reading)
+	if err != nil {
+		c.end()
+	}
 	return n, err
 }
 
@@ -81,7 +94,7 @@ func (c *rabbitConn) writing(kind byte, channel uint16, payload []byte) {
 		key, ok := c.sent[channel]
 		delete(c.sent, channel)
 		if r, _ := runOf(payload); ok && r.id != "" {
-			c.spy.send(r, key)
+			c.spy.send(r, key, c.gone)
 		}
 	}
 }
@@ -110,6 +123,8 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 			c.deliver(channel, m)
 		case basicAck: // the broker's: a confirm
 			c.spy.answer()
+		case connectionClose:
+			c.end()
 		}
 	case headerFrame:
 		d, ok := c.got[channel]
@@ -128,6 +143,9 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 		// Its id is one of these.
 		c.spy.name(r.id, r.id)
 		c.spy.name(rabbitPlace(c.queue, r.id), r.id)
+		if d.again && d.key == c.queue+".retry.suspects" {
+			c.spy.spare(r)
+		}
 		if strings.HasPrefix(d.key, c.queue+".retry") && !st.Due.IsZero() { // a level, or the queue of retries
 			c.spy.hold(r, st.Due)
 		}
@@ -135,8 +153,7 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 }
 
 func (c *rabbitConn) deliver(channel uint16, m fields) {
-	d := delivered{tag: m.longlong()}
-	m.skip(1)
+	d := delivered{tag: m.longlong(), again: m.octet()&1 == 1}
 	m.short() // the exchange
 	d.key = m.short()
 	c.got[channel] = d

@@ -71,7 +71,7 @@ func (h *redisHook) write(args []any, do func() error) error {
 	r, id, _ := redisRun(values)
 	ours := strings.HasPrefix(stream, h.topic+".") && r.id != ""
 	if ours {
-		h.spy.send(r, stream)
+		h.spy.send(r, stream, nil)
 	}
 	err := do()
 	if ours && err == nil {

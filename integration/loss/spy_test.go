@@ -72,12 +72,13 @@ type spy struct {
 	sending map[run]struct{}  // decided and handed to the client, not confirmed; the attempt that has failed
 	acked   []run             // since the last commit left
 	held    map[run]time.Time // read from where messages wait, not run; until when
+	spared  map[run]struct{}  // in hand; see spare
 }
 
 func newSpy(j *journal) *spy {
 	return &spy{
 		journal: j, over: make(chan struct{}), names: make(map[string]string), running: make(map[run]struct{}),
-		sending: make(map[run]struct{}), held: make(map[run]time.Time),
+		sending: make(map[run]struct{}), held: make(map[run]time.Time), spared: make(map[run]struct{}),
 	}
 }
 
@@ -99,7 +100,7 @@ func (s *spy) obey(text string) error {
 
 // reached counts the state; true means now. The lock is held.
 func (s *spy) reached(st state) bool {
-	if s.left == 0 || s.order.state != st {
+	if s.left == 0 || s.order.state != st || len(s.spared) > 0 {
 		return false
 	}
 	s.left--
@@ -168,8 +169,9 @@ func (s *spy) leave(r run) {
 	delete(s.running, r)
 }
 
-// send is told before a write leaves, and may hold it back.
-func (s *spy) send(r run, where string) {
+// send is told before a write leaves, and may hold it back. gone is closed when its connection has ended,
+// on a broker that gives the message to somebody else then: it dies of the next write that is held back.
+func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
 	delete(s.held, run{r.id, r.attempt + 1}) // a hop
@@ -177,11 +179,20 @@ func (s *spy) send(r run, where string) {
 		s.mu.Unlock()
 		return
 	}
-	hold := s.order.hold
+	o := s.order
 	s.mu.Unlock()
-	time.Sleep(hold) //nolint:forbidigo // There is no event to wait for: the broker is slow here.
+	select {
+	case <-time.After(o.hold): // the broker is slow here
+	case <-gone:
+		s.mu.Lock()
+		if s.order == o { // not taken back meanwhile
+			s.left = 1
+		}
+		s.mu.Unlock()
+		return
+	}
 	s.mu.Lock()
-	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, hold))
+	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.hold))
 }
 
 // answer is told when the broker has answered writes, before the client reads it.
@@ -209,12 +220,31 @@ func (s *spy) commit() {
 	s.acked = s.acked[:0]
 }
 
+// spare is told of a suspect that has come back already, most likely because we killed the process in which it ran alone.
+// That was its one crash. A second one would have it in the DLQ, and rightly, as nobody can know that it was the suite:
+// until it is settled no state is reached. Kills from outside do not ask.
+func (s *spy) spare(r run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spared[r] = struct{}{}
+}
+
+// lost is told that a connection has ended. What was in hand is in nobody's now.
+func (s *spy) lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.spared)
+}
+
 // acking is commit for a client that says which runs are settled by what is about to leave.
 func (s *spy) acking(runs []run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(runs) > 0 && s.reached(committing) {
 		s.die(runs[0], fmt.Sprintf("with %d acked", len(runs)))
+	}
+	for _, r := range runs {
+		delete(s.spared, r)
 	}
 	s.acked = s.acked[:0]
 }

@@ -95,7 +95,7 @@ func (t *sqsTransport) leaving(body []byte, sends bool) {
 	if sends {
 		for _, e := range entries {
 			if r, _, _ := sqsRun(e); r.id != "" {
-				t.spy.send(r, in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:])
+				t.spy.send(r, in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:], nil)
 			}
 		}
 		return
