@@ -121,19 +121,14 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	}
 }
 
-// shut is how many consumers take nothing in, and have said so since then. The lock is held.
+// shut is how many consumers have said since then that they take nothing in. One that has lost its broker says so
+// until its session ends, and then that it joins again; no two need be at it at the same time. The lock is held.
 func (c *chaos) shut(since time.Time) int {
 	closed := make(map[int]bool)
 	for _, l := range c.lines {
-		if l.kind == told && (l.text == intakePaused && l.at.After(since) || l.text == intakeResumed) {
-			closed[l.process] = l.text == intakePaused
+		if l.kind == told && (l.text == intakePaused || l.text == disconnected) && l.at.After(since) {
+			closed[l.process] = true
 		}
 	}
-	n := 0
-	for _, is := range closed {
-		if is {
-			n++
-		}
-	}
-	return n
+	return len(closed)
 }

@@ -63,7 +63,11 @@ func newRabbitConn(c net.Conn, s *spy, queue string) *rabbitConn {
 
 // Write is called for one frame or one message at a time.
 func (c *rabbitConn) Write(b []byte) (int, error) {
-	c.out.each(b, c.writing)
+	select {
+	case <-c.gone: // it will not arrive
+	default:
+		c.out.each(b, c.writing)
+	}
 	return c.Conn.Write(b)
 }
 

@@ -134,10 +134,11 @@ func (s *spy) enter(r run) {
 // It returns false where the handler is to give up, because its context has ended.
 func (s *spy) inside(ctx context.Context, r run) bool {
 	s.mu.Lock()
-	if s.reached(running) {
+	_, ours := s.running[r] // see lost
+	if ours && s.reached(running) {
 		s.die(r, fmt.Sprintf("with %d handlers", len(s.running)))
 	}
-	if s.reached(ending) {
+	if ours && s.reached(ending) {
 		s.end(r)
 	}
 	s.mu.Unlock()
@@ -229,10 +230,14 @@ func (s *spy) spare(r run) {
 	s.spared[r] = struct{}{}
 }
 
-// lost is told that a connection has ended. What was in hand is in nobody's now.
+// lost is told that a connection has ended, on a broker that gives to others then what was in hand: nobody need run it
+// (again) because of what becomes of us.
 func (s *spy) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(s.running)
+	clear(s.sending)
+	clear(s.held)
 	clear(s.spared)
 }
 
@@ -300,7 +305,7 @@ func (s *spy) Event(e redeliver.Event) {
 	case redeliver.SubscriptionChanged:
 		s.journal.write(line{kind: told, at: time.Now(), text: e.Change})
 		consumer.Sayf("%s: %s %v", e.Change, e.Detail, e.Err)
-		if e.Change == "disconnected" {
+		if e.Change == disconnected {
 			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
 		}
 		if e.Change == "assigned" || e.Change == "consuming" {

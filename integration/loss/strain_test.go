@@ -110,10 +110,11 @@ func count(journal []line, k kind, text string) (n int) {
 	return n
 }
 
-// The words of redeliver for its intake.
+// The words of redeliver for its intake and its session.
 const (
 	intakePaused  = "intake paused"
 	intakeResumed = "intake resumed"
+	disconnected  = "disconnected"
 )
 
 // closedTimes are those in which a process has said that it takes nothing in.
