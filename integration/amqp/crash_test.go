@@ -57,6 +57,7 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	l.declared()
 	all := ids(600)
 	killer := all[250]
+	queues := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects"}
 	l.put(all...)
 	w := newWard(l)
 	cfg := childConfig{URL: r.URL(), Queue: l.queue, Prefetch: 500, MaxInFlight: 50, Takes: 2 * time.Millisecond, Killer: killer, Exit: exit}
@@ -100,13 +101,18 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 		if over {
 			<-dropped
 			l.redial()
+			for _, q := range queues { // kills have left copies, of the killer, too
+				over = over && l.awaitUnacked(q, 0, p.over)
+			}
+		}
+		if over {
 			p.stop(t)
 		}
 	}
 	t.Logf("report: a message that kills its process: %d processes, %d drops, %d of 599 others suspected, %d runs", starts, drops, len(w.suspects), w.ran)
 	l.awaitReady(l.queue+".dlq", 1)
-	for _, q := range []string{"", ".retry", ".retry.suspects"} {
-		l.awaitReady(l.queue+q, 0)
+	for _, q := range queues {
+		l.awaitReady(q, 0)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -218,7 +218,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 		}
 		return tries >= 20 && len(l.done) == 20
 	})
-	l.awaitUnacked(41)
+	l.awaitUnacked(l.queue, 41, nil)
 	l.mu.Lock()
 	blocked, twice := len(l.runs), l.duplicates()
 	l.mu.Unlock()

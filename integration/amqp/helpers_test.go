@@ -402,9 +402,9 @@ func (l *lab) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
 // shortly ends after d: the time that a handler takes.
 func shortly(d time.Duration) { <-time.After(d) }
 
-// awaitUnacked returns when the queue has nothing but n deliveries that are not
-// acked, by the broker's account.
-func (l *lab) awaitUnacked(n int) {
+// awaitUnacked returns when a queue has nothing but n deliveries that are not
+// acked, by the broker's account; false when its consumer is gone before, if one is given.
+func (l *lab) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
 	l.Helper()
 	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
 	defer tick.Stop()
@@ -413,14 +413,16 @@ func (l *lab) awaitUnacked(n int) {
 			Unacked int `json:"messages_unacknowledged"`
 			Ready   int `json:"messages_ready"`
 		}
-		a.do(l.T, http.MethodGet, nil, &q, "queues", l.rabbit.VHost(), l.queue)
+		a.do(l.T, http.MethodGet, nil, &q, "queues", l.rabbit.VHost(), queue)
 		if q.Unacked == n && q.Ready == 0 {
-			return
+			return true
 		}
 		select {
 		case <-tick.C:
+		case <-gone:
+			return false
 		case <-over:
-			l.Fatalf("queue %s has %d unacked and %d ready messages, want %d and none", l.queue, q.Unacked, q.Ready, n)
+			l.Fatalf("queue %s has %d unacked and %d ready messages, want %d and none", queue, q.Unacked, q.Ready, n)
 		}
 	}
 }
