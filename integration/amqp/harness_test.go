@@ -37,20 +37,20 @@ const keyHeader = "kit-key"
 // client is amqp091, which knows nothing of redeliver.
 type harness struct {
 	url, management string
-	conn            *amqp091.Connection
-	refused         sync.Map // names of queues, or their beginnings, that take nothing
-	single          sync.Map // names of queues with a single active consumer
+	mu              sync.Mutex
+	conn            *amqp091.Connection // see channel
+	refused         sync.Map            // names of queues, or their beginnings, that take nothing
+	single          sync.Map            // names of queues with a single active consumer
 }
 
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Helper()
 	h := &harness{url: b.URL(), management: b.Management()}
-	conn, err := amqp091.Dial(h.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.conn = conn
-	t.Cleanup(func() { _ = conn.Close() })
+	t.Cleanup(func() {
+		if h.conn != nil {
+			_ = h.conn.Close()
+		}
+	})
 	return adaptertest.Harness{
 		Name: "RabbitMQ", Features: features, ReadsAhead: true,
 		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
@@ -85,17 +85,20 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 // declare declares something, and deletes the queue of that name and ours beside it at the test's end.
 func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel) error) {
 	t.Helper()
-	ch := h.channel(t)
-	defer ch.Close()
-	if err := what(ch); err != nil {
-		t.Fatalf("declaring %s: %v", name, err)
+	for tries := 5; ; tries-- {
+		ch := h.channel(t)
+		err := what(ch)
+		_ = ch.Close()
+		if err == nil {
+			break
+		}
+		// A broker that stands still for 5 s has elected no leader for a quorum queue, and ends the connection.
+		if broken, ok := errors.AsType[*amqp091.Error](err); !ok || broken.Code != amqp091.InternalError || tries == 1 {
+			t.Fatalf("declaring %s: %v", name, err)
+		}
 	}
 	t.Cleanup(func() {
-		ch, err := h.conn.Channel()
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		ch := h.channel(t)
 		defer ch.Close()
 		_ = ch.ExchangeDelete(name, false, false)
 		for _, q := range append(h.beside(t, name), name) {
@@ -104,8 +107,18 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 	})
 }
 
+// channel is one of the connection that all tests share, which is made anew when a broker has ended it.
 func (h *harness) channel(t testing.TB) *amqp091.Channel {
 	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conn == nil || h.conn.IsClosed() {
+		conn, err := amqp091.Dial(h.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.conn = conn
+	}
 	ch, err := h.conn.Channel()
 	if err != nil {
 		t.Fatal(err)
