@@ -136,7 +136,7 @@ func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
 			empty = empty && s.Offset == o.Offset
 			n += o.Offset
 		})
-		return empty && n >= 50 // a busy machine may have one there twice
+		return empty && n >= 50 && n <= 60 // a busy machine may have one there twice
 	})
 	starts, err := adm.ListStartOffsets(t.Context(), p.topic)
 	if err != nil {

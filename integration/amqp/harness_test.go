@@ -92,8 +92,8 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 		if err == nil {
 			break
 		}
-		// A broker that stands still for 5 s has elected no leader for a quorum queue, and ends the connection.
-		if broken, ok := errors.AsType[*amqp091.Error](err); !ok || broken.Code != amqp091.InternalError || tries == 1 {
+		// A broker that stands still for 5 s has elected no leader for a quorum queue, and ends the connection, for all.
+		if broken, ok := errors.AsType[*amqp091.Error](err); !ok || broken.Code != amqp091.InternalError && broken.Code != amqp091.ChannelError || tries == 1 {
 			t.Fatalf("declaring %s: %v", name, err)
 		}
 	}
@@ -112,18 +112,22 @@ func (h *harness) channel(t testing.TB) *amqp091.Channel {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.conn == nil || h.conn.IsClosed() {
-		conn, err := amqp091.Dial(h.url)
-		if err != nil {
+	for tries := 3; ; tries-- {
+		if h.conn == nil || h.conn.IsClosed() {
+			conn, err := amqp091.Dial(h.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.conn = conn
+		}
+		ch, err := h.conn.Channel()
+		switch {
+		case err == nil:
+			return ch
+		case !errors.Is(err, amqp091.ErrClosed) || tries == 1:
 			t.Fatal(err)
 		}
-		h.conn = conn
 	}
-	ch, err := h.conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ch
 }
 
 // open starts a service whose connections can be cut.

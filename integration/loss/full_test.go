@@ -89,7 +89,7 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	if err := sys.(filler).fill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if !c.until(ctx, func() bool { return c.shut(from) == p.consumers }) {
+	if !c.until(ctx, func() bool { return c.shut(from, o.name == "kafka") == p.consumers }) {
 		t.Errorf("not every consumer has said that it takes nothing in: %v", context.Cause(ctx))
 	}
 	victim := workers[0]
@@ -121,13 +121,17 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	}
 }
 
-// shut is how many consumers have said since then that they take nothing in. One that has lost its broker says so
-// until its session ends, and then that it joins again; no two need be at it at the same time. The lock is held.
-func (c *chaos) shut(since time.Time) int {
+// shut is how many consumers take nothing in, and have said so since then. Where the broker dies, they say so until
+// their sessions end, and then that they join again: no two need be at it at the same time. The lock is held.
+func (c *chaos) shut(since time.Time, dies bool) int {
 	closed := make(map[int]bool)
 	for _, l := range c.lines {
-		if l.kind == told && (l.text == intakePaused || l.text == disconnected) && l.at.After(since) {
+		switch {
+		case l.kind != told:
+		case l.text == intakePaused && l.at.After(since), dies && l.text == disconnected && l.at.After(since):
 			closed[l.process] = true
+		case l.text == intakeResumed && !dies:
+			delete(closed, l.process)
 		}
 	}
 	return len(closed)

@@ -22,9 +22,10 @@ const (
 // connectRabbitMQ opens the adapter with connections whose frames the spy sees.
 func connectRabbitMQ(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
 	policy := cfg.policy()
-	// Kills at random may hit a suspect that runs alone, which is charged then, and rightly: the adapter cannot know that
-	// it was the suite. Twice the same one is none, see [spy.spare], but that connections are closed one after another
-	// may add one: the suspect comes to a process whose own is the next. An innocent in the DLQ is found by the checker.
+	// Kills at random may hit a suspect that runs alone, which is charged then, and rightly: the adapter cannot know that it
+	// was the suite. The suite does it at most once to each (see [spy.spare]), and may once more by closing connections one
+	// after another: the suspect comes to a process whose own is closed next. The third charge would be the adapter's fault,
+	// and an innocent in the DLQ is found by the checker.
 	policy.MaxCrashes = 3
 	ac := amqp.Config{
 		URLs: cfg.Addrs, Policy: policy, Sink: s, DrainTimeout: 2 * time.Second,

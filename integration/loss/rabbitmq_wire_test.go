@@ -37,8 +37,9 @@ type rabbitConn struct {
 	sent    map[uint16]string    // by channel: where a message goes whose header is to come
 	got     map[uint16]delivered // by channel: a delivery whose header is to come
 
-	gone chan struct{} // closed when the broker has ended the connection
-	end  func()
+	gone  chan struct{} // closed when the broker has ended the connection
+	end   func()
+	reads bool // messages came from it
 
 	mu     sync.Mutex // reader and writer meet in unsettled
 	unsent map[uint16]map[uint64]run
@@ -51,14 +52,17 @@ type delivered struct {
 }
 
 func newRabbitConn(c net.Conn, s *spy, queue string) *rabbitConn {
-	gone := make(chan struct{})
-	return &rabbitConn{
-		Conn: c, spy: s, queue: queue, gone: gone, end: sync.OnceFunc(func() {
-			close(gone)
-			s.lost()
-		}), out: frames{skip: len("AMQP\x00\x00\x09\x01")},
+	rc := &rabbitConn{
+		Conn: c, spy: s, queue: queue, gone: make(chan struct{}), out: frames{skip: len("AMQP\x00\x00\x09\x01")},
 		sent: make(map[uint16]string), got: make(map[uint16]delivered), unsent: make(map[uint16]map[uint64]run),
 	}
+	rc.end = sync.OnceFunc(func() { // the reader calls it
+		close(rc.gone)
+		if rc.reads {
+			s.lost()
+		}
+	})
+	return rc
 }
 
 // Write is called for one frame or one message at a time.
@@ -157,6 +161,7 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 }
 
 func (c *rabbitConn) deliver(channel uint16, m fields) {
+	c.reads = true
 	d := delivered{tag: m.longlong(), again: m.octet()&1 == 1}
 	m.short() // the exchange
 	d.key = m.short()

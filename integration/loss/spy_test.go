@@ -135,6 +135,7 @@ func (s *spy) enter(r run) {
 func (s *spy) inside(ctx context.Context, r run) bool {
 	s.mu.Lock()
 	_, ours := s.running[r] // see lost
+	ours = ours && ctx.Err() == nil
 	if ours && s.reached(running) {
 		s.die(r, fmt.Sprintf("with %d handlers", len(s.running)))
 	}
@@ -171,7 +172,8 @@ func (s *spy) leave(r run) {
 }
 
 // send is told before a write leaves, and may hold it back. gone is closed when its connection has ended,
-// on a broker that gives the message to somebody else then: it dies of the next write that is held back.
+// on a broker that gives what a connection had in hand to somebody else then (see lost): it dies of the next write that
+// is held back.
 func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
@@ -182,17 +184,26 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	}
 	o := s.order
 	s.mu.Unlock()
+	ended := false
 	select {
 	case <-time.After(o.hold): // the broker is slow here
-	case <-gone:
-		s.mu.Lock()
-		if s.order == o { // not taken back meanwhile
-			s.left = 1
+		select {
+		case <-gone:
+			ended = true
+		default:
 		}
-		s.mu.Unlock()
-		return
+	case <-gone:
+		ended = true
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.order != o { // it was taken back meanwhile
+		return
+	}
+	if _, ours := s.sending[r]; ended || !ours {
+		s.left = 1
+		return
+	}
 	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.hold))
 }
 
@@ -230,8 +241,8 @@ func (s *spy) spare(r run) {
 	s.spared[r] = struct{}{}
 }
 
-// lost is told that a connection has ended, on a broker that gives to others then what was in hand: nobody need run it
-// (again) because of what becomes of us.
+// lost is told that a connection has ended from which messages came, on a broker that gives to others then what was in
+// hand: nobody need run it (again) because of what becomes of us.
 func (s *spy) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

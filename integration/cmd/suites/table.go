@@ -92,15 +92,15 @@ func (t *table) printFailures(out io.Writer) {
 	for _, s := range t.suites {
 		for _, f := range s.failures {
 			if len(f.output) == 1 && strings.HasPrefix(strings.TrimSpace(f.output[0]), "--- FAIL") {
-				continue // one of its subtests has failed, and says why
+				continue // most likely one of its subtests has failed, and says why
 			}
-			lines := strings.SplitAfter(strings.Join(f.output, ""), "\n")
+			lines := strings.Split(strings.TrimSuffix(strings.Join(f.output, ""), "\n"), "\n")
 			fmt.Fprintf(out, "\n%s: %s failed:\n", short(f.pkg), f.test)
 			if cut := len(lines) - most; cut > 0 {
 				fmt.Fprintf(out, "(%d lines more, above)\n", cut)
 				lines = lines[cut:]
 			}
-			fmt.Fprint(out, strings.Join(lines, ""))
+			fmt.Fprintln(out, strings.Join(lines, "\n"))
 		}
 	}
 }
