@@ -191,6 +191,9 @@ func TestCheckerFinds(t *testing.T) {
 			s.at(1.55).begin("keys-3", 1, 0).end("keys-3", 1, Failed).fault(-7, -3.5).at(10).begin("keys-3", 2, 2.5).at(10.1).end("keys-3", 2, Failed)
 			return s.at(11).begin("keys-3", 2, 2.5).at(11.1).end("keys-3", 2, Failed)
 		}, "again"},
+		{"none where it was written on in a fault, and the copy ran long after", func(s *story) *story {
+			return s.fault(1, 1.3).at(8).begin("keys-2", 2, 2.3).at(8.1).end("keys-2", 2, OK).at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
+		}, ""},
 		{"a dead letter twice", func(s *story) *story { return s.bury("keys-3") }, "again"},
 		{"none with a fault", func(s *story) *story { return s.bury("keys-3").fault(2, 3) }, ""},
 		{"another id", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},

@@ -3,6 +3,7 @@ package history
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,12 +31,23 @@ func (l *life) begin(line Line) {
 		v.Again++
 		last := before[len(before)-1]
 		// Each failure of the attempt before was written on: where that ran twice, this one does, whenever that was.
-		if len(before) >= len(l.failed[line.Attempt-1]) && !l.explained(last.At, line.At) {
+		if len(before) >= len(l.failed[line.Attempt-1]) && !l.explained(last.At, line.At) && !l.doubtful(line.Attempt-1) {
 			l.violatef(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-last.At), l.signs())
 		}
 	}
 	l.began[line.Attempt] = append(l.began[line.Attempt], line)
 	l.timing(line)
+}
+
+// doubtful tells whether an attempt failed in a fault, or little before one: its write may have been made twice then, and
+// both copies may lie behind others for minutes before they run.
+func (l *life) doubtful(attempt int) bool {
+	const takes = 5 * time.Second // to write, at most
+	return slices.ContainsFunc(l.failed[attempt], func(f Line) bool {
+		return slices.ContainsFunc(l.faults, func(i interval) bool {
+			return i.from <= f.At+int64(takes) && (i.to == 0 || i.to >= f.At)
+		})
+	})
 }
 
 // timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
