@@ -10,18 +10,25 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
+// marked is a DLQ whose state has a mark.
+func marked(t *testing.T) (*fake, *deadLetters) {
+	t.Helper()
+	f := newFake()
+	q := bury(t, f, "orders", 1, "")
+	given(t, q, func(r *deadletter.Record) {
+		r.Marks = map[deadletter.Position]deadletter.Outcome{"one": deadletter.Refused}
+	})
+	return f, q
+}
+
 // Who gives up in the middle of reading the state hands it back: it was hidden from all
 // others for ten seconds.
 func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				q := bury(t, f, "orders", 1, "")
+				f, q := marked(t)
 				defer q.Close()
-				given(t, q, func(r *deadletter.Record) {
-					r.Marks = map[deadletter.Position]deadletter.Outcome{"one": deadletter.Refused}
-				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				asked := 0
@@ -52,12 +59,8 @@ func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 // Who has given up before begins nothing.
 func TestWhoHasGivenUpAsksForNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		q := bury(t, f, "orders", 1, "")
+		f, q := marked(t)
 		defer q.Close()
-		given(t, q, func(r *deadletter.Record) {
-			r.Marks = map[deadletter.Position]deadletter.Outcome{"one": deadletter.Refused}
-		})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := f.requests["ReceiveMessage"]

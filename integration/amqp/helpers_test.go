@@ -406,6 +406,24 @@ func shortly(d time.Duration) { <-time.After(d) }
 // acked, by the broker's account; false when its consumer is gone before, if one is given.
 func (l *lab) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
 	l.Helper()
+	return l.awaitCounts(queue, fmt.Sprintf("%d unacked and none ready", n), gone, func(unacked, ready int) bool { return unacked == n && ready == 0 })
+}
+
+// awaitUnackedIn returns when the broker counts so many unacked messages in a
+// queue, or more.
+func (l *lab) awaitUnackedIn(queue string, n int) (counted int) {
+	l.Helper()
+	l.awaitCounts(queue, fmt.Sprintf("%d unacked", n), nil, func(unacked, _ int) bool {
+		counted = unacked
+		return unacked >= n
+	})
+	return counted
+}
+
+// awaitCounts returns when the broker's account of a queue is as wanted, which may be
+// some seconds after the queue is; false when gone is closed before.
+func (l *lab) awaitCounts(queue, want string, gone <-chan struct{}, is func(unacked, ready int) bool) bool {
+	l.Helper()
 	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
 	defer tick.Stop()
 	for a := newAdmin(l.T, l.rabbit); ; {
@@ -414,7 +432,7 @@ func (l *lab) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
 			Ready   int `json:"messages_ready"`
 		}
 		a.do(l.T, http.MethodGet, nil, &q, "queues", l.rabbit.VHost(), queue)
-		if q.Unacked == n && q.Ready == 0 {
+		if is(q.Unacked, q.Ready) {
 			return true
 		}
 		select {
@@ -422,7 +440,7 @@ func (l *lab) awaitUnacked(queue string, n int, gone <-chan struct{}) bool {
 		case <-gone:
 			return false
 		case <-over:
-			l.Fatalf("queue %s has %d unacked and %d ready messages, want %d and none", queue, q.Unacked, q.Ready, n)
+			l.Fatalf("queue %s has %d unacked and %d ready messages, want %s", queue, q.Unacked, q.Ready, want)
 		}
 	}
 }

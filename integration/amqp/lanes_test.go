@@ -3,7 +3,6 @@ package amqp_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -47,28 +46,6 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.awaitUnackedIn(l.queue+".retry", 1)
 	release()
 	l.finished([]string{"suspect", "m"})
-}
-
-// awaitUnackedIn returns when the broker counts so many unacked messages in a
-// queue, or more, which may be some seconds later.
-func (l *lab) awaitUnackedIn(queue string, n int) int {
-	l.Helper()
-	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for a := newAdmin(l.T, l.rabbit); ; {
-		var q struct {
-			Unacked int `json:"messages_unacknowledged"`
-		}
-		a.do(l.T, http.MethodGet, nil, &q, "queues", l.rabbit.VHost(), queue)
-		if q.Unacked >= n {
-			return q.Unacked
-		}
-		select {
-		case <-tick.C:
-		case <-over:
-			l.Fatalf("queue %s has %d unacked messages, want %d", queue, q.Unacked, n)
-		}
-	}
 }
 
 // A level is deleted and declared again, by somebody else, before its reader knows.

@@ -184,23 +184,22 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	}
 	o := s.order
 	s.mu.Unlock()
-	ended := false
 	select {
 	case <-time.After(o.hold): // the broker is slow here
-		select {
-		case <-gone:
-			ended = true
-		default:
-		}
 	case <-gone:
-		ended = true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.order != o { // it was taken back meanwhile
-		return
+	_, ours := s.sending[r]
+	select {
+	case <-gone: // at the same time, perhaps
+		ours = false
+	default:
 	}
-	if _, ours := s.sending[r]; ended || !ours {
+	switch {
+	case s.order != o: // it was taken back meanwhile
+		return
+	case !ours:
 		s.left = 1
 		return
 	}

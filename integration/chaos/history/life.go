@@ -43,11 +43,7 @@ func (l *life) begin(line Line) {
 // both copies may lie behind others for minutes before they run.
 func (l *life) doubtful(attempt int) bool {
 	const takes = 5 * time.Second // to write, at most
-	return slices.ContainsFunc(l.failed[attempt], func(f Line) bool {
-		return slices.ContainsFunc(l.faults, func(i interval) bool {
-			return i.from <= f.At+int64(takes) && (i.to == 0 || i.to >= f.At)
-		})
-	})
+	return slices.ContainsFunc(l.failed[attempt], func(f Line) bool { return l.faulty(f.At, f.At+int64(takes)) })
 }
 
 // timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
