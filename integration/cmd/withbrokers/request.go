@@ -29,9 +29,14 @@ type request struct {
 	command []string
 }
 
+// neverFenced is a session, in ms, that no pause of a busy machine is longer than. Nobody kills this Kafka and waits for
+// it, which is why others have a session of 3 s: where its one node missed its own heartbeats for that long, it took all
+// partitions from itself, gave them back, and had more to do than before.
+const neverFenced = "60000"
+
 func parse(args []string, stderr io.Writer) (request, error) {
 	r := request{
-		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{}},
+		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{"broker.session.timeout.ms": neverFenced}},
 		rabbitOptions: brokers.RabbitMQOptions{Config: map[string]string{}},
 		sqsOptions:    brokers.SQSOptions{Config: map[string]string{}},
 
