@@ -6,10 +6,10 @@ import "time"
 const defaultHeap = "1g"
 
 // complete sets what the options of all brokers have, where it is zero. A machine that runs test suites beside a broker
-// starts it slowly.
+// starts it slowly: a RabbitMQ took over 3 min with one core for everything.
 func complete(startTimeout *time.Duration, logf *func(format string, args ...any), defaultLogf func(format string, args ...any)) {
 	if *startTimeout <= 0 {
-		*startTimeout = 3 * time.Minute
+		*startTimeout = 8 * time.Minute
 	}
 	if *logf == nil {
 		*logf = defaultLogf

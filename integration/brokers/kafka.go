@@ -33,9 +33,12 @@ type KafkaOptions struct {
 	// Brief starts a JVM that is up soon and takes little for it, and is slower in the end: for a broker of minutes, not
 	// for a benchmark. Default false.
 	Brief bool
+	// Session is how long a node may miss its heartbeats before its partitions are taken from it. One that was killed
+	// may not come back before. Default 3 s: with Kafka's 9 s a restart takes 12.
+	Session time.Duration
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)

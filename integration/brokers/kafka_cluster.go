@@ -35,7 +35,7 @@ type KafkaClusterOptions struct {
 	// Via is called once for every listener before anything starts and returns where others are to find it: a proxy
 	// before it, say. Default: where it is.
 	Via func(node int, listener, address string) (string, error)
-	// StartTimeout bounds every wait for readiness. Default 3 min.
+	// StartTimeout bounds every wait for readiness. Default 8 min.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: tb.Logf.
 	Logf func(format string, args ...any)

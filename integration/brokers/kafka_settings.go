@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -23,8 +24,7 @@ func kafkaSettings() map[string]string {
 		"transaction.state.log.min.isr":                    "1",
 		"share.coordinator.state.topic.replication.factor": "1",
 		"share.coordinator.state.topic.min.isr":            "1",
-		// After a SIGKILL the node may not register again before its former session is over: with the default of 9 s
-		// a restart takes 12 s.
+		// After a SIGKILL the node may not register again before its former session is over, see KafkaOptions.Session.
 		"broker.heartbeat.interval.ms": "500",
 		"broker.session.timeout.ms":    "3000",
 	}
@@ -43,6 +43,9 @@ func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort
 		"inter.broker.listener.name": "PLAINTEXT",
 		"log.dirs":                   dataDir,
 	})
+	if o.Session > 0 {
+		p["broker.session.timeout.ms"] = strconv.FormatInt(o.Session.Milliseconds(), 10)
+	}
 	if o.Brief {
 		// Each partition of these is files that are made and mapped: 50 are Kafka's default.
 		p["offsets.topic.num.partitions"] = "8"

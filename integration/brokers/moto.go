@@ -14,7 +14,7 @@ import (
 type MotoOptions struct {
 	// Own asks for a server that nobody else uses, even when the environment gives one. Default false.
 	Own bool
-	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)

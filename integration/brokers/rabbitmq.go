@@ -38,7 +38,7 @@ type RabbitMQOptions struct {
 	// Config are settings of rabbitmq.conf on top of the defaults, or in place of them, such as consumer_timeout.
 	// Default none. A RabbitMQ that the environment gives cannot take them: that is an error.
 	Config map[string]string
-	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)

@@ -33,7 +33,7 @@ type RedisOptions struct {
 	// Own asks for a Redis that nobody else uses, even when the environment gives one. It syncs every write before it
 	// confirms it, so that Kill and Start lose nothing. Default false.
 	Own bool
-	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)

@@ -29,7 +29,7 @@ type RocketMQOptions struct {
 	Properties map[string]string
 	// Heap is the -Xmx of the broker's JVM, and what it may have in buffers outside its heap. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 3 minutes: its JVM has much to load, and a machine that runs a test
+	// StartTimeout bounds every wait for readiness. Default 8 min: its JVM has much to load, and a machine that runs a test
 	// suite beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.

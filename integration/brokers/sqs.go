@@ -35,7 +35,7 @@ type SQSOptions struct {
 	Brief bool
 	// Heap is the JVM's -Xmx. Default "1g".
 	Heap string
-	// StartTimeout bounds every wait for readiness. Default 3 min: a machine that runs test suites beside it is slow.
+	// StartTimeout bounds every wait for readiness. Default 8 min: a machine that runs test suites beside it is slow.
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)

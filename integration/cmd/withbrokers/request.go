@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/redeliver/redeliver/integration/brokers"
 )
@@ -29,14 +30,14 @@ type request struct {
 	command []string
 }
 
-// neverFenced is a session, in ms, that no pause of a busy machine is longer than. Nobody kills this Kafka and waits for
-// it, which is why others have a session of 3 s: where its one node missed its own heartbeats for that long, it took all
-// partitions from itself, gave them back, and had more to do than before.
-const neverFenced = "60000"
+// neverFenced is longer than any pause of a busy machine. Nobody kills this Kafka and waits for it, which is what shorter
+// sessions are for: a node that missed its own heartbeats took all partitions from itself, gave them back, and had more
+// to do than before.
+const neverFenced = time.Minute
 
 func parse(args []string, stderr io.Writer) (request, error) {
 	r := request{
-		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{"broker.session.timeout.ms": neverFenced}},
+		kafkaOptions:  brokers.KafkaOptions{Properties: map[string]string{}, Session: neverFenced},
 		rabbitOptions: brokers.RabbitMQOptions{Config: map[string]string{}},
 		sqsOptions:    brokers.SQSOptions{Config: map[string]string{}},
 
