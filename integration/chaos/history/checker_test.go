@@ -109,6 +109,14 @@ func earlier(s *story, seconds float64) *story {
 	return s.change("keys-2", 2, func(l *Line) { l.At -= int64(seconds * float64(second)) })
 }
 
+// takenTooSoon has a retry run half a second before its wait, which a process took from its level whose clock was so much
+// ahead then, and for a moment more.
+func takenTooSoon(s *story, at, offset float64) *story {
+	earlier(s, 0.5).at(1.7).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime})
+	s.at(at).add(Line{Kind: Clock, Process: "another", Offset: int64(offset * float64(second))})
+	return s.at(at + 0.3).add(Line{Kind: Clock, Process: "another"})
+}
+
 // The checker is what all rests on: each of its findings has a history that must have it, and the same history with what
 // excuses it, where anything does.
 func TestCheckerFinds(t *testing.T) {
@@ -167,6 +175,9 @@ func TestCheckerFinds(t *testing.T) {
 		{"one, where who read it was not as much behind", func(s *story) *story {
 			return earlier(s, 0.5).at(1.4).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime}).clock(1.35, -0.2).clock(1.7, 0)
 		}, "early"},
+		{"none where a third one's clock was ahead, and who read it did not believe its due time", func(s *story) *story { return takenTooSoon(s, 1.5, 1) }, ""},
+		{"one, where it was not as much ahead", func(s *story) *story { return takenTooSoon(s, 1.5, 0.4) }, "early"},
+		{"one, where it was ahead later", func(s *story) *story { return takenTooSoon(s, 1.75, 1) }, "strange, early"},
 		{"a retry without a due time", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Due = 0 }) }, "early"},
 		{"a first attempt with a due time", func(s *story) *story { return s.change("keys-1", 1, func(l *Line) { l.Due = l.At }) }, "early"},
 		{"an attempt before its former one has failed", func(s *story) *story {

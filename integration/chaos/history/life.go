@@ -49,7 +49,8 @@ func (l *life) doubtful(attempt int) bool {
 // timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
 // who runs the message goes by its own clock, which may have been stepped since. A due time that a clock wrote which was
 // ahead, or that who reads it is behind of, need not be met where it is later than any can be: it is not believed then, and
-// the wait itself is kept, by the reader's clock, which may be set right before it is over.
+// the wait itself is kept, by the reader's clock, which may be set right before it is over. Nor is it believed where a
+// third one, whose clock was ahead, took the message from its level too soon.
 func (l *life) timing(line Line) {
 	if line.Attempt == 1 {
 		// What waits behind another of its key has a due time that says nothing, and so has a suspect's.
@@ -75,6 +76,9 @@ func (l *life) timing(line Line) {
 	for _, d := range l.doubted {
 		if d.At < line.At {
 			due = min(due, d.At+min(0, l.behind(d.Process, d.At))+int64(wait))
+			for _, f := range before {
+				due = min(due, f.At+int64(wait)-l.anyAhead(f.At, d.At))
+			}
 		}
 	}
 	if earliest := due - l.ahead(line.Process, line.At); line.At < earliest {
@@ -106,6 +110,24 @@ func (c *checker) ahead(process string, at int64) int64 {
 		if l.At <= at {
 			most = max(most, l.Offset)
 		}
+	}
+	return most
+}
+
+// anyAhead is by how much any process's clock was ahead at most, from one moment to another.
+func (c *checker) anyAhead(from, to int64) int64 {
+	most := int64(0)
+	for _, steps := range c.clocks {
+		before := int64(0)
+		for _, l := range steps {
+			switch {
+			case l.At < from:
+				before = l.Offset
+			case l.At <= to:
+				most = max(most, l.Offset)
+			}
+		}
+		most = max(most, before)
 	}
 	return most
 }
