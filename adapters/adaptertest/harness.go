@@ -91,8 +91,9 @@ const (
 	DLQ   Place = "the DLQ"
 )
 
-// Patience bounds every wait of the kit for something that must happen.
-const Patience = 60 * time.Second
+// Patience bounds every wait of the kit for something that must happen. A dead
+// runner's replay that another resumes took 80 s with one core for everything.
+const Patience = 3 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means
 // the adapter's default.

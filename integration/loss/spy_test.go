@@ -199,7 +199,7 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	switch {
 	case s.order != o: // it was taken back meanwhile
 		return
-	case !ours:
+	case !ours, len(s.spared) > 0:
 		s.left = 1
 		return
 	}

@@ -33,8 +33,16 @@ const mostReceipts = 20_000
 type sqsMessage struct {
 	MessageID         string                  `json:"MessageId"`
 	ReceiptHandle     string                  `json:"ReceiptHandle"`
+	Attributes        map[string]string       `json:"Attributes"`
 	MessageAttributes map[string]sqsAttribute `json:"MessageAttributes"`
 }
+
+// sqsQueue is whose request it is.
+type sqsQueue struct {
+	URL string `json:"QueueUrl"`
+}
+
+func (q sqsQueue) name() string { return q.URL[strings.LastIndexByte(q.URL, '/')+1:] }
 
 type sqsAttribute struct {
 	StringValue string `json:"StringValue"`
@@ -71,8 +79,10 @@ func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Messages []sqsMessage `json:"Messages"`
 	}
 	if json.Unmarshal(answer, &in) == nil {
+		var from sqsQueue
+		_ = json.Unmarshal(body, &from) // the adapter's request
 		for _, m := range in.Messages {
-			t.came(m)
+			t.came(m, from.name())
 		}
 	}
 	return resp, nil
@@ -82,8 +92,8 @@ func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *sqsTransport) leaving(body []byte, sends bool) {
 	var in struct {
 		sqsMessage
-		QueueURL string       `json:"QueueUrl"`
-		Entries  []sqsMessage `json:"Entries"`
+		sqsQueue
+		Entries []sqsMessage `json:"Entries"`
 	}
 	if json.Unmarshal(body, &in) != nil {
 		return
@@ -95,7 +105,7 @@ func (t *sqsTransport) leaving(body []byte, sends bool) {
 	if sends {
 		for _, e := range entries {
 			if r, _, _ := sqsRun(e); r.id != "" {
-				t.spy.send(r, in.QueueURL[strings.LastIndexByte(in.QueueURL, '/')+1:], nil)
+				t.spy.send(r, in.name(), nil)
 			}
 		}
 		return
@@ -112,8 +122,8 @@ func (t *sqsTransport) leaving(body []byte, sends bool) {
 	t.spy.acking(runs)
 }
 
-// came tells the spy of a message that was received.
-func (t *sqsTransport) came(m sqsMessage) {
+// came tells the spy of a message that was received from a queue.
+func (t *sqsTransport) came(m sqsMessage, queue string) {
 	r, redeliverID, due := sqsRun(m)
 	if r.id == "" {
 		return
@@ -130,6 +140,9 @@ func (t *sqsTransport) came(m sqsMessage) {
 	// Its id is one of these.
 	for _, id := range []string{r.id, m.MessageID, redeliverID} {
 		t.spy.name(id, r.id)
+	}
+	if receives, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"]); receives > 1 && strings.HasSuffix(queue, "-suspects") {
+		t.spy.spare(r)
 	}
 	if !due.IsZero() {
 		t.spy.hold(r, due)
