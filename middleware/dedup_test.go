@@ -146,6 +146,31 @@ func TestDedupOfCopiesAtTheSameTime(t *testing.T) {
 	}
 }
 
+// A copy waits for the first one's handler, and no longer for what that one has to do outside of Dedup.
+func TestDedupOfACopyWhoseFirstIsNotDone(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		begun := time.Now()
+		var skipped []time.Duration
+		slow := func(next message.HandlerFunc) message.HandlerFunc {
+			return func(msg *message.Message) ([]*message.Message, error) {
+				produced, err := next(msg)
+				<-time.After(hour / 2)
+				return produced, err
+			}
+		}
+		dedup := middleware.Dedup(middleware.DedupConfig{Skipped: func(*message.Message) { skipped = append(skipped, time.Since(begun)) }})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: hour}}).
+			Handle("documents", h.handle(func(*message.Message) error { <-time.After(second); return nil }), slow, dedup)
+		publish(b, "a", "a")
+		b.Wait()
+		h.want(t, "a")
+		if !slices.Equal(skipped, []time.Duration{second}) {
+			t.Errorf("the copy was skipped after %v, want 1s", skipped)
+		}
+	})
+}
+
 // A mark is of one group and one origin: others must still see the message.
 func TestDedupIsPerGroupAndOrigin(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -286,6 +311,35 @@ func TestDedupStoreThatIsAway(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 	})
+}
+
+// patient tells how long it is asked for.
+type patient struct{ asked chan time.Duration }
+
+func (p patient) Seen(ctx context.Context, _ string) (bool, error) {
+	deadline, _ := ctx.Deadline()
+	p.asked <- time.Until(deadline)
+	return false, nil
+}
+
+func (p patient) Mark(ctx context.Context, key string, _ time.Duration) error {
+	_, err := p.Seen(ctx, key)
+	return err
+}
+
+func TestDedupStoreTimeout(t *testing.T) {
+	for set, want := range map[time.Duration]time.Duration{0: middleware.DefaultDedupStoreTimeout, 2 * second: 2 * second} {
+		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+			p := patient{make(chan time.Duration, 2)}
+			var h handled
+			b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), middleware.Dedup(middleware.DedupConfig{Store: p, StoreTimeout: set}))
+			publish(b, "a")
+			b.Wait()
+			if seen, mark := <-p.asked, <-p.asked; seen != want || mark != want {
+				t.Errorf("with StoreTimeout %s the store has %s to look and %s to mark, want %s", set, seen, mark, want)
+			}
+		})
+	}
 }
 
 // Batches and Dedup: a duplicate is not in the batch, a message that failed there

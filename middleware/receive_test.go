@@ -135,8 +135,10 @@ func TestChangeInvisible(t *testing.T) {
 				t.Errorf("%v was not refused", bad)
 			}
 		}
-		if err := again.ChangeInvisible(0); err != nil {
-			t.Error(err)
+		for _, good := range []time.Duration{time.Minute, 0} {
+			if err := again.ChangeInvisible(good); err != nil {
+				t.Errorf("%v: %v", good, err)
+			}
 		}
 		third := take(t, r, 1, 10*time.Second, "a 3")[0]
 		ack(t, third)
