@@ -93,7 +93,7 @@ const (
 
 // Patience bounds every wait of the kit for something that must happen. A dead
 // runner's replay that another resumes took 80 s with one core for everything.
-const Patience = 3 * time.Minute
+const Patience = 2 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means
 // the adapter's default.

@@ -17,9 +17,10 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// quick is a policy with one level of 100 ms.
+// quick is a policy with one level of 100 ms, and a rest that is too short for it: a write that is some tens of milliseconds
+// late still goes there.
 func quick(retries int) redeliver.Policy {
-	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
+	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(180 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
 // unacked is the lowest offset of a partition that the group has not committed;

@@ -63,6 +63,9 @@ func TestTheHeadOfAGroupHoldsTheOthers(t *testing.T) {
 func TestAFIFOWaitSurvivesItsProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
+		for i := range 3 { // one receive takes them
+			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
+		}
 		var dead atomic.Bool
 		b.failing(func(string, string, map[string]any) *failure {
 			if dead.Load() {
@@ -71,9 +74,6 @@ func TestAFIFOWaitSurvivesItsProcess(t *testing.T) {
 			return nil
 		})
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, decline)
-		for i := range 3 {
-			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
-		}
 		b.after(10 * time.Minute)
 		dead.Store(true)
 		b.close(one) // for all that the server sees it was killed
@@ -98,15 +98,15 @@ func TestAFIFOWaitSurvivesItsProcess(t *testing.T) {
 func TestAFIFOShutdownKeepsTheOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
+		for i := range 4 { // one receive takes them
+			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
+		}
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "g0" {
 				return errDeclined
 			}
 			return nil
 		})
-		for i := range 4 {
-			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
-		}
 		b.after(time.Minute)
 		b.close(one)
 		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 5*time.Minute)}, succeed)
