@@ -74,11 +74,12 @@ func TestResequenceSortsEachStream(t *testing.T) {
 
 func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
 	for name, test := range map[string]struct {
-		err  error
-		want []string
+		err   error
+		want  []string
+		takes time.Duration
 	}{
-		"retried":       {errHandler, []string{"a/1", "a/1", "a/2", "a/3"}},
-		"dead-lettered": {redeliver.Permanent(errHandler), []string{"a/1", "a/2", "a/3"}},
+		"retried":       {redeliver.RetryAfter(errHandler, second), []string{"a/1", "a/1", "a/2", "a/3"}, second},
+		"dead-lettered": {redeliver.Permanent(errHandler), []string{"a/1", "a/2", "a/3"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -90,9 +91,13 @@ func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
 					}
 					return nil
 				}), seq)
+				begun := time.Now()
 				publish(b, "a/1", "a/3", "a/2")
 				b.Wait()
 				h.want(t, test.want...)
+				if took := time.Since(begun); took != test.takes {
+					t.Errorf("took %v, want %v", took, test.takes)
+				}
 			})
 		})
 	}
@@ -151,6 +156,33 @@ func TestResequenceBeginsInTheMiddle(t *testing.T) {
 	})
 }
 
+// How long it waits for a lower number at a stream's beginning is Settle, but none is lower than First.
+func TestResequenceSettles(t *testing.T) {
+	for name, test := range map[string]struct {
+		settle time.Duration
+		number int
+		want   time.Duration
+	}{
+		"by default": {0, 58, middleware.DefaultResequenceSettle},
+		"as set":     {10 * second, 58, 10 * second},
+		"at First":   {10 * second, 5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				var h handled
+				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Settle: test.settle, First: 5})
+				b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+				begun := time.Now()
+				publish(b, fmt.Sprint("a/", test.number))
+				b.Wait()
+				if took := time.Since(begun); took != test.want {
+					t.Errorf("took %v, want %v", took, test.want)
+				}
+			})
+		})
+	}
+}
+
 func TestResequenceDoesNotSkipWhatRuns(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -205,6 +237,44 @@ func TestResequenceLetsGoOfWhatIsLost(t *testing.T) {
 		if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonTimeout {
 			t.Errorf("dead letters %+v, want number 3, timed out", dead)
 		}
+	})
+}
+
+// What has waited for too long leaves its place in the Buffer to others, and a copy of it goes on waiting.
+func TestResequenceKeepsNoPlaceForWhatIsLost(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour, Buffer: 2, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/3")
+		<-time.After(second / 2)
+		publish(b, "a/3")
+		<-time.After(3 * second / 4) // the first a/3 has given up
+		publish(b, "a/4", "a/2")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/3", "a/4")
+		if len(skipped.all) > 0 {
+			t.Errorf("skipped %q", skipped.all)
+		}
+	})
+}
+
+// Nor is a stream led to a number that has given up: another Wait would pass there.
+func TestResequenceDoesNotGoOnWithWhatIsLost(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: 8 * second})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: 10 * second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/4")
+		<-time.After(5 * second)
+		publish(b, "a/2")           // and the stream has not stood still
+		<-time.After(5*second + ms) // a/4 has given up
+		publish(b, "a/6")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/6")
 	})
 }
 
