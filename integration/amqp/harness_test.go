@@ -236,12 +236,15 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 		for _, header := range m.Ours {
 			p.Headers[header.Name] = header.Value
 		}
-		confirm, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !confirm.Wait() {
-			t.Fatalf("the broker refused a message to %q %q", exchange, key)
+		// A node that has stood still for seconds refuses what was written then.
+		for taken, tries := false, 1; !taken; tries++ {
+			confirm, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if taken = confirm.Wait(); !taken && (ch.IsClosed() || tries == 10) {
+				t.Fatalf("the broker refused a message to %q %q, try %d; its channel is closed: %t", exchange, key, tries, ch.IsClosed())
+			}
 		}
 	}
 }

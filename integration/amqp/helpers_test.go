@@ -27,7 +27,7 @@ import (
 // errDeclined is what handlers here fail with.
 var errDeclined = errors.New("card declined")
 
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // lab is one test: a queue of its own on a broker, a client of the adapter, a
 // plain connection beside it, and a journal of what happened.

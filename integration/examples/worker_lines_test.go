@@ -127,7 +127,7 @@ func every(failures int, last step) []step {
 
 // quickDelay is longer than a process may be held up between a broker's confirm
 // and its line that says so, or the line of the next attempt comes first.
-const quickDelay = 400 * time.Millisecond
+const quickDelay = 1500 * time.Millisecond
 
 var quick = []string{"--backoff", "fixed:" + quickDelay.String(), "--retries", "2", "--timeout", "1s"}
 
