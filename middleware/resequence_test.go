@@ -183,23 +183,40 @@ func TestResequenceSettles(t *testing.T) {
 	}
 }
 
+// It takes as long as it likes, also where it has waited for its turn.
 func TestResequenceDoesNotSkipWhatRuns(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
-		ended := false
-		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Second})
+		busy := false
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: second})
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
-			if msg.UUID == "a/1" {
-				<-time.After(time.Minute)
-				ended = true
-			} else if !ended {
-				t.Errorf("%s runs beside the first", msg.UUID)
+			if busy {
+				t.Errorf("%s runs beside the one before", msg.UUID)
 			}
+			busy = true
+			<-time.After(minute)
+			busy = false
 			return nil
 		}), seq)
-		publish(b, "a/1", "a/2")
+		publish(b, "a/1", "a/2", "a/3")
 		b.Wait()
-		h.want(t, "a/1", "a/2")
+		h.want(t, "a/1", "a/2", "a/3")
+	})
+}
+
+// Whose turn has come takes no place in the Buffer any more.
+func TestResequenceUsesItsBufferAgain(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 1, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/3", "a/2", "a/5", "a/4", "a/7", "a/6")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7")
+		if len(skipped.all) > 0 {
+			t.Errorf("skipped %q", skipped.all)
+		}
 	})
 }
 
