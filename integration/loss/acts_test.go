@@ -109,7 +109,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 		} else {
 			want, grace := consumer.ErrKilled, 100*time.Millisecond
 			if o.state == ending {
-				want, grace = nil, 5*time.Second
+				want, grace = nil, 20*time.Second // a drain timeout, a commit that waits for its broker, and a busy machine
 				victim.mayEnd.Store(true)
 			}
 			victim.order(o)
