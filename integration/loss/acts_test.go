@@ -105,7 +105,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 		if o.state == anywhere {
 			consumer.Pause(ctx, after)
 			victim.kill()
-			died = errors.Is(victim.await(10*time.Second), consumer.ErrKilled)
+			died = errors.Is(victim.await(toEnd), consumer.ErrKilled)
 		} else {
 			want, grace := consumer.ErrKilled, 100*time.Millisecond
 			if o.state == ending {

@@ -17,6 +17,13 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
+// How long a run may take to settle all that was written, and a process to end: others have taken three quarters of the
+// machine's cores for minutes.
+const (
+	toSettle = 12 * time.Minute
+	toEnd    = time.Minute
+)
+
 // system is a broker as the suite meets it, by a client that is not redeliver's.
 type system interface {
 	// consumer is what a consumer process is told of it.
@@ -180,7 +187,7 @@ func (c *chaos) end(ctx context.Context) outcome {
 	c.readers.Wait()
 	c.refresh()
 	// Whatever came last: the consumers are gone, the DLQ is at its end.
-	last, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	last, cancel := context.WithTimeout(context.Background(), 2*toEnd)
 	defer cancel()
 	dead, err := c.sys.dead(last)
 	if err != nil {
@@ -264,7 +271,7 @@ func (c *chaos) endWorkers() bool {
 	}
 	ok := true
 	for w := range all {
-		if err := w.await(20 * time.Second); err != nil {
+		if err := w.await(toEnd); err != nil {
 			c.t.Logf("consumer %d: %v; it said:\n%s", w.number, err, w.Said())
 			ok = false
 		}

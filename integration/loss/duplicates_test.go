@@ -22,7 +22,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 	)
 	seed := seedOf(t)
 	p := plan{
-		seed: seed, consumers: 2, quick: true, steps: []time.Duration{time.Second}, deadline: time.Minute,
+		seed: seed, consumers: 2, quick: true, steps: []time.Duration{time.Second}, deadline: toSettle,
 		items: makeItems(rand.New(rand.NewPCG(seed, 4)), rate*seconds, 1000, 0),
 	}
 	for _, it := range p.items {
@@ -47,7 +47,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 		t.Fatal(context.Cause(ctx))
 	}
 	victim.kill()
-	if err := victim.await(10 * time.Second); !errors.Is(err, consumer.ErrKilled) {
+	if err := victim.await(toEnd); !errors.Is(err, consumer.ErrKilled) {
 		t.Fatalf("the victim: %v", err)
 	}
 	died := time.Now()

@@ -94,7 +94,7 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	}
 	victim := workers[0]
 	victim.kill()
-	_ = victim.await(10 * time.Second) // the run's end tells how it ended
+	_ = victim.await(toEnd) // the run's end tells how it ended
 	c.mu.Lock()
 	c.victims = append(c.victims, victim.number)
 	c.mu.Unlock()

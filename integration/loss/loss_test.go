@@ -69,7 +69,7 @@ func full() size {
 // drawPlan draws a run from a seed.
 func drawPlan(t *testing.T, s size) plan {
 	t.Helper()
-	p := plan{seed: seedOf(t), consumers: 5, steps: steps, deadline: 4 * time.Minute}
+	p := plan{seed: seedOf(t), consumers: 5, steps: steps, deadline: toSettle}
 	rng := rand.New(rand.NewPCG(p.seed, 1))
 	if os.Getenv("REDELIVER_SOAK") != "" {
 		p.deadline = 90 * time.Minute
@@ -228,7 +228,7 @@ func teethPlan(t *testing.T) plan {
 	seed := seedOf(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	p := plan{
-		seed: seed, consumers: 3, earlyAck: true, steps: steps, deadline: 90 * time.Second,
+		seed: seed, consumers: 3, earlyAck: true, steps: steps, deadline: toSettle,
 		items: makeItems(rng, 2000, 150, 50), early: 200,
 	}
 	for range 4 {

@@ -85,7 +85,7 @@ func TestOverload(t *testing.T) {
 func overload(t *testing.T, o overloaded, n, onces, alwayses int, s strain) plan {
 	t.Helper()
 	seed := seedOf(t)
-	p := plan{seed: seed, consumers: 1, steps: steps, strain: s, deadline: 4 * time.Minute} // a busy machine takes a minute to start a broker again
+	p := plan{seed: seed, consumers: 1, steps: steps, strain: s, deadline: toSettle} // a busy machine takes a minute to start a broker again
 	p.suspects = o.name == "rabbitmq" || o.name == "sqs"
 	if os.Getenv("REDELIVER_SOAK") != "" {
 		n, p.deadline = 20*n, 30*time.Minute

@@ -82,7 +82,7 @@ func TestMillionWaiting(t *testing.T) {
 	}
 	maker.mayEnd.Store(true)
 	maker.terminate()
-	if err := maker.await(20 * time.Second); err != nil {
+	if err := maker.await(toEnd); err != nil {
 		t.Fatalf("the first consumer: %v", err)
 	}
 	if err := sys.park(ctx, consumerConfig{Steps: p.steps}.policy(), n); err != nil {

@@ -47,7 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.race, "race", false, "run the integration tests with the race detector, too")
 	flags.StringVar(&o.run, "run", "", "only tests that match `regexp`")
-	flags.DurationVar(&o.timeout, "timeout", 20*time.Minute, "the longest that one package may take")
+	flags.DurationVar(&o.timeout, "timeout", 40*time.Minute, "the longest that one package may take")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
