@@ -92,14 +92,14 @@ func (c *crew) dismiss(m *member, how syscall.Signal) error {
 	select {
 	case <-m.Ended():
 		return nil
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		_ = m.Signal(syscall.SIGQUIT) // it says where it stands
 		select {
 		case <-m.Ended():
 		case <-time.After(10 * time.Second):
 			_ = m.Signal(syscall.SIGKILL)
 		}
-		return fmt.Errorf("%s did not end within a minute of %s; it said:\n%s", m.name, how, m.Said())
+		return fmt.Errorf("%s did not end within 3 minutes of %s; it said:\n%s", m.name, how, m.Said())
 	}
 }
 

@@ -35,7 +35,7 @@ type stage interface {
 }
 
 // startTimeout bounds each wait for a broker to come up, also while what is between its nodes is broken.
-const startTimeout = 3 * time.Minute
+const startTimeout = 8 * time.Minute
 
 // nodeRest is how long a node lives before the next fault of one: a broker that is down all the time proves little.
 const nodeRest = 3 * time.Second
@@ -256,7 +256,7 @@ func (r *performance) missing(ctx context.Context) int {
 
 // bury writes down what is in the DLQs.
 func (r *performance) bury() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	for _, load := range r.plan.Loads {
 		letters, err := r.stage.dead(ctx, load)

@@ -69,7 +69,7 @@ func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
 			consumer.Pause(ctx, s.lasts)
 		}
 		if heal != nil {
-			healing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Minute)
+			healing, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 			err = errors.Join(err, heal(healing))
 			cancel()
 		}

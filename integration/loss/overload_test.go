@@ -20,7 +20,7 @@ type overloaded struct {
 	open func(t *testing.T) func(t *testing.T, name string) system
 	// most is how large a message is that fits into the suite's own requests.
 	most int
-	// missed is how soon a consumer is given up that is not heard of, as short as the broker takes it.
+	// missed is how soon a consumer is given up that is not heard of: soon, and longer than a busy machine lets it wait.
 	missed time.Duration
 	// awaits: a write that got no answer in its time is waited for, and not made again.
 	awaits bool
@@ -35,20 +35,20 @@ var overloads = []overloaded{
 			return func(t *testing.T, name string) system {
 				return newKafka(t, addrs, nil, name+"-"+strconv.FormatInt(time.Now().UnixNano(), 36), 4)
 			}
-		}, 256 << 10, time.Second, true, func(p plan, out outcome, _ system) int { return explained(p, out) },
+		}, 256 << 10, 3 * time.Second, true, func(p plan, out outcome, _ system) int { return explained(p, out) },
 	},
 	{
 		"rabbitmq", func(t *testing.T) func(*testing.T, string) system {
 			own := brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{})
 			return func(t *testing.T, name string) system { return newRabbitMQ(t, own, name) }
-		}, 32 << 10, 2 * time.Second, true,
+		}, 32 << 10, 6 * time.Second, true,
 		func(p plan, out outcome, sys system) int { return inHand(p, out, sys.(*rabbitSystem).rewritten) },
 	},
 	{
 		"sqs", func(t *testing.T) func(*testing.T, string) system {
 			endpoint := brokers.RequireSQS(t)
 			return func(t *testing.T, name string) system { return newSQS(t, endpoint, name, 1) }
-		}, 16 << 10, 2 * time.Second, false, func(p plan, out outcome, _ system) int { return undeleted(p, out, 0) },
+		}, 16 << 10, 6 * time.Second, false, func(p plan, out outcome, _ system) int { return undeleted(p, out, 0) },
 	},
 	{
 		"redis", func(t *testing.T) func(*testing.T, string) system {
