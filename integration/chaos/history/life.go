@@ -90,46 +90,35 @@ func (l *life) timing(line Line) {
 // behind is by how much a process's clock was wrong, at least, when redeliver looked at it after a handler's end.
 func (c *checker) behind(process string, at int64) int64 {
 	// The step and the line that tells of it are not one moment, nor are the handler's end and redeliver's look.
-	from, to := at-int64(100*time.Millisecond), at+int64(time.Second)
-	before, least := int64(0), int64(math.MaxInt64)
-	for _, l := range c.clocks[process] {
-		switch {
-		case l.At < from:
-			before = l.Offset
-		case l.At <= to:
-			least = min(least, l.Offset)
-		}
-	}
-	return min(before, least)
+	return slices.Min(c.offsets(process, at-int64(100*time.Millisecond), at+int64(time.Second)))
 }
 
 // ahead is by how much a process's clock was ahead at most, until then: what it took to be due then is run now.
 func (c *checker) ahead(process string, at int64) int64 {
-	most := int64(0)
-	for _, l := range c.clocks[process] {
-		if l.At <= at {
-			most = max(most, l.Offset)
-		}
-	}
-	return most
+	return slices.Max(c.offsets(process, math.MinInt64, at))
 }
 
 // anyAhead is by how much any process's clock was ahead at most, from one moment to another.
 func (c *checker) anyAhead(from, to int64) int64 {
 	most := int64(0)
-	for _, steps := range c.clocks {
-		before := int64(0)
-		for _, l := range steps {
-			switch {
-			case l.At < from:
-				before = l.Offset
-			case l.At <= to:
-				most = max(most, l.Offset)
-			}
-		}
-		most = max(most, before)
+	for process := range c.clocks {
+		most = max(most, slices.Max(c.offsets(process, from, to)))
 	}
 	return most
+}
+
+// offsets are by how much a process's clock was wrong at a moment, and what it was set to from then until another.
+func (c *checker) offsets(process string, from, to int64) []int64 {
+	all := []int64{0}
+	for _, l := range c.clocks[process] {
+		switch {
+		case l.At < from:
+			all[0] = l.Offset
+		case l.At <= to:
+			all = append(all, l.Offset)
+		}
+	}
+	return all
 }
 
 func (l *life) end(line Line) {
