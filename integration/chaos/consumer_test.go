@@ -150,7 +150,7 @@ func (h *handler) work(ctx context.Context, b body, attempt int) error {
 	return nil
 }
 
-// event notes what must not be. All else is in the consumer's log.
+// event notes what must not be, and what explains a second run. All else is in the consumer's log.
 func (h *handler) event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.HeadersIgnored:
@@ -161,6 +161,8 @@ func (h *handler) event(e redeliver.Event) {
 			}
 		}
 		h.odd(e.ID, reason, fmt.Sprintf("headers of a message on %s are not believed: %v", e.Topic, e.Findings))
+	case redeliver.PublishFailed:
+		h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Tried, Name: e.State.ID, Attempt: e.State.Attempts, Load: h.load.Name, What: fmt.Sprint(e.Err)})
 	case redeliver.HandlerStuck:
 		h.odd(e.State.ID, "stuck", "its handler outlives its timeout")
 	case redeliver.SubscriptionChanged:

@@ -57,7 +57,7 @@ func Check(lines []Line) (*Verdict, error) {
 	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	c := &checker{
 		verdict: &Verdict{Faults: make(map[string]int)}, messages: make(map[string]*message), loads: make(map[string]Load),
-		clocks: make(map[string][]Line),
+		clocks: make(map[string][]Line), tried: make(map[try]bool),
 	}
 	settled := false
 	for _, l := range lines {
@@ -79,6 +79,8 @@ func Check(lines []Line) (*Verdict, error) {
 			c.faults = append(c.faults, interval{what: l.What, target: l.Process, from: l.At, to: l.At})
 		case Clock:
 			c.clocks[l.Process] = append(c.clocks[l.Process], l)
+		case Tried:
+			c.tried[try{l.Name, l.Attempt}] = true
 		case Odd:
 			if l.Reason == DueTime && c.stepped(l.At) {
 				if m := c.messages[l.ID]; m != nil {
@@ -123,7 +125,14 @@ type checker struct {
 	messages map[string]*message
 	faults   []interval
 	clocks   map[string][]Line // steps by process
+	tried    map[try]bool
 	verdict  *Verdict
+}
+
+// try is a write that failed for who made it, and may have been taken all the same.
+type try struct {
+	name    string
+	attempt int
 }
 
 // interval is a fault's time; to is 0 while it lasts.

@@ -109,6 +109,12 @@ func earlier(s *story, seconds float64) *story {
 	return s.change("keys-2", 2, func(l *Line) { l.At -= int64(seconds * float64(second)) })
 }
 
+// copied has an attempt run again, and a write after one made again.
+func copied(s *story, after int) *story {
+	s.at(1.4).add(Line{Kind: Tried, Name: "name of keys-2", Attempt: after})
+	return s.at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
+}
+
 // takenTooSoon has a retry run half a second before its wait, which a process took from its level whose clock was so much
 // ahead then, and for a moment more.
 func takenTooSoon(s *story, at, offset float64) *story {
@@ -205,8 +211,13 @@ func TestCheckerFinds(t *testing.T) {
 		{"none where it was written on in a fault, and the copy ran long after", func(s *story) *story {
 			return s.fault(1, 1.3).at(8).begin("keys-2", 2, 2.3).at(8.1).end("keys-2", 2, OK).at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
 		}, ""},
+		{"none where its write was made again, and the copy ran long after", func(s *story) *story { return copied(s, 1) }, ""},
+		{"one, where it was the write after another attempt", func(s *story) *story { return copied(s, 2) }, "again"},
 		{"a dead letter twice", func(s *story) *story { return s.bury("keys-3") }, "again"},
 		{"none with a fault", func(s *story) *story { return s.bury("keys-3").fault(2, 3) }, ""},
+		{"none where its write was made again", func(s *story) *story {
+			return s.bury("keys-3").add(Line{Kind: Tried, Name: "name of keys-3", Attempt: 3})
+		}, ""},
 		{"another id", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},
 		{"other bytes", func(s *story) *story {
 			return s.change("keys-2", 2, func(l *Line) {

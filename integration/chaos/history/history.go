@@ -28,6 +28,7 @@ const (
 	End     Kind = "end"     // it is about to return; Outcome says what
 	Dead    Kind = "dead"    // a message is in the DLQ, as an independent client read it
 	Odd     Kind = "odd"     // redeliver told of something that must not be, such as headers that it disbelieves
+	Tried   Kind = "tried"   // redeliver told that a write of the message (its Name) after Attempt failed, and makes it again
 	Fault   Kind = "fault"   // a fault begins; What and Target name it
 	Healed  Kind = "healed"  // it is over
 	Moved   Kind = "moved"   // the process's connection or partitions came or went: what it had in hand may be run again

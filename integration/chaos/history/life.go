@@ -39,11 +39,11 @@ func (l *life) begin(line Line) {
 	l.timing(line)
 }
 
-// doubtful tells whether an attempt failed in a fault, or little before one: its write may have been made twice then, and
-// both copies may lie behind others for minutes before they run.
+// doubtful tells whether an attempt failed in a fault, or little before one, or its write did, on a machine that stood
+// still: it may have been made twice then, and both copies may lie behind others for minutes before they run.
 func (l *life) doubtful(attempt int) bool {
 	const takes = 5 * time.Second // to write, at most
-	return slices.ContainsFunc(l.failed[attempt], func(f Line) bool { return l.faulty(f.At, f.At+int64(takes)) })
+	return l.tried[try{l.name, attempt}] || slices.ContainsFunc(l.failed[attempt], func(f Line) bool { return l.faulty(f.At, f.At+int64(takes)) })
 }
 
 // timing holds a run against the failure before it. The due time is a moment on the clock of the process that failed;
@@ -180,7 +180,8 @@ func (l *life) close() {
 	// A commit again is a run again, which was looked at. A dead letter is one of a last failure, or written twice; when,
 	// nobody knows, so anything from the message's first run on may explain it.
 	v.EndsAgain += max(0, len(l.commit)-1) + max(0, len(l.buried)-1)
-	if n := len(l.buried); n > max(1, len(l.failed[l.load.attempts(Always)])) && !l.explained(l.began[1][0].At, l.buried[n-1].At) {
+	last := l.load.attempts(Always)
+	if n := len(l.buried); n > max(1, len(l.failed[last])) && !l.explained(l.began[1][0].At, l.buried[n-1].At) && !l.tried[try{l.name, last}] {
 		l.violatef(Again, l.ID, "it is %d times in the DLQ, and there was no fault", n)
 	}
 	if len(l.commit)+len(l.buried) > 0 {
