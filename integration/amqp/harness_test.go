@@ -37,20 +37,16 @@ const keyHeader = "kit-key"
 // client is amqp091, which knows nothing of redeliver.
 type harness struct {
 	url, management string
-	mu              sync.Mutex
-	conn            *amqp091.Connection // see channel
-	refused         sync.Map            // names of queues, or their beginnings, that take nothing
-	single          sync.Map            // names of queues with a single active consumer
+	declares, uses  wire     // an attempt to declare may end its connection, with all that others do on it
+	refused         sync.Map // names of queues, or their beginnings, that take nothing
+	single          sync.Map // names of queues with a single active consumer
 }
 
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Helper()
 	h := &harness{url: b.URL(), management: b.Management()}
-	t.Cleanup(func() {
-		if h.conn != nil {
-			_ = h.conn.Close()
-		}
-	})
+	t.Cleanup(h.declares.close)
+	t.Cleanup(h.uses.close)
 	return adaptertest.Harness{
 		Name: "RabbitMQ", Features: features, ReadsAhead: true,
 		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
@@ -86,7 +82,7 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel) error) {
 	t.Helper()
 	for tries := 5; ; tries-- {
-		ch := h.channel(t)
+		ch := h.declares.channel(t, h.url)
 		err := what(ch)
 		_ = ch.Close()
 		if err == nil {
@@ -98,7 +94,7 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 		}
 	}
 	t.Cleanup(func() {
-		ch := h.channel(t)
+		ch := h.uses.channel(t, h.url)
 		defer ch.Close()
 		_ = ch.ExchangeDelete(name, false, false)
 		for _, q := range append(h.beside(t, name), name) {
@@ -107,26 +103,37 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 	})
 }
 
-// channel is one of the connection that all tests share, which is made anew when a broker has ended it.
-func (h *harness) channel(t testing.TB) *amqp091.Channel {
+// wire is a connection that all tests share, made anew when a broker has ended it.
+type wire struct {
+	mu   sync.Mutex
+	conn *amqp091.Connection
+}
+
+func (w *wire) channel(t testing.TB, url string) *amqp091.Channel {
 	t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for tries := 3; ; tries-- {
-		if h.conn == nil || h.conn.IsClosed() {
-			conn, err := amqp091.Dial(h.url)
+		if w.conn == nil || w.conn.IsClosed() {
+			conn, err := amqp091.DialConfig(url, amqp091.Config{Heartbeat: time.Minute, Locale: "en_US"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.conn = conn
+			w.conn = conn
 		}
-		ch, err := h.conn.Channel()
+		ch, err := w.conn.Channel()
 		switch {
 		case err == nil:
 			return ch
 		case !errors.Is(err, amqp091.ErrClosed) || tries == 1:
 			t.Fatal(err)
 		}
+	}
+}
+
+func (w *wire) close() {
+	if w.conn != nil {
+		_ = w.conn.Close()
 	}
 }
 
@@ -167,7 +174,7 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 	if _, done := h.single.LoadOrStore(queue, true); done {
 		return
 	}
-	ch := h.channel(t)
+	ch := h.uses.channel(t, h.url)
 	defer ch.Close()
 	_, err := ch.QueueDelete(queue, false, false, false)
 	if err == nil {
@@ -201,7 +208,7 @@ func (m marshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
 
 func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
 	t.Helper()
-	ch := h.channel(t)
+	ch := h.uses.channel(t, h.url)
 	defer ch.Close()
 	if err := ch.ExchangeDeclarePassive(origin, amqp091.ExchangeFanout, true, false, false, false, nil); err == nil {
 		h.write(t, origin, "", msgs)
@@ -217,7 +224,7 @@ func (h *harness) putBack(t testing.TB, _, group string, msgs ...adaptertest.Mes
 
 func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.Message) {
 	t.Helper()
-	ch := h.channel(t)
+	ch := h.uses.channel(t, h.url)
 	defer ch.Close()
 	if err := ch.Confirm(false); err != nil {
 		t.Fatal(err)
@@ -290,7 +297,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 
 func (h *harness) look(t testing.TB, queue string) (msgs []adaptertest.Message) {
 	t.Helper()
-	ch := h.channel(t)
+	ch := h.uses.channel(t, h.url)
 	defer ch.Close()
 	for {
 		d, ok, err := ch.Get(queue, false)

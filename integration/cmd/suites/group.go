@@ -10,9 +10,9 @@ import (
 
 // groups are the suites as they run: each group's at once, one group after another. Adapters has hardly anything to do
 // but to wait, and it does so beside integration. Unit compiles with the race detector what adapters wants, so that it
-// comes before.
-func groups(names []string) (all [][]string) {
-	beside := slices.Contains(names, "adapters") && slices.Contains(names, "integration")
+// comes before. Gently, each is alone.
+func groups(names []string, gently bool) (all [][]string) {
+	beside := !gently && slices.Contains(names, "adapters") && slices.Contains(names, "integration")
 	for _, name := range names {
 		switch {
 		case beside && name == "adapters":

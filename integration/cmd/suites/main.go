@@ -1,13 +1,15 @@
 // Command suites runs the tests and tells how they went: the output of go test, then a table with the seconds, the CPU
 // seconds and the verdict of every package.
 //
-//	suites [-race] [-run REGEXP] [-timeout D] unit|adapters|integration|loss...
+//	suites [-race] [-gently] [-run REGEXP] [-timeout D] unit|adapters|integration|loss...
 //
 // unit is the root module and the command, which need no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
 // but loss and chaos, which are the suite loss. All three run beside the brokers that withbrokers starts. They run one after
-// another, but for adapters, most of which is waiting, beside integration. It is run from the repository's root. It fails
-// when a test fails, when a suite has no tests at all, and when a test is skipped that is not among the explained.
+// another, but for adapters, most of which is waiting, beside integration. Where CI is set, it goes gently, each alone and with a
+// package less at a time: a machine that is shared has taken most of its cores away for minutes from who wanted all of
+// them, and brokers stand still then. It is run from the repository's root. It fails when a test fails, when a suite has
+// no tests at all, and when a test is skipped that is not among the explained.
 package main
 
 import (
@@ -29,6 +31,7 @@ import (
 
 type options struct {
 	race    bool
+	gently  bool
 	run     string
 	timeout time.Duration
 	names   []string
@@ -46,6 +49,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("suites", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.race, "race", false, "run the integration tests with the race detector, too")
+	flags.BoolVar(&o.gently, "gently", os.Getenv("CI") != "", "a package less at a time, and no suite beside another; by default where CI is set")
 	flags.StringVar(&o.run, "run", "", "only tests that match `regexp`")
 	flags.DurationVar(&o.timeout, "timeout", 40*time.Minute, "the longest that one package may take")
 	if err := flags.Parse(args); err != nil {
@@ -71,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		commands[name] = argv
 	}
 	var t table
-	for _, names := range groups(o.names) {
+	for _, names := range groups(o.names, o.gently) {
 		t.suites = append(t.suites, runGroup(ctx, names, commands, stdout, stderr)...)
 		if ctx.Err() != nil {
 			break
@@ -120,7 +124,7 @@ func (o options) command(name string) ([]string, error) {
 	switch name {
 	case "unit":
 		// One package more than there are cores: adapters/kafka is one of them for long, and waits for most of that.
-		return append(argv, "-p="+strconv.Itoa(runtime.NumCPU()+1), "./...", "./cmd/redeliver/..."), nil
+		return append(argv, o.packages(runtime.NumCPU()+1), "./...", "./cmd/redeliver/..."), nil
 	case "adapters":
 		return beside([]string{"--kafka"}, append(argv, "./adapters/kafka"))
 	case "integration":
@@ -130,9 +134,9 @@ func (o options) command(name string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return beside(shared, append(append(argv, "-p=2"), packages...))
+		return beside(shared, append(append(argv, o.packages(2)), packages...))
 	case "loss":
-		return beside(lossShared, append(append(argv, "-p=2"), breaking...))
+		return beside(lossShared, append(append(argv, o.packages(2)), breaking...))
 	default:
 		return nil, fmt.Errorf("there is no suite %q; there are unit, adapters, integration and loss", name)
 	}
@@ -200,4 +204,12 @@ func runSuite(ctx context.Context, name string, argv []string, stdout, stderr io
 	}
 	s.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return s
+}
+
+// packages is how many go test runs at a time.
+func (o options) packages(n int) string {
+	if o.gently {
+		n--
+	}
+	return "-p=" + strconv.Itoa(n)
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"regexp"
 	"strings"
 	"syscall"
@@ -211,18 +212,29 @@ func TestProgramsAreLinkedLean(t *testing.T) {
 	}
 }
 
-// Adapters waits beside integration, and each suite runs once.
+// Adapters waits beside integration, but for gently, and each suite runs once.
 func TestGroups(t *testing.T) {
 	for _, c := range []struct {
-		names []string
-		want  [][]string
+		names  []string
+		gently bool
+		want   [][]string
 	}{
-		{[]string{"unit", "adapters", "integration", "loss"}, [][]string{{"unit"}, {"integration", "adapters"}, {"loss"}}},
-		{[]string{"adapters", "loss"}, [][]string{{"adapters"}, {"loss"}}},
-		{[]string{"integration", "loss"}, [][]string{{"integration"}, {"loss"}}},
+		{[]string{"unit", "adapters", "integration", "loss"}, false, [][]string{{"unit"}, {"integration", "adapters"}, {"loss"}}},
+		{[]string{"unit", "adapters", "integration", "loss"}, true, [][]string{{"unit"}, {"adapters"}, {"integration"}, {"loss"}}},
+		{[]string{"adapters", "loss"}, false, [][]string{{"adapters"}, {"loss"}}},
+		{[]string{"integration", "loss"}, false, [][]string{{"integration"}, {"loss"}}},
 	} {
-		if got := groups(c.names); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%v run as %v, want %v", c.names, got, c.want)
+		if got := groups(c.names, c.gently); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%v run as %v, want %v; gently: %t", c.names, got, c.want, c.gently)
+		}
+	}
+}
+
+func TestGentlyIsAPackageLess(t *testing.T) {
+	for gently, want := range map[bool]string{false: "-p=2", true: "-p=1"} {
+		argv, err := options{gently: gently}.command("loss")
+		if err != nil || !slices.Contains(argv, want) {
+			t.Errorf("gently: %t: %q, %v; want %s", gently, argv, err, want)
 		}
 	}
 }
