@@ -114,6 +114,7 @@ func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	l := newLab(t, r, func(l *lab) {
 		l.cfg.Policy = steps(3, 30*time.Second)
 		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = n, 2*n
+		l.cfg.DrainTimeout = time.Minute // a broker may stand still for longer than the default of ten seconds
 	})
 	l.declared()
 	level := l.queue + ".retry.30s"
