@@ -196,9 +196,9 @@ func (a admin) create(t ownTopic, needed time.Duration) error {
 	}
 }
 
-// createTries is how often a topic is asked for that the brokers did not make in time,
-// each time with sarama's Admin.Timeout.
-const createTries = 5
+// inTimeTries is how often the brokers are asked to make or delete a topic that they did
+// not make or delete in time, each time with sarama's Admin.Timeout.
+const inTimeTries = 5
 
 func (a admin) try(t ownTopic, settings map[string]string) error {
 	entries := make(map[string]*string, len(settings))
@@ -206,9 +206,23 @@ func (a admin) try(t ownTopic, settings map[string]string) error {
 		entries[k] = &v
 	}
 	detail := &sarama.TopicDetail{NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries}
-	err := a.sarama.CreateTopic(t.name, detail, false)
-	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < createTries; tries++ { // it goes on, and may be there by now
-		err = a.sarama.CreateTopic(t.name, detail, false)
+	return inTime(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
+}
+
+// remove deletes a topic. One that is gone is deleted.
+func (a admin) remove(topic string) error {
+	err := inTime(func() error { return a.sarama.DeleteTopic(topic) })
+	if err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		return fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", topic, err)
+	}
+	return nil
+}
+
+// inTime asks again for what the brokers did not do in time. They go on with it, and it may be done by then.
+func inTime(ask func() error) error {
+	err := ask()
+	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < inTimeTries; tries++ {
+		err = ask()
 	}
 	return err
 }

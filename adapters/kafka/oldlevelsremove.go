@@ -18,6 +18,11 @@ import (
 // publishes with a delay and is no member is not known to Kafka: none that has an older
 // policy may run.
 func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
+	return c.lookAtOld(ctx, topic, func(string) bool { return true })
+}
+
+// lookAtOld is OldLevels of those delay topics that are wanted.
+func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place string) bool) ([]delayqueue.OldLevel, error) {
 	l, err := c.layout(topic)
 	if err != nil {
 		return nil, err
@@ -25,7 +30,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldL
 	var old []delayqueue.OldLevel
 	var names []string
 	for _, t := range l.topics {
-		if t.old {
+		if t.old && wanted(t.name) {
 			old = append(old, delayqueue.OldLevel{Place: t.name, Level: t.level, Messages: -1})
 			names = append(names, t.name)
 		}
@@ -78,22 +83,23 @@ func (d *doctor) keepsAll(g *groupState) string {
 // group rebalances once for each.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []delayqueue.OldLevel, err error) {
 	for _, place := range places {
-		old, err := c.OldLevels(ctx, topic)
+		// Only at that one: those that were deleted just now may be listed for a while, and have no offsets.
+		old, err := c.lookAtOld(ctx, topic, func(name string) bool { return name == place })
 		if err != nil {
 			return done, err
 		}
-		i := slices.IndexFunc(old, func(o delayqueue.OldLevel) bool { return o.Place == place })
-		if i < 0 {
+		if len(old) == 0 {
 			done = append(done, delayqueue.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"})
 			continue
 		}
-		if old[i].Keep == "" {
-			if err := c.admin.sarama.DeleteTopic(place); err != nil {
-				return done, fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", place, err)
+		o := old[0]
+		if o.Keep == "" {
+			if err := c.admin.remove(place); err != nil {
+				return done, err
 			}
-			old[i].Removed = true
+			o.Removed = true
 		}
-		done = append(done, old[i])
+		done = append(done, o)
 	}
 	return done, nil
 }

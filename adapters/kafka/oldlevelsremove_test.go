@@ -3,10 +3,13 @@ package kafka_test
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -93,4 +96,56 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	recs, ids := orders(p.topic, 10)
 	write(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
+}
+
+// A controller deletes in its time, and a broker lists for a while what the controller
+// has deleted: it tells nobody the offsets of it. All of that was an error, after which
+// the other levels stayed.
+func TestALevelThatIsSlowToGoIsRemoved(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	p := &patient{place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, quick(1)}
+	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Second, 10 * time.Minute, time.Hour}})
+	slow, gone := p.ours("retry.10m"), p.ours("retry.1h")
+	var answers atomic.Int32
+	cluster.ControlKey(int16(kmsg.DeleteTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked := req.(*kmsg.DeleteTopicsRequest)
+		res := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
+		one := kmsg.NewDeleteTopicsResponseTopic()
+		one.Topic = asked.Topics[0].Topic
+		switch {
+		case *one.Topic == gone: // somebody else was faster
+			one.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		case answers.Add(1) == 1:
+			one.ErrorCode = kerr.RequestTimedOut.Code
+		}
+		res.Topics = append(res.Topics, one)
+		return res, nil, true
+	})
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked := req.(*kmsg.ListOffsetsRequest)
+		if answers.Load() < 2 || asked.Topics[0].Topic != slow {
+			return nil, nil, false
+		}
+		res := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		for _, topic := range asked.Topics {
+			one := kmsg.NewListOffsetsResponseTopic()
+			one.Topic = topic.Topic
+			for _, partition := range topic.Partitions {
+				none := kmsg.NewListOffsetsResponseTopicPartition()
+				none.Partition, none.ErrorCode = partition.Partition, kerr.UnknownTopicOrPartition.Code
+				one.Partitions = append(one.Partitions, none)
+			}
+			res.Topics = append(res.Topics, one)
+		}
+		return res, nil, true
+	})
+	c, _ := open(t, p.config(p.policy))
+	done, err := c.RemoveOldLevels(t.Context(), p.topic, slow, gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, p.keeps(done), "retry.10m: removed", "retry.1h: removed")
 }
