@@ -37,14 +37,14 @@ const keyHeader = "kit-key"
 // client is amqp091, which knows nothing of redeliver.
 type harness struct {
 	url, management string
-	declares, uses  wire     // an attempt to declare may end its connection, with all that others do on it
+	declares, uses  *wire    // an attempt to declare may end its connection, with all that others do on it
 	refused         sync.Map // names of queues, or their beginnings, that take nothing
 	single          sync.Map // names of queues with a single active consumer
 }
 
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Helper()
-	h := &harness{url: b.URL(), management: b.Management()}
+	h := &harness{url: b.URL(), management: b.Management(), declares: &wire{url: b.URL()}, uses: &wire{url: b.URL()}}
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return adaptertest.Harness{
@@ -82,7 +82,7 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel) error) {
 	t.Helper()
 	for tries := 5; ; tries-- {
-		ch := h.declares.channel(t, h.url)
+		ch := h.declares.channel(t)
 		err := what(ch)
 		_ = ch.Close()
 		if err == nil {
@@ -94,7 +94,7 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 		}
 	}
 	t.Cleanup(func() {
-		ch := h.uses.channel(t, h.url)
+		ch := h.uses.channel(t)
 		defer ch.Close()
 		_ = ch.ExchangeDelete(name, false, false)
 		for _, q := range append(h.beside(t, name), name) {
@@ -105,17 +105,18 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 
 // wire is a connection that all tests share, made anew when a broker has ended it.
 type wire struct {
+	url  string
 	mu   sync.Mutex
 	conn *amqp091.Connection
 }
 
-func (w *wire) channel(t testing.TB, url string) *amqp091.Channel {
+func (w *wire) channel(t testing.TB) *amqp091.Channel {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for tries := 3; ; tries-- {
 		if w.conn == nil || w.conn.IsClosed() {
-			conn, err := amqp091.DialConfig(url, amqp091.Config{Heartbeat: time.Minute, Locale: "en_US"})
+			conn, err := amqp091.DialConfig(w.url, amqp091.Config{Heartbeat: time.Minute, Locale: "en_US"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +175,7 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 	if _, done := h.single.LoadOrStore(queue, true); done {
 		return
 	}
-	ch := h.uses.channel(t, h.url)
+	ch := h.uses.channel(t)
 	defer ch.Close()
 	_, err := ch.QueueDelete(queue, false, false, false)
 	if err == nil {
@@ -208,7 +209,7 @@ func (m marshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
 
 func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
 	t.Helper()
-	ch := h.uses.channel(t, h.url)
+	ch := h.uses.channel(t)
 	defer ch.Close()
 	if err := ch.ExchangeDeclarePassive(origin, amqp091.ExchangeFanout, true, false, false, false, nil); err == nil {
 		h.write(t, origin, "", msgs)
@@ -224,7 +225,7 @@ func (h *harness) putBack(t testing.TB, _, group string, msgs ...adaptertest.Mes
 
 func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.Message) {
 	t.Helper()
-	ch := h.uses.channel(t, h.url)
+	ch := h.uses.channel(t)
 	defer ch.Close()
 	if err := ch.Confirm(false); err != nil {
 		t.Fatal(err)
@@ -297,7 +298,7 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 
 func (h *harness) look(t testing.TB, queue string) (msgs []adaptertest.Message) {
 	t.Helper()
-	ch := h.uses.channel(t, h.url)
+	ch := h.uses.channel(t)
 	defer ch.Close()
 	for {
 		d, ok, err := ch.Get(queue, false)
