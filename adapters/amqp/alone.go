@@ -75,7 +75,7 @@ func (s *solo) begin(ctx context.Context) bool {
 	for turn.Take(ctx, &l.r.sub.Gate) {
 		try, cancel := context.WithTimeout(ctx, l.r.client.cfg.SendTimeout)
 		err := s.mark(try)
-		if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound { // it was deleted under us
+		if gone(err) { // it was deleted under us
 			if err = l.r.fwd.declare(try); err == nil {
 				err = s.mark(try)
 			}

@@ -234,7 +234,7 @@ func (c *Client) target(ctx context.Context, topic string) error {
 func (c *Client) forget(topic string, p *pending, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+	if gone(err) {
 		delete(c.targets, topic) // the exchange
 	}
 	if errors.Is(err, errNoQueue) && p.s == c.forwarded {

@@ -96,7 +96,7 @@ func (q *deadLetters) there(ctx context.Context, queue, why string) error {
 	}
 	defer ch.Close()
 	_, _, err = stat(ch, queue)
-	if code(err) == amqp.NotFound {
+	if gone(err) {
 		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
 	}
 	return err
@@ -109,14 +109,6 @@ func stat(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
 		return 0, 0, fmt.Errorf("amqp: asking for queue %s: %w", queue, err)
 	}
 	return s.Messages, s.Consumers, nil
-}
-
-// code is what the broker answered, 0 for another error.
-func code(err error) int {
-	if refused, ok := errors.AsType[*amqp.Error](err); ok {
-		return refused.Code
-	}
-	return 0
 }
 
 // findLimit finds out how many deliveries end a message. Ours has no limit that is

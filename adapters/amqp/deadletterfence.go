@@ -146,10 +146,10 @@ func (q *deadLetters) raised(ctx context.Context, suffix string) (bool, error) {
 	}
 	defer ch.Close()
 	_, _, err = stat(ch, q.fence(suffix))
-	switch code(err) {
-	case amqp.NotFound:
+	switch {
+	case gone(err):
 		return false, nil
-	case amqp.ResourceLocked:
+	case code(err) == amqp.ResourceLocked:
 		return true, nil
 	default:
 		return false, err

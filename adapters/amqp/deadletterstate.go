@@ -171,7 +171,7 @@ func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there 
 	}
 	defer func() { _ = ch.Close() }()
 	_, _, err = stat(ch, state)
-	if code(err) != amqp.NotFound {
+	if !gone(err) {
 		return err == nil, err
 	}
 	args := stateArgs()

@@ -61,9 +61,10 @@ func (d *declarer) close() {
 }
 
 // do calls what and says what the broker had against it. A broker in trouble is asked
-// again: under load the members of a new quorum queue may not find each other in time.
-// It is not asked often, because such an answer closes the connection, which gives back
-// what its consumers hold.
+// again: under load the members of a new quorum queue may not find each other in time,
+// and a queue that two declare at once cannot be reached by one of them for a moment.
+// It is not asked often, because the first of these answers closes the connection, which
+// gives back what its consumers hold.
 func (d *declarer) do(what func(*amqp.Channel) error) (refused *amqp.Error) {
 	return d.try(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
@@ -75,6 +76,7 @@ func (d *declarer) once(what func(*amqp.Channel) error) (refused *amqp.Error) {
 
 func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (refused *amqp.Error) {
 	trouble := backoff.Retry(func() error {
+		refused = nil
 		ch, ok := d.channel()
 		if !ok {
 			return nil
@@ -83,6 +85,9 @@ func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (r
 		answer, ok := errors.AsType[*amqp.Error](err)
 		switch {
 		case err == nil:
+		case ok && unreachable(answer):
+			refused = answer
+			return err
 		case ok && answer.Code == amqp.InternalError:
 			return err
 		// A connection that an administrator or a broker that stops has closed says nothing
@@ -94,7 +99,7 @@ func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (r
 		}
 		return nil
 	}, again)
-	if trouble != nil {
+	if trouble != nil && refused == nil {
 		d.err = fmt.Errorf("amqp: declaring queues: %w", trouble)
 	}
 	return refused
@@ -109,7 +114,7 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	switch {
 	case refused == nil:
 		return d.err == nil
-	case refused.Code == amqp.NotFound:
+	case gone(refused):
 		return false
 	case refused.Code == amqp.ResourceLocked:
 		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
@@ -216,7 +221,7 @@ func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
 	refused := d.do(func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
 	})
-	if refused != nil && refused.Code == amqp.NotFound {
+	if refused != nil && gone(refused) {
 		refused = d.do(func(ch *amqp.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
 	}
 	if refused != nil {

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,26 +34,34 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 // A broker in trouble is asked again, on a new channel; one that stays in trouble has
 // refused nothing.
 func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
-	trouble := &amqp.Error{Code: amqp.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
+	unformed := &amqp.Error{Code: amqp.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
+	// What RabbitMQ 3.10 told one of five services that started at once.
+	homeless := &amqp.Error{Code: amqp.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
+	no := &amqp.Error{Code: amqp.PreconditionFailed, Server: true}
 	for name, c := range map[string]struct {
-		times int // that it is in trouble
-		then  error
-		err   bool
+		trouble *amqp.Error
+		times   int // that it is in trouble
+		then    error
+		refused *amqp.Error
+		err     bool
 	}{
-		"for a moment":     {2, nil, false},
-		"and then refuses": {1, &amqp.Error{Code: amqp.PreconditionFailed, Server: true}, false},
-		"for long":         {1000, nil, true},
+		"for a moment":                    {unformed, 2, nil, nil, false},
+		"and then refuses":                {unformed, 1, no, no, false},
+		"for long":                        {unformed, 1000, nil, nil, true},
+		"with one queue, for a moment":    {homeless, 2, nil, nil, false},
+		"with one queue and then refuses": {homeless, 1, no, no, false},
+		"with one queue, for long":        {homeless, 1000, nil, homeless, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, asked := &declarer{open: func() (*amqp.Channel, error) { return &amqp.Channel{}, nil }}, 0
 				refused := d.do(func(*amqp.Channel) error {
 					if asked++; asked <= c.times {
-						return trouble
+						return c.trouble
 					}
 					return c.then
 				})
-				if (refused != nil) != (c.then != nil) || (d.err != nil) != c.err || asked != c.times+1 && !c.err {
+				if refused != c.refused || (d.err != nil) != c.err || asked != min(c.times, 3)+1 {
 					t.Errorf("asked %d times: refused %v, the error %v", asked, refused, d.err)
 				}
 				if c.err && !strings.Contains(d.err.Error(), "cluster_not_formed") {
@@ -72,5 +81,21 @@ func TestADeletionIsNotRepeated(t *testing.T) {
 	})
 	if asked != 1 || refused != nil || d.err == nil {
 		t.Errorf("asked %d times: refused %v, the error %v", asked, refused, d.err)
+	}
+}
+
+// A queue that cannot be reached is not taken for one that was deleted: it would be called
+// missing, and nothing would be said to wait on it.
+func TestAQueueThatCannotBeReachedIsThere(t *testing.T) {
+	for reason, want := range map[string]bool{
+		"NOT_FOUND - no queue 'orders' in vhost '/'":                                                      true,
+		"NOT_FOUND - no exchange 'orders' in vhost '/'":                                                   true,
+		"NOT_FOUND - home node 'rabbit@a' of durable queue 'orders' in vhost '/' is down or inaccessible": false,
+		"NOT_FOUND - queue 'orders' in vhost '/' process is stopped by supervisor":                        false,
+	} {
+		answer := &amqp.Error{Code: amqp.NotFound, Server: true, Reason: reason}
+		if gone(fmt.Errorf("asking: %w", answer)) != want {
+			t.Errorf("%s: gone is %t", reason, !want)
+		}
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -64,12 +62,11 @@ func (d *doctor) places(ctx context.Context) error {
 	defer func() { _ = ch.Close() }()
 	for _, q := range append([]ownQueue{{name: d.layout.queue, kind: mainQueue}}, d.layout.queues...) {
 		ready, consumers, err := stat(ch, q.name)
-		switch code(err) {
-		case 0:
-			if err != nil {
-				return err
-			}
-		case amqp.NotFound:
+		switch {
+		case err == nil:
+		case code(err) == 0:
+			return err
+		case gone(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
 				d.Find(delayqueue.SymptomMissing, q.name, fmt.Sprintf("the %s queue is not there: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
 			}

@@ -72,7 +72,7 @@ func (f *forwarder) publish(ctx context.Context, d *delayqueue.Delivery, through
 		return where, err
 	}
 	rec.entry.unsure, err = through.send(ctx, rec.Exchange, rec.RoutingKey, plain(&rec.Delivery))
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound { // the exchange was deleted under us
+	if gone(err) { // the exchange was deleted under us
 		if err := f.declare(ctx); err != nil {
 			return place(rec.Exchange, rec.RoutingKey), err
 		}

@@ -186,7 +186,7 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 	} else {
 		ch, in, err = r.open(ctx, cfg)
 	}
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+	if gone(err) {
 		// It was deleted under us. What is ours, or would be, is declared anew.
 		if err = r.client.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)

@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -31,7 +29,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		}
 		defer ch.Close()
 		n, _, err = stat(ch, queue)
-		if code(err) == amqp.NotFound {
+		if gone(err) {
 			return 0, false, nil
 		}
 		return n, true, err
