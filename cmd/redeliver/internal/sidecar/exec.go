@@ -17,20 +17,17 @@ import (
 // that is worth a retry, EX_TEMPFAIL, 75, by name.
 const statusData = 65 // EX_DATAERR
 
-const (
-	// mercy is how long a child whose time is over may take to end: together with
-	// what comes after it, less than makes a handler stuck.
-	mercy = 500 * time.Millisecond
-	// pipes is how long what a child has left running may keep its output open.
-	pipes = 750 * time.Millisecond
-)
-
 // Exec is a handler that is run for each message: the body is its standard input, and
 // its exit status the answer.
 type Exec struct {
 	argv []string
 	env  []string // of every child
 	say  func(id, line string)
+	// mercy is how long a child whose time is over may take to end: together with
+	// what comes after it, less than makes a handler stuck.
+	mercy time.Duration
+	// pipes is how long what a child has left running may keep its output open.
+	pipes time.Duration
 }
 
 // NewExec returns a handler that runs a program with its arguments, as they are: no
@@ -45,7 +42,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exec{append([]string{path}, argv[1:]...), withoutOurs(env), say}, nil
+	return &Exec{append([]string{path}, argv[1:]...), withoutOurs(env), say, 500 * time.Millisecond, 750 * time.Millisecond}, nil
 }
 
 // ExitError is a child that has not handled its message.
@@ -73,10 +70,10 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	ownGroup(cmd)
 	var killing *time.Timer
 	cmd.Cancel = func() error {
-		killing = time.AfterFunc(mercy, func() { killGroup(cmd.Process.Pid) })
+		killing = time.AfterFunc(e.mercy, func() { killGroup(cmd.Process.Pid) })
 		return endGroup(cmd.Process.Pid)
 	}
-	cmd.WaitDelay = pipes
+	cmd.WaitDelay = e.pipes
 	beside, err := pass(cmd, rest)
 	if err == nil {
 		err = cmd.Start()

@@ -185,6 +185,7 @@ func TestExecAsksFirst(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "there")
 	e, _ := run(t, "obey", path)
+	e.mercy, e.pipes = patience, patience // it obeys, however late it is told that
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Handle(ctx, message()) }()
