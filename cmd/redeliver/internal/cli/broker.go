@@ -85,7 +85,7 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 }
 
 // patience bounds the end of a command.
-const patience = 5 * time.Second
+var patience = 5 * time.Second
 
 // notThere is what a verb says of a broker that it cannot work with yet.
 func (b *broker) notThere(verb string) error {

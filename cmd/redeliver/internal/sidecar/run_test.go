@@ -124,7 +124,7 @@ func TestReachTellsWhatIsNew(t *testing.T) {
 
 // Calls that were cut off are waited for, and not for ever.
 func TestLeave(t *testing.T) {
-	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, mostLeave}} {
+	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, MostLeave}} {
 		synctest.Test(t, func(t *testing.T) {
 			entered := make(chan struct{})
 			r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error {
