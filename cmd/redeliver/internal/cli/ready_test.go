@@ -16,24 +16,28 @@ func TestReadyTellsByItsExitCode(t *testing.T) {
 		_, _ = w.Write([]byte("orders: not read yet\n"))
 	}))
 	at := server.URL + "/readyz"
+	ready := func(args ...string) ending {
+		t.Helper()
+		return call{}.run(t, append([]string{"ready", "--timeout", patience.String()}, args...)...)
+	}
 
 	status.Store(http.StatusOK)
-	if got := (call{}).run(t, "ready", at, "--output", "json").want(t, 0).object(t); got["ready"] != true {
+	if got := ready(at, "--output", "json").want(t, 0).object(t); got["ready"] != true {
 		t.Errorf("it says %v of one that is ready", got)
 	}
 	status.Store(http.StatusServiceUnavailable)
-	got := (call{}).run(t, "ready", at, "--output", "json").want(t, 3).object(t)
+	got := ready(at, "--output", "json").want(t, 3).object(t)
 	if why, _ := got["why"].(string); got["ready"] != false || !strings.Contains(why, "orders: not read yet") {
 		t.Errorf("it says %v of one that is not ready", got)
 	}
 	status.Store(http.StatusFound) // whoever sends it on has not answered
-	(call{}).run(t, "ready", at).want(t, 3)
+	ready(at).want(t, 3)
 
 	listens := "tcp://" + server.Listener.Addr().String()
-	(call{}).run(t, "ready", listens).want(t, 0)
+	ready(listens).want(t, 0)
 	server.Close()
-	(call{}).run(t, "ready", listens).want(t, 3)
-	(call{}).run(t, "ready", at).want(t, 3)
+	ready(listens).want(t, 3)
+	ready(at).want(t, 3)
 }
 
 func TestReadyRefuses(t *testing.T) {

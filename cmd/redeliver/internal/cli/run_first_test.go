@@ -82,7 +82,8 @@ func TestRunWithAWrongURL(t *testing.T) {
 	}
 }
 
-// Somebody who takes connections and says nothing takes no attempt, however short one is.
+// Somebody who takes connections and says nothing takes no attempt: the message is put
+// aside when half of one is over.
 func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -93,7 +94,7 @@ func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
 	}
 	defer l.Close()
 	s.put(payments("a")...)
-	h := s.handle("--http", "https://"+l.Addr().String(), "--retries", "0", "--timeout", "4s", "--drain", "100ms", "--health", "127.0.0.1:0")
+	h := s.handle("--http", "https://"+l.Addr().String(), "--retries", "0", "--timeout", "16s", "--drain", "100ms", "--health", "127.0.0.1:0")
 	health := h.healthOf(s)
 	s.await("it is not reached", func() bool {
 		answer, err := http.Get(health + "/readyz")
