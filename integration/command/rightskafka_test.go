@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // The users of the guarded Kafka, and the password of both.
@@ -115,13 +116,9 @@ func (s *stall) create(call []string) {
 // there waits until the broker knows a topic that its controller has made.
 func (s *stall) there(topic string) {
 	s.t.Helper()
-	s.awaits(fmt.Sprintf("the broker does not know topic %s", topic), func() bool {
-		all, err := s.g.adm.ListTopics(s.t.Context(), topic)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		return all.Has(topic)
-	})
+	if err := kafkatest.Listed(s.t.Context(), s.g.adm, topic); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // right is one ACL.

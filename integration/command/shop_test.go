@@ -3,7 +3,6 @@ package command_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -14,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // shop is a service with a topic or queue and a DLQ on some broker.
@@ -61,12 +61,8 @@ func kafkaShop(t *testing.T) *shop {
 	if _, err := adm.CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; <-time.After(50 * time.Millisecond) { // a busy broker knows it seconds later
-		if there, err := adm.ListTopics(t.Context(), s.topic); err == nil && there.Has(s.topic) {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("topic %s did not come: %v", s.topic, err)
-		}
+	if err := kafkatest.Listed(t.Context(), adm, s.topic); err != nil {
+		t.Fatal(err)
 	}
 	s.send = func(body string, headers ...string) {
 		t.Helper()

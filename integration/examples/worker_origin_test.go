@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // origin is a topic and its group, or a queue, of one test.
@@ -52,7 +53,11 @@ func newKafkaTopic(t *testing.T, name string) *kafkaTopic {
 	}
 	t.Cleanup(client.Close)
 	k.client = client
-	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, nil, name); err != nil {
+	admin := kadm.NewClient(client)
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, name); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafkatest.Listed(t.Context(), admin, name); err != nil {
 		t.Fatal(err)
 	}
 	k.send = func(headers map[string]string) string {

@@ -51,15 +51,19 @@ func newCopies(t *testing.T, transactions bool) *copies {
 		topics = append(topics, c.Topic+"."+c.Group+".retry."+delayqueue.LevelName(level))
 	}
 	// The reader must not look for what is not there yet.
+	admin := kadm.NewClient(c.client)
 	forever, bytes := "-1", "4194304"
 	for i, topic := range topics {
 		var settings map[string]*string
 		if i > 0 {
 			settings = map[string]*string{"retention.ms": &forever, "max.message.bytes": &bytes}
 		}
-		if _, err := kadm.NewClient(c.client).CreateTopic(t.Context(), 4, 1, settings, topic); err != nil {
+		if _, err := admin.CreateTopic(t.Context(), 4, 1, settings, topic); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := kafkatest.Listed(t.Context(), admin, topics...); err != nil {
+		t.Fatal(err)
 	}
 	if c.reader, err = kafkatest.NewReader(c.Addrs, topics[1:]...); err != nil {
 		t.Fatal(err)

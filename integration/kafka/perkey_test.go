@@ -88,7 +88,11 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 4, 1, nil, topic); err != nil {
+	admin := kadm.NewClient(client)
+	if _, err := admin.CreateTopic(t.Context(), 4, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafkatest.Listed(t.Context(), admin, topic); err != nil {
 		t.Fatal(err)
 	}
 	var all []child

@@ -22,6 +22,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/simulate"
 )
@@ -135,7 +136,11 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
+	admin := kadm.NewClient(cl)
+	if _, err := admin.CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafkatest.Listed(t.Context(), admin, topic); err != nil {
 		t.Fatal(err)
 	}
 	client, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: topic, Policy: s.Policy, Sink: redeliver.SinkFunc(r.event)})

@@ -44,6 +44,9 @@ func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, p
 	if _, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
+	if err := kafkatest.Listed(t.Context(), k.admin, topic); err != nil {
+		t.Fatal(err)
+	}
 	return k
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
@@ -87,9 +88,13 @@ func (s *service) provide() {
 	defer client.Close()
 	unique := time.Now().Format(".150405.000000")
 	s.topic, s.endless = s.topic+unique, s.endless+unique
-	made, err := kadm.NewClient(client).CreateTopics(s.t.Context(), 1, 1, nil, s.topic, s.endless)
+	admin := kadm.NewClient(client)
+	made, err := admin.CreateTopics(s.t.Context(), 1, 1, nil, s.topic, s.endless)
 	if err == nil {
 		err = made.Error()
+	}
+	if err == nil {
+		err = kafkatest.Listed(s.t.Context(), admin, s.topic, s.endless)
 	}
 	if err != nil {
 		s.t.Fatal(err)

@@ -56,12 +56,13 @@ func dialKafka(ctx context.Context) (broker, error) {
 func (k *onKafka) version() string { return k.is }
 
 func (k *onKafka) prepare(ctx context.Context, topic string) error {
-	for _, name := range []string{topic, poisonOf(topic)} {
+	names := []string{topic, poisonOf(topic)}
+	for _, name := range names {
 		if _, err := k.admin.CreateTopic(ctx, kafkaPartitions, 1, nil, name); err != nil {
 			return fmt.Errorf("creating %s: %w", name, err)
 		}
 	}
-	return nil
+	return kafkatest.Listed(ctx, k.admin, names...)
 }
 
 func (k *onKafka) write(ctx context.Context, topic string, first, end int) error {

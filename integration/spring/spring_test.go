@@ -50,8 +50,12 @@ func newWorld(t *testing.T) *world {
 	w.binary = filepath.Join(dir, "redeliver")
 	w.kgo = w.client(t)
 	// Spring makes those of its retries itself, not those of the recoverer.
-	if _, err := kadm.NewClient(w.kgo).CreateTopics(t.Context(), 2, 1, nil,
-		w.topic("retryable"), w.topic("plain"), w.topic("plain-dlt"), w.topic("moving"), w.topic("shared")); err != nil {
+	topics := []string{w.topic("retryable"), w.topic("plain"), w.topic("plain-dlt"), w.topic("moving"), w.topic("shared")}
+	admin := kadm.NewClient(w.kgo)
+	if _, err := admin.CreateTopics(t.Context(), 2, 1, nil, topics...); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafkatest.Listed(t.Context(), admin, topics...); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -61,7 +65,7 @@ func (w *world) topic(name string) string { return w.name + "-" + name }
 
 func (w *world) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.addrs...), kgo.UnknownTopicRetries(50), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

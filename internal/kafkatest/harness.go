@@ -101,29 +101,11 @@ func (k *harness) origin(tb testing.TB, n int) (string, []string) {
 	if err = errors.Join(err, made.Err); err != nil {
 		tb.Fatalf("creating topic %s: %v", origin, err)
 	}
-	k.known(tb, origin)
+	if err := Listed(tb.Context(), k.admin, origin); err != nil {
+		tb.Fatal(err)
+	}
 	groups := []string{"billing-" + origin, "mail-" + origin}
 	return origin, groups[:n]
-}
-
-// known waits until the broker lists a topic that its controller has created: on
-// a machine that runs many tests at once that takes seconds.
-func (k *harness) known(tb testing.TB, topic string) {
-	tb.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(adaptertest.Patience)
-	for {
-		there, err := k.admin.ListTopics(tb.Context(), topic)
-		if err == nil && there[topic].Err == nil && len(there[topic].Partitions) == partitions {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			tb.Fatalf("topic %s was created, and is not listed within %s: %v", topic, adaptertest.Patience, err)
-		}
-	}
 }
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {

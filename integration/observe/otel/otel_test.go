@@ -25,6 +25,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/observe/otel"
 )
@@ -56,7 +57,11 @@ func onKafka(t *testing.T, topic string, tr redeliver.Tracer) service {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+	admin := kadm.NewClient(cl)
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	if err := kafkatest.Listed(t.Context(), admin, topic); err != nil {
 		t.Fatal(err)
 	}
 	c, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: "billing", Policy: policy(), Tracer: tr})
