@@ -39,7 +39,8 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	g := &guarded{Broker: brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m", Users: map[string]string{consumer: password, operator: password}})}
+	// Nobody kills it: it may stand still and keep its partitions.
+	g := &guarded{Broker: brokers.OwnKafka(t, brokers.KafkaOptions{Heap: "512m", Session: time.Minute, Users: map[string]string{consumer: password, operator: password}})}
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(g.Addrs()...))
 	if err != nil {
 		t.Fatal(err)
