@@ -95,8 +95,10 @@ func TestConsole(t *testing.T) {
 		t.Errorf("what waits is not told:\n%s\n%s", page, errs.String())
 	}
 	for _, s := range shops {
+		late.Reset(patience) // each has a process that handles what is replayed
 		(&visitor{t: t, base: row.URL}).cure(s, eachKind)
 	}
+	late.Reset(patience)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
