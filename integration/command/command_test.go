@@ -218,7 +218,7 @@ func (s *shop) interrupt() {
 		s.send("two")
 	})
 	args := []string{"dlq", "replay", s.dlq, "--canary", "1", "--watch", "1h", "--reason", "test", "--yes", "--output", "json"}
-	if !strings.HasPrefix(s.url, "amqp:") { // there a connection holds the DLQ, and no lease
+	if strings.HasPrefix(s.url, "sqs") { // there what it had in hand is hidden for so long
 		args = append(args, "--lease", "5s")
 	}
 	cmd := exec.Command(filepath.Join(built, "redeliver"), args...)

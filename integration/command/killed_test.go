@@ -41,23 +41,19 @@ func (s *shop) killed() {
 	if reasons["panic"] != float64(each) || reasons["exhausted"] != float64(each) || reasons["permanent"] != float64(each+before) {
 		t.Fatalf("%v lie in %s, want %d of each kind, and %d permanent ones from before", reasons, s.dlq, each, before)
 	}
-	args := []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "4", "--reason", "it is mended", "--yes"}
-	lease := []string{"--lease", "5s"}
-	if strings.HasPrefix(s.url, "amqp:") { // there a connection holds the DLQ, and no lease
-		lease = nil
-	}
-	task := s.until(each/4, append(args, lease...))
-	resume := append([]string{"dlq", "resume", s.dlq, task, "--yes"}, lease...)
-	s.until(each/2, resume)
-	s.until(-1, resume)
+	r := &replay{shop: s, why: "to kill it", results: filepath.Join(t.TempDir(), "results.jsonl")}
+	r.args = []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "3", "--reason", r.why}
+	r.until(each / 6)
+	r.until(each / 3)
+	r.until(-1)
 
 	done := s.worked("never", "commit", each, nil)
 	twice := 0
 	for _, times := range done {
 		twice += times - 1
 	}
-	if len(done) != each || twice > 2*window {
-		t.Errorf("%d of %d were handled, and %d times too often; want all, and at most %d too many", len(done), each, twice, 2*window)
+	if len(done) != each || twice > r.cut*window {
+		t.Errorf("%d of %d were handled, and %d times too often; want all, and at most %d too many", len(done), each, twice, r.cut*window)
 	}
 	look := func() []map[string]any { return s.rows(0, "dlq", "show", s.dlq, "--limit", "1000") }
 	left := look()
@@ -75,13 +71,24 @@ func (s *shop) killed() {
 	}
 }
 
-// until runs redeliver until its task has replayed n messages, kills it, and returns the
-// task's id; with an n of -1 it lets it end. What a killed one holds is waited for.
-func (s *shop) until(n int, args []string) (task string) {
-	t := s.t
+// replay is a task that is killed in the middle.
+type replay struct {
+	*shop
+
+	why     string   // names it among others
+	results string   // a file that has a line for each message that was replayed
+	args    []string // of the command that begins it, or goes on with it
+	cut     int      // how often it was cut short, each time with a window of duplicates at most
+}
+
+// until runs the task until it has replayed n messages, and kills it; with an n of -1
+// it lets it end. What a killed one holds is waited for, and one that has lost its claim,
+// by standing still for longer than that lasts, is cut short as by a kill.
+func (r *replay) until(n int) {
+	t := r.t
 	t.Helper()
 	deadline := time.After(patience)
-	tick := time.NewTicker(betweenLooks)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	var cmd *exec.Cmd
 	var errs bytes.Buffer
@@ -90,36 +97,62 @@ func (s *shop) until(n int, args []string) (task string) {
 	begin := func() {
 		errs.Reset()
 		ended = make(chan struct{})
+		args := append(slices.Clone(r.args), "--results", r.results, "--yes")
+		if !strings.HasPrefix(r.url, "amqp:") { // there a connection holds the DLQ, and no lease
+			args = append(args, "--lease", "5s")
+		}
 		cmd = exec.Command(filepath.Join(built, "redeliver"), args...)
-		cmd.Env, cmd.Stderr = append(os.Environ(), "REDELIVER_BROKER="+s.url), &errs
+		cmd.Env, cmd.Stderr = append(os.Environ(), "REDELIVER_BROKER="+r.url), &errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		go func() { end = cmd.Wait(); close(ended) }()
 	}
 	for begin(); ; {
-		for _, row := range slices.Backward(s.rows(0, "dlq", "tasks", s.dlq)) {
-			if count, _ := row["counts"].(map[string]any)["replayed"].(float64); n >= 0 && row["status"] == "running" && int(count) >= n {
-				task = row["id"].(string)
-				_ = cmd.Process.Kill()
-				<-ended
-				return task
+		text, err := os.ReadFile(r.results)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if n >= 0 && bytes.Count(text, []byte("\n")) >= n {
+			_ = cmd.Process.Kill()
+			<-ended
+			if recorded := r.next(); recorded < n || end == nil {
+				t.Fatalf("redeliver %s: %v when it was killed, and %d are recorded, want %d: %s", strings.Join(cmd.Args, " "), end, recorded, n, errs.String())
 			}
+			return
 		}
 		select {
 		case <-tick.C:
 		case <-ended:
-			switch held := strings.Contains(errs.String(), "is held by"); {
+			switch said := errs.String(); {
 			case end == nil && n < 0:
-				return task
-			case !held:
-				t.Fatalf("redeliver %s ended before it had replayed %d: %v: %s", strings.Join(args, " "), n, end, errs.String())
+				return
+			case strings.Contains(said, "the claim on the DLQ was lost"):
+				r.next()
+			case !strings.Contains(said, "is held by"):
+				t.Fatalf("redeliver %s ended before it had replayed %d: %v: %s", strings.Join(cmd.Args, " "), n, end, said)
 			}
 			begin()
 		case <-deadline:
 			_ = cmd.Process.Kill()
 			<-ended
-			t.Fatalf("redeliver %s had not replayed %d within %s: %s", strings.Join(args, " "), n, patience, errs.String())
+			t.Fatalf("redeliver %s had not replayed %d within %s: %s", strings.Join(cmd.Args, " "), n, patience, errs.String())
 		}
 	}
+}
+
+// next has the next command go on with the task, which was cut short, and returns how
+// many messages it has replayed by its record. One that lost its claim at once has none,
+// and begins anew.
+func (r *replay) next() (recorded int) {
+	r.t.Helper()
+	r.cut++
+	for _, task := range r.rows(0, "dlq", "tasks", r.dlq) {
+		if task["reason"] == r.why {
+			r.args = []string{"dlq", "resume", r.dlq, task["id"].(string)}
+			count, _ := task["counts"].(map[string]any)["replayed"].(float64)
+			recorded = int(count)
+		}
+	}
+	return recorded
 }
