@@ -50,6 +50,7 @@ type program struct {
 	ended chan struct{} // closed when it has been waited for
 	err   error         // of Wait
 	said  []string      // lines that were read as events
+	ahead *event        // was read before its turn
 
 	mu     sync.Mutex
 	stderr bytes.Buffer
