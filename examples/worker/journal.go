@@ -37,11 +37,18 @@ type journal struct {
 	key func(*message.Message) []byte // nil for a message without a key
 
 	mu   sync.Mutex
-	keys map[string]*string // of the messages whose attempt was written: events know no keys
+	keys map[running]*string // of the messages whose attempt was written: events know no keys
+}
+
+// running is an attempt. The next one may be written before a broker's confirm, which is late,
+// has the retry written that it came of.
+type running struct {
+	id      string
+	attempt int
 }
 
 func newJournal(out io.Writer, log *slog.Logger) *journal {
-	return &journal{out: out, log: redeliver.NewSlogSink(log), keys: map[string]*string{}}
+	return &journal{out: out, log: redeliver.NewSlogSink(log), keys: map[running]*string{}}
 }
 
 // attempt is called by the handler, first of all.
@@ -63,7 +70,7 @@ func (j *journal) Event(e redeliver.Event) {
 		// Its outcome is a line of its own.
 	case redeliver.Abandoned:
 		j.mu.Lock()
-		delete(j.keys, e.State.ID)
+		delete(j.keys, running{e.State.ID, e.State.Attempt()})
 		j.mu.Unlock()
 		j.log.Event(e)
 	default:
@@ -85,11 +92,12 @@ func (j *journal) try(l line, s redeliver.State) error {
 	l.ID, l.Topic = s.ID, s.Origin
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	this := running{s.ID, l.Attempt}
 	if l.Event == "attempt" {
-		j.keys[s.ID] = l.Key
+		j.keys[this] = l.Key
 	} else {
-		l.Key = j.keys[s.ID]
-		delete(j.keys, s.ID)
+		l.Key = j.keys[this]
+		delete(j.keys, this)
 	}
 	l.At = stamp(time.Now())
 	text, err := json.Marshal(l)
