@@ -30,14 +30,7 @@ func newMortuary(t *testing.T, r *brokers.Rabbit, change func(*lab)) *mortuary {
 		if change != nil {
 			change(l)
 		}
-		l.Cleanup(func() {
-			l.redial()
-			for _, name := range []string{".dlq.state", ".others", ".others.state"} {
-				if _, err := l.raw.QueueDelete(l.queue+name, false, false, false); err != nil {
-					l.Error(err)
-				}
-			}
-		})
+		l.Cleanup(func() { l.delete(".dlq.state", ".others", ".others.state") })
 	})
 	return d
 }

@@ -22,13 +22,8 @@ func (d *mortuary) others(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"
 	args[amqp091.QueueTypeArg] = amqp091.QueueTypeQuorum
-	if _, err := d.raw.QueueDeclare(dlq, true, false, false, false, args); err != nil {
-		d.Fatal(err)
-	}
-	to := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq}
-	if _, err := d.raw.QueueDeclare(d.queue, true, false, false, false, to); err != nil {
-		d.Fatal(err)
-	}
+	d.declare(dlq, args)
+	d.declare(d.queue, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq})
 	d.declared()
 }
 
@@ -47,10 +42,7 @@ func (d *mortuary) reject(queue string, p amqp091.Publishing) {
 	if err := d.raw.Confirm(false); err != nil {
 		d.Fatal(err)
 	}
-	c, err := d.raw.PublishWithDeferredConfirm("", queue, true, false, p)
-	if err != nil || !c.Wait() {
-		d.Fatalf("publishing to %s: %v", queue, err)
-	}
+	confirmed(d, d.raw, "", queue, p)
 	got, ok, err := d.raw.Get(queue, false)
 	if err != nil || !ok {
 		d.Fatalf("reading %s: %v, %v", queue, ok, err)

@@ -99,8 +99,18 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 // declareQueue declares the queue of the test, durable, as its user would.
 func (l *lab) declareQueue(args amqp091.Table) {
 	l.Helper()
-	if _, err := l.raw.QueueDeclare(l.queue, true, false, false, false, args); err != nil {
-		l.Fatal(err)
+	l.declare(l.queue, args)
+}
+
+// declare declares a queue, durable.
+func (l *lab) declare(queue string, args amqp091.Table) {
+	l.Helper()
+	err := l.wire.do(l, func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(queue, true, false, false, false, args)
+		return err
+	})
+	if err != nil {
+		l.Fatalf("declaring %s: %v", queue, err)
 	}
 }
 

@@ -37,7 +37,7 @@ const keyHeader = "kit-key"
 // client is amqp091, which knows nothing of redeliver.
 type harness struct {
 	url, management string
-	declares, uses  *wire    // an attempt to declare may end its connection, with all that others do on it
+	declares, uses  *wire    // an attempt to declare or delete may end its connection, with all that others do on it
 	refused         sync.Map // names of queues, or their beginnings, that take nothing
 	single          sync.Map // names of queues with a single active consumer
 }
@@ -81,61 +81,18 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 // declare declares something, and deletes the queue of that name and ours beside it at the test's end.
 func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel) error) {
 	t.Helper()
-	for tries := 5; ; tries-- {
-		ch := h.declares.channel(t)
-		err := what(ch)
-		_ = ch.Close()
-		if err == nil {
-			break
-		}
-		// A broker that stands still for 5 s has elected no leader for a quorum queue, and ends the connection, for all.
-		if broken, ok := errors.AsType[*amqp091.Error](err); !ok || broken.Code != amqp091.InternalError && broken.Code != amqp091.ChannelError || tries == 1 {
-			t.Fatalf("declaring %s: %v", name, err)
-		}
+	if err := h.declares.do(t, what); err != nil {
+		t.Fatalf("declaring %s: %v", name, err)
 	}
 	t.Cleanup(func() {
-		ch := h.uses.channel(t)
-		defer ch.Close()
-		_ = ch.ExchangeDelete(name, false, false)
+		_ = h.declares.do(t, func(ch *amqp091.Channel) error { return ch.ExchangeDelete(name, false, false) })
 		for _, q := range append(h.beside(t, name), name) {
-			_, _ = ch.QueueDelete(q, false, false, false)
+			_ = h.declares.do(t, func(ch *amqp091.Channel) error {
+				_, err := ch.QueueDelete(q, false, false, false)
+				return err
+			})
 		}
 	})
-}
-
-// wire is a connection that all tests share, made anew when a broker has ended it.
-type wire struct {
-	url  string
-	mu   sync.Mutex
-	conn *amqp091.Connection
-}
-
-func (w *wire) channel(t testing.TB) *amqp091.Channel {
-	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for tries := 3; ; tries-- {
-		if w.conn == nil || w.conn.IsClosed() {
-			conn, err := amqp091.DialConfig(w.url, amqp091.Config{Heartbeat: time.Minute, Locale: "en_US"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.conn = conn
-		}
-		ch, err := w.conn.Channel()
-		switch {
-		case err == nil:
-			return ch
-		case !errors.Is(err, amqp091.ErrClosed) || tries == 1:
-			t.Fatal(err)
-		}
-	}
-}
-
-func (w *wire) close() {
-	if w.conn != nil {
-		_ = w.conn.Close()
-	}
 }
 
 // open starts a service whose connections can be cut.
@@ -175,12 +132,13 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 	if _, done := h.single.LoadOrStore(queue, true); done {
 		return
 	}
-	ch := h.uses.channel(t)
-	defer ch.Close()
-	_, err := ch.QueueDelete(queue, false, false, false)
-	if err == nil {
-		_, err = ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true})
-	}
+	err := h.declares.do(t, func(ch *amqp091.Channel) error {
+		if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
+			return err
+		}
+		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true})
+		return err
+	})
 	if err != nil {
 		t.Fatalf("declaring %s with a single active consumer: %v", queue, err)
 	}
@@ -244,16 +202,7 @@ func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.M
 		for _, header := range m.Ours {
 			p.Headers[header.Name] = header.Value
 		}
-		// A node that has stood still for seconds refuses what was written then.
-		for taken, tries := false, 1; !taken; tries++ {
-			confirm, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if taken = confirm.Wait(); !taken && (ch.IsClosed() || tries == 10) {
-				t.Fatalf("the broker refused a message to %q %q, try %d; its channel is closed: %t", exchange, key, tries, ch.IsClosed())
-			}
-		}
+		confirmed(t, ch, exchange, key, p)
 	}
 }
 

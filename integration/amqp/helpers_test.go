@@ -38,6 +38,7 @@ type lab struct {
 	queue  string
 	client *amqp.Client
 	raw    *amqp091.Channel
+	wire   *wire // declares and deletes
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
@@ -60,13 +61,15 @@ type run struct {
 func newLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 	t.Helper()
 	l := &lab{
-		T: t, rabbit: r, queue: unique(t), changed: make(chan struct{}),
+		T: t, rabbit: r, queue: unique(t), wire: &wire{url: r.URL()}, changed: make(chan struct{}),
 		runs: make(map[string][]run), done: make(map[string]int), dead: make(map[string][]redeliver.DeadLettered),
-		cfg: amqp.Config{URLs: []string{r.URL()}, Policy: steps(3, 200*time.Millisecond)},
+		// A broker that stands still for seconds, as those of a busy machine do, takes that long to shake hands, too.
+		cfg: amqp.Config{URLs: []string{r.URL()}, Policy: steps(3, 200*time.Millisecond), DialTimeout: time.Minute},
 	}
 	l.cfg.Sink = redeliver.SinkFunc(l.event)
 	l.watchGoroutines()
 	l.redial()
+	t.Cleanup(l.wire.close)
 	t.Cleanup(l.deleteQueues)
 	if change != nil {
 		change(l)
@@ -114,14 +117,22 @@ func (l *lab) redial() {
 }
 
 func (l *lab) deleteQueues() {
-	l.redial()
-	names := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects", l.queue + ".retry.place", l.queue + ".dlq"}
+	names := []string{"", ".retry", ".retry.suspects", ".retry.place", ".dlq"}
 	for _, level := range delayqueue.NewLadder(l.cfg.Policy) {
-		names = append(names, l.queue+".retry."+delayqueue.LevelName(level))
+		names = append(names, ".retry."+delayqueue.LevelName(level))
 	}
-	for _, name := range names {
-		if _, err := l.raw.QueueDelete(name, false, false, false); err != nil {
-			l.Errorf("deleting %s: %v", name, err)
+	l.delete(names...)
+}
+
+// delete deletes the queue of the test or those beside it.
+func (l *lab) delete(suffixes ...string) {
+	for _, suffix := range suffixes {
+		err := l.wire.do(l, func(ch *amqp091.Channel) error {
+			_, err := ch.QueueDelete(l.queue+suffix, false, false, false)
+			return err
+		})
+		if err != nil {
+			l.Errorf("deleting %s: %v", l.queue+suffix, err)
 			return
 		}
 	}
@@ -297,23 +308,11 @@ func (l *lab) putTo(queue string, ids ...string) {
 	if err := l.raw.Confirm(false); err != nil {
 		l.Fatal(err)
 	}
-	var last *amqp091.DeferredConfirmation
+	var all []amqp091.Publishing
 	for _, id := range ids {
-		var err error
-		last, err = l.raw.PublishWithDeferredConfirm("", queue, false, false, amqp091.Publishing{
-			MessageId: id, DeliveryMode: amqp091.Persistent, Body: []byte(id),
-		})
-		if err != nil {
-			l.Fatal(err)
-		}
+		all = append(all, amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Body: []byte(id)})
 	}
-	ctx, cancel := context.WithTimeout(l.Context(), patience)
-	defer cancel()
-	if last != nil {
-		if ok, err := last.WaitContext(ctx); !ok {
-			l.Fatalf("the broker refused a message for %s: %v", queue, err)
-		}
-	}
+	confirmed(l, l.raw, "", queue, all...)
 }
 
 func ids(n int) []string {
