@@ -12,7 +12,7 @@ import (
 func backPressure(t *testing.T, o overloaded, sys system) {
 	const inFlight = 10
 	// 250 a second.
-	p := overload(t, o, 1000, 30, 5, strain{Takes: 40 * time.Millisecond, InFlight: inFlight})
+	p := overload(t, o, 1000, 30, 5, strain{Takes: 40 * time.Millisecond, InFlight: inFlight, Missed: 20 * time.Second})
 	enlarge(p.items, o.most)
 	p.early = len(p.items) / 2
 	c, ctx := begin(t, sys, p)
@@ -103,7 +103,7 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 // of them. They are heard of all the same; what is run again is what was cut off, because its partition moved and the
 // drain timeout is shorter than its handler.
 func slowHandler(t *testing.T, o overloaded, sys system) {
-	takes := o.missed + o.missed/2 + 2*time.Second // longer than the drain timeout, too
+	takes := o.missed + 3*time.Second // longer than the drain timeout, too
 	p := overload(t, o, 60, 20, 0, strain{Takes: takes, InFlight: 60, Missed: o.missed})
 	p.early = len(p.items)
 	for _, it := range p.items {

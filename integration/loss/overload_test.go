@@ -35,7 +35,7 @@ var overloads = []overloaded{
 			return func(t *testing.T, name string) system {
 				return newKafka(t, addrs, nil, name+"-"+strconv.FormatInt(time.Now().UnixNano(), 36), 4)
 			}
-		}, 256 << 10, 3 * time.Second, true, func(p plan, out outcome, _ system) int { return explained(p, out) },
+		}, 256 << 10, 10 * time.Second, true, func(p plan, out outcome, _ system) int { return explained(p, out) },
 	},
 	{
 		"rabbitmq", func(t *testing.T) func(*testing.T, string) system {
@@ -48,7 +48,7 @@ var overloads = []overloaded{
 		"sqs", func(t *testing.T) func(*testing.T, string) system {
 			endpoint := brokers.RequireSQS(t)
 			return func(t *testing.T, name string) system { return newSQS(t, endpoint, name, 1) }
-		}, 16 << 10, 6 * time.Second, false, func(p plan, out outcome, _ system) int { return undeleted(p, out, 0) },
+		}, 16 << 10, 12 * time.Second, false, func(p plan, out outcome, _ system) int { return undeleted(p, out, 0) },
 	},
 	{
 		"redis", func(t *testing.T) func(*testing.T, string) system {
