@@ -93,6 +93,8 @@ type chaos struct {
 	lines    []line
 	done     map[string]bool // committed
 	joined   map[int]bool
+	dying    map[int]bool // they have said so
+	returned map[int]int  // how many orders they know to be taken back
 	kills    map[state]int
 	victims  []int // the processes that were killed
 	missed   int   // orders whose state did not come
@@ -159,7 +161,7 @@ func begin(t *testing.T, sys system, p plan) (*chaos, context.Context) {
 	c := &chaos{
 		t: t, plan: p, sys: sys, dir: journals(t), rng: rand.New(rand.NewPCG(p.seed, 2)), began: time.Now(),
 		workers: make(map[*worker]struct{}), fewest: p.consumers, done: make(map[string]bool),
-		joined: make(map[int]bool), kills: make(map[state]int), abort: abort, stopReading: stopReading,
+		joined: make(map[int]bool), dying: make(map[int]bool), returned: make(map[int]int), kills: make(map[state]int), abort: abort, stopReading: stopReading,
 	}
 	t.Cleanup(func() {
 		abort(nil)
@@ -315,7 +317,13 @@ func (c *chaos) refresh() {
 				c.joined[l.process] = true
 			case succeeded:
 				c.done[l.id] = true
-			case entered, failed, killed, parted, ignored, refused, told: // for the checker
+			case killed:
+				c.dying[l.process] = true
+			case told:
+				if l.text == takenBack {
+					c.returned[l.process]++
+				}
+			case entered, failed, parted, ignored, refused: // for the checker
 			}
 		}
 	}

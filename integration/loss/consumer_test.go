@@ -77,7 +77,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	if err := consumer.Route(ctx, cfg.Topic, sub, h.handle, besides...); err != nil {
 		return err
 	}
-	end, cancelEnd := context.WithTimeout(context.Background(), 10*time.Second)
+	end, cancelEnd := context.WithTimeout(context.Background(), toEnd)
 	defer cancelEnd()
 	return client.End(end)
 }

@@ -71,13 +71,19 @@ func (it *item) wait(attempt int) time.Duration {
 
 // makeItems draws n messages of which onces and alwayses of a thousand fail. There are about ten messages to a key.
 func makeItems(rng *rand.Rand, n, onces, alwayses int) []*item {
+	return moreItems(rng, 0, n, onces, alwayses)
+}
+
+// moreItems draws n messages more than there are.
+func moreItems(rng *rand.Rand, there, n, onces, alwayses int) []*item {
 	items := make([]*item, n)
-	for i := range items {
+	for at := range items {
+		i := there + at
 		it := &item{id: fmt.Sprintf("m%06d", i), rule: never, uuid: rng.IntN(2) == 0}
-		switch at := i % 1000; {
-		case at < onces:
+		switch nth := i % 1000; {
+		case nth < onces:
 			it.rule = once
-		case at < onces+alwayses:
+		case nth < onces+alwayses:
 			it.rule = always
 		}
 		it.key = fmt.Appendf(nil, "k\x00%d", rng.IntN(n/10+1))
@@ -92,7 +98,7 @@ func makeItems(rng *rand.Rand, n, onces, alwayses int) []*item {
 		if it.uuid {
 			it.headers = append(it.headers, header{"_watermill_message_uuid", []byte(it.id)})
 		}
-		items[i] = it
+		items[at] = it
 	}
 	rng.Shuffle(n, func(i, j int) { items[i], items[j] = items[j], items[i] })
 	return items

@@ -32,6 +32,7 @@ func wantNoLoss(t *testing.T, name string, sys system, p plan, bound func(plan, 
 	t.Helper()
 	t.Logf("report: %s: seed %d (REDELIVER_LOSS_SEED repeats it)", name, p.seed)
 	out := runChaos(t, sys, p)
+	p.items = out.items // there may be more
 	v := check(out.evidence)
 	most := bound(p, out)
 	report(t, name, p, out, v, most)
@@ -139,7 +140,7 @@ func drawOrders(rng *rand.Rand, perState, outside int) []order {
 func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	t.Helper()
 	if out.missed > 0 {
-		t.Errorf("%d of %d kills were missed: the messages ran out before the states came", out.missed, len(p.orders))
+		t.Errorf("%d of %d kills were missed: their states did not come within %s", out.missed, len(p.orders), p.deadline)
 	}
 	for _, st := range states {
 		if out.kills[st] == 0 {
@@ -243,7 +244,7 @@ func wantTeeth(t *testing.T, name string, sys system, p plan) {
 	out := runChaos(t, sys, p)
 	v := check(out.evidence)
 	t.Logf("report: %s: seed %d, without confirm before ack %d of %d messages are lost by %d kills; %.1f s",
-		name, p.seed, len(v.lost), len(p.items), sum(out.kills), out.took.Seconds())
+		name, p.seed, len(v.lost), len(out.items), sum(out.kills), out.took.Seconds())
 	if len(v.lost) == 0 {
 		t.Fatalf("nothing is lost although failed messages were acked before they were written (%s)", counts(out.kills))
 	}

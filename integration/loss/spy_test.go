@@ -75,6 +75,9 @@ type spy struct {
 	spared  map[run]struct{}  // in hand; see spare
 }
 
+// takenBack is what the journal says when an order is none any more: its state was not reached, and nobody dies of it.
+const takenBack = "order taken back"
+
 func newSpy(j *journal) *spy {
 	return &spy{
 		journal: j, over: make(chan struct{}), names: make(map[string]string), running: make(map[run]struct{}),
@@ -87,6 +90,9 @@ func (s *spy) arm(o order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order, s.left = o, o.nth
+	if o.nth == 0 {
+		s.journal.write(line{kind: told, at: time.Now(), text: takenBack})
+	}
 }
 
 // obey takes an order from the parent.
