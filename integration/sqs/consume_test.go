@@ -57,7 +57,7 @@ func TestConsume(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			cfg := sqs.Config{
-				AWS: anyAWS(), Endpoint: endpoint, WaitTime: time.Second, VisibilityTimeout: 10 * time.Second,
+				AWS: anyAWS(), Endpoint: endpoint, WaitTime: time.Second, VisibilityTimeout: time.Minute,
 				Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
 				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 					switch e.(type) {
