@@ -253,6 +253,14 @@ func TestAdaptersRunBesideTheirBroker(t *testing.T) {
 	}
 }
 
+// If Watermill's file for the tag had another, its suite would be as impatient as before, and nobody told.
+func TestWatermillKnowsPatience(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", patient, "-f", "{{.GoFiles}}", "github.com/ThreeDotsLabs/watermill/pubsub/tests").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "test_pubsub_stress.go") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
 // A module that unit does not name is tested by nobody.
 func TestUnitHasTheCommand(t *testing.T) {
 	argv, err := options{}.command("unit")
