@@ -350,6 +350,18 @@ func TestASimulationIsWhatARealRunDoes(t *testing.T) {
 		res.Messages, res.Attempts, res.Dead, strings.Join(levels, ", "), exactly, all)
 }
 
+// lateness is by how much real attempts began behind the simulated ones, but for one of a hundred.
+func lateness(got, want []way) time.Duration {
+	var behind []time.Duration
+	for id, w := range got {
+		for i := range min(len(w.began), len(want[id].began)) {
+			behind = append(behind, w.began[i]-want[id].began[i])
+		}
+	}
+	slices.Sort(behind)
+	return max(0, quantile(behind, 0.99))
+}
+
 // With an outage the time counts: an attempt that a broker delivers late may begin behind
 // it. So the real run must lie between what is simulated without lateness and with as
 // much as was measured, within a fiftieth of the messages.
@@ -359,15 +371,14 @@ func TestASimulatedOutageIsWhatARealRunDoes(t *testing.T) {
 	s := scenario(outage)
 	res, want := simulated(t, s)
 	ways := rehearse(t, s)
-	got := sumOf(&s, ways)
-	var behind []time.Duration // the simulated attempts
-	for id, w := range ways {
-		for i := range min(len(w.began), len(want[id].began)) {
-			behind = append(behind, w.began[i]-want[id].began[i])
-		}
+	late := lateness(ways, want)
+	// On a machine that stood still for the outage nobody met it, and there is nothing to compare.
+	for again := 0; late > 500*time.Millisecond && again < 4; again++ {
+		t.Logf("rehearsed again, with a lateness of %s", late)
+		ways = rehearse(t, s)
+		late = lateness(ways, want)
 	}
-	slices.Sort(behind)
-	late := max(0, quantile(behind, 0.99))
+	got := sumOf(&s, ways)
 	// An attempt that is late meets an outage that is earlier: the beginning of it by as
 	// much as the machine was late then, and its end by as much as it was late then.
 	const steps = 4
