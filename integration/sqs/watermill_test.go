@@ -31,7 +31,7 @@ func TestWatermillSuite(t *testing.T) {
 			pubsub := func(t *testing.T, _ string) (message.Publisher, message.Subscriber) {
 				client, err := sqs.Open(context.Background(), sqs.Config{
 					AWS:      anyAWS(),
-					Endpoint: endpoint, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second,
+					Endpoint: endpoint, VisibilityTimeout: hidden, WaitTime: time.Second,
 					// Fewer than the 1,000 receives that SQS's own limit allows at most.
 					Policy:    redeliver.Policy{MaxRetries: 900, Backoff: redeliver.Fixed(time.Second)},
 					NackDelay: time.Millisecond, DrainTimeout: 2 * time.Second, // longer than a receive
