@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -23,14 +24,14 @@ import (
 // and what fails there, there goes on.
 func TestBroadcastOnRedis(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: brokers.RequireRedis(t)})
+	client := redis.NewClient(onlooker.Redis(brokers.RequireRedis(t)))
 	t.Cleanup(func() { _ = client.Close() }) // its publisher closes it, too
 	topic := unique("prices")
 	pub := must[*redisstream.Publisher](t)(redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, watermill.NopLogger{}))
 	t.Cleanup(func() { _ = client.Del(context.Background(), topic).Err() })
 	over := make(chan string, 20)
 	for _, shop := range []string{"bonn", "kiel"} {
-		own := redis.NewClient(&redis.Options{Addr: brokers.RequireRedis(t)})
+		own := redis.NewClient(onlooker.Redis(brokers.RequireRedis(t)))
 		sub := must[*redisstream.Subscriber](t)(redisstream.NewSubscriber(redisstream.SubscriberConfig{
 			Client: own, FanOutOldestId: "0", BlockTime: 100 * time.Millisecond,
 		}, watermill.NopLogger{}))

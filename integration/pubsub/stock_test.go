@@ -28,6 +28,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -64,6 +65,7 @@ func onKafka(t *testing.T, initial int64) pubsub.Config {
 	t.Cleanup(func() { _ = pub.Close() })
 	consuming := kafka.DefaultSaramaSubscriberConfig()
 	consuming.Consumer.Offsets.Initial = initial
+	consuming.Admin.Timeout = patience // by itself 3 s, and a topic that takes longer is an error
 	group := unique("stock")
 	sub := must[*kafka.Subscriber](t)(kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: addrs, ConsumerGroup: group, OverwriteSaramaConfig: consuming,
@@ -108,7 +110,7 @@ func onSQS(t *testing.T) pubsub.Config {
 
 func onRedis(t *testing.T, group string) pubsub.Config {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: brokers.RequireRedis(t), PoolSize: 100})
+	client := redis.NewClient(onlooker.Redis(brokers.RequireRedis(t)))
 	t.Cleanup(func() { _ = client.Close() })
 	pub := must[*redisstream.Publisher](t)(redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, watermill.NopLogger{}))
 	sub := must[*redisstream.Subscriber](t)(redisstream.NewSubscriber(redisstream.SubscriberConfig{

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // The contract of a deadletter.Queue, kept by the shelf of adapters/pubsub on stock watermill-redisstream.
@@ -28,7 +29,7 @@ func TestDeadLetterQueue(t *testing.T) {
 func deadLetters(addr, dir string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
 		t.Helper()
-		client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 50, MaxRetries: -1})
+		client := redis.NewClient(onlooker.Redis(addr))
 		beating, still := context.WithCancel(context.Background())
 		t.Cleanup(func() {
 			still()

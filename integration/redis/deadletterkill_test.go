@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // A process that takes dead letters and replays them, and is killed: this binary, started again with undertakerEnv set.
@@ -48,7 +49,7 @@ func undertake(raw string) error {
 		return err
 	}
 	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: u.Addr, PoolSize: 50})
+	client := redis.NewClient(onlooker.Redis(u.Addr))
 	c, err := connect(ctx, client, "undertaker-"+rand.Text(), adaptertest.Config{Group: "billing"})
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func TestAShelfThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(onlooker.Redis(addr))
 	defer client.Close()
 
 	const kills, each = 10, 60

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/pubsub"
+	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 )
 
@@ -40,7 +41,7 @@ type harness struct {
 
 func newHarness(t *testing.T, addr string) adaptertest.Harness {
 	t.Helper()
-	h := &harness{addr: addr, client: redis.NewClient(&redis.Options{Addr: addr})}
+	h := &harness{addr: addr, client: redis.NewClient(onlooker.Redis(addr))}
 	t.Cleanup(func() { _ = h.client.Close() })
 	return adaptertest.Harness{
 		Name: "Watermill", Features: features,
@@ -81,8 +82,9 @@ func (s service) Close(ctx context.Context) error {
 }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	// Every lane reads on a connection of its own.
-	client := redis.NewClient(&redis.Options{Addr: h.addr, PoolSize: 200, MaxRetries: -1})
+	opts := onlooker.Redis(h.addr)
+	opts.PoolSize = 200 // every lane reads on a connection of its own
+	client := redis.NewClient(opts)
 	beating, still := context.WithCancel(context.Background())
 	kill := sync.OnceFunc(func() {
 		still()
@@ -102,7 +104,7 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 }
 
 // life is how long a killed consumer counts as alive: longer than a busy machine lets one wait that is.
-const life = 5 * time.Second
+const life = 12 * time.Second
 
 func connect(ctx context.Context, client redis.UniversalClient, consumer string, cfg adaptertest.Config) (*pubsub.Client, error) {
 	if err := alive.Keep(ctx, client, consumer, life); err != nil {
@@ -138,7 +140,7 @@ func decode(msg *message.Message) error {
 // openBroadcast reads without a group, on connections of its own.
 func (h *harness) openBroadcast(t testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: h.addr})
+	client := redis.NewClient(onlooker.Redis(h.addr))
 	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{Client: client, FanOutOldestId: "0", BlockTime: 100 * time.Millisecond}, watermill.NopLogger{})
 	if err != nil {
 		_ = client.Close()

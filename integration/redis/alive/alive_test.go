@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 )
 
@@ -22,7 +23,7 @@ func TestWhatWasLostOnItsWayComesBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	addr, stream, consumer := brokers.RequireRedis(t), "alive-"+rand.Text(), rand.Text()
-	client, other := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
+	client, other := redis.NewClient(onlooker.Redis(addr)), redis.NewClient(onlooker.Redis(addr))
 	defer client.Close()
 	defer other.Close()
 	defer other.Del(context.Background(), stream)
