@@ -39,10 +39,7 @@ func (d *mortuary) openOthers() deadletter.Queue {
 // reject publishes a message to a queue and has its consumer reject it.
 func (d *mortuary) reject(queue string, p amqp091.Publishing) {
 	d.Helper()
-	if err := d.raw.Confirm(false); err != nil {
-		d.Fatal(err)
-	}
-	confirmed(d, d.raw, "", queue, p)
+	d.write(queue, p)
 	got, ok, err := d.raw.Get(queue, false)
 	if err != nil || !ok {
 		d.Fatalf("reading %s: %v, %v", queue, ok, err)

@@ -305,12 +305,18 @@ func (l *lab) put(ids ...string) {
 
 func (l *lab) putTo(queue string, ids ...string) {
 	l.Helper()
-	if err := l.raw.Confirm(false); err != nil {
-		l.Fatal(err)
-	}
 	var all []amqp091.Publishing
 	for _, id := range ids {
 		all = append(all, amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Body: []byte(id)})
+	}
+	l.write(queue, all...)
+}
+
+// write publishes to a queue as put does.
+func (l *lab) write(queue string, all ...amqp091.Publishing) {
+	l.Helper()
+	if err := l.raw.Confirm(false); err != nil {
+		l.Fatal(err)
 	}
 	confirmed(l, l.raw, "", queue, all...)
 }

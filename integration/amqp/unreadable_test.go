@@ -130,16 +130,10 @@ func unreadable(t *testing.T, l *lab, suffix string, bad map[string]amqp091.Tabl
 
 func (l *lab) publish(suffix, name string, headers amqp091.Table) {
 	l.Helper()
-	sent, err := l.raw.PublishWithDeferredConfirm("", l.queue+suffix, true, false, amqp091.Publishing{
+	l.write(l.queue+suffix, amqp091.Publishing{
 		MessageId: name, CorrelationId: "c-" + name, Type: "a type", ContentType: "text/plain", DeliveryMode: amqp091.Persistent,
 		Timestamp: time.Unix(1700000000, 0), Headers: headers, Body: bytes.Repeat([]byte(name), 20_000),
 	})
-	if err != nil {
-		l.Fatal(err)
-	}
-	if sent != nil {
-		sent.Wait()
-	}
 }
 
 // wantWhole fails the test when a dead letter is not what was published.
