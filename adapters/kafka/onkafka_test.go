@@ -3,13 +3,13 @@ package kafka_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // place is a topic of four partitions and a group that no other test has.
@@ -37,24 +37,15 @@ func onKafka(t *testing.T) place {
 	p.addrs = strings.Split(given, ",")
 	adm := kadm.NewClient(independent(t, p.addrs))
 	forever := "-1" // some records are years old
-	if _, err := adm.CreateTopic(t.Context(), 4, 1, map[string]*string{"retention.ms": &forever}, p.topic); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the broker knows the new topic", func() bool {
-		there, err := adm.ListTopics(t.Context(), p.topic)
-		return err == nil && there.Has(p.topic)
-	})
+	kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever}, p.topic)
 	t.Cleanup(func() { // after the clients are closed
-		ctx := context.Background() // the test's has ended
-		there, err := adm.ListTopics(ctx)
+		there, err := adm.ListTopics(context.Background()) // the test's has ended
 		if err != nil {
 			t.Error(err)
 		}
 		for _, topic := range there.Names() {
 			if strings.HasPrefix(topic, p.topic) {
-				if _, err := adm.DeleteTopic(ctx, topic); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) { // the broker lists for a while what is gone
-					t.Error(err)
-				}
+				kafkatest.DropTopic(t, adm, topic)
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // large is more than the level of 100 ms takes, and less than the level of 3 s, which an
@@ -26,10 +27,7 @@ func narrow(t *testing.T, p place) {
 	adm := kadm.NewClient(independent(t, p.addrs))
 	for level, most := range map[time.Duration]int{100 * time.Millisecond: 1_200_000, 3 * time.Second: 3_000_000} {
 		forever, size := "-1", strconv.Itoa(most)
-		if _, err := adm.CreateTopic(t.Context(), 4, 1, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size},
-			kafka.DelayTopic(p.topic, p.group, level)); err != nil {
-			t.Fatal(err)
-		}
+		kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, kafka.DelayTopic(p.topic, p.group, level))
 	}
 }
 

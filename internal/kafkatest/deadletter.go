@@ -18,7 +18,7 @@ import (
 func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
 	return func(tb testing.TB, origin, group string) (deadletter.Queue, func()) {
 		tb.Helper()
-		line := &line{guard: &guard{}}
+		line := newLine(&guard{})
 		sc := sarama.NewConfig()
 		sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
 		sc.Metadata.Retry.Max, sc.Producer.Retry.Max = 1, 1 // the dead need not wait

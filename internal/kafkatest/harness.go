@@ -32,9 +32,9 @@ var Features = adaptertest.Features{
 // partitions is small: a run of the kit has some hundred topics.
 const partitions = 2
 
-// session is how long a killed member may be missed. Longer than a machine that
-// runs many tests at once keeps a heartbeat waiting.
-const session = 3 * time.Second
+// session is longer than a machine that runs many tests at once keeps a heartbeat
+// waiting: a member that lives must not be thrown out. Nobody waits for it, see bury.
+const session = 30 * time.Second
 
 // Refuse makes the broker refuse records for the topics whose names begin so,
 // until restore is called. Where it is nil, who writes them loses its connection.
@@ -97,26 +97,20 @@ func (k *harness) connect(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
 func (k *harness) origin(tb testing.TB, n int) (string, []string) {
 	tb.Helper()
 	origin := "orders-" + strings.ToLower(rand.Text()[:12])
-	made, err := k.admin.CreateTopic(tb.Context(), partitions, -1, nil, origin)
-	if err = errors.Join(err, made.Err); err != nil {
-		tb.Fatalf("creating topic %s: %v", origin, err)
-	}
-	if err := Listed(tb.Context(), k.admin, origin); err != nil {
-		tb.Fatal(err)
-	}
+	MakeTopic(tb, k.admin, partitions, nil, origin)
 	groups := []string{"billing-" + origin, "mail-" + origin}
 	return origin, groups[:n]
 }
 
 func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	line := &line{guard: k.guard}
+	line := newLine(k.guard)
 	config := k.config(cfg)
 	config.Brokers, config.Marshaler, config.Sarama = k.addrs, marshaler{}, through(line)
 	c, err := kafka.Open(context.Background(), config)
 	if err != nil {
 		return nil, err
 	}
-	return service{c, line}, nil
+	return service{c, func() { k.bury(cfg.Group, line) }}, nil
 }
 
 // config is what a service has of the kit's configuration in any form.
@@ -130,14 +124,15 @@ func (k *harness) config(cfg adaptertest.Config) kafka.Config {
 // through is a client that reaches the broker by a line.
 func through(line *line) *sarama.Config {
 	sc := sarama.NewConfig()
+	sc.ClientID = line.name
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = session, session/6
+	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = session, 500*time.Millisecond
 	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
 	return sc
 }
 
 func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	line := &line{guard: k.guard}
+	line := newLine(k.guard)
 	return func(ctx context.Context) error {
 		client, err := sarama.NewClient(k.addrs, through(line))
 		if err != nil {
@@ -147,7 +142,7 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.Ba
 		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})
-	}, line.cut
+	}, func() { k.bury(cfg.Group, line) }
 }
 
 func (k *harness) openBroadcast(tb testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
@@ -169,14 +164,14 @@ func (m marshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, err
 
 type service struct {
 	*kafka.Client
-	line *line
+	kill func()
 }
 
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
-// Kill cuts all connections, so that the broker misses the member.
-func (s service) Kill() { s.line.cut() }
+// Kill cuts all connections, and the broker need not wait until it misses the member.
+func (s service) Kill() { s.kill() }
 
 func (k *harness) put(tb testing.TB, origin string, msgs ...adaptertest.Message) {
 	tb.Helper()

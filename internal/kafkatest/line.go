@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -10,11 +11,14 @@ import (
 
 // line is how a process reaches the broker. Cut, it stays cut.
 type line struct {
+	name  string // the process is known to the broker by it
 	guard *guard
 	mu    sync.Mutex
 	conns []net.Conn
 	dead  bool
 }
+
+func newLine(g *guard) *line { return &line{name: "process-" + rand.Text(), guard: g} }
 
 var errKilled = errors.New("the process was killed")
 
