@@ -189,9 +189,7 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 	m := newMortuary(t, onKafka(t))
 	m.mended.Store(true)
 	dlt := m.topic + "-dlt"
-	if _, err := kadm.NewClient(independent(t, m.addrs)).CreateTopic(t.Context(), 1, 1, nil, dlt); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)
 	spring := func(id string) *kgo.Record {
 		rec := order(dlt, id)
 		rec.Headers = append(rec.Headers, []kgo.RecordHeader{
@@ -296,7 +294,7 @@ func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
 func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
 	m := newMortuary(t, onKafka(t))
 	m.kill(t, 2)
-	q := m.queue(t, kafka.DeadLetterConfig{Lease: 6 * time.Second})
+	q := m.queue(t, kafka.DeadLetterConfig{Lease: 30 * time.Second})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
 		t.Fatal(err)
