@@ -256,10 +256,12 @@ func TestABroadcastFindsNewPartitions(t *testing.T) {
 // A broker that does not answer is waited for, and told of once; what it has deleted
 // meanwhile is missed, and told of, too.
 func TestABroadcastOverAnOutage(t *testing.T) {
+	t.Parallel()
 	cluster := fake(t, "prices")
 	p := place{addrs: cluster.ListenAddrs(), topic: "prices"}
 	cfg := sarama.NewConfig()
-	cfg.Consumer.Retry.Backoff, cfg.Net.DialTimeout, cfg.Net.ReadTimeout = 20*time.Millisecond, time.Second, time.Second
+	// It is told of after both together.
+	cfg.Consumer.Retry.Backoff, cfg.Net.DialTimeout, cfg.Net.ReadTimeout = 20*time.Millisecond, 5*time.Second, 5*time.Second
 	ev, _ := listen(t, p, kafka.BroadcastConfig{Sarama: cfg}, func(*message.Message) error { return nil })
 	recs, _ := orders("prices", 10) // all on partition 0
 	put(t, p.addrs, recs[:3]...)

@@ -87,14 +87,14 @@ func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := kafka.Config{Brokers: []string{addr}, Group: "billing", Sarama: sarama.NewConfig()}
 			cfg.Sarama.Net.DialTimeout = time.Second
-			cfg.Sarama.Net.ReadTimeout = 2 * time.Second // how long sarama's own goroutine lives on
+			cfg.Sarama.Net.ReadTimeout = time.Minute // it is not that which ends it
 			cfg.Sarama.Metadata.Retry.Max = 0
 			begin := time.Now()
 			_, err := kafka.Open(t.Context(), cfg)
 			if err == nil || !strings.Contains(err.Error(), addr) {
 				t.Errorf("error %v, want one that names %s", err, addr)
 			}
-			if took := time.Since(begin); took > 5*time.Second {
+			if took := time.Since(begin); took > 30*time.Second {
 				t.Errorf("took %s", took)
 			}
 		})

@@ -8,7 +8,12 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
+// lease outlives a broker that stands still for seconds, or a runner that lives loses the DLQ.
+// A runner that is killed is waited for so long, beside other tests.
+const lease = 12 * time.Second
+
 func TestOnKafkaDeadLetterQueue(t *testing.T) {
+	t.Parallel()
 	addrs := onKafka(t).addrs
-	adaptertest.RunDeadLetters(t, kafkatest.New(t, addrs, nil), kafkatest.DeadLetters(addrs, 3*time.Second))
+	adaptertest.RunDeadLetters(t, kafkatest.New(t, addrs, nil), kafkatest.DeadLetters(addrs, lease))
 }

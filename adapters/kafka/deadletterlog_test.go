@@ -292,9 +292,10 @@ func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
 // A runner that was stopped for longer than its lease finds the DLQ in other hands,
 // and may write nothing more, however long it lives.
 func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
+	t.Parallel() // it waits until the lease is renewed
 	m := newMortuary(t, onKafka(t))
 	m.kill(t, 2)
-	q := m.queue(t, kafka.DeadLetterConfig{Lease: 30 * time.Second})
+	q := m.queue(t, kafka.DeadLetterConfig{Lease: lease})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
 		t.Fatal(err)

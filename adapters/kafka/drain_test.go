@@ -34,7 +34,7 @@ func TestOnKafkaADrainBeginsWhatIsOwedBehindWhatIsNot(t *testing.T) {
 			if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 				t.Fatal(err)
 			}
-			entered, leave := make(chan struct{}), make(chan struct{})
+			entered, leave := make(chan *message.Message, 1), make(chan struct{})
 			var mu sync.Mutex
 			runs := make(map[string]int)
 			route(t, c, p.topic, func(msg *message.Message) error {
@@ -43,7 +43,7 @@ func TestOnKafkaADrainBeginsWhatIsOwedBehindWhatIsNot(t *testing.T) {
 				runs[id]++
 				mu.Unlock()
 				if id == "runs" {
-					close(entered) // and has the only slot
+					entered <- msg // and has the only slot
 					<-leave
 				}
 				return nil
@@ -58,11 +58,10 @@ func TestOnKafkaADrainBeginsWhatIsOwedBehindWhatIsNot(t *testing.T) {
 				return rec
 			}
 			put(t, addrs, waiting("owed", "k", due), waiting("runs", "r", 0), waiting("not owed", "k", 300*time.Millisecond))
-			<-entered
+			holds := <-entered
 			<-time.After(time.Until(now.Add(600 * time.Millisecond))) // for the time when they are due
-			closed := make(chan error, 1)
-			go func() { closed <- c.Close(t.Context()) }()
-			<-time.After(250 * time.Millisecond) // the drain has begun; if not, the test shows less
+			closed := closing(t, c, holds)
+			<-time.After(time.Until(now.Add(850 * time.Millisecond))) // for the time when the later one is due
 			close(leave)
 			if err := <-closed; err != nil {
 				t.Fatal(err)

@@ -233,11 +233,10 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 			})
 			route(t, cl, "orders", func(*message.Message) error { return errDeclined })
 			put(t, addrs, order("orders", "a"))
-			for _, e := range ev.await(t, 3, is[redeliver.PublishFailed]) {
-				if f := e.(redeliver.PublishFailed); f.Where != topic {
-					t.Errorf("the write to %s is late, and the event says %s", topic, f.Where)
-				}
-			}
+			ev.await(t, 3, func(e redeliver.Event) bool { // another write may be slow, too, on a slow machine
+				f, ok := e.(redeliver.PublishFailed)
+				return ok && f.Where == topic
+			})
 			close(answer)
 			ev.await(t, 1, taken)
 			ev.awaitEnds(t, "a")
