@@ -1,10 +1,19 @@
 package kafkatest
 
-import "github.com/IBM/sarama"
+import (
+	"testing"
 
-// Mortal is a configuration of a client whose connections kill cuts for good: as the
-// broker sees it, its process is dead.
-func Mortal() (cfg *sarama.Config, kill func()) {
-	line := &line{guard: &guard{}}
-	return through(line), line.cut
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// Mortal is a configuration of a client, for a member of group, whose connections kill cuts
+// for good: as the broker sees it, its process is dead.
+func Mortal(tb testing.TB, addrs []string, group string) (cfg *sarama.Config, kill func()) {
+	tb.Helper()
+	k := &harness{addrs: addrs, guard: &guard{}}
+	k.client = k.connect(tb)
+	k.admin = kadm.NewClient(k.client)
+	line := newLine(k.guard)
+	return through(line), func() { k.bury(group, line) }
 }
