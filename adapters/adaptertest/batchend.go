@@ -82,7 +82,7 @@ func lostWhileGathering(b *bench) {
 
 func stuckBatch(b *bench) {
 	p := quick(redeliver.NoRetries)
-	p.Timeout = 300 * time.Millisecond
+	p.Timeout = 2 * time.Second // the hanging one alone waits for it
 	var calls atomic.Int64
 	var hung string // what the first function has not acked
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {

@@ -51,7 +51,7 @@ func (b *bench) unmoved(j *journal) {
 // broadcastFails: whatever becomes of a message, in each process, it is told of once, it does
 // not run again, and those behind it run, also those of its key.
 func broadcastFails(b *bench) {
-	p := redeliver.Policy{Timeout: 300 * time.Millisecond}
+	p := redeliver.Policy{Timeout: 2 * time.Second} // the hanging one alone waits for it
 	h := func(a *attempt) error {
 		switch a.State.ID {
 		case "fails":
