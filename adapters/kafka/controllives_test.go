@@ -21,7 +21,7 @@ import (
 func faulty(t *testing.T, cfg kafka.Config) (*kfake.Cluster, place, kafka.Config) {
 	t.Helper()
 	cluster := fake(t, "orders")
-	p := place{cluster.ListenAddrs(), "orders", "billing"}
+	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cfg.Brokers, cfg.Group = p.addrs, p.group
 	provision, _ := open(t, cfg)
 	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {

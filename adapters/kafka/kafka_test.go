@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -84,6 +85,26 @@ func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []r
 
 func is[E redeliver.Event](e redeliver.Event) bool { _, ok := e.(E); return ok }
 
+// unhurried is cfg, or a client's that reads from the start, with a minute for what still has
+// sarama's default of seconds: no test waits for them, and a machine that stands still for
+// so long throws a member out, or refuses one that opens.
+func unhurried(cfg *sarama.Config) *sarama.Config {
+	def := sarama.NewConfig()
+	sc := *def
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	if cfg != nil {
+		sc = *cfg
+	}
+	for field, was := range map[*time.Duration]time.Duration{
+		&sc.Consumer.Group.Session.Timeout: def.Consumer.Group.Session.Timeout, &sc.Net.DialTimeout: def.Net.DialTimeout,
+	} {
+		if *field == was {
+			*field = time.Minute
+		}
+	}
+	return &sc
+}
+
 // open connects a client whose events go to the returned collection.
 func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	t.Helper()
@@ -91,6 +112,7 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	if cfg.Sink == nil {
 		cfg.Sink = ev
 	}
+	cfg.Sarama = unhurried(cfg.Sarama)
 	c, err := kafka.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

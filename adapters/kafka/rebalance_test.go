@@ -78,7 +78,7 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 			addrs := p.addrs
 			seq := newSequence()
 			join := func(member string) (*kafka.Client, *events) {
-				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig()}
+				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig(), DrainTimeout: drains}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
@@ -89,7 +89,7 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 				ev.joined(t, 1)
 				return c, ev
 			}
-			a, _ := join("a")
+			a, evA := join("a")
 			stop, written := make(chan struct{}), make(chan int, 1)
 			go func() {
 				// A round after the other, little ahead of the handlers, so that
@@ -123,9 +123,9 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 				eventually(t, what, func() bool { return seq.done() > from+2*keys })
 			}
 			more("the first member works")
-			b, _ := join("b")
+			b, evB := join("b")
 			more("two members work")
-			join("c")
+			_, evC := join("c")
 			if err := a.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -138,6 +138,7 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 			each := <-written
 			t.Logf("report: %d rounds", each)
 			eventually(t, "all are handled", func() bool { return seq.done() == keys*each })
+			excused := excuses(t, keys*each/10, evA, evB, evC)
 			seq.mu.Lock()
 			defer seq.mu.Unlock()
 			for i, w := range seq.wrong {
@@ -145,8 +146,8 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 					t.Error(w)
 				}
 			}
-			if seq.twice > 0 {
-				t.Errorf("%d deliveries were repeated, although every handler had time to finish", seq.twice)
+			if seq.twice > excused {
+				t.Errorf("%d deliveries were repeated and %d were told of, although every handler had time to finish", seq.twice, excused)
 			}
 		})
 	}
@@ -162,7 +163,7 @@ func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 			open1 := func() (*kafka.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
-				}, Sarama: sarama.NewConfig()}
+				}, Sarama: sarama.NewConfig(), DrainTimeout: drains}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
@@ -205,8 +206,8 @@ func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 			for _, n := range committed {
 				twice += n - 1
 			}
-			if twice > 0 {
-				t.Errorf("%d messages were committed twice, although every handler had time to finish", twice)
+			if excused := excuses(t, len(ids)/10, evs...); twice > excused {
+				t.Errorf("%d messages were committed twice and %d were told of, although every handler had time to finish", twice, excused)
 			}
 			for i, ev := range evs {
 				ev.noneEarly(t, append(append([]*events{}, evs[:i]...), evs[i+1:]...)...)
