@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // running is a consumer group that a service runs itself.
@@ -205,9 +206,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	}()
 	defer func() { cancel(); <-done }()
 	ev.joined(t, 1)
-	if _, err := kadm.NewClient(independent(t, p.addrs)).CreateTopic(t.Context(), 1, 1, nil, old); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 1, nil, old)
 	kafka.Look(w)
 	ev.joined(t, 2)
 	put(t, p.addrs, ours(old, "a", redeliver.State{ID: "a", Group: p.group, Origin: p.topic, Attempts: 1, Due: time.Now(), Source: redeliver.Source{Known: true}}))

@@ -61,9 +61,7 @@ type stall struct {
 func newStall(t *testing.T, g *guarded) *stall {
 	t.Helper()
 	s := &stall{&shop{t: t, url: "kafka://" + strings.Join(g.Addrs(), ","), topic: name(), group: "it's a group: $HOME `id` " + name()}, g}
-	if _, err := g.adm.CreateTopic(t.Context(), 1, 1, nil, s.topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, g.adm, 1, nil, s.topic)
 	s.there(s.topic)
 	s.send = func(body string, _ ...string) {
 		t.Helper()

@@ -58,12 +58,7 @@ func kafkaShop(t *testing.T) *shop {
 	}
 	t.Cleanup(cl.Close)
 	adm := kadm.NewClient(cl)
-	if _, err := adm.CreateTopic(t.Context(), 3, 1, nil, s.topic); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), adm, s.topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, adm, 3, nil, s.topic)
 	s.send = func(body string, headers ...string) {
 		t.Helper()
 		r := &kgo.Record{Topic: s.topic, Key: []byte(body), Value: []byte(body)}

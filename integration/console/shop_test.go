@@ -21,6 +21,7 @@ import (
 	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // shop is a DLQ on the Kafka of the run, and a console that shows it.
@@ -97,9 +98,7 @@ func newShopOn(t *testing.T, addrs []string, topic string) *shop {
 		if name == s.topic {
 			settings = nil
 		}
-		if _, err := adm.CreateTopic(t.Context(), 2, 1, settings, name); err != nil {
-			t.Fatal(err)
-		}
+		kafkatest.MakeTopic(t, adm, 2, settings, name)
 	}
 	t.Cleanup(func() { _, _ = adm.DeleteTopics(context.WithoutCancel(t.Context()), append(topics, s.dlq+".state")...) })
 	s.await("the topics have leaders", func() bool {

@@ -54,12 +54,7 @@ func newKafkaTopic(t *testing.T, name string) *kafkaTopic {
 	t.Cleanup(client.Close)
 	k.client = client
 	admin := kadm.NewClient(client)
-	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, name); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), admin, name); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, admin, 1, nil, name)
 	k.send = func(headers map[string]string) string {
 		rec := &kgo.Record{Key: []byte("k"), Value: []byte("v")}
 		for name, value := range headers {

@@ -58,12 +58,7 @@ func newCopies(t *testing.T, transactions bool) *copies {
 		if i > 0 {
 			settings = map[string]*string{"retention.ms": &forever, "max.message.bytes": &bytes}
 		}
-		if _, err := admin.CreateTopic(t.Context(), 4, 1, settings, topic); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := kafkatest.Listed(t.Context(), admin, topics...); err != nil {
-		t.Fatal(err)
+		kafkatest.MakeTopic(t, admin, 4, settings, topic)
 	}
 	if c.reader, err = kafkatest.NewReader(c.Addrs, topics[1:]...); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 // ward follows children over their deaths.
@@ -41,9 +42,7 @@ func newWard(t *testing.T, cfg crashConfig, n int) *ward {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 4, 1, nil, cfg.Topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, kadm.NewClient(client), 4, nil, cfg.Topic)
 	w := &ward{crashConfig: cfg, client: client}
 	var recs []*kgo.Record
 	for i := range n {

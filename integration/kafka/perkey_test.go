@@ -89,12 +89,7 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	admin := kadm.NewClient(client)
-	if _, err := admin.CreateTopic(t.Context(), 4, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), admin, topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, admin, 4, nil, topic)
 	var all []child
 	for i := range processes {
 		all = append(all, startPerKey(t, cfg, i))

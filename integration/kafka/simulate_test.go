@@ -137,12 +137,7 @@ func rehearse(t *testing.T, s simulate.Scenario) []way {
 	}
 	defer cl.Close()
 	admin := kadm.NewClient(cl)
-	if _, err := admin.CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), admin, topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, admin, 2, nil, topic)
 	client, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: topic, Policy: s.Policy, Sink: redeliver.SinkFunc(r.event)})
 	if err != nil {
 		t.Fatal(err)

@@ -41,12 +41,7 @@ func newKafka(t *testing.T, addrs []string, own *brokers.Broker, topic string, p
 		t.Fatal(err)
 	}
 	t.Cleanup(k.dlq.Close)
-	if _, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), k.admin, topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, k.admin, partitions, nil, topic)
 	return k
 }
 

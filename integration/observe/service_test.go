@@ -89,15 +89,8 @@ func (s *service) provide() {
 	unique := time.Now().Format(".150405.000000")
 	s.topic, s.endless = s.topic+unique, s.endless+unique
 	admin := kadm.NewClient(client)
-	made, err := admin.CreateTopics(s.t.Context(), 1, 1, nil, s.topic, s.endless)
-	if err == nil {
-		err = made.Error()
-	}
-	if err == nil {
-		err = kafkatest.Listed(s.t.Context(), admin, s.topic, s.endless)
-	}
-	if err != nil {
-		s.t.Fatal(err)
+	for _, topic := range []string{s.topic, s.endless} {
+		kafkatest.MakeTopic(s.t, admin, 1, nil, topic)
 	}
 }
 

@@ -52,11 +52,8 @@ func newWorld(t *testing.T) *world {
 	// Spring makes those of its retries itself, not those of the recoverer.
 	topics := []string{w.topic("retryable"), w.topic("plain"), w.topic("plain-dlt"), w.topic("moving"), w.topic("shared")}
 	admin := kadm.NewClient(w.kgo)
-	if _, err := admin.CreateTopics(t.Context(), 2, 1, nil, topics...); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), admin, topics...); err != nil {
-		t.Fatal(err)
+	for _, topic := range topics {
+		kafkatest.MakeTopic(t, admin, 2, nil, topic)
 	}
 	return w
 }

@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,54 +13,70 @@ import (
 	"github.com/redeliver/redeliver/adapters/adaptertest"
 )
 
-// MakeTopic creates a topic, whose name nobody else takes, and returns when it can be used. On
-// a machine that stands still for seconds the broker tells that it had no time and makes it
-// all the same, lists it seconds later than it has made it, and leads it later still.
+// MakeTopic creates a topic, whose name nobody else takes, and returns when it can be used. On a
+// machine that stands still for seconds the broker says that it had no time, and makes it all the same.
 func MakeTopic(tb testing.TB, adm *kadm.Client, partitions int32, configs map[string]*string, topic string) {
 	tb.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(adaptertest.Patience)
-	made := false
-	for {
-		var err error
-		if made {
-			var ends kadm.ListedOffsets
-			ends, err = adm.ListEndOffsets(tb.Context(), topic)
-			if err = errors.Join(err, ends.Error()); err == nil && len(ends[topic]) == int(partitions) {
-				return
-			}
-		} else {
-			_, err = adm.CreateTopic(tb.Context(), partitions, -1, configs, topic)
-			made = err == nil || errors.Is(err, kerr.TopicAlreadyExists)
-			if !made && !errors.Is(err, kerr.RequestTimedOut) {
-				tb.Fatalf("creating topic %s: %v", topic, err)
-			}
+	err := until(tb.Context(), func(ctx context.Context) (bool, error) {
+		_, err := adm.CreateTopic(ctx, partitions, -1, configs, topic)
+		if errors.Is(err, kerr.TopicAlreadyExists) {
+			err = nil
 		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			tb.Fatalf("topic %s cannot be used within %s: %v", topic, adaptertest.Patience, err)
-		}
+		return !errors.Is(err, kerr.RequestTimedOut), err
+	})
+	if err != nil {
+		tb.Fatalf("creating topic %s: %v", topic, err)
 	}
+	if err := Listed(tb.Context(), adm, topic); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Listed waits until topics that the controller has created can be used: on a machine that runs
+// many tests at once the broker lists them seconds later, and leads them later still. A subscription
+// is told meanwhile that there is no such topic.
+func Listed(ctx context.Context, adm *kadm.Client, topics ...string) error {
+	err := until(ctx, func(ctx context.Context) (bool, error) {
+		ends, err := adm.ListEndOffsets(ctx, topics...)
+		err = errors.Join(err, ends.Error())
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("topics %q were created, and cannot be used: %w", topics, err)
+	}
+	return nil
 }
 
 // DropTopic deletes a topic, which may have gone already: a broker lists for a while what is gone.
 func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), adaptertest.Patience) // the test's has ended
+	err := until(context.Background(), func(ctx context.Context) (bool, error) { // the test's has ended
+		_, err := adm.DeleteTopic(ctx, topic)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			err = nil
+		}
+		return !errors.Is(err, kerr.RequestTimedOut), err
+	})
+	if err != nil {
+		tb.Errorf("deleting topic %s: %v", topic, err)
+	}
+}
+
+// until asks again until it is done, within the kit's patience, and returns the last error.
+func until(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, adaptertest.Patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_, err := adm.DeleteTopic(ctx, topic)
-		if err == nil || errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return
+		done, err := ask(ctx)
+		if done || ctx.Err() != nil {
+			return err
 		}
-		if !errors.Is(err, kerr.RequestTimedOut) || ctx.Err() != nil {
-			tb.Errorf("deleting topic %s: %v", topic, err)
-			return
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
 		}
-		<-tick.C
 	}
 }

@@ -58,12 +58,7 @@ func onKafka(t *testing.T, topic string, tr redeliver.Tracer) service {
 	}
 	defer cl.Close()
 	admin := kadm.NewClient(cl)
-	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
-	if err := kafkatest.Listed(t.Context(), admin, topic); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.MakeTopic(t, admin, 1, nil, topic)
 	c, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: "billing", Policy: policy(), Tracer: tr})
 	if err != nil {
 		t.Fatal(err)
