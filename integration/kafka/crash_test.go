@@ -118,8 +118,9 @@ func (w *ward) await(t *testing.T, p child, what string, ok func(chronicle) bool
 }
 
 // finish ends a process in order, once it has settled everything: what ran before and was
-// not committed runs again, and may be the last to do so.
-func (w *ward) finish(t *testing.T, p child) {
+// not committed runs again, and may be the last to do so. It is false when the process has
+// died before: kills leave copies, of the killer, too.
+func (w *ward) finish(t *testing.T, p child) bool {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -131,11 +132,14 @@ func (w *ward) finish(t *testing.T, p child) {
 		}
 		select {
 		case <-tick.C:
+		case <-p.Ended():
+			return false
 		case <-deadline:
 			t.Fatalf("not settled within 2 minutes: %d,%s %v", n, detail, err)
 		}
 	}
 	p.end(syscall.SIGTERM)
+	return true
 }
 
 // settled checks what all of it came to, but for the killer.
@@ -184,15 +188,13 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 			cfg.Killer, cfg.MaxInFlight, cfg.Takes = "m0250", 500, 5*time.Millisecond
 			w := newWard(t, cfg, 600)
 			for over := false; !over; {
-				if w.starts > 12 {
+				if w.starts > 20 { // each copy of the killer takes some
 					t.Fatalf("%d processes died", w.starts)
 				}
 				p := w.start(t)
-				if over = w.await(t, p, "all are committed, and one is dead", func(c chronicle) bool {
+				over = w.await(t, p, "all are committed, and one is dead", func(c chronicle) bool {
 					return len(c.commits) == len(w.ids)-1 && len(c.dead) > 0
-				}); over {
-					w.finish(t, p)
-				}
+				}) && w.finish(t, p)
 			}
 			w.settled(t)
 			c := w.read(t)
@@ -227,7 +229,9 @@ func TestKillsCondemnNobody(t *testing.T) {
 		t.Fatal("the process has ended by itself")
 	}
 	took := time.Since(begun)
-	w.finish(t, p)
+	if !w.finish(t, p) {
+		t.Fatal("the process has ended by itself")
+	}
 	w.settled(t)
 	c := w.read(t)
 	t.Logf("report: %d kills: %d runs of %d messages; after the last, %d took %.1f s", kills, c.runs, messages, left, took.Seconds())
