@@ -175,6 +175,10 @@
 //     or the topology declares it; what it held is gone. Nobody else must declare it
 //     at once: RabbitMQ 3.10 would not tell its readers, and would not send them
 //     the first messages.
+//   - A queue cannot be reached, as its node is down, or elects no leader in time: its
+//     declaration is tried three times more, within seconds, and fails then with what
+//     the broker says; its reader tries until it can. It does not count as deleted,
+//     although RabbitMQ answers "not found".
 //   - A handler never returns: its attempt ends with the policy's Timeout.
 //   - A message lies here unrun for half of [Config.ConsumerTimeout]: it is handed
 //     back. A handler that runs longer than the broker's consumer_timeout loses
