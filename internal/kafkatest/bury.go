@@ -3,12 +3,9 @@ package kafkatest
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 )
 
 // bury cuts a process off and takes its member out of the group, as the broker does when
@@ -18,11 +15,7 @@ import (
 // does it at last.
 func (k *harness) bury(group string, line *line) {
 	line.cut()
-	ctx, cancel := context.WithTimeout(context.Background(), adaptertest.Patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	_ = until(context.Background(), func(ctx context.Context) (gone bool, err error) {
 		groups, err := k.admin.DescribeGroups(ctx, group)
 		leave := kmsg.NewPtrLeaveGroupRequest()
 		leave.Group = group
@@ -33,16 +26,11 @@ func (k *harness) bury(group string, line *line) {
 				leave.Members = append(leave.Members, one)
 			}
 		}
-		switch why := groups[group].Err; {
-		case leave.Members != nil:
-			_, _ = leave.RequestWith(ctx, k.client) // whether it has gone the next look says
-		case err == nil && (why == nil || errors.Is(why, kerr.GroupIDNotFound)):
-			return
+		if leave.Members != nil {
+			_, err = leave.RequestWith(ctx, k.client)
+			return false, err // whether it has gone the next look says
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		why := groups[group].Err
+		return err == nil && (why == nil || errors.Is(why, kerr.GroupIDNotFound)), err
+	})
 }
