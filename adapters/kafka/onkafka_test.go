@@ -16,7 +16,6 @@ import (
 type place struct {
 	addrs        []string
 	topic, group string
-	real         bool // not inside the test
 }
 
 // ours is the name of a topic of redeliver's: "retry.10s", "dlq".
@@ -35,7 +34,7 @@ func onKafka(t *testing.T) place {
 		return p
 	}
 	t.Logf("report: on the Kafka at %s", given)
-	p.addrs, p.real = strings.Split(given, ","), true
+	p.addrs = strings.Split(given, ",")
 	adm := kadm.NewClient(independent(t, p.addrs))
 	forever := "-1" // some records are years old
 	kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &forever}, p.topic)

@@ -3,8 +3,6 @@ package kafka_test
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -40,21 +38,6 @@ func running(t *testing.T, addrs []string, name string) (sarama.Client, sarama.C
 	return client, group
 }
 
-// passes tells whether a service would call Consume again, as sarama gives up after four tries
-// to join a group that does not settle: the broker has no time.
-func passes(err error) bool {
-	for _, why := range []error{
-		sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer, sarama.ErrOffsetsLoadInProgress,
-		sarama.ErrRebalanceInProgress, sarama.ErrRequestTimedOut, sarama.ErrOutOfBrokers,
-	} {
-		if errors.Is(err, why) {
-			return true
-		}
-	}
-	_, ok := errors.AsType[net.Error](err)
-	return ok || errors.Is(err, io.EOF)
-}
-
 // wrap calls h for the topic's records in the service's own loop, until the test ends.
 func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
 	t.Helper()
@@ -70,11 +53,7 @@ func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			switch err := group.Consume(ctx, w.Topics(), w); {
-			case err == nil || ctx.Err() != nil:
-			case passes(err):
-				t.Logf("joining again: %v", err)
-			default:
+			if err := group.Consume(ctx, w.Topics(), w); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}
