@@ -30,11 +30,11 @@ func (r *run) play(ctx context.Context) error {
 		return err
 	}
 	after := context.WithoutCancel(ctx)
-	defer func() { _ = shop.Close(after) }() // where something went wrong before
 	queues, err := shop.Describe(ctx)
 	if err != nil {
-		return err
+		return err // and no Close: it waits half a minute for the handlers of a router that has never run
 	}
+	defer func() { _ = shop.Close(after) }() // where something went wrong before
 	r.screen.Sayf("%s\n", queues)
 
 	served := make(chan error, 1)

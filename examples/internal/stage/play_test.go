@@ -1,0 +1,38 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/examples/internal/screen"
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// Who has no broker was told so after half a minute, when Watermill had given up waiting for a router that had never run.
+func TestAShopWhoseBrokerDoesNotAnswerIsNotWaitedFor(t *testing.T) {
+	unreachable := errors.New("nobody answers")
+	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nowhere.Close()
+	r := &run{screen: screen.New(nowhere, time.Now(), "orders"), ends: newEnds()}
+	r.Open = func(context.Context, brokerurl.URL, redeliver.Sink, watermill.LoggerAdapter) (*Shop, error) {
+		router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+		return &Shop{
+			Router:   router,
+			Describe: func(context.Context) (string, error) { return "", unreachable },
+			Close:    func(context.Context) error { t.Error("it is closed, which waits for its router"); return nil },
+		}, err
+	}
+	if err := r.play(t.Context()); !errors.Is(err, unreachable) {
+		t.Errorf("it ended with %v, want %v", err, unreachable)
+	}
+}
