@@ -43,7 +43,7 @@ type KafkaOptions struct {
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
 
-	classesTo string // where it writes its classes at its end, see kafkaClasses
+	classesTo string // where it writes its classes at its end, see classesOf
 }
 
 // Kafka starts a Kafka, or takes the one that the environment gives, and returns when it answers. When ctx ends the

@@ -52,7 +52,7 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 func (o KafkaOptions) jvm(ctx context.Context, java string) ([]string, error) {
 	switch {
 	case o.classesTo != "":
-		return append([]string{"-XX:ArchiveClassesAtExit=" + o.classesTo}, briefJVM...), nil
+		return writesClasses(o.classesTo), nil
 	case o.Brief:
 		return kafkaClasses(ctx, java, o.Logf)
 	default: // as Kafka's own start script has it

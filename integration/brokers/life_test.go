@@ -113,7 +113,7 @@ func TestABrokerThatCannotStartShowsItsLog(t *testing.T) {
 			if !strings.Contains(err.Error(), nonsense) {
 				t.Errorf("the error does not show what the broker said: %v", err)
 			}
-			if took := time.Since(began); took > time.Minute {
+			if took := time.Since(began); took > 4*time.Minute { // of the 8 min that one may take that does not end
 				t.Errorf("a broker that ends at once was waited for during %s", took)
 			}
 		})

@@ -138,6 +138,18 @@ func (r *Rabbit) CloseAllConnections(ctx context.Context, reason string) error {
 	return err
 }
 
+// HoldLeader has the leader of a quorum queue do nothing, as on a node that is too busy, until release is called.
+func (r *Rabbit) HoldLeader(ctx context.Context, queue string) (release func() error, err error) {
+	leader := fmt.Sprintf("{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<%q>>, queue, <<%q>>)), {Name, _} = amqqueue:get_pid(Q), ", r.vhost, queue)
+	if _, err := r.Eval(ctx, leader+"ok = sys:suspend(Name)."); err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := r.Eval(context.Background(), leader+"ok = sys:resume(Name).")
+		return err
+	}, nil
+}
+
 // Settle makes sure that the quorum queues which were declared until now survive Kill. RabbitMQ writes the list of them
 // every half second only: after a SIGKILL, one that is not in the list begins anew, empty and without a leader, also
 // when it had confirmed messages. On a cluster its other members keep it; a single node has none.

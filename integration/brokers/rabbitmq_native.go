@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -41,7 +42,11 @@ func nativeRabbitMQOnce(ctx context.Context, o RabbitMQOptions) (*Rabbit, error)
 	if err != nil {
 		return nil, err
 	}
-	work, err := newWorkDir("rabbitmq")
+	data := os.TempDir()
+	if o.Brief {
+		data = cmp.Or(inMemory(), data)
+	}
+	work, err := newWorkDirIn(data, "rabbitmq")
 	if err != nil {
 		return nil, err
 	}

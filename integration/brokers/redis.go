@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ const (
 )
 
 // RedisOptions says what kind of Redis is wanted. The zero value is one that appends to its file and syncs it every
-// second.
+// second. A native one keeps its file in memory, where there is room for it: it outlives Kill there as well.
 type RedisOptions struct {
 	// Own asks for a Redis that nobody else uses, even when the environment gives one. It syncs every write before it
 	// confirms it, so that Kill and Start lose nothing. Default false.
@@ -89,7 +90,8 @@ func nativeRedisOnce(ctx context.Context, o RedisOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	work, err := newWorkDir("redis")
+	// A disk that takes seconds for a sync holds up all that Redis does, and its tests take silence for the end.
+	work, err := newWorkDirIn(cmp.Or(inMemory(), os.TempDir()), "redis")
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,8 @@ type SQSOptions struct {
 	StartTimeout time.Duration
 	// Logf tells what is started and how. Default: the standard logger, which writes to stderr.
 	Logf func(format string, args ...any)
+
+	classesTo string // where it writes its classes at its end, see classesOf
 }
 
 // SQSServer is a server that speaks SQS: ElasticMQ or moto. It takes any credentials and region. Kill, Start, Shutdown,

@@ -22,6 +22,10 @@ func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	flags, err := o.jvm(ctx, java)
+	if err != nil {
+		return nil, err
+	}
 	ports, err := freePorts(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -30,10 +34,7 @@ func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-Xmx" + o.Heap}
-	if o.Brief {
-		args = append(args, briefJVM...)
-	}
+	args := append([]string{"-Xmx" + o.Heap}, flags...)
 	args = append(args, "-Djava.awt.headless=true", "-Dconfig.file="+work.path("elasticmq.conf"),
 		"-cp", filepath.Join(lib, "*"), "org.elasticmq.server.Main")
 	c := &child{work: work, command: func() *exec.Cmd {
@@ -45,4 +46,16 @@ func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 		return nil, errors.Join(fmt.Errorf("writing elasticmq.conf: %w", err), removed)
 	}
 	return newSQS(ctx, "ElasticMQ "+elasticMQVersion+" (native)", c, ports[0], o.StartTimeout, o.Logf)
+}
+
+// jvm are the flags of its JVM.
+func (o SQSOptions) jvm(ctx context.Context, java string) ([]string, error) {
+	switch {
+	case o.classesTo != "":
+		return writesClasses(o.classesTo), nil
+	case o.Brief:
+		return elasticMQClasses(ctx, java, o.Logf)
+	default:
+		return nil, nil
+	}
 }

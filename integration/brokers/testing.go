@@ -72,14 +72,34 @@ func requireRabbitMQ(tb testing.TB, version RabbitMQVersion, flag string) *Rabbi
 // and its log is kept when the test has failed.
 func OwnRabbitMQ(tb testing.TB, o RabbitMQOptions) *Rabbit {
 	tb.Helper()
+	return OwnRabbitMQSoon(tb, o)()
+}
+
+// OwnRabbitMQSoon is OwnRabbitMQ for a test that has to wait for its turn to run beside others: the node starts
+// meanwhile, and what it returns waits for the rest.
+func OwnRabbitMQSoon(tb testing.TB, o RabbitMQOptions) func() *Rabbit {
+	tb.Helper()
 	o.Own = true
 	complete(&o.StartTimeout, &o.Logf, tb.Logf)
-	r, err := RabbitMQ(context.Background(), o) // not the test's context, as with Kafka
-	if err != nil {
-		tb.Fatal(err)
+	var r *Rabbit
+	var err error
+	up := make(chan struct{})
+	go func() {
+		defer close(up)
+		r, err = RabbitMQ(context.Background(), o) // not the test's context, as with Kafka
+	}()
+	tb.Cleanup(func() {
+		if <-up; err == nil {
+			stop(tb, r.Broker)
+		}
+	})
+	return func() *Rabbit {
+		tb.Helper()
+		if <-up; err != nil {
+			tb.Fatal(err)
+		}
+		return r
 	}
-	stopAtEnd(tb, r.Broker)
-	return r
 }
 
 // RequireSQS returns the endpoint of the ElasticMQ that all tests of a run share, http://host:port, and fails the test
@@ -168,12 +188,15 @@ func RequireJava(tb testing.TB, name string, project fs.FS) *JavaProject {
 
 func stopAtEnd(tb testing.TB, b *Broker) {
 	tb.Helper()
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			b.KeepLog()
-		}
-		if err := b.Stop(); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { stop(tb, b) })
+}
+
+func stop(tb testing.TB, b *Broker) {
+	tb.Helper()
+	if tb.Failed() {
+		b.KeepLog()
+	}
+	if err := b.Stop(); err != nil {
+		tb.Error(err)
+	}
 }

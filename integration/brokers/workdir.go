@@ -17,11 +17,13 @@ type workDir struct {
 
 const ownerLock = "owner.lock"
 
-func newWorkDir(name string) (*workDir, error) {
+func newWorkDir(name string) (*workDir, error) { return newWorkDirIn(os.TempDir(), name) }
+
+func newWorkDirIn(parent, name string) (*workDir, error) {
 	prefix := "redeliver-" + name + "-"
-	sweep(prefix)
+	sweep(parent, prefix)
 	for {
-		dir, err := os.MkdirTemp("", prefix)
+		dir, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
 			return nil, fmt.Errorf("making a directory for the broker's data: %w", err)
 		}
@@ -38,8 +40,8 @@ func newWorkDir(name string) (*workDir, error) {
 
 // sweep removes what test processes left behind that were killed: a benchmark's data is gigabytes. The kernel gave
 // back their locks, so whatever can be locked has no owner. Errors are left to the next sweep.
-func sweep(prefix string) {
-	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", ownerLock))
+func sweep(parent, prefix string) {
+	locks, _ := filepath.Glob(filepath.Join(parent, prefix+"*", ownerLock))
 	for _, path := range locks {
 		if unlock, err := tryLock(path); err == nil {
 			_ = os.RemoveAll(filepath.Dir(path))
@@ -78,18 +80,32 @@ func (w *workDir) logTail(lines int) string {
 	return lastLines(string(tail), lines)
 }
 
-// remove deletes the directory. A log that is to be kept moves out of it first.
+// remove deletes the directory. A log that is to be kept is copied out of it first: that may be from memory to a disk.
 func (w *workDir) remove(keepLog bool) (string, error) {
 	defer w.unlock()
 	kept := ""
 	var err error
 	if keepLog {
-		kept = w.dir + ".log"
-		if err = os.Rename(w.log(), kept); err != nil {
+		kept = filepath.Join(os.TempDir(), filepath.Base(w.dir)+".log")
+		if err = w.copyLog(kept); err != nil {
 			kept, err = "", fmt.Errorf("keeping the broker's log: %w", err)
 		}
 	}
 	return kept, errors.Join(err, os.RemoveAll(w.dir))
+}
+
+func (w *workDir) copyLog(to string) error {
+	from, err := os.Open(w.log())
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
 }
 
 // lastLines returns the last n lines of s.

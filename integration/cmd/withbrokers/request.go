@@ -46,7 +46,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	flags := flag.NewFlagSet("withbrokers", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&r.kafka, "kafka", false, "start a Kafka and put its address into "+brokers.EnvKafka)
-	flags.BoolVar(&r.kafkaOptions.Brief, "brief", false, "start JVMs that are up soon and slower in the end, for brokers of minutes; not for a benchmark")
+	flags.BoolVar(&r.kafkaOptions.Brief, "brief", false, "start JVMs that are up soon and slower in the end, and keep RabbitMQ's data in memory, for brokers of minutes; not for a benchmark")
 	flags.StringVar(&r.kafkaOptions.Heap, "kafka-heap", "", "the -Xmx of Kafka's JVM (default 1g)")
 	flags.Func("kafka-set", "a server property for Kafka, `name=value`; may be repeated", into(r.kafkaOptions.Properties))
 	rabbit3 := flags.Bool("rabbitmq", false, "start a RabbitMQ "+string(brokers.RabbitMQ3)+" and put its URL into "+brokers.EnvRabbitMQ)
@@ -67,7 +67,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	if err := flags.Parse(args); err != nil {
 		return r, err
 	}
-	r.sqsOptions.Brief = r.kafkaOptions.Brief
+	r.sqsOptions.Brief, r.rabbitOptions.Brief = r.kafkaOptions.Brief, r.kafkaOptions.Brief
 	if *rabbit3 {
 		r.rabbits = append(r.rabbits, brokers.RabbitMQ3)
 	}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package brokers
+
+func inMemory() string { return "" }
