@@ -102,15 +102,6 @@ func (q *deadLetters) there(ctx context.Context, queue, why string) error {
 	return err
 }
 
-// stat is how many messages lie ready in a queue, and how many consumers it has.
-func stat(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
-	s, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-	if err != nil {
-		return 0, 0, fmt.Errorf("amqp: asking for queue %s: %w", queue, err)
-	}
-	return s.Messages, s.Consumers, nil
-}
-
 // findLimit finds out how many deliveries end a message. Ours has no limit that is
 // in reach, if no policy gives it another.
 func (q *deadLetters) findLimit(ctx context.Context, given int) error {

@@ -179,7 +179,7 @@ func (q *deadLetters) alone(ctx context.Context, conn *amqp.Connection) error {
 	}
 	defer ch.Close()
 	for began := time.Now(); ; {
-		_, consumers, err := stat(ch, q.info.DLQ)
+		_, consumers, err := certain(ch, q.info.DLQ)
 		if err != nil || consumers == 0 {
 			return err
 		}

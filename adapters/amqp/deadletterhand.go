@@ -93,11 +93,11 @@ func (h *hand) next(ctx context.Context, left int) (d grasped, ok bool, err erro
 			timer.Stop()
 			return d, false, ctx.Err()
 		case <-timer.C:
-			ready, _, err := stat(h.ask, h.queue)
+			ready, consumers, err := stat(h.ask, h.queue)
 			if err != nil {
 				return d, false, h.gone(err)
 			}
-			if quiet++; ready > 0 {
+			if quiet++; ready > 0 || consumers == 0 { // we read it: who says that nobody does has not asked its leader
 				quiet = 0
 			}
 			if quiet > 2 { // what was on its way then is here by now

@@ -98,7 +98,7 @@ func (d *desk) ready(ctx context.Context, but *deadScan) (int, error) {
 		return 0, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close()
-	ready, _, err := stat(ch, d.q.info.DLQ)
+	ready, _, err := certain(ch, d.q.info.DLQ)
 	return ready, err
 }
 

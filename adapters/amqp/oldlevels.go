@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,7 +78,8 @@ func (l *layout) keepsAll(runs map[string][]string, silent int) string {
 
 // RemoveOldLevels deletes those of the named delay queues that are drained, see
 // [Client.OldLevels]. The broker's counts are seconds behind, so they are looked at
-// twice, that far apart, and AMQP, which is not behind, is asked just before: RabbitMQ
+// twice, that far apart, and AMQP, which is not behind, is asked just before, for a message,
+// too: a queue whose leader does not answer counts as empty. RabbitMQ
 // itself deletes no quorum queue on the condition that it is empty. The others stay, and
 // it says why. What it returns with an error was done. The user needs the right to
 // configure the queues.
@@ -134,19 +136,26 @@ func (c *Client) choose(ctx context.Context, topic string, places []string) ([]d
 
 // remove deletes a queue that is empty and that nobody reads.
 func (d *declarer) remove(o *delayqueue.OldLevel) error {
-	var found amqp.Queue
+	var ready, consumers int
+	counted := true
 	refused := d.do(func(ch *amqp.Channel) (err error) {
-		found, err = ch.QueueDeclarePassive(o.Place, true, false, false, false, nil)
+		ready, consumers, err = certain(ch, o.Place)
+		if counted = !errors.Is(err, errUncounted); !counted {
+			return nil // which no other connection mends
+		}
 		return err
 	})
 	switch {
 	case d.err != nil:
 		return d.err
+	case !counted:
+		o.Keep = "it is not counted: " + errUncounted.Error()
+		return nil
 	case refused != nil:
 		o.Keep = "the broker says: " + refused.Reason
 		return nil //nolint:nilerr // the broker's answer is not an error of the call, and it is told
-	case found.Messages > 0 || found.Consumers > 0:
-		o.Messages, o.Keep = int64(found.Messages), fmt.Sprintf("%d messages wait on it, and %d consumers read it", found.Messages, found.Consumers)
+	case ready > 0 || consumers > 0:
+		o.Messages, o.Keep = int64(ready), fmt.Sprintf("%d messages wait on it, and %d consumers read it", ready, consumers)
 		return nil
 	}
 	lost := 0

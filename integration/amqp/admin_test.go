@@ -22,7 +22,7 @@ import (
 // admin changes a broker through its management API.
 type admin struct{ r *brokers.Rabbit }
 
-func newAdmin(t *testing.T, r *brokers.Rabbit) *admin {
+func newAdmin(t testing.TB, r *brokers.Rabbit) *admin {
 	t.Helper()
 	if r.Management() == "" {
 		t.Fatal("this test needs the management API of RabbitMQ: set " + brokers.EnvRabbitMQManagement)
@@ -30,7 +30,7 @@ func newAdmin(t *testing.T, r *brokers.Rabbit) *admin {
 	return &admin{r}
 }
 
-func (a *admin) do(t *testing.T, method string, body, into any, path ...string) {
+func (a *admin) do(t testing.TB, method string, body, into any, path ...string) {
 	t.Helper()
 	for i, p := range path {
 		path[i] = url.PathEscape(p)
@@ -112,7 +112,7 @@ func (a *admin) operatorPolicy(t *testing.T, name, pattern string, definition ma
 
 // queues is the names, in order, of a queue and those beside it, as far as they
 // are there.
-func (a *admin) queues(t *testing.T, queue string) []string {
+func (a *admin) queues(t testing.TB, queue string) []string {
 	t.Helper()
 	var all []struct {
 		Name string `json:"name"`

@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			begin := time.Now()
-			adaptertest.Run(t, newHarness(t, b))
+			adaptertest.Run(t, newHarness(t, b.VirtualHost(t)))
 			t.Logf("report: the conformance kit on RabbitMQ %s: %.1f s", version, time.Since(begin).Seconds())
 		})
 	}

@@ -45,6 +45,9 @@ func (w *ward) hear(s said) {
 	})
 }
 
+// countedEvery is how old the broker's account of a quorum queue may be, and some more: it is made every 5 s.
+const countedEvery = 6 * time.Second
+
 // One message kills its process, with 500 others prefetched, on a quorum queue
 // or on a classic one, and the broker drops connections on the way: it ends in
 // the DLQ, alone, and nobody else is charged.
@@ -102,12 +105,17 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 		if over {
 			<-dropped
 			l.redial()
-			for _, q := range queues { // kills have left copies, of the killer, too
-				over = over && l.awaitUnacked(q, 0, p.over)
+			for begun := time.Now(); over && time.Since(begun) < countedEvery; shortly(100 * time.Millisecond) {
+				for _, q := range queues { // kills have left copies, of the killer, too
+					over = over && l.awaitUnacked(q, 0, p.over)
+				}
 			}
 		}
 		if over {
 			p.stop(t)
+			for _, q := range queues { // a busy broker counts later
+				over = over && l.ready(q) == 0
+			}
 		}
 	}
 	t.Logf("report: a message that kills its process: %d processes, %d drops, %d of 599 others suspected, %d runs", starts, drops, len(w.suspects), w.ran)

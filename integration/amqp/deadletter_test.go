@@ -20,7 +20,8 @@ func TestDeadLetterQueue(t *testing.T) {
 	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			adaptertest.RunDeadLetters(t, newHarness(t, b), deadLetters(b.URL()))
+			v := b.VirtualHost(t)
+			adaptertest.RunDeadLetters(t, newHarness(t, v), deadLetters(v.URL()))
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -36,15 +35,18 @@ const keyHeader = "kit-key"
 // harness is adapters/amqp on one broker, as the conformance kit uses it. Its own
 // client is amqp091, which knows nothing of redeliver.
 type harness struct {
-	url, management string
-	declares, uses  *wire    // an attempt to declare or delete may end its connection, with all that others do on it
-	refused         sync.Map // names of queues, or their beginnings, that take nothing
-	single          sync.Map // names of queues with a single active consumer
+	url            string
+	admin          *admin
+	declares, uses *wire    // an attempt to declare or delete may end its connection, with all that others do on it
+	refused        sync.Map // names of queues, or their beginnings, that take nothing
+	single         sync.Map // names of queues with a single active consumer
+	exchanges      sync.Map // origins that are none of the queues
 }
 
+// newHarness wants a virtual host of its own: whenever a test ends it lists all queues that are there.
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Helper()
-	h := &harness{url: b.URL(), management: b.Management(), declares: &wire{url: b.URL()}, uses: &wire{url: b.URL()}}
+	h := &harness{url: b.URL(), admin: newAdmin(t, b), declares: &wire{url: b.URL()}, uses: &wire{url: b.URL()}}
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return adaptertest.Harness{
@@ -64,6 +66,7 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 		})
 		return origin, []string{origin}
 	}
+	h.exchanges.Store(origin, true)
 	h.declare(t, origin, func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclare(origin, amqp091.ExchangeFanout, true, false, false, false, nil)
 	})
@@ -85,13 +88,11 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 		t.Fatalf("declaring %s: %v", name, err)
 	}
 	t.Cleanup(func() {
-		_ = h.declares.do(t, func(ch *amqp091.Channel) error { return ch.ExchangeDelete(name, false, false) })
-		for _, q := range append(h.beside(t, name), name) {
-			_ = h.declares.do(t, func(ch *amqp091.Channel) error {
-				_, err := ch.QueueDelete(q, false, false, false)
-				return err
-			})
+		if _, exchange := h.exchanges.Load(name); exchange {
+			_ = h.declares.do(t, func(ch *amqp091.Channel) error { return ch.ExchangeDelete(name, false, false) })
+			return
 		}
+		_ = h.declares.delete(t, h.admin.queues(t, name)...) // the rest goes with the virtual host
 	})
 }
 
@@ -167,9 +168,7 @@ func (m marshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
 
 func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {
 	t.Helper()
-	ch := h.uses.channel(t)
-	defer ch.Close()
-	if err := ch.ExchangeDeclarePassive(origin, amqp091.ExchangeFanout, true, false, false, false, nil); err == nil {
+	if _, exchange := h.exchanges.Load(origin); exchange {
 		h.write(t, origin, "", msgs)
 		return
 	}
@@ -314,17 +313,4 @@ func (h *harness) refuse(t testing.TB, _, group string, what adaptertest.Place) 
 	}
 	h.refused.Store(queue, true)
 	return func() { h.refused.Delete(queue) }
-}
-
-// beside are our queues beside one.
-func (h *harness) beside(t testing.TB, queue string) (names []string) {
-	t.Helper()
-	var queues []struct{ Name string }
-	callAPI(t, h.management, http.MethodGet, "/api/queues/%2f?columns=name", nil, &queues)
-	for _, q := range queues {
-		if strings.HasPrefix(q.Name, queue+".") {
-			names = append(names, q.Name)
-		}
-	}
-	return names
 }

@@ -126,15 +126,12 @@ func (l *lab) deleteQueues() {
 
 // delete deletes the queue of the test or those beside it.
 func (l *lab) delete(suffixes ...string) {
-	for _, suffix := range suffixes {
-		err := l.wire.do(l, func(ch *amqp091.Channel) error {
-			_, err := ch.QueueDelete(l.queue+suffix, false, false, false)
-			return err
-		})
-		if err != nil {
-			l.Errorf("deleting %s: %v", l.queue+suffix, err)
-			return
-		}
+	queues := make([]string, len(suffixes))
+	for i, suffix := range suffixes {
+		queues[i] = l.queue + suffix
+	}
+	if err := l.wire.delete(l, queues...); err != nil {
+		l.Error(err)
 	}
 }
 

@@ -46,19 +46,22 @@ func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.
 		t.Fatal(err)
 	}
 	all := ids(3000)
+	const publishers = 8 // one alone takes a confirm's way for each message
+	pace := time.NewTicker(2 * time.Millisecond)
+	defer pace.Stop()
 	var publishing sync.WaitGroup
-	publishing.Go(func() { // until each is confirmed
-		pace := time.NewTicker(2 * time.Millisecond)
-		defer pace.Stop()
-		for _, id := range all {
-			for {
-				<-pace.C
-				if l.client.Publisher().Publish(l.queue, message.NewMessage(id, nil)) == nil {
-					break
+	for first := range publishers {
+		publishing.Go(func() { // until each is confirmed
+			for i := first; i < len(all); i += publishers {
+				for {
+					<-pace.C
+					if l.client.Publisher().Publish(l.queue, message.NewMessage(all[i], nil)) == nil {
+						break
+					}
 				}
 			}
-		}
-	})
+		})
+	}
 	l.await("traffic", func() bool { return len(l.done) > 300 })
 	begun := time.Now()
 	if err := restart(t.Context()); err != nil {

@@ -3,6 +3,7 @@ package amqp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -51,6 +52,19 @@ func (w *wire) do(t testing.TB, what func(*amqp091.Channel) error) error {
 			return err
 		}
 	}
+}
+
+// delete deletes queues, whether they are there or not.
+func (w *wire) delete(t testing.TB, queues ...string) error {
+	t.Helper()
+	return w.do(t, func(ch *amqp091.Channel) error {
+		for _, q := range queues {
+			if _, err := ch.QueueDelete(q, false, false, false); err != nil {
+				return fmt.Errorf("deleting %s: %w", q, err)
+			}
+		}
+		return nil
+	})
 }
 
 func (w *wire) close() {

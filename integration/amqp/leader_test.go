@@ -1,0 +1,86 @@
+package amqp_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// Of a queue whose leader does not answer it in time the broker says that it is empty and that nobody reads it. Nothing
+// may be done for that reason: a replay ended at once, with nothing replayed, and called itself done.
+func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
+	d := newMortuary(t, r, nil)
+	dead := []string{"a", "b", "c"}
+	d.die(dead...)
+	q, _ := d.openDead()
+	defer func() { _ = q.Close() }()
+
+	release, err := r.HoldLeader(t.Context(), d.queue+".dlq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _, err := q.Count(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "is not counted") {
+		t.Errorf("it is said to hold %d messages, %v", n, err)
+	}
+	met := 0
+	err = deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(*deadletter.Message) bool { met++; return true })
+	if err == nil || !strings.Contains(err.Error(), "is not counted") {
+		t.Errorf("a look ended with %d messages, %v", met, err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if got := lie(t, q); !slices.Equal(slices.Sorted(slices.Values(got)), dead) {
+		t.Errorf("%q lie there, want %q", got, dead)
+	}
+}
+
+// far is a connection to a broker that is that far away.
+type far struct {
+	net.Conn
+	way time.Duration
+}
+
+func (c far) Write(b []byte) (int, error) {
+	<-time.After(c.way)
+	return c.Conn.Write(b)
+}
+
+// That an answer takes long says nothing of a leader where every answer does.
+func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
+	t.Parallel()
+	d := newMortuary(t, brokers.RequireRabbitMQ(t), nil)
+	d.declared()
+	c, err := amqp.Open(t.Context(), amqp.Config{
+		URLs: []string{d.rabbit.URL()}, Topology: amqp.Topology{Queue: func(string) string { return d.queue }},
+		AMQP: amqp091.Config{Dial: func(network, addr string) (net.Conn, error) {
+			conn, err := net.Dial(network, addr)
+			return far{conn, 300 * time.Millisecond}, err
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	q, err := c.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = q.Close() }()
+	if n, _, err := q.Count(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d messages, %v", n, err)
+	}
+	if got := lie(t, q); len(got) > 0 {
+		t.Errorf("%q lie in a DLQ that is empty", got)
+	}
+}
