@@ -18,17 +18,18 @@ type admin struct {
 	sarama sarama.ClusterAdmin
 }
 
-// topics returns the metadata of all topics that the client may see.
-func (a admin) topics() (topics map[string]*sarama.TopicMetadata, err error) {
+// topics returns the metadata of those of the named topics that the client may see, or of all. A cluster may have many
+// thousands: all are for who looks for names.
+func (a admin) topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
-		if topics, err = a.askTopics(); err == nil {
+		if topics, err = a.askTopics(names); err == nil {
 			return topics, nil
 		}
 	}
 	return nil, err
 }
 
-func (a admin) askTopics() (map[string]*sarama.TopicMetadata, error) {
+func (a admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, error) {
 	broker := a.client.LeastLoadedBroker()
 	if broker == nil {
 		return nil, fmt.Errorf("kafka: listing topics: %w", sarama.ErrOutOfBrokers)
@@ -36,7 +37,7 @@ func (a admin) askTopics() (map[string]*sarama.TopicMetadata, error) {
 	if err := broker.Open(a.client.Config()); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
 	}
-	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.client.Config().Version, nil))
+	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.client.Config().Version, names))
 	if err != nil {
 		_ = broker.Close() // so that the next try connects anew
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
@@ -236,7 +237,7 @@ const ledWithin = 30 * time.Second
 func (a admin) awaitLeaders(topics ...string) error {
 	deadline := time.Now().Add(ledWithin)
 	for {
-		there, err := a.topics()
+		there, err := a.topics(topics...)
 		missing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
 			t := there[name]
 			return t != nil && !slices.ContainsFunc(t.Partitions, func(p *sarama.PartitionMetadata) bool { return p.Leader < 0 })

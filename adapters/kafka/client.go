@@ -235,7 +235,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
-	there, err := s.client.admin.topics()
+	there, err := s.client.admin.topics(topic)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (c *control) opened(ctx context.Context) bool {
 
 // retryControl is tryControl some time later.
 func (c *Client) retryControl(t ownTopic) (exists bool, err error) {
-	there, err := c.admin.topics()
+	there, err := c.admin.topics(t.name)
 	if err != nil {
 		return false, err
 	}

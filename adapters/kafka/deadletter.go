@@ -129,12 +129,12 @@ type deadQueue struct {
 	claims     []*deadClaim
 }
 
-// look asks which topics there are; the DLQ is one of them.
+// look asks which of its topics there are; the DLQ is one of them.
 func (q *deadQueue) look(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	there, err := q.c.admin.topics()
+	there, err := q.c.admin.topics(q.info.DLQ, q.state.topic, q.info.Back)
 	if err != nil {
 		return nil, err
 	}

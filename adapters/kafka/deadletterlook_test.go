@@ -35,8 +35,9 @@ func grave(t *testing.T, p place, each int) (deadletter.Queue, *events) {
 	return q, ev
 }
 
-// The list of the cluster's topics, which may be long, was asked for three times.
+// The list of the cluster's topics, which may be long, was asked for three times. Its own are three.
 func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
+	t.Parallel()
 	cluster := fake(t, "orders")
 	q, _ := grave(t, place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}, 1)
 	claim := func() {
@@ -49,23 +50,27 @@ func TestAClaimAsksOnceWhatThereIs(t *testing.T) {
 		}
 	}
 	claim() // it makes the companion
-	var lists atomic.Int64
+	var lists, looks atomic.Int64
 	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		if m, ok := req.(*kmsg.MetadataRequest); ok && m.Topics == nil {
+		switch m := req.(*kmsg.MetadataRequest); {
+		case m.Topics == nil:
 			lists.Add(1)
+		case len(m.Topics) == 3:
+			looks.Add(1)
 		}
 		return nil, nil, false
 	})
 	claim()
-	if n := lists.Load(); n != 1 {
-		t.Errorf("the topics were listed %d times, want once", n)
+	if lists.Load() != 0 || looks.Load() != 1 {
+		t.Errorf("all topics were listed %d times, and its own %d times, want once", lists.Load(), looks.Load())
 	}
 }
 
 // What is known of the DLQ's partitions was thrown away while it was asked anew: who
 // counted at that moment missed some of them.
 func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
+	t.Parallel()
 	const each, looks = 5, 60
 	q, _ := grave(t, place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
 	done := make(chan struct{})
@@ -97,6 +102,7 @@ func TestADLQIsCountedWhileSomebodyLooksAtItAnew(t *testing.T) {
 // Records of the companion that nobody here can have written are passed over, and each
 // is told of once.
 func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	q, ev := grave(t, p, 1)
 	if err := q.Want(t.Context(), "task", deadletter.GoOn); err != nil { // it makes the companion

@@ -86,11 +86,20 @@ func (c Config) clientConfig() *sarama.Config {
 	return &cfg
 }
 
+// ownTopics is for who reads and writes: it asks for the topics alone that it uses. A cluster may have many thousands,
+// and sarama would ask for all of them at each Subscribe and each refresh. Only the client for administration does, because
+// sarama finds the controller that way.
+func (c Config) ownTopics() *sarama.Config {
+	cfg := c.clientConfig()
+	cfg.Metadata.Full = false
+	return cfg
+}
+
 // consumerConfig is for a member of the group that reads topic and its delay
 // topics. They are read from their start when there is no valid offset, whatever
 // the caller wants for the origin: see session.Setup for that.
 func (c Config) consumerConfig(topic string) *sarama.Config {
-	cfg := c.clientConfig()
+	cfg := c.ownTopics()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
 	cfg.Consumer.Return.Errors = true
@@ -114,7 +123,7 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 // producerConfig is for writing: every record is confirmed by all in-sync
 // replicas, and a repeated request does not write it twice.
 func (c Config) producerConfig() *sarama.Config {
-	cfg := c.clientConfig()
+	cfg := c.ownTopics()
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
 	cfg.Producer.Idempotent = true
 	cfg.Net.MaxOpenRequests = 1
