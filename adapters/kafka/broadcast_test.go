@@ -72,6 +72,7 @@ func committed(ev *events) []string {
 // Every process gets every message that is written while it listens; what fails is
 // told of, the next goes on, and nothing is written or committed anywhere.
 func TestOnKafkaBroadcast(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	put(t, p.addrs, order(p.topic, "before"))
 	policy := redeliver.Policy{Timeout: time.Second}
@@ -152,6 +153,7 @@ func TestOnKafkaBroadcast(t *testing.T) {
 // Retry and Receiver have nothing to do there, and say so; asked for by name, Retry
 // has the tries made that the policy allows in the process.
 func TestABroadcastIsNotRetried(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "prices").ListenAddrs(), topic: "prices"}
 	refused, stop := listen(t, p, kafka.BroadcastConfig{}, func(*message.Message) error {
 		t.Error("the handler ran")
@@ -191,6 +193,7 @@ func TestABroadcastIsNotRetried(t *testing.T) {
 // Where it begins is the caller's to say; and what one of its keys waits for is the
 // one before it.
 func TestABroadcastFromTheStartInTheOrderOfKeys(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "prices").ListenAddrs(), topic: "prices"}
 	var recs []*kgo.Record
 	for i := range 200 {
@@ -225,6 +228,7 @@ func TestABroadcastFromTheStartInTheOrderOfKeys(t *testing.T) {
 
 // A partition that the topic gets later is read from its start.
 func TestABroadcastFindsNewPartitions(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "prices").ListenAddrs(), topic: "prices"}
 	b, err := kafka.OpenBroadcast(t.Context(), kafka.BroadcastConfig{Brokers: p.addrs, Sink: newEvents()})
 	if err != nil {
@@ -298,6 +302,7 @@ func TestABroadcastOverAnOutage(t *testing.T) {
 
 // What is wrong is refused at once, all of it.
 func TestOpenBroadcastRefuses(t *testing.T) {
+	t.Parallel()
 	_, err := kafka.OpenBroadcast(t.Context(), kafka.BroadcastConfig{
 		Brokers: []string{"nowhere"}, MaxInFlight: -1, DrainTimeout: -1, Policy: redeliver.Policy{MaxRetries: 3},
 	})

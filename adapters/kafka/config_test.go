@@ -78,6 +78,7 @@ func TestSingleBadFieldsAreNamed(t *testing.T) {
 }
 
 func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +103,7 @@ func TestAnUnreachableBrokerIsAnErrorWithinTheDialTimeout(t *testing.T) {
 }
 
 func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	adm := kadm.NewClient(independent(t, addrs))
 	isr, size := "1", "500000"
@@ -154,6 +156,7 @@ func TestOurTopicsAreCreatedWithEverythingExplicit(t *testing.T) {
 }
 
 func TestTopicsThatCannotHoldThePolicyAreRefused(t *testing.T) {
+	t.Parallel()
 	const topic = "orders.billing.retry.100ms"
 	for setting, value := range map[string]string{
 		"cleanup.policy": "compact", "retention.ms": "3600000", "retention.bytes": "1000000", "max.message.bytes": "2000",
@@ -193,6 +196,7 @@ func refused(t *testing.T, err error, field, value string) {
 }
 
 func TestWithoutProvisioningMissingTopicsAreNamed(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), NoProvisioning: true})
 	_, err := c.Subscriber().Subscribe(t.Context(), "orders")
@@ -210,6 +214,7 @@ func TestWithoutProvisioningMissingTopicsAreNamed(t *testing.T) {
 }
 
 func TestManyPartitionsNeedConsent(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), RetryPartitions: 70}
 	c, _ := open(t, cfg)

@@ -59,6 +59,7 @@ func consume(t *testing.T, p place, cfg kafka.Config, h recordHandler) (ev *even
 // Every answer of a handler of records, and what becomes of the record then. Each
 // attempt sees it as it stood in its topic.
 func TestOnKafkaConsume(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	policy := quick(3)
 	policy.Timeout = 2 * time.Second
@@ -150,6 +151,7 @@ func TestOnKafkaConsume(t *testing.T) {
 
 // A retry at once does not leave the process, and counts.
 func TestConsumeRetriesInPlace(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	policy := quick(2)
 	policy.Immediate = 1
@@ -243,6 +245,7 @@ func TestOnKafkaConsumeEnds(t *testing.T) {
 
 // Members come and go while a key's records must run one after another, once.
 func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	const keys, each = 40, 50
 	type run struct{ key, n int }
@@ -310,6 +313,7 @@ func TestOnKafkaConsumersThatComeAndGoKeepTheOrderOfKeys(t *testing.T) {
 
 // All that is wrong with a call is said at once, and nothing is begun.
 func TestConsumeRefuses(t *testing.T) {
+	t.Parallel()
 	cluster := fake(t, "orders")
 	client := native(t, cluster.ListenAddrs())
 	closed := sarama.NewConfig()

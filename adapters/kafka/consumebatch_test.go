@@ -43,6 +43,7 @@ type tracerKey struct{}
 // Records in batches: each with its own answer, attempts and end, and in every attempt as it stood in its topic. What
 // has gathered when the service ends is handled before.
 func TestOnKafkaConsumeBatch(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
 	runs := make(map[string][]int)
@@ -118,6 +119,7 @@ func TestOnKafkaConsumeBatch(t *testing.T) {
 
 // All that is wrong with a call is said at once, and nothing is begun.
 func TestConsumeBatchRefuses(t *testing.T) {
+	t.Parallel()
 	client := native(t, fake(t, "orders").ListenAddrs())
 	fine := func(context.Context, *kafka.Batch) error { return nil }
 	for want, call := range map[string]func() error{

@@ -154,6 +154,7 @@ func causes(t *testing.T, w *kafka.Waiting) (even, odd string) {
 // the DLQ as invalidated and none ran, nothing waits any more, and the kills have left no
 // more duplicates than what was on its way.
 func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
+	t.Parallel()
 	const n, rate, kills, inFlight = 1000, 150, 3, 20
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)
@@ -238,6 +239,7 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 // stays where it is. After a restart what was released does not run again, although its
 // offset is not committed.
 func TestWhatIsReleasedFarBehindDoesNotRunAgainAfterARestart(t *testing.T) {
+	t.Parallel()
 	const n = 6000
 	p := onKafka(t)
 	level := kafka.DelayTopic(p.topic, p.group, time.Hour)

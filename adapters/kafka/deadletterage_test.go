@@ -14,6 +14,7 @@ import (
 // How long a DLQ keeps its records, what else drops them, and how old the oldest is:
 // by the topic as it is now, and of what is not settled.
 func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
+	t.Parallel()
 	m := newMortuary(t, onKafka(t))
 	began := time.Now().Add(-time.Second)
 	ids := m.kill(t, 20)

@@ -19,6 +19,7 @@ import (
 // While who looks is busy with a page, the next one is read: nobody waits for the
 // broker who need not. Closing waits for that, and asks for nothing more.
 func TestAScanReadsOnePageAhead(t *testing.T) {
+	t.Parallel()
 	const n, pages = 12, 6 // two of them fit into what is asked for at once
 	cluster := fake(t, "orders")
 	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}

@@ -18,6 +18,7 @@ import (
 // A group that has committed nothing used to have dealt with nothing, so that all was
 // replayed, and one whose offsets are those of an older topic hid all that lies there.
 func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders", "orders-retry", "empty-retry").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	for range 2 {
@@ -77,6 +78,7 @@ func TestWhoReadsADLQHasCommittedWhatCanBe(t *testing.T) {
 // which the origin does not have was taken modulo their number; one that it has is where
 // the message stood, wherever we would put its key.
 func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders", "orders-dlt").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	const keys = 8

@@ -15,6 +15,7 @@ import (
 // What was marked of records that the broker has dropped by itself is forgotten, though
 // nothing is left that a runner could give back.
 func TestOnKafkaTheMarksOfDroppedRecordsAreForgotten(t *testing.T) {
+	t.Parallel()
 	m := newMortuary(t, onKafka(t))
 	m.kill(t, 12)
 	q := m.queue(t, kafka.DeadLetterConfig{})

@@ -21,6 +21,7 @@ import (
 // committed, none is left in the DLQ or anywhere between, and the kills have left
 // no more duplicates than a window each.
 func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
+	t.Parallel()
 	const n, window, kills = 2000, 25, 6
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)

@@ -99,6 +99,7 @@ func replayAll(t *testing.T, q deadletter.Queue, r deadletter.Replay) deadletter
 }
 
 func TestOnKafkaTheSettledBeginningOfADLQIsGivenBack(t *testing.T) {
+	t.Parallel()
 	m := newMortuary(t, onKafka(t))
 	m.kill(t, 60)
 	q := m.queue(t, kafka.DeadLetterConfig{})
@@ -186,6 +187,7 @@ func TestOutcomesOfADLQBeforeThisOneCountForNothing(t *testing.T) {
 // Spring Kafka fills a DLQ, in transactions one of which is aborted. Its markers
 // are no messages, and the log ends with one.
 func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
+	t.Parallel()
 	m := newMortuary(t, onKafka(t))
 	m.mended.Store(true)
 	dlt := m.topic + "-dlt"
@@ -260,6 +262,7 @@ func TestOnKafkaADLQThatSpringFilledIsReplayed(t *testing.T) {
 }
 
 func TestOnKafkaOfManyThatClaimADLQAtOnceOneHasIt(t *testing.T) {
+	t.Parallel()
 	m := newMortuary(t, onKafka(t))
 	m.kill(t, 1)
 	const n = 8

@@ -29,6 +29,7 @@ func producers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 // Many messages are handed to a producer that gathers them, which is made once in a claim.
 // Few are not worth it, and where it cannot be made they all go as few do.
 func TestAReplayOfManyHasAProducerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		each    int // on four partitions

@@ -18,6 +18,7 @@ import (
 
 // A dead letter says in Watermill's names what happened, and is replayed without them.
 func TestADeadLetterSpeaksWatermillsDialect(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{
 		Brokers: addrs, Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, DeadLetterHeaders: deadletter.WatermillHeaders,
@@ -60,6 +61,7 @@ func TestADeadLetterSpeaksWatermillsDialect(t *testing.T) {
 
 // Where there is no room for them a dead letter goes without.
 func TestADeadLetterThatIsTooLargeSpeaksNoDialect(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{
 		Brokers: addrs, Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, DeadLetterHeaders: deadletter.SpringHeaders,
@@ -93,6 +95,7 @@ func TestADeadLetterThatIsTooLargeSpeaksNoDialect(t *testing.T) {
 }
 
 func TestWhereADLQIsOursNothingElseIsNamed(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	for field, cfg := range map[string]kafka.DeadLetterConfig{

@@ -20,6 +20,7 @@ import (
 // gave up the late one gave up the early one with it, the mark stayed below what
 // had run, and that ran again.
 func TestOnKafkaADrainBeginsWhatIsOwedBehindWhatIsNot(t *testing.T) {
+	t.Parallel()
 	for name, due := range map[string]time.Duration{ // of the owed one; the drain begins after 600 ms
 		"due before the drain": 400 * time.Millisecond,
 		"due within the drain": 700 * time.Millisecond,
@@ -122,6 +123,7 @@ func closing(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
 // them as fast as they came. What had run above them ran again, and a later one
 // of a key before an earlier one.
 func TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	c, out, msgs := taken(t, p, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains})
 	msgs["b"].Ack()
@@ -145,6 +147,7 @@ func TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer(t *testing.T) {
 
 // One that takes no more holds up nobody.
 func TestOnKafkaADrainTakesBackWhatNobodyTakes(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	c, out, msgs := taken(t, p, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains})
 	msgs["a0"].Ack()
@@ -167,6 +170,7 @@ func TestOnKafkaADrainTakesBackWhatNobodyTakes(t *testing.T) {
 // What is nacked at the end comes back uncounted, and the next of its key must
 // not run before it.
 func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: drains}
 	c, out, msgs := taken(t, p, cfg)
@@ -190,6 +194,7 @@ func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
 // a copy of what had gone further, say. What waits was given up, the mark stayed below
 // it, and with it the next owner ran a message that was settled.
 func TestOnKafkaADrainMovesOnWhatStandsBelowACopy(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	levels := []time.Duration{200 * time.Millisecond, time.Hour}
 	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}

@@ -39,6 +39,7 @@ func unacked(t *testing.T, addrs []string, group, topic string, partition int32)
 }
 
 func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		topic   string
 		retries int
@@ -116,6 +117,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 // The broker has the record and says that it timed out: the idempotent producer
 // sends the same again, and the broker knows it.
 func TestATimeOutAfterTheAppendLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.dlq"} {
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
@@ -211,6 +213,7 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 // A try that has no answer within SendTimeout may still succeed, and a second one
 // beside it would be a second copy, which climbs the ladder on its own.
 func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	for topic, taken := range map[string]func(redeliver.Event) bool{
 		"orders.billing.retry.100ms": is[redeliver.RetryScheduled], "orders.billing.dlq": is[redeliver.DeadLettered],
 	} {

@@ -178,6 +178,7 @@ func (b broken) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error)
 func (b broken) Marshal(string, *message.Message) (*sarama.ProducerMessage, error) { return nil, nil }
 
 func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
+	t.Parallel()
 	c, _ := open(t, kafka.Config{Brokers: fake(t, "orders").ListenAddrs(), Group: "billing", Marshaler: broken{}})
 	if err := c.Publisher().Publish("orders", message.NewMessage("1", nil)); err == nil || !strings.Contains(err.Error(), "no record") {
 		t.Errorf("published: %v", err)
@@ -185,6 +186,7 @@ func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
 }
 
 func TestOnKafkaWhatCannotBeDecodedIsDeadLetteredAsItIsAndThePartitionMovesOn(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(2), Marshaler: broken{}})

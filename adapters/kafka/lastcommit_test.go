@@ -70,6 +70,7 @@ func excuses(t *testing.T, most int, evs ...*events) (n int) {
 // What a member has handled and cannot commit any more when its partition moves runs
 // again. Nobody said so, and nobody knew why.
 func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
+	t.Parallel()
 	for name, refusal := range map[string]struct {
 		code *kerr.Error
 		err  error // 0: none came in time
@@ -122,6 +123,7 @@ func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
 
 // What a handler has finished above a message whose handler has not runs again, too.
 func TestOnKafkaWhatIsSettledAboveWhatIsNotIsToldOf(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond})
 	route(t, c, p.topic, func(msg *message.Message) error {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestRedeliverHeadersOnTheOriginAreNotBelieved(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", failFirst(0))
@@ -32,6 +33,7 @@ func TestRedeliverHeadersOnTheOriginAreNotBelieved(t *testing.T) {
 }
 
 func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	good := redeliver.State{
 		Group: "billing", Origin: "orders", Attempts: 1, Due: now, FirstFailed: now, LastFailed: now,
@@ -124,6 +126,7 @@ func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
 }
 
 func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	groups := []string{"a.b", "a_2eb", "a_b", "a"}
 	evs := make(map[string]*events)
@@ -158,6 +161,7 @@ func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
 // The retention was shortened while a message waited, or a policy with longer
 // waits wrote it: its hop was refused for ever, with the intake paused.
 func TestAWaitThatIsTooLongForTheTopicsByNowStopsNobodyElse(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	week, size := "604800000", "3000000"
 	adm := kadm.NewClient(independent(t, addrs))

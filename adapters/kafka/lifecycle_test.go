@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -15,6 +16,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// These tests wait most of their time; go test lets only as many wait at once as there are processors.
+	flag.Parse()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	code := m.Run()
 	err := leaks()
 	// A call of sarama that takes no context is left behind when its context ends, and
@@ -41,6 +52,7 @@ func leaks() error {
 }
 
 func TestClosingARoutersEndsLeavesTheWayToDLQAndPublisherOpen(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders", "invoices").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})
 	pub, sub := c.Publisher(), c.Subscriber()
@@ -92,6 +104,7 @@ func TestClosingARoutersEndsLeavesTheWayToDLQAndPublisherOpen(t *testing.T) {
 }
 
 func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,6 +127,7 @@ func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
 }
 
 func TestOnKafkaSettledRecordsOfDelayTopicsAreGivenBack(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)})

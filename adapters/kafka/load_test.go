@@ -31,6 +31,7 @@ func (e *events) inHand() redeliver.Load {
 
 // What handlers have is in flight; what waits on a level, and what is read ahead, is held.
 func TestOnKafkaWhatAMemberHasInHand(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	gate := make(chan struct{})
 	running := make(chan struct{}, 5)

@@ -16,6 +16,7 @@ import (
 // the newer one left on levels of its own waited for their next start. Those
 // levels may be deleted again, too.
 func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *testing.T) {
+	t.Parallel()
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

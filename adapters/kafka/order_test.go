@@ -18,6 +18,7 @@ import (
 // A partition of a Blocking policy waits for its failure, whatever the keys behind
 // it; the other partitions do not.
 func TestABlockingPolicyHoldsUpItsPartitionAlone(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
 	var ran []string
@@ -67,6 +68,7 @@ func TestABlockingPolicyHoldsUpItsPartitionAlone(t *testing.T) {
 
 // Unordered messages of one key run side by side.
 func TestUnorderedMessagesOfOneKeyRunSideBySide(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	all := make(chan struct{})
 	var mu sync.Mutex

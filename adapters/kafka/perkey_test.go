@@ -25,6 +25,7 @@ func waitsBehind(levels ...time.Duration) redeliver.Policy {
 // later messages of a failing key wait behind it, those of other keys do not, and
 // what waits behind another has made no attempt.
 func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
 	var ran []string
@@ -78,6 +79,7 @@ func TestOnKafkaAFailingKeyWaitsAndTheOthersFlow(t *testing.T) {
 // A retry that takes long holds up its own key and no other, although a later message
 // of its key stands before them in the partition.
 func TestOnKafkaASlowRetryHoldsUpItsKeyAlone(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	others, slow := make(chan struct{}), make(chan struct{})
 	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 5, Policy: waitsBehind(100 * time.Millisecond)},
@@ -174,6 +176,7 @@ func (s *inLine) check(t *testing.T) {
 // Whatever fails and whoever comes and goes, with levels of its own, the keys keep
 // their order.
 func TestOnKafkaKeysWaitForTheirFailuresWhileMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	const keys, each, retries = 40, 25, 3
 	p := onKafka(t)
 	seq := newInLine(keys, each)

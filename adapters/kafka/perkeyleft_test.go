@@ -41,6 +41,7 @@ func left(p place, level time.Duration, key, id string, offset int64, attempts i
 // anything runs: what waits is found wherever it is, what is there twice runs once,
 // as the copy that has gone furthest, and what was not yet written runs in its turn.
 func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	levels := []time.Duration{200 * time.Millisecond, time.Second}
 	cfg := kafka.Config{Policy: waitsBehind(levels...), MaxInFlight: 10}
@@ -102,6 +103,7 @@ func TestOnKafkaWhatAKillLeavesBehindIsPutInOrder(t *testing.T) {
 // When as much waits as there may be, the origin stands still, and goes on when
 // there is less. Nothing is reordered for it.
 func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
+	t.Parallel()
 	const messages, most, inFlight = 600, 50, 5
 	p := onKafka(t)
 	var mu sync.Mutex
@@ -169,6 +171,7 @@ func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
 // although it is read first: the origin's only slot is taken. Nor does the origin
 // stand still, although as much waits as there may be: that waits for the origin.
 func TestOnKafkaWhatWaitsDoesNotOvertakeWhatIsStillOnTheOrigin(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 1}
 	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
@@ -217,6 +220,7 @@ func inTurn(t *testing.T, p place, cfg kafka.Config) {
 // However far before what waits the others of its key stand, and however few may wait:
 // the origin was read back up to MaxParked, and to the end of a fetch.
 func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
+	t.Parallel()
 	const between = 60 // of 100 KB, six fetches
 	p := onKafka(t)
 	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxParked: 10}
@@ -239,6 +243,7 @@ func TestOnKafkaAllThatStandsBeforeWhatWaitsGoesFirst(t *testing.T) {
 // What a session reads back may be more than there may be: then the origin stands
 // still from the start, and what is only there twice does not.
 func TestOnKafkaWhatIsReadBackIsAsMuchAsItIs(t *testing.T) {
+	t.Parallel()
 	const messages, most = 300, 50
 	p := onKafka(t)
 	cfg := kafka.Config{Policy: waitsBehind(200 * time.Millisecond), MaxParked: most, MaxInFlight: 10}

@@ -17,6 +17,7 @@ import (
 
 // What the order of keys could not be kept with is refused, with the field.
 func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	policy := waitsBehind(time.Second)
 	forever := "-1"
@@ -75,6 +76,7 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 // With PerKey every topic on which messages wait has as many partitions as the
 // origin, and the DLQ no more than otherwise.
 func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 12, 1, nil, "orders"); err != nil {
 		t.Fatal(err)
@@ -101,6 +103,7 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 // An origin that gets more partitions than its levels have is not read: a message
 // could not wait where its partition's owner looks. When they have as many, all goes on.
 func TestPerKeyStandsStillWhileTheLevelsHaveFewerPartitions(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(100 * time.Millisecond)})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {

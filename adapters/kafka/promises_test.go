@@ -21,6 +21,7 @@ import (
 )
 
 func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	route(t, c, p.topic, failFirst(0))
@@ -47,6 +48,7 @@ func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
 
 // However long one message takes: what a crash may repeat above it is bounded.
 func TestAPartitionIsNeverFarAheadOfItsLowestUnsettledRecord(t *testing.T) {
+	t.Parallel()
 	const inFlight, records = 3, 100
 	addrs := fake(t, "orders").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), MaxInFlight: inFlight})
@@ -73,6 +75,7 @@ func TestAPartitionIsNeverFarAheadOfItsLowestUnsettledRecord(t *testing.T) {
 
 // A static member keeps its place while it is away: the group is not rebalanced.
 func TestOnKafkaAStaticMemberKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	adm := kadm.NewClient(independent(t, p.addrs))
 	member := func() string {
@@ -110,6 +113,7 @@ func TestOnKafkaAStaticMemberKeepsItsPlace(t *testing.T) {
 
 // What is settled is committed every 200 ms, or as often as the caller says.
 func TestCommitsAreAsOftenAsTheCallerSays(t *testing.T) {
+	t.Parallel()
 	for name, every := range map[string]time.Duration{"by default": 0, "the caller's": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,6 +147,7 @@ func TestCommitsAreAsOftenAsTheCallerSays(t *testing.T) {
 }
 
 func TestTopicsThatMayNotBeCreatedAreNamed(t *testing.T) {
+	t.Parallel()
 	cluster := fake(t, "orders")
 	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -162,6 +167,7 @@ func TestTopicsThatMayNotBeCreatedAreNamed(t *testing.T) {
 
 // A group that cannot be joined is tried again and again, and said once.
 func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
+	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})

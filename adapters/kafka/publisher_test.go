@@ -14,6 +14,7 @@ import (
 // A delayed publish is let go by the publishing group's own members: while none
 // subscribes to the topic it stays where it waits, and it is late, not lost.
 func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	policy := redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}
 	billing, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})

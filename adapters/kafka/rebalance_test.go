@@ -70,6 +70,7 @@ func (s *sequence) done() int {
 // With everything on a busy machine this repeated a part of a partition, and out
 // of order, now and then: see TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer.
 func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
+	t.Parallel()
 	const keys = 1000
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
@@ -154,6 +155,7 @@ func TestOnKafkaMembersThatComeAndGoKeepTheOrderOfKeysAndRepeatNothing(t *testin
 }
 
 func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
+	t.Parallel()
 	for name, strategy := range strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -218,6 +220,7 @@ func TestOnKafkaMembersThatComeAndGoLoseNoRetry(t *testing.T) {
 }
 
 func TestOnKafkaCloseWaitsForHandlersInFlight(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
 	cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)}
@@ -245,6 +248,7 @@ func TestOnKafkaCloseWaitsForHandlersInFlight(t *testing.T) {
 }
 
 func TestOnKafkaWhatOutlivesTheDrainTimeoutComesBackUncounted(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
 	cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}

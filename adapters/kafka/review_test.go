@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,23 +64,32 @@ func TestAHopIsJudgedByTheLadderThatChoseItsLevel(t *testing.T) {
 	if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
-	due := time.Now().Add(1900 * time.Millisecond).Truncate(time.Millisecond).UTC()
-	put(t, addrs, ours("orders.billing.retry.1s", "a", redeliver.State{
-		ID: "a", Group: "billing", Origin: "orders", Attempts: 1, Due: due, Policy: "another",
-		Source: redeliver.Source{Known: true},
-	}))
 	entered := make(chan time.Time, 1)
 	route(t, cl, "orders", func(*message.Message) error {
 		entered <- time.Now()
 		return nil
 	})
-	select {
-	case at := <-entered:
-		if at.Before(due) {
-			t.Errorf("early by %s", due.Sub(at))
+	ev.joined(t, 1)
+	// Where the machine stands still the hop is late, and what is left is too short for a level: then another one comes.
+	begin := time.Now()
+	for i := 0; i == 0 || count(t, addrs, "orders.billing.retry.200ms") == 0; i++ {
+		if i > 0 && time.Since(begin) > patience {
+			t.Fatalf("%d messages ran, and none of them hopped", i)
 		}
-	case <-time.After(patience):
-		t.Fatal("it never ran")
+		due := time.Now().Add(1900 * time.Millisecond).Truncate(time.Millisecond).UTC()
+		id := fmt.Sprint("order-", i)
+		put(t, addrs, ours("orders.billing.retry.1s", id, redeliver.State{
+			ID: id, Group: "billing", Origin: "orders", Attempts: 1, Due: due, Policy: "another",
+			Source: redeliver.Source{Known: true, Offset: int64(i)},
+		}))
+		select {
+		case at := <-entered:
+			if at.Before(due) {
+				t.Errorf("early by %s", due.Sub(at))
+			}
+		case <-time.After(patience):
+			t.Fatal("it never ran")
+		}
 	}
 	ev.noFindings(t)
 	hops := read(t, addrs, "orders.billing.retry.200ms", 1)

@@ -28,6 +28,7 @@ func noise(seed byte, n int) []byte {
 // The limit of the topic is for a whole batch: records that are written at once
 // must not be put into one that the broker refuses.
 func TestRecordsThatFitAloneFitTogether(t *testing.T) {
+	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", MaxInFlight: 500, Policy: redeliver.Policy{
@@ -72,6 +73,7 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 }
 
 func TestMessagesThatFitAloneArePublishedTogether(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	var msgs []*message.Message
@@ -86,6 +88,7 @@ func TestMessagesThatFitAloneArePublishedTogether(t *testing.T) {
 }
 
 func TestTheLargestRecordOfTheOriginFitsItsDelayTopicsAndDLQ(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t).ListenAddrs()
 	adm := kadm.NewClient(independent(t, addrs))
 	limit := "3000000"

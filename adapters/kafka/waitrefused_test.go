@@ -64,6 +64,7 @@ func inDLQ(t *testing.T, p place, ev *events, value []byte, id string, attempts 
 // A level that refused a message for good was asked again for ever. It is buried, its
 // place on the level it came from is committed, and those behind it in its key go on.
 func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
+	t.Parallel()
 	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": waitsBehind(100 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			p := onKafka(t)
@@ -107,6 +108,7 @@ func TestOnKafkaAHopThatIsRefusedForGoodIsBuried(t *testing.T) {
 
 // The same for a message that is to wait behind one of its key: it has made no attempt.
 func TestOnKafkaWhatIsRefusedWhereItIsToWaitIsBuried(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	narrow(t, p)
 	ev, _ := consume(t, p, kafka.Config{Policy: waitsBehind(100 * time.Millisecond)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })

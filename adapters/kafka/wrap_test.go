@@ -73,6 +73,7 @@ func wrap(t *testing.T, p place, cfg kafka.Config, h recordHandler) *events {
 
 // In the service's own loop it is as with Consume.
 func TestOnKafkaWrap(t *testing.T) {
+	t.Parallel()
 	p := onKafka(t)
 	var mu sync.Mutex
 	runs := make(map[string][]string)
@@ -107,6 +108,7 @@ func TestOnKafkaWrap(t *testing.T) {
 
 // Several topics, each with a policy of its own, in one member or in one each.
 func TestDropInsReadManyTopics(t *testing.T) {
+	t.Parallel()
 	addrs := fake(t, "orders", "refunds").ListenAddrs()
 	topics := []string{"orders", "refunds"}
 	handle := func(context.Context, *sarama.ConsumerMessage) error { return errDeclined }
@@ -155,6 +157,7 @@ func TestDropInsReadManyTopics(t *testing.T) {
 // A level that an older policy left comes to be seen while the session runs: the
 // next one reads it.
 func TestWrapReadsNewLevels(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	ran := make(chan string, 1)
 	old := p.ours("retry.3s")
@@ -196,6 +199,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 
 // What would lose messages, or could not work, is refused before anything runs.
 func TestWrapRefuses(t *testing.T) {
+	t.Parallel()
 	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	handle := func(context.Context, *sarama.ConsumerMessage) error { t.Error("a handler runs"); return nil }
 	t.Run("settings", func(t *testing.T) {

@@ -36,6 +36,10 @@ const partitions = 2
 // waiting: a member that lives must not be thrown out. Nobody waits for it, see bury.
 const session = 30 * time.Second
 
+// dial is longer than such a machine keeps a broker from an answer that a service wants when it opens.
+// What a line has cut fails at once.
+const dial = time.Minute
+
 // Refuse makes the broker refuse records for the topics whose names begin so,
 // until restore is called. Where it is nil, who writes them loses its connection.
 type Refuse func(prefix string) (restore func())
@@ -127,6 +131,7 @@ func through(line *line) *sarama.Config {
 	sc.ClientID = line.name
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
 	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = session, 500*time.Millisecond
+	sc.Net.DialTimeout = dial
 	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, line
 	return sc
 }
