@@ -9,15 +9,15 @@ import (
 )
 
 // groups are the suites as they run: each group's at once, one group after another. Adapters has hardly anything to do
-// but to wait, and it does so beside integration. Unit compiles with the race detector what adapters wants, so that it
-// comes before. Gently, each is alone.
+// but to wait, and it does so beside unit, which has a processor left when it has compiled; integration has none. Gently,
+// each is alone.
 func groups(names []string, gently bool) (all [][]string) {
-	beside := !gently && slices.Contains(names, "adapters") && slices.Contains(names, "integration")
+	beside := !gently && slices.Contains(names, "unit") && slices.Contains(names, "adapters")
 	for _, name := range names {
 		switch {
 		case beside && name == "adapters":
-		case beside && name == "integration":
-			all = append(all, []string{"integration", "adapters"})
+		case beside && name == "unit":
+			all = append(all, []string{"unit", "adapters"})
 		default:
 			all = append(all, []string{name})
 		}

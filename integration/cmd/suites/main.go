@@ -6,7 +6,7 @@
 // unit is the root module and the command, which need no broker; adapters is those of its tests that take a real broker in the place
 // of the one in the process, and unit leaves them out when both are named; integration is every package of integration/
 // but loss and chaos, which are the suite loss. All three run beside the brokers that withbrokers starts. They run one after
-// another, but for adapters, most of which is waiting, beside integration. Where CI is set, it goes gently, each alone and with a
+// another, but for adapters, most of which is waiting, beside unit. Where CI is set, it goes gently, each alone and with a
 // package less at a time: a machine that is shared has taken most of its cores away for minutes from who wanted all of
 // them, and brokers stand still then. It is run from the repository's root. It fails when a test fails, when a suite has
 // no tests at all, and when a test is skipped that is not among the explained.
@@ -133,8 +133,8 @@ func (o options) command(name string) ([]string, error) {
 	case "adapters":
 		return beside([]string{"--kafka"}, append(argv, "./adapters/kafka"))
 	case "integration":
-		// Two packages at a time, whatever the machine. With three and adapters beside them, six brokers stand still for
-		// seconds where the machine's cores are somebody else's now and then: RabbitMQ gives up what it was asked after 5 s.
+		// Two packages at a time, whatever the machine. With three, six brokers stand still for seconds where the machine's
+		// cores are somebody else's now and then: RabbitMQ gives up what it was asked after 5 s.
 		packages, err := integration()
 		if err != nil {
 			return nil, err
@@ -151,15 +151,26 @@ func (o options) command(name string) ([]string, error) {
 // themselves: each takes half of two cores, and others beside chaos miss their deadlines.
 var breaking = []string{"./integration/loss", "./integration/chaos"}
 
-// integration lists the packages of integration/ but those.
+// longest are the packages of integration/ that take a minute or about, no two in a row at the same broker. go test runs
+// packages in the order in which they are named: one of these alone at the end leaves a core with nothing to do.
+var longest = []string{
+	"./integration/amqp", "./integration/kafka", "./integration/sqs", "./integration/command", "./integration/examples", "./integration/sqs/faults",
+}
+
+// integration lists the packages of integration/ but breaking, the longest first.
 func integration() ([]string, error) {
 	out, err := exec.CommandContext(context.Background(), "go", "list", "./integration/...").Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the packages of integration/: %w", err)
 	}
-	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(breaking, func(p string) bool { return strings.HasSuffix(path, p[1:]) })
-	}), nil
+	packages := slices.Clone(longest)
+	for path := range strings.FieldsSeq(string(out)) {
+		p := "./" + strings.TrimPrefix(path, "github.com/redeliver/redeliver/")
+		if !slices.Contains(longest, p) && !slices.Contains(breaking, p) {
+			packages = append(packages, p)
+		}
+	}
+	return packages, nil
 }
 
 // beside has argv run beside real brokers.
@@ -181,6 +192,15 @@ func lean(flags string) string {
 	return strings.TrimSpace(flags + " -ldflags=-s")
 }
 
+// prompt adds to GORACE that a program with the race detector ends when it ends. By itself it sleeps for a second first,
+// for races of goroutines that are left: each of forty packages, and each process that a test starts.
+func prompt(options string) string {
+	if strings.Contains(options, "atexit_sleep_ms") {
+		return options
+	}
+	return strings.TrimSpace(options + " atexit_sleep_ms=0")
+}
+
 // runSuite runs argv, shows its output in go test's normal form and returns what it counted.
 func runSuite(ctx context.Context, name string, argv []string, stdout, stderr io.Writer) *suite {
 	fmt.Fprintf(stdout, "=== %s\n", name)
@@ -193,7 +213,7 @@ func runSuite(ctx context.Context, name string, argv []string, stdout, stderr io
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = stderr
-	cmd.Env = append(os.Environ(), "GOFLAGS="+lean(os.Getenv("GOFLAGS")))
+	cmd.Env = append(os.Environ(), "GOFLAGS="+lean(os.Getenv("GOFLAGS")), "GORACE="+prompt(os.Getenv("GORACE")))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		s.err = fmt.Errorf("running %s: %w", name, err)

@@ -32,7 +32,7 @@ var explained = []skip{
 		"integration/loss, chaos and amqp kill and restart these brokers, close their connections, and count what is lost",
 	},
 	{
-		regexp.MustCompile(`^\./integration/loss TestFullDiskOfKafka$`),
+		regexp.MustCompile(`^\./integration/loss TestLossKafka/full_disk$`),
 		"a Kafka in docker has its disk elsewhere; where the broker runs natively, as in CI, it is filled",
 	},
 }

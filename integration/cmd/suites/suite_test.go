@@ -212,20 +212,53 @@ func TestProgramsAreLinkedLean(t *testing.T) {
 	}
 }
 
-// Adapters waits beside integration, but for gently, and each suite runs once.
+// Adapters waits beside unit, but for gently, and each suite runs once.
 func TestGroups(t *testing.T) {
 	for _, c := range []struct {
 		names  []string
 		gently bool
 		want   [][]string
 	}{
-		{[]string{"unit", "adapters", "integration", "loss"}, false, [][]string{{"unit"}, {"integration", "adapters"}, {"loss"}}},
+		{[]string{"unit", "adapters", "integration", "loss"}, false, [][]string{{"unit", "adapters"}, {"integration"}, {"loss"}}},
 		{[]string{"unit", "adapters", "integration", "loss"}, true, [][]string{{"unit"}, {"adapters"}, {"integration"}, {"loss"}}},
+		{[]string{"adapters", "unit"}, false, [][]string{{"unit", "adapters"}}},
 		{[]string{"adapters", "loss"}, false, [][]string{{"adapters"}, {"loss"}}},
 		{[]string{"integration", "loss"}, false, [][]string{{"integration"}, {"loss"}}},
 	} {
 		if got := groups(c.names, c.gently); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%v run as %v, want %v; gently: %t", c.names, got, c.want, c.gently)
+		}
+	}
+}
+
+func TestEveryPackageOfIntegrationIsRunOnce(t *testing.T) {
+	t.Chdir("../../..")
+	packages, err := integration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(packages[:len(longest)], longest) {
+		t.Errorf("%v go first, want the longest", packages[:len(longest)])
+	}
+	runs := make(map[string]int)
+	for _, p := range slices.Concat(packages, breaking) {
+		runs[p]++
+	}
+	for _, pattern := range []string{"integration/*/*_test.go", "integration/*/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, files, err)
+		}
+		for _, file := range files {
+			if p := "./" + filepath.Dir(file); runs[p] == 0 {
+				t.Errorf("%s is not run", p)
+				runs[p] = 1 // told
+			}
+		}
+	}
+	for p, n := range runs {
+		if n > 1 {
+			t.Errorf("%s is run %d times", p, n)
 		}
 	}
 }
@@ -293,6 +326,16 @@ func TestWrongCalls(t *testing.T) {
 		var out, errs bytes.Buffer
 		if got := run(args, &out, &errs); got != 2 || errs.Len() == 0 {
 			t.Errorf("suites %q: status %d and %q, want 2 and a word", args, got, errs.String())
+		}
+	}
+}
+
+func TestPromptKeepsWhatIsThere(t *testing.T) {
+	for options, want := range map[string]string{
+		"": "atexit_sleep_ms=0", "halt_on_error=1": "halt_on_error=1 atexit_sleep_ms=0", "atexit_sleep_ms=50": "atexit_sleep_ms=50",
+	} {
+		if got := prompt(options); got != want {
+			t.Errorf("with GORACE=%q: %q, want %q", options, got, want)
 		}
 	}
 }
