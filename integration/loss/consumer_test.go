@@ -3,9 +3,12 @@ package loss
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -20,6 +23,13 @@ const envConsumer = "REDELIVER_LOSS_CONSUMER"
 
 func TestMain(m *testing.M) {
 	consumer.Main(envConsumer, consume)
+	flag.Parse()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		// Most of each test is waiting, for sessions to end and brokers to start: two at a time leave half of two cores idle.
+		_ = flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)) // an int is what it takes
+	}
 	os.Exit(m.Run())
 }
 

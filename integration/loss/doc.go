@@ -32,7 +32,7 @@
 //
 // # Overload
 //
-// TestOverload, TestMillionWaiting and TestFullDiskOfKafka put consumers under what is no death (a [strain]) and hold
+// TestOverload, TestMillionWaiting and the end of TestLossKafka put consumers under what is no death (a [strain]) and hold
 // what is left against the same rules:
 //
 //   - back-pressure: more than the handlers can do. What is in flight stays at MaxInFlight, and memory at its bound;

@@ -54,10 +54,8 @@ func (k *kafkaSystem) fill(ctx context.Context) error {
 
 func (k *kafkaSystem) empty(ctx context.Context) error { return k.broker.Start(ctx) }
 
-// TestFullDiskOfKafka is what TestOverload does to the brokers that live on.
-func TestFullDiskOfKafka(t *testing.T) {
-	t.Parallel()
-	own := brokers.OwnKafka(t, brokers.KafkaOptions{})
+// fullDiskOfKafka is what TestOverload does to the brokers that live on.
+func fullDiskOfKafka(t *testing.T, own *brokers.Broker) {
 	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // more than it has
 		t.Skip(err)
 	}
@@ -68,7 +66,9 @@ func TestFullDiskOfKafka(t *testing.T) {
 // then whose next hop is not confirmed: it would be lost with the consumer. The others say that they take nothing in,
 // and go on when there is room.
 func fullBroker(t *testing.T, o overloaded, sys system) {
-	const rate = 300
+	// The last is written 20 s after the first: who has nothing to write does not notice that nothing can be written, and
+	// rabbitmqctl has taken 10 s to say that the disk is full.
+	const rate = 100
 	p := overload(t, o, 2000, 300, 20, strain{SendTimeout: time.Second})
 	p.consumers = 3
 	c, ctx := begin(t, sys, p)

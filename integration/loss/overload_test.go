@@ -60,7 +60,7 @@ var overloads = []overloaded{
 
 // TestOverload puts consumers under what is no death: more than they can handle, a broker that is slow, handlers that
 // take longer than a consumer may be silent, and a broker that takes no more. Each message is accounted for as when
-// consumers are killed. (Kafka's full disk needs a Kafka that dies of it: TestFullDiskOfKafka.)
+// consumers are killed. (Kafka's full disk needs a Kafka that dies of it: TestLossKafka has it.)
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup

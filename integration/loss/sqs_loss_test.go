@@ -11,6 +11,7 @@ import (
 // TestLossSQS kills consumers while 6,000 messages are on their way and SQS has bad days: a part of all requests
 // fails in one of its ways, at times all of them do, and connections are cut. It counts what is left.
 func TestLossSQS(t *testing.T) {
+	t.Parallel()
 	size := full()
 	size.closings = size.restarts
 	p := drawPlan(t, size)
@@ -72,6 +73,7 @@ func undeleted(p plan, out outcome, doubts int) int {
 
 // TestLossSuiteHasTeethOnSQS is TestLossSuiteHasTeeth there.
 func TestLossSuiteHasTeethOnSQS(t *testing.T) {
+	t.Parallel()
 	p := teethPlan(t)
 	p.suspects = true
 	wantTeeth(t, "teeth: SQS", newSQS(t, brokers.RequireSQS(t), "teeth", p.seed), p)
