@@ -78,7 +78,7 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// provide makes the topics, new ones for each run.
+// provide makes the topics, new ones for each run, and names a group: members of another test end sessions, too.
 func (s *service) provide() {
 	s.t.Helper()
 	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(s.addrs...))
@@ -87,7 +87,7 @@ func (s *service) provide() {
 	}
 	defer client.Close()
 	unique := time.Now().Format(".150405.000000")
-	s.topic, s.endless = s.topic+unique, s.endless+unique
+	s.topic, s.endless, s.group = s.topic+unique, s.endless+unique, s.group+strings.ReplaceAll(unique, ".", "-")
 	admin := kadm.NewClient(client)
 	for _, topic := range []string{s.topic, s.endless} {
 		kafkatest.MakeTopic(s.t, admin, 1, nil, topic)
@@ -138,9 +138,10 @@ func (s *service) handle(ctx context.Context, rec *sarama.ConsumerMessage) error
 		return redeliver.Permanent(errDeclined)
 	case body == "panics":
 		panic("a nil map")
-	case body == "hangs" && first:
-		<-s.free // whatever its context says
 	case body == "hangs":
+		if first {
+			<-s.free // whatever its context says
+		}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	case body == "hops" && first:

@@ -98,6 +98,11 @@ func (h *harness) url(t testing.TB, queue string) string {
 	return *out.QueueUrl
 }
 
+// connections are those of all services and clients. http.DefaultTransport keeps two, and makes one for nearly every request of
+// tests that have a hundred under way. ElasticMQ ends them after a minute of silence: they are given up before that, because a
+// request that meets the end is one that failed.
+var connections = &http.Transport{MaxIdleConnsPerHost: 512, IdleConnTimeout: 50 * time.Second}
+
 // wire is the way of one service to the server, which can be cut, and refuses what the harness says.
 type wire struct {
 	h    *harness
@@ -129,7 +134,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			Body: io.NopCloser(strings.NewReader(`{"__type":"com.amazonaws.sqs#ServiceUnavailable","message":"not now"}`)),
 		}, nil
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req.WithContext(ctx))
+	resp, err := connections.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
