@@ -212,6 +212,8 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 		}
 		return len(dead) == n/10
 	})
+	mu.Lock() // what a kill left twice may come still
+	defer mu.Unlock()
 	for _, text := range texts {
 		if !done[text] && !dead[text] {
 			t.Errorf("%s is lost", text)

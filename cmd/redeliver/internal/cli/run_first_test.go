@@ -179,27 +179,30 @@ func TestRunBoundsABatch(t *testing.T) {
 	t.Parallel()
 	const n, size = 12, 900_000
 	for _, args := range [][]string{nil, {"--batch-bytes", "0"}} {
-		s := newStand(t)
-		s.topics("payments")
-		var largest, seen atomic.Int64
-		p := newProgram(t, func(_ http.ResponseWriter, a asked) {
-			seen.Add(int64(strings.Count(a.body, `"body_text"`)))
-			largest.Store(max(largest.Load(), int64(len(a.body)))) // one at a time
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			s := newStand(t)
+			s.topics("payments")
+			var largest, seen atomic.Int64
+			p := newProgram(t, func(_ http.ResponseWriter, a asked) {
+				seen.Add(int64(strings.Count(a.body, `"body_text"`)))
+				largest.Store(max(largest.Load(), int64(len(a.body)))) // one at a time
+			})
+			var texts []string
+			for i := range n {
+				texts = append(texts, fmt.Sprint(i, strings.Repeat("x", size)))
+			}
+			all := payments(texts...)
+			for i, r := range all {
+				r.Key = fmt.Append(nil, i)
+				s.put(r)
+			}
+			s.handle(append([]string{"--http", p.URL, "--batch", fmt.Sprint(n), "--batch-wait", "5s"}, args...)...)
+			s.await("all are posted", func() bool { return seen.Load() == n })
+			if got := largest.Load(); got > 8<<20+1<<16 {
+				t.Errorf("a post has %d bytes", got)
+			}
 		})
-		var texts []string
-		for i := range n {
-			texts = append(texts, fmt.Sprint(i, strings.Repeat("x", size)))
-		}
-		all := payments(texts...)
-		for i, r := range all {
-			r.Key = fmt.Append(nil, i)
-			s.put(r)
-		}
-		s.handle(append([]string{"--http", p.URL, "--batch", fmt.Sprint(n), "--batch-wait", "5s"}, args...)...)
-		s.await("all are posted", func() bool { return seen.Load() == n })
-		if got := largest.Load(); got > 8<<20+1<<16 {
-			t.Errorf("%q: a post has %d bytes", args, got)
-		}
 	}
 }
 
