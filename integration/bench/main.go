@@ -108,7 +108,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if o.list {
 		for _, r := range rows {
-			fmt.Fprintf(stdout, "%-23s %s; target: %s\n", r.name, r.what, r.target)
+			fmt.Fprintf(stdout, "%-27s %s; target: %s\n", r.name, r.what, r.target)
 		}
 		return nil
 	}
