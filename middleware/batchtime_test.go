@@ -127,6 +127,34 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 	})
 }
 
+// A function that has settled all its messages one by one and goes on is told of its
+// Timeout all the same. Nobody waits for it, and nobody else would tell it.
+func TestBatchFunctionThatGoesOnWithNothingInHand(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		ended := make(chan error, 1)
+		orders := index(b, redeliver.Policy{Timeout: 10 * second}, middleware.BatchConfig{Size: 2},
+			func(ctx context.Context, mb *middleware.MessageBatch) error {
+				for _, m := range mb.Messages {
+					m.Ack()
+				}
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil
+			})
+		publish(b, "a", "b")
+		b.Wait()
+		cause, ok := errors.AsType[*redeliver.TimeoutError](<-ended)
+		if !ok || cause.After != 10*second || b.Elapsed() != 10*second {
+			t.Errorf("ended with %v after %s", cause, b.Elapsed())
+		}
+		for _, id := range []string{"a", "b"} {
+			if got := orders.Outcome(id); !got.Committed || len(got.Attempts) != 1 {
+				t.Error(got)
+			}
+		}
+	})
+}
+
 // runtime.Goexit in the function leaves nobody who returns.
 func TestBatchGoexit(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
