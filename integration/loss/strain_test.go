@@ -134,14 +134,15 @@ func closedTimes(journal []line) map[int][]outage {
 	return closed
 }
 
-// begunWhile is how many handlers began in such a time, at most: those that come in its first moment were on their way.
+// begunWhile is how many handlers began in such a time, at most: those that come in its first moment were on their way, and
+// its last one is told of when the intake is open already.
 func begunWhile(runs []ran, closed map[int][]outage) (most int) {
 	const moment = 100 * time.Millisecond
 	for process, times := range closed {
 		for _, o := range times {
 			n := 0
 			for _, r := range runs {
-				if r.process == process && r.from.After(o.from.Add(moment)) && r.from.Before(o.to) {
+				if r.process == process && r.from.After(o.from.Add(moment)) && r.from.Before(o.to.Add(-moment)) {
 					n++
 				}
 			}
