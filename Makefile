@@ -129,8 +129,9 @@ vuln: ## ask Go's vulnerability database about what the library and the command 
 
 # A change that makes a loop endless is given up after as long as 10 runs of the tests take, build included: -count=1, because a run out
 # of the test cache takes no time, and then every change would be given up.
+# No process may have more than 4 GiB: a loop made endless that appends takes what there is, and its timeout never comes.
 mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, MUTATE_FILES='schedule|text' some files of one, ARGS go to gremlins
-	@set -e; for package in $(MUTATE); do \
+	@set -e; ulimit -v 4194304; for package in $(MUTATE); do \
 	  echo "=== $$package $(MUTATE_FILES)"; copy=$$(mktemp -d); \
 	  if [ $$package = . ]; then cp *.go go.mod go.sum $$copy; rm $$copy/docs_test.go; \
 	  else git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $$copy; fi; \
