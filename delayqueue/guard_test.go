@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -276,6 +277,72 @@ func TestAnOutageKeepsTheRule(t *testing.T) {
 	dec := d.Decide(errOurs, time.Now())
 	if dec.Action != redeliver.Postponed || dec.Delay != time.Minute || dec.State.Schedule != old.Schedule() {
 		t.Errorf("%s for %s under %q, want a minute under %q", dec.Action, dec.Delay, dec.State.Schedule, old.Schedule())
+	}
+}
+
+// Messages that fail for the first time are an outage however much succeeded just before,
+// and so are those that an outage put aside; what is left over of poison is none.
+func TestAnOutageAmongSuccesses(t *testing.T) {
+	for name, c := range map[string]struct {
+		before *redeliver.State
+		want   bool
+	}{
+		"first attempts":     {nil, true},
+		"put aside before":   {&redeliver.State{Attempts: 1, PostponedSince: time.Now()}, true},
+		"put aside at first": {&redeliver.State{PostponedSince: time.Now()}, true},
+		"left over":          {&redeliver.State{Attempts: 1}, false},
+	} {
+		sub := watched(t, &broker{}, nil)
+		for i := range 100 {
+			run(t.Context(), of(sub, fmt.Sprint("well ", i), t.Context()), func(*delayqueue.Attempt) error { return nil })
+		}
+		for i := range 3 {
+			d := of(sub, fmt.Sprint(i), t.Context())
+			if c.before != nil {
+				st := *c.before
+				st.ID, st.FirstFailed, st.Error, st.ErrorType = d.ID, time.Now().Add(-time.Minute), "before", "string"
+				d.Waited = &st
+			}
+			d.Decide(errOurs, time.Now())
+		}
+		if got := sub.Throttle.Held(); got != c.want {
+			t.Errorf("%s: an outage: %t", name, got)
+		}
+	}
+}
+
+// A retry is no first attempt, however it ends and wherever it runs; a message that was
+// put aside before an attempt of it counted has its first one yet to come.
+func TestWhatIsAFirstAttempt(t *testing.T) {
+	b := &broker{}
+	sub := watched(t, b, func(p *redeliver.Policy) {
+		p.Outage, p.MaxRetries, p.Immediate = redeliver.Outage{}, 5, 1
+		p.RetryBudget = redeliver.RetryBudget{Floor: redeliver.NoFloor, Share: 0.5}
+	})
+	for i, c := range []struct {
+		waited *redeliver.State
+		ends   []error
+	}{
+		{&redeliver.State{Attempts: 5}, []error{errOurs}}, // its last: no retry follows
+		{nil, []error{nil}},
+		{nil, []error{errOurs, nil}},
+		{&redeliver.State{PostponedSince: time.Now()}, []error{nil}},
+		{&redeliver.State{PostponedSince: time.Now()}, []error{errOurs, nil}},
+		{&redeliver.State{Attempts: 2}, []error{nil}},
+		{&redeliver.State{Attempts: 2}, []error{errOurs}},
+	} {
+		d, n := of(sub, fmt.Sprint(i), t.Context()), 0
+		if d.Waited = c.waited; c.waited != nil {
+			c.waited.ID, c.waited.FirstFailed, c.waited.Error, c.waited.ErrorType = d.ID, time.Now(), "before", "string"
+		}
+		run(t.Context(), d, func(*delayqueue.Attempt) error { n++; return c.ends[n-1] })
+		if n != len(c.ends) {
+			t.Errorf("message %d had %d attempts, want %d", i, n, len(c.ends))
+		}
+	}
+	told := events[redeliver.SubscriptionChanged](b)
+	if len(told) != 1 || !strings.HasPrefix(told[0].Detail, "3 retries beside 4 first attempts in 10s") {
+		t.Errorf("told %+v, want 3 retries beside 4 first attempts", told)
 	}
 }
 

@@ -49,6 +49,8 @@ func TestNewLadder(t *testing.T) {
 		{"not ascending", redeliver.Policy{Backoff: redeliver.Steps(30*second, 10*second, 30*second)},
 			delayqueue.Ladder{second, 5 * second, 10 * second, 30 * second, minute, 10 * minute, hour}},
 		{"parts of a millisecond", redeliver.Policy{Backoff: redeliver.Steps(1900 * time.Microsecond)}, delayqueue.Ladder{ms, 15 * second, minute, 10 * minute, hour}},
+		{"a millisecond, and a year", redeliver.Policy{Backoff: redeliver.Steps(ms, redeliver.MaxWait), MaxRetries: 2}, delayqueue.Ladder{ms, redeliver.MaxWait}},
+		{"one delay often, another once", redeliver.Policy{Backoff: redeliver.Steps(10*second, 100*second), MaxRetries: 50, MaxLevels: 2}, delayqueue.Ladder{second, 100 * second}},
 		{"no retries", redeliver.Policy{MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second, minute}},
 		{"immediate retries only", redeliver.Policy{MaxRetries: 2, Immediate: 2}, delayqueue.Ladder{second, minute}},
 		{"immediate retries plan no wait", redeliver.Policy{MaxRetries: 3, Immediate: 2}, delayqueue.Ladder{second, 15 * second, minute, 10 * minute, hour}},

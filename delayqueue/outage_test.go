@@ -1,8 +1,10 @@
 package delayqueue
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +72,16 @@ func TestSpreadIsBounded(t *testing.T) {
 	if len(s.causes) != causesMost || keys > causesMost*3 {
 		t.Errorf("%d causes with %d keys", len(s.causes), keys)
 	}
+	o := newOutage(rule())
+	for i := range uint64(3) {
+		o.failed(&failure{print: 1, key: i, id: i}, 0)
+	}
+	for i := range uint64(100) {
+		o.failed(&failure{print: i, key: i, id: i, probe: true}, 0)
+	}
+	if len(o.voices) != voicesMost {
+		t.Errorf("%d voices of probes", len(o.voices))
+	}
 	if s = newSpread(rule()); s.fail(1, 1, 0) || s.fail(1, 2, 0) || !s.fail(1, 3, 0) {
 		t.Error("the bound has changed what is told")
 	}
@@ -128,6 +140,49 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// What is told of an outage has the figures of that outage.
+func TestWhatIsToldOfAnOutage(t *testing.T) {
+	policy := redeliver.Policy{Outage: rule()}
+	g := newGuard(&policy)
+	fails := func(at int, probe bool, id uint64) {
+		g.judge(&failure{print: 7, key: id, id: id, probe: probe, ill: true, sparable: true}, time.Duration(at)*time.Second)
+	}
+	begins := func(at int) {
+		t.Helper()
+		if !g.lend(time.Duration(at) * time.Second) {
+			t.Fatalf("no probe may begin after %d s", at)
+		}
+		g.out--
+	}
+	for id := range uint64(3) {
+		fails(10, false, id+1)
+	}
+	begins(11)
+	fails(12, true, 1)
+	begins(14)
+	g.succeeded(true, true, 15*time.Second)
+	begins(15)
+	fails(16, true, 2)
+	begins(19)
+	g.succeeded(true, true, 19*time.Second)
+	begins(19)
+	g.succeeded(true, true, 20*time.Second)
+
+	var got []string
+	for _, e := range g.news {
+		got = append(got, e.Change+": "+e.Detail)
+	}
+	if want := []string{
+		"outage: messages of 3 keys failed alike; nothing new begins, and the first probe follows in 1s",
+		"probing: a probe has succeeded after 5s; 1 more are to",
+		"outage: a probe failed after others had succeeded; the next one follows in 3s",
+		"probing: a probe has succeeded after 9s; 1 more are to",
+		"outage over: it took 10s and 5 probes; all messages run again",
+	}; !slices.Equal(got, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // What failed before, and counted, while others succeeded says nothing when it fails again.
 func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -141,6 +196,8 @@ func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
 		"retries, and none succeeds": {true, 5 * time.Second, 0, true},
 		"hours old, others succeed":  {true, 5 * time.Hour, 100, false},
 		"successes are few":          {true, 5 * time.Second, 1, true},
+		"just enough of them":        {true, 5 * time.Second, 2, false},
+		"nothing ended since":        {true, time.Second, 100, true},
 	} {
 		o := newOutage(rule())
 		for range c.well {
@@ -159,88 +216,50 @@ func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
 	}
 }
 
-func TestRate(t *testing.T) {
-	r := newRate(10 * time.Second)
-	for i := range 10 {
-		r.add(time.Duration(i) * time.Second)
-	}
-	for _, c := range []struct {
-		now  int
-		want int64
-	}{{9, 10}, {10, 9}, {14, 5}, {18, 1}, {19, 0}, {20, 0}, {1000, 0}} {
-		if got := r.of(time.Duration(c.now) * time.Second); got != c.want {
-			t.Errorf("%d within 10 s before %d s, want %d", got, c.now, c.want)
-		}
-	}
-	r.add(1001 * time.Second)
-	r.add(1004 * time.Second)
-	for _, c := range []struct {
-		from int
-		want int64
-	}{{-5, 2}, {1000, 2}, {1001, 2}, {1002, 1}, {1005, 0}} {
-		if got := r.since(time.Duration(c.from)*time.Second, 1005*time.Second); got != c.want {
-			t.Errorf("%d since %d s, want %d", got, c.from, c.want)
-		}
-	}
-}
-
-func TestBudget(t *testing.T) {
-	policy := redeliver.Policy{RetryBudget: redeliver.RetryBudget{Floor: 1}}
+// Poison fails alone, for the same, often enough, where it would run again, while enough
+// others succeed: all of that, and within the window.
+func TestPoison(t *testing.T) {
+	const at = 100 * time.Second
+	mine := failure{err: errors.New("no such article"), print: 7, key: 1, attempts: 3, again: true, retries: true}
 	for name, c := range map[string]struct {
-		firsts, retries int
-		want            int
+		change func(*failure)
+		well   int           // attempts that succeeded, a second before
+		key    uint64        // failed too, 0 for none
+		ago    time.Duration // it did
+		others int           // causes that were seen then
+		want   string
 	}{
-		"within the floor":    {0, 10, 1},
-		"above it":            {0, 11, 2},
-		"within the share":    {500, 110, 1},
-		"above it, by little": {500, 111, 2},
-		"by twice":            {500, 221, 4},
-		"by four times":       {500, 441, 8},
-		"by a hundred times":  {0, 1000, 8},
+		"poison":                             {want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s", well: 5},
+		"more attempts":                      {change: func(f *failure) { f.attempts = 4 }, want: "poison: it alone failed 4 times for the same, while 6 attempts succeeded within 10s", well: 6},
+		"too few attempts":                   {change: func(f *failure) { f.attempts = 2 }, well: 5},
+		"too few others":                     {well: 4},
+		"for another reason than before":     {change: func(f *failure) { f.again = false }, well: 5},
+		"its last attempt":                   {change: func(f *failure) { f.retries = false }, well: 5},
+		"a time-out":                         {change: func(f *failure) { f.err = context.DeadlineExceeded }, well: 5},
+		"another one, too":                   {key: 2, ago: time.Second, well: 5},
+		"another one, at the window's start": {key: 2, ago: 10 * time.Second, well: 5},
+		"another one, long ago":              {key: 2, ago: 11 * time.Second, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
+		"another one of its key":             {key: 1, ago: time.Second, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
+		"a cause among too many":             {key: 2, ago: time.Second, others: 2 * causesMost, well: 5},
 	} {
-		b := newBudget(policy.WithDefaults().RetryBudget)
-		for range c.firsts {
-			b.firsts.add(time.Second)
+		policy := redeliver.Policy{Poison: redeliver.Poison{Attempts: 3, Others: 5, Window: 10 * time.Second}}
+		g := newGuard(&policy)
+		if c.key > 0 {
+			g.judge(&failure{err: mine.err, print: mine.print, key: c.key, ill: true}, at-c.ago)
 		}
-		got := 0
-		for range c.retries {
-			got = b.retry(2 * time.Second)
+		for i := range c.others { // what another key failed for is forgotten over them
+			g.judge(&failure{err: mine.err, print: uint64(100 + i), key: 3, ill: true}, at-c.ago)
 		}
-		if got != c.want {
-			t.Errorf("%s: %d times as long, want %d", name, got, c.want)
+		for range c.well {
+			g.succeeded(false, true, at-time.Second)
 		}
-		if changed := b.turn(2 * time.Second); changed != (c.want > 1) {
-			t.Errorf("%s: spent: %t", name, changed)
+		f := mine
+		if f.ill = true; c.change != nil {
+			c.change(&f)
 		}
-		if changed := b.turn(20 * time.Second); changed != (c.want > 1) {
-			t.Errorf("%s: back: %t", name, changed)
+		if got := g.judge(&f, at).poison; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-	}
-}
-
-func TestFlood(t *testing.T) {
-	policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 3, Trickle: 2}}
-	f := newFlood(policy.WithDefaults().DeadLetterRate)
-	var got []string
-	buried := func(probe bool, at time.Duration) {
-		f.wake(at)
-		got = append(got, fmt.Sprint(f.buried(probe, at)))
-	}
-	for i := range 4 {
-		buried(false, time.Duration(i)*time.Second)
-	}
-	buried(false, 10*time.Second) // it was decided before
-	buried(true, 63*time.Second)
-	f.wake(122 * time.Second)
-	if f.phase != paused {
-		t.Error("open too soon")
-	}
-	f.wake(123 * time.Second)
-	got = append(got, fmt.Sprint(f.succeeded(true), f.succeeded(false), f.succeeded(true)))
-	buried(false, 124*time.Second)
-	want := []string{"0", "0", "0", "1", "2", "2", fmt.Sprint(lasts, asEver, ends), "0"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }
 
@@ -269,5 +288,41 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 			t.Errorf("it began as no probe: %+v", w)
 		}
 		room.alarm.Stop()
+	})
+}
+
+// Who may be a probe is who has waited longest, whether for room or, with the room that it
+// has, in place; the first one is when the pause has ended, however old the guard is.
+func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()
+		sub := &Subscription{}
+		room := &sub.Throttle
+		room.sub, room.guard = sub, newGuard(&policy)
+		<-time.After(time.Hour)
+		room.guard.outage.trip(room.guard.now())
+		start, probes := time.Now(), make(chan int)
+		for i, inPlace := range []bool{false, true, true, false, false, true} {
+			d := &Delivery{Sub: sub}
+			d.Begin(t.Context())
+			go func() {
+				if inPlace {
+					room.resume(d)
+				} else {
+					room.Enter(t.Context(), d)
+				}
+				probes <- i
+			}()
+			synctest.Wait()
+		}
+		for want := range 6 {
+			if got := <-probes; got != want {
+				t.Errorf("probe %d is of message %d", want, got)
+			}
+			if waited := time.Since(start); waited != policy.Outage.Probe {
+				t.Errorf("probe %d began after %s, want %s", want, waited, policy.Outage.Probe)
+			}
+			room.give(0, 1)
+		}
 	})
 }

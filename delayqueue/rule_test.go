@@ -138,6 +138,7 @@ func TestThatAllAgreeIsToldOnceAndForgetsWhatWas(t *testing.T) {
 		b := &broker{}
 		sub, _ := subscribe(b, t.Context())
 		sub.Agrees() // nothing was told
+		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-hour)})
 		sub.Differs("other", "it runs on 10.0.0.1")
 		sub.Differs("other", "it runs on 10.0.0.1")
 		<-time.After(10 * minute)
@@ -150,6 +151,7 @@ func TestThatAllAgreeIsToldOnceAndForgetsWhatWas(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 		<-time.After(10 * minute)
+		sub.Agrees() // again, which changes nothing
 		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now()})
 		if got := changes(b); len(got) != 3 {
 			t.Errorf("told %q: it writes again", got)
