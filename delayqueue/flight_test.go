@@ -128,6 +128,32 @@ func TestTheAckOfWhatHasMovedOnIsNotItsEnd(t *testing.T) {
 	}
 }
 
+// A middleware around Retry may still use the context of a message that has moved on: it
+// ends when the Router has answered. That of one that is acked ends with it.
+func TestTheContextOfWhatHasMovedOnEndsWithItsAnswer(t *testing.T) {
+	f := delayqueue.NewFlight[*flyer]()
+	poll := func() { f.Poll(func(*flyer, delayqueue.Ending) {}) }
+	_, d := subscribe(&broker{}, t.Context())
+	e := &flyer{name: "a", d: d, msg: message.NewMessage("a", nil)}
+	f.Begin(e)
+	f.Land(e, delayqueue.Forwarded)
+	if poll(); d.Err() != nil {
+		t.Errorf("its context has ended before its handler answered: %v", d.Err())
+	}
+	e.msg.Ack()
+	if poll(); d.Err() == nil {
+		t.Error("its context lives on")
+	}
+
+	_, d = subscribe(&broker{}, t.Context())
+	e = &flyer{name: "b", d: d, msg: message.NewMessage("b", nil)}
+	f.Begin(e)
+	e.msg.Ack()
+	if f.Land(e, delayqueue.Acked); d.Err() == nil {
+		t.Error("the context of one that succeeded lives on")
+	}
+}
+
 // choosy wants no event of every message.
 type choosy struct{ told []redeliver.Event }
 
