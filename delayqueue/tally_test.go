@@ -3,6 +3,7 @@ package delayqueue_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -14,6 +15,7 @@ type clerk struct {
 	choosy
 
 	attempted, committed int
+	took                 time.Duration // by the latest attempt that was counted
 	panics               bool
 	rest                 redeliver.Sink
 }
@@ -27,8 +29,9 @@ func (c *clerk) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, 
 	return c, c.rest
 }
 
-func (c *clerk) Attempted(time.Duration) {
+func (c *clerk) Attempted(took time.Duration) {
 	c.attempted++
+	c.took = took
 	if c.panics {
 		panic("theirs")
 	}
@@ -40,6 +43,9 @@ func (c *clerk) Committed() {
 		panic("theirs")
 	}
 }
+
+// handling is what the handler takes for each attempt.
+const handling = 3 * time.Second
 
 // handled is a message that a handler handles, and that is acked.
 func handled(t *testing.T, sink redeliver.Sink, waited *redeliver.State, answers ...error) {
@@ -55,10 +61,13 @@ func handled(t *testing.T, sink redeliver.Sink, waited *redeliver.State, answers
 	n := 0
 	tk := &task{handle: func(context.Context) error {
 		n++
+		<-time.After(handling)
 		return answers[n-1]
 	}}
-	how, _ := tk.work(d)
-	f.Land(e, how)
+	synctest.Test(t, func(*testing.T) {
+		how, _ := tk.work(d)
+		f.Land(e, how)
+	})
 }
 
 // What succeeds at once is counted and makes no event; all else makes those that it made.
@@ -79,6 +88,9 @@ func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
 		handled(t, sink, c.waited, c.answers...)
 		if sink.attempted != c.counted || sink.committed != c.counted || len(sink.told) != c.told {
 			t.Errorf("%s: counted %d attempts and %d commits, told %v", c.name, sink.attempted, sink.committed, sink.told)
+		}
+		if c.counted > 0 && sink.took != handling {
+			t.Errorf("%s: the attempt took %s, want %s", c.name, sink.took, handling)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -162,4 +163,69 @@ func TestAFlightThatNothingBoundsHasRoom(t *testing.T) {
 	if f.Yield(); !f.Room() {
 		t.Error("it has none")
 	}
+}
+
+// Who asks when there will be room takes none where there is some, and does not stand in
+// the line; where there is none, they are told when there is.
+func TestAskingForRoomTakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open, _ := subscribe(&broker{}, t.Context())
+		open.Shrink(1, 16)
+		tight := shrunk(t)
+		ask := func(sub *delayqueue.Subscription) (f *delayqueue.Flight[*passenger], now bool) {
+			f = delayqueue.NewFlight[*passenger]()
+			f.Bound(&sub.Throttle)
+			select {
+			case <-f.More():
+				return f, true
+			default:
+				return f, false
+			}
+		}
+		for _, sub := range []*delayqueue.Subscription{open, tight} {
+			if f, now := ask(sub); !now || f.Waits() != nil {
+				t.Errorf("with room for %d: at once %t, waits %t", sub.Throttle.Limit(), now, f.Waits() != nil)
+			}
+		}
+		if !tight.Throttle.Enter(t.Context(), nil) {
+			t.Fatal("the room is taken by who only asked")
+		}
+		if f, now := ask(tight); now || f.Waits() == nil {
+			t.Errorf("without room: at once %t, waits %t", now, f.Waits() != nil)
+		}
+	})
+}
+
+// It shrinks to half of what was in flight, not of what might have been, and says so.
+func TestWhatIsShrunkIsWhatWasUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &broker{}
+		sub, _ := subscribe(b, t.Context())
+		sub.Shrink(1, 100)
+		var all []*delayqueue.Delivery
+		for range 12 {
+			all = append(all, deliver(sub, t.Context()))
+			sub.Throttle.Enter(t.Context(), all[0])
+		}
+		for i, d := range all {
+			how := delayqueue.Acked
+			if i > 1 {
+				how = delayqueue.Forwarded
+				if err := sub.Forward(d, later(t, sub, d), errOurs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i == len(all)-1 {
+				<-time.After(time.Second)
+			}
+			sub.Throttle.Leave(d, how)
+		}
+		told := events[redeliver.SubscriptionChanged](b)
+		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that goes on"; len(told) != 1 || told[0].Detail != want {
+			t.Errorf("told %+v, want %q", told, want)
+		}
+		if limit := sub.Throttle.Limit(); limit != 6 {
+			t.Errorf("there is room for %d, want 6", limit)
+		}
+	})
 }
