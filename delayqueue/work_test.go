@@ -106,6 +106,37 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// A message without a body has one that the policy may call invalid, as a tombstone of Kafka;
+// what can say nothing of itself is not asked about.
+func TestWhatIsAskedWhetherItIsInvalid(t *testing.T) {
+	sub, d := subscribe(&broker{}, t.Context())
+	var asked []redeliver.Message
+	sub.Policy.Invalid = func(m redeliver.Message) error {
+		asked = append(asked, m)
+		return errOurs
+	}
+	headers := message.Metadata{"kind": "tombstone"}
+	for _, c := range []struct {
+		headers redeliver.Headers
+		body    []byte
+		want    bool
+	}{
+		{headers, nil, true},
+		{headers, []byte("payload"), true},
+		{nil, []byte("payload"), true},
+		{nil, nil, false},
+	} {
+		asked = nil
+		err := d.Invalid(c.headers, c.body)
+		if errors.Is(err, errOurs) != c.want || (len(asked) == 1) != c.want {
+			t.Errorf("%v, %q: %v, asked %d times", c.headers, c.body, err, len(asked))
+		}
+		if c.want && (string(asked[0].Body) != string(c.body) || asked[0].State.ID != d.ID) {
+			t.Errorf("asked about %+v", asked[0])
+		}
+	}
+}
+
 // A retry in place: the second attempt knows of the first, and ends with the message.
 func TestWorkRetriesInPlace(t *testing.T) {
 	b := &broker{}
