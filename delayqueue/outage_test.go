@@ -183,6 +183,42 @@ func TestWhatIsToldOfAnOutage(t *testing.T) {
 	}
 }
 
+// So has what is told of a budget and of a flood.
+func TestWhatIsToldOfABudgetAndAFlood(t *testing.T) {
+	policy := redeliver.Policy{
+		RetryBudget:    redeliver.RetryBudget{Floor: redeliver.NoFloor, Share: 0.5, Window: 10 * time.Second},
+		DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2},
+	}
+	g := newGuard(&policy)
+	for range 2 {
+		g.judge(&failure{first: true, ill: true, retries: true}, time.Second)
+	}
+	for range 4 {
+		g.succeeded(false, true, 2*time.Second)
+	}
+	for range 3 {
+		g.buried(false, 3*time.Second)
+	}
+	if g.lend(62*time.Second) || !g.lend(63*time.Second) {
+		t.Error("the first probe is not when the pause has ended")
+	}
+	for range 2 {
+		g.succeeded(true, true, 63*time.Second)
+	}
+	var got []string
+	for _, e := range g.news {
+		got = append(got, e.Change+": "+e.Detail)
+	}
+	if want := []string{
+		"retry budget spent: 2 retries beside 2 first attempts in 10s; what fails waits up to 8 times as long",
+		"retry budget back: 2 retries beside 6 first attempts in 10s; delays are as planned",
+		"flood: more than 2 dead letters in 5m0s; nothing new begins for 1m0s",
+		"flood over: 2 messages in a row have succeeded; all run again",
+	}; !slices.Equal(got, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // What failed before, and counted, while others succeeded says nothing when it fails again.
 func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -324,5 +360,27 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 			}
 			room.give(0, 1)
 		}
+	})
+}
+
+// A message that is lost to this process just when it was to be a probe leaves that to
+// the next.
+func TestAProbeThatIsLostIsTheNexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()
+		room := &Throttle{sub: &Subscription{}, guard: newGuard(&policy)}
+		room.guard.outage.trip(0)
+		<-time.After(policy.Outage.Probe)
+		lost := &waiter{room: make(chan struct{})}
+		room.resumers.Push(lost)
+		next := room.push()
+		room.serve()
+		if !lost.has() || !lost.probe || next.has() {
+			t.Fatalf("who waits longest is no probe, or not alone: %+v, %+v", lost, next)
+		}
+		if room.leave(lost); !next.has() || !next.probe || room.guard.out != 1 {
+			t.Errorf("the next one is no probe: %+v, and %d are out", next, room.guard.out)
+		}
+		room.alarm.Stop()
 	})
 }
