@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -277,6 +276,8 @@ func TestPoison(t *testing.T) {
 		"another one, long ago":              {key: 2, ago: 11 * time.Second, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
 		"another one of its key":             {key: 1, ago: time.Second, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
 		"a cause among too many":             {key: 2, ago: time.Second, others: 2 * causesMost, well: 5},
+		"so at the window's start":           {key: 2, ago: 10 * time.Second, others: 2 * causesMost, well: 5},
+		"so before":                          {key: 2, ago: 11 * time.Second, others: 2 * causesMost, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
 	} {
 		policy := redeliver.Policy{Poison: redeliver.Poison{Attempts: 3, Others: 5, Window: 10 * time.Second}}
 		g := newGuard(&policy)
@@ -297,90 +298,4 @@ func TestPoison(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-}
-
-// A pause that ends between two looks at the clock, the one at whether a probe may begin
-// and the one at when to look again, had no timer set for it: nothing ever began again,
-// where nothing was in flight any more.
-func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()
-		room := &Throttle{sub: &Subscription{}, guard: newGuard(&policy)}
-		room.guard.outage.trip(0)
-		w := room.push() // it may not begin yet
-		room.arm()
-		room.alarm.Stop()
-		<-time.After(policy.Outage.Probe)
-		room.armed = 0
-		room.mu.Lock()
-		room.arm()
-		room.mu.Unlock()
-		select {
-		case <-w.room:
-		case <-time.After(time.Hour):
-			t.Fatal("nobody looks again")
-		}
-		if !w.probe || room.guard.out != 1 {
-			t.Errorf("it began as no probe: %+v", w)
-		}
-		room.alarm.Stop()
-	})
-}
-
-// Who may be a probe is who has waited longest, whether for room or, with the room that it
-// has, in place; the first one is when the pause has ended, however old the guard is.
-func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()
-		sub := &Subscription{}
-		room := &sub.Throttle
-		room.sub, room.guard = sub, newGuard(&policy)
-		<-time.After(time.Hour)
-		room.guard.outage.trip(room.guard.now())
-		start, probes := time.Now(), make(chan int)
-		for i, inPlace := range []bool{false, true, true, false, false, true} {
-			d := &Delivery{Sub: sub}
-			d.Begin(t.Context())
-			go func() {
-				if inPlace {
-					room.resume(d)
-				} else {
-					room.Enter(t.Context(), d)
-				}
-				probes <- i
-			}()
-			synctest.Wait()
-		}
-		for want := range 6 {
-			if got := <-probes; got != want {
-				t.Errorf("probe %d is of message %d", want, got)
-			}
-			if waited := time.Since(start); waited != policy.Outage.Probe {
-				t.Errorf("probe %d began after %s, want %s", want, waited, policy.Outage.Probe)
-			}
-			room.give(0, 1)
-		}
-	})
-}
-
-// A message that is lost to this process just when it was to be a probe leaves that to
-// the next.
-func TestAProbeThatIsLostIsTheNexts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()
-		room := &Throttle{sub: &Subscription{}, guard: newGuard(&policy)}
-		room.guard.outage.trip(0)
-		<-time.After(policy.Outage.Probe)
-		lost := &waiter{room: make(chan struct{})}
-		room.resumers.Push(lost)
-		next := room.push()
-		room.serve()
-		if !lost.has() || !lost.probe || next.has() {
-			t.Fatalf("who waits longest is no probe, or not alone: %+v, %+v", lost, next)
-		}
-		if room.leave(lost); !next.has() || !next.probe || room.guard.out != 1 {
-			t.Errorf("the next one is no probe: %+v, and %d are out", next, room.guard.out)
-		}
-		room.alarm.Stop()
-	})
 }
