@@ -105,6 +105,51 @@ func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
 	}
 }
 
+// How a run ends is what became of its message. A copy of a broadcast goes nowhere: it
+// runs again here, or has failed.
+func TestHowARunEnds(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		err       error
+		broadcast bool
+		immediate int
+		ends      []redeliver.Outcome
+	}{
+		{"retry", errOurs, false, 0, []redeliver.Outcome{redeliver.OutcomeRetried}},
+		{"dead letter", redeliver.Reject("no"), false, 0, []redeliver.Outcome{redeliver.OutcomeDeadLettered}},
+		{"postponed", redeliver.Postpone(errOurs), false, 0, []redeliver.Outcome{redeliver.OutcomePostponed}},
+		{"broadcast", errOurs, true, 0, []redeliver.Outcome{redeliver.OutcomeFailed}},
+		{"broadcast, again in place", errOurs, true, 1, []redeliver.Outcome{redeliver.OutcomeRetried, redeliver.OutcomeFailed}},
+	} {
+		tr := &tracing{b: &broker{}, names: []string{firstRun, secondRun}}
+		sub, d := subscribe(tr.b, t.Context())
+		sub.Tracer, sub.Broadcast, sub.Policy.Immediate = tr, c.broadcast, c.immediate
+		(&task{handle: func(context.Context) error { return c.err }}).work(d)
+		var ends []redeliver.Outcome
+		for _, e := range tr.ends {
+			ends = append(ends, e.Outcome)
+		}
+		if !slices.Equal(ends, c.ends) {
+			t.Errorf("%s: ended as %q, want %q", c.name, ends, c.ends)
+		}
+	}
+}
+
+// The run of a handler that gathers its message for a batch ends there, and the next
+// message of the subscription has none: its run is the batch function's.
+func TestARunEndsWhereABatchBegins(t *testing.T) {
+	tr := &tracing{b: &broker{}, names: []string{firstRun, secondRun}}
+	sub, _ := subscribe(tr.b, t.Context())
+	sub.Tracer = tr
+	for range 2 {
+		d := deliver(sub, t.Context())
+		(&task{handle: func(context.Context) error { d.Gathers(); return nil }}).work(d)
+	}
+	if len(tr.runs) != 1 || len(tr.ends) != 1 || tr.ends[0].Outcome != redeliver.OutcomeGathered {
+		t.Errorf("%d runs, ended as %+v; want one, gathered", len(tr.runs), tr.ends)
+	}
+}
+
 // A message that its Router nacks when its handler has succeeded names that run; and one
 // that no tracer sees keeps the name that it has.
 func TestAMessageNamesTheLatestRun(t *testing.T) {
