@@ -68,8 +68,8 @@ func (m *member) want(t *testing.T, how delayqueue.Ending, attempts int) {
 	}
 }
 
-// crew takes messages of a subscription at b in batches of two to a function, and
-// returns what delivers one below a session.
+// crew takes messages of a subscription at b in batches to a function, and returns what
+// delivers one below a session. One whose id begins with suspect is to be alone.
 func crew(t *testing.T, b *broker, p redeliver.Policy, c delayqueue.BatchConfig, fn func(ctx context.Context, b *delayqueue.Batch, all []*member) error) (*delayqueue.Subscription, func(id string, session context.Context) *member) {
 	t.Helper()
 	sub := &delayqueue.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), Scheduler: b, DeadLetters: b, Sink: b}
@@ -79,7 +79,7 @@ func crew(t *testing.T, b *broker, p redeliver.Policy, c delayqueue.BatchConfig,
 	t.Cleanup(w.Close)
 	return sub, func(id string, session context.Context) *member {
 		m := &member{id: id, sub: sub, crew: w}
-		m.d = &delayqueue.Delivery{Sub: sub, Record: record{}, ID: id, Mover: m}
+		m.d = &delayqueue.Delivery{Sub: sub, Record: record{}, ID: id, Mover: m, Alone: strings.HasPrefix(id, "suspect")}
 		m.d.Begin(session)
 		w.Give(m.Again(), m.d, m, len(id))
 		return m

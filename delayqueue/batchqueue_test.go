@@ -1,0 +1,100 @@
+package delayqueue_test
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// A message that is to be alone is so, at once and in its place; what comes later gathers
+// as before.
+func TestASuspectIsInABatchOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches []string
+		_, give := crew(t, &broker{}, redeliver.Policy{}, delayqueue.BatchConfig{Size: 3, Timeout: minute, Concurrency: 1}, func(_ context.Context, _ *delayqueue.Batch, all []*member) error {
+			batches = append(batches, strings.Join(ids(all), " "))
+			return nil
+		})
+		for _, c := range []struct {
+			give string
+			want []string
+		}{
+			{"a", nil},
+			{"suspect", []string{"a", "suspect"}},
+			{"suspect 2", []string{"suspect 2"}},
+			{"b", nil},
+			{"c", nil},
+			{"d", []string{"b c d"}},
+		} {
+			batches = nil
+			give(c.give, t.Context())
+			synctest.Wait()
+			if !slices.Equal(batches, c.want) {
+				t.Errorf("with %s: batches %q, want %q", c.give, batches, c.want)
+			}
+		}
+		give("e", t.Context())
+		batches = nil
+		<-time.After(minute - time.Second)
+		if len(batches) > 0 {
+			t.Errorf("before the Timeout: %q", batches)
+		}
+		<-time.After(2 * time.Second)
+		if !slices.Equal(batches, []string{"e"}) {
+			t.Errorf("after the Timeout: %q", batches)
+		}
+	})
+}
+
+// A batch whose messages have all been lost before it begins leaves its room to the next.
+func TestABatchThatNobodyIsInAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches []string
+		_, give := crew(t, &broker{}, redeliver.Policy{}, delayqueue.BatchConfig{Size: 2, Timeout: hour, Concurrency: 1}, func(_ context.Context, _ *delayqueue.Batch, all []*member) error {
+			batches = append(batches, strings.Join(ids(all), " "))
+			return nil
+		})
+		lost, end := context.WithCancel(t.Context())
+		end()
+		for _, id := range []string{"a", "b"} {
+			m := give(id, lost)
+			defer m.want(t, delayqueue.Abandoned, 1)
+		}
+		synctest.Wait()
+		give("c", t.Context())
+		give("d", t.Context())
+		synctest.Wait()
+		if want := []string{"c d"}; !slices.Equal(batches, want) {
+			t.Errorf("batches %q, want %q", batches, want)
+		}
+	})
+}
+
+// What is written of a batch function that has ended without a word says what it did.
+func TestWhatABatchFunctionEndedWith(t *testing.T) {
+	for want, end := range map[string]func(){
+		"no such table":  func() { panic("no such table") },
+		"runtime.Goexit": runtime.Goexit,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &broker{}
+			_, give := crew(t, b, redeliver.Policy{}, delayqueue.BatchConfig{Size: 1}, func(context.Context, *delayqueue.Batch, []*member) error {
+				end()
+				return nil
+			})
+			m := give("a", t.Context())
+			synctest.Wait()
+			m.want(t, delayqueue.Forwarded, 1)
+			if len(b.wrote) != 1 || !strings.Contains(b.wrote[0].Error, want) {
+				t.Errorf("%s: wrote %+v", want, b.wrote)
+			}
+		})
+	}
+}
