@@ -42,6 +42,7 @@ func TestWaitingInPlace(t *testing.T) {
 	for name, row := range map[string]struct {
 		longest   time.Duration
 		delay     time.Duration
+		postponed bool // by its handler
 		displaced bool
 		sitter    *sitter // nil for none
 		lostAt    time.Duration
@@ -56,6 +57,9 @@ func TestWaitingInPlace(t *testing.T) {
 		"is just the longest":         {longest: time.Hour, delay: time.Hour, want: outcome{delayqueue.Acked, true, 2, time.Hour}},
 		"nor lengthened":              {longest: 2 * time.Hour, delay: time.Millisecond, want: outcome{delayqueue.Acked, true, 2, time.Millisecond}},
 		"is too long":                 {longest: time.Hour, delay: time.Hour + time.Second, want: outcome{delayqueue.Forwarded, false, 1, 0}, wrote: []string{"unschedulable"}},
+		"is postponed, and cut":       {longest: time.Hour, delay: 2 * time.Hour, postponed: true, want: outcome{delayqueue.Acked, true, 2, time.Hour}},
+		"is postponed":                {longest: 2 * time.Hour, delay: time.Hour, postponed: true, want: outcome{delayqueue.Acked, true, 2, time.Hour}},
+		"is postponed, by no longest": {delay: time.Hour, postponed: true, want: outcome{delayqueue.Acked, true, 2, redeliver.MaxBlock}},
 		"has no place any more":       {delay: time.Minute, displaced: true, want: outcome{delayqueue.Forwarded, false, 1, 0}, wrote: []string{""}},
 		"is lost":                     {delay: 20 * time.Second, lostAt: 5 * time.Second, want: outcome{delayqueue.Abandoned, true, 1, 5 * time.Second}},
 		"is told":                     {delay: 20 * time.Second, sitter: &sitter{}, want: outcome{delayqueue.Acked, true, 2, 20 * time.Second}, told: []string{"waits until 00:00:20", "resumes"}},
@@ -72,6 +76,7 @@ func TestWaitingInPlace(t *testing.T) {
 				}
 				sub, _ := subscribe(b, session)
 				sub.Blocking, sub.LongestBlock = true, row.longest
+				sub.Policy.Backoff = redeliver.Fixed(row.delay)
 				d := &delayqueue.Delivery{Sub: sub, Record: record{}, ID: "orders/0/1", Displaced: row.displaced}
 				if row.sitter != nil {
 					d.Mover = row.sitter
@@ -80,10 +85,14 @@ func TestWaitingInPlace(t *testing.T) {
 				var got outcome
 				begun := time.Now()
 				work := &task{handle: func(context.Context) error {
-					if got.runs++; got.runs == 1 {
+					switch got.runs++; {
+					case got.runs > 1:
+						return nil
+					case row.postponed:
+						return redeliver.Postpone(errors.New("busy"))
+					default:
 						return redeliver.RetryAfter(errors.New("busy"), row.delay)
 					}
-					return nil
 				}}
 				got.how, got.ended = work.work(d)
 				got.took = time.Since(begun)
