@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,38 +18,38 @@ import (
 // as before.
 func TestASuspectIsInABatchOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var batches []string
 		_, give := crew(t, &broker{}, redeliver.Policy{}, delayqueue.BatchConfig{Size: 3, Timeout: minute, Concurrency: 1}, func(_ context.Context, _ *delayqueue.Batch, all []*member) error {
+			mu.Lock()
+			defer mu.Unlock()
 			batches = append(batches, strings.Join(ids(all), " "))
 			return nil
 		})
 		for _, c := range []struct {
-			give string
-			want []string
+			after time.Duration
+			give  string
+			want  []string // the batches that have run since the last one was given
 		}{
-			{"a", nil},
-			{"suspect", []string{"a", "suspect"}},
-			{"suspect 2", []string{"suspect 2"}},
-			{"b", nil},
-			{"c", nil},
-			{"d", []string{"b c d"}},
+			{0, "a", nil},
+			{0, "suspect", []string{"a", "suspect"}},
+			{0, "suspect 2", []string{"suspect 2"}},
+			{0, "b", nil},
+			{0, "c", nil},
+			{0, "d", []string{"b c d"}},
+			{0, "e", nil},
+			{minute - second, "f", nil},
+			{2 * second, "suspect 3", []string{"e f", "suspect 3"}},
 		} {
-			batches = nil
+			<-time.After(c.after)
 			give(c.give, t.Context())
 			synctest.Wait()
+			mu.Lock()
 			if !slices.Equal(batches, c.want) {
 				t.Errorf("with %s: batches %q, want %q", c.give, batches, c.want)
 			}
-		}
-		give("e", t.Context())
-		batches = nil
-		<-time.After(minute - time.Second)
-		if len(batches) > 0 {
-			t.Errorf("before the Timeout: %q", batches)
-		}
-		<-time.After(2 * time.Second)
-		if !slices.Equal(batches, []string{"e"}) {
-			t.Errorf("after the Timeout: %q", batches)
+			batches = nil
+			mu.Unlock()
 		}
 	})
 }

@@ -80,6 +80,23 @@ func (id aired) Message() (*message.Message, error) {
 	return message.NewMessage(string(id), []byte("payload")), nil
 }
 
+// A handler sees the values of who published the message, too, and the message's own state
+// although that context may be another message's.
+func TestAMessageOnAirHasItsPublishersValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := onAir(t, redeliver.Policy{}, 1)
+		_, others := subscribe(&broker{}, t.Context())
+		values := context.WithValue(others, key{}, "the publisher's")
+		go a.Deliver(a.ctx, &delayqueue.Aired{Record: aired("-m"), ID: "-m", Values: values, Done: func(bool) {}})
+		msg := <-a.Out
+		defer msg.Ack()
+		ctx := msg.Context()
+		if st, _ := redeliver.FromContext(ctx); ctx.Value(key{}) != "the publisher's" || st.ID != "-m" || st.Origin != "prices" {
+			t.Errorf("the handler sees %v and %+v", ctx.Value(key{}), st)
+		}
+	})
+}
+
 // What becomes of each message that fails, and that the next goes on.
 func TestABroadcastTellsOfAFailureAndGoesOn(t *testing.T) {
 	for _, c := range []struct {

@@ -3,6 +3,7 @@ package delayqueue_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -80,5 +81,32 @@ func TestDeliveryThatIsOverIsNotLost(t *testing.T) {
 	d.End(nil)
 	if d.Lost() || !ended(d) {
 		t.Errorf("lost %v, ended %v", d.Lost(), ended(d))
+	}
+}
+
+// A delivery in place is of the same message, another one is not; and there is a context
+// of the attempt that failed where there was one.
+func TestDeliveryKnowsItsOwn(t *testing.T) {
+	sub, d := subscribe(&broker{}, t.Context())
+	second := d.After(redeliver.State{ID: d.ID, Attempts: 1})
+	if !second.Same(d) || !d.Same(second) || d.Same(deliver(sub, t.Context())) || d.Same(nil) {
+		t.Error("it takes another one for itself, or not itself")
+	}
+	if ran := d.Ran(); ran != nil {
+		t.Errorf("it has not run, in %v", ran)
+	}
+	var ran context.Context
+	sub.DeadLetters.(*broker).bury = func(context.Context, int) error { ran = d.Ran(); return nil }
+	(&task{handle: func(context.Context) error { return redeliver.Reject("no") }}).work(d)
+	if ran == nil || delayqueue.FromContext(ran) != d {
+		t.Errorf("it ran in %v", ran)
+	}
+}
+
+func TestPatience(t *testing.T) {
+	for late, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second, time.Hour: time.Hour} {
+		if got := (delayqueue.Examination{Late: late}).Patience(); got != want {
+			t.Errorf("%s for %s, want %s", got, late, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package delayqueue_test
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 
@@ -43,4 +44,24 @@ func TestFIFO(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A queue that is never empty keeps no more room than what waited in it at once.
+func TestAFIFOThatIsNeverEmptyDoesNotGrow(t *testing.T) {
+	var q delayqueue.FIFO[int]
+	for i := range 10 {
+		q.Push(i)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range 1_000_000 {
+		q.Push(10 + i)
+		if got := q.Pop(); got != i {
+			t.Fatalf("%d came as number %d", got, i)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+		t.Errorf("%d bytes were allocated for a million items, ten at once", got)
+	}
 }

@@ -106,6 +106,9 @@ func TestTheAckOfWhatHasMovedOnIsNotItsEnd(t *testing.T) {
 	if err := sub.Forward(d, later(t, sub, d), errOurs); err != nil || len(e.told) != 1 {
 		t.Fatalf("told %v: %v", e.told, err)
 	}
+	if !f.Unwatched() {
+		t.Error("nobody looks whether it was answered")
+	}
 	e.msg.Ack()
 	var landed []delayqueue.Ending
 	land := func(_ *flyer, how delayqueue.Ending) { landed = append(landed, how) }
@@ -114,6 +117,9 @@ func TestTheAckOfWhatHasMovedOnIsNotItsEnd(t *testing.T) {
 	f.Poll(land)
 	if !slices.Equal(landed, []delayqueue.Ending{delayqueue.Forwarded}) {
 		t.Errorf("it landed as %v, want %v alone", landed, delayqueue.Forwarded)
+	}
+	if f.Unwatched() {
+		t.Error("it is still looked for")
 	}
 
 	_, plain := subscribe(&broker{}, t.Context())
@@ -143,6 +149,17 @@ func TestTheContextOfWhatHasMovedOnEndsWithItsAnswer(t *testing.T) {
 	e.msg.Ack()
 	if poll(); d.Err() == nil {
 		t.Error("its context lives on")
+	}
+	var many []*flyer
+	for range 1025 { // as many as handlers are waited for, and one
+		_, d := subscribe(&broker{}, t.Context())
+		e := &flyer{d: d, msg: message.NewMessage("b", nil)}
+		many = append(many, e)
+		f.Begin(e)
+		f.Land(e, delayqueue.Forwarded)
+	}
+	if poll(); many[0].d.Err() == nil || many[1].d.Err() != nil {
+		t.Errorf("the oldest of 1,025 and the next one: %v, %v; want the oldest's alone to have ended", many[0].d.Err(), many[1].d.Err())
 	}
 
 	_, d = subscribe(&broker{}, t.Context())

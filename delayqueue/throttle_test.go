@@ -152,6 +152,41 @@ func TestLanesTakeTurns(t *testing.T) {
 	})
 }
 
+// What all others wait for begins although there is no room, and so does, in an outage,
+// what must begin because its part of the subscription ends.
+func TestWhatMustBeginHasRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := shrunk(t)
+		if !full.Throttle.Enter(t.Context(), nil) {
+			t.Fatal("no room")
+		}
+		out := watched(t, &broker{}, nil)
+		for i := range 3 {
+			of(out, fmt.Sprint(i), t.Context()).Decide(errOurs, time.Now())
+		}
+		for name, c := range map[string]struct {
+			sub  *delayqueue.Subscription
+			how  func(*delayqueue.Flight[*passenger])
+			want bool
+		}{
+			"full":                        {full, func(*delayqueue.Flight[*passenger]) {}, false},
+			"full, and all wait for it":   {full, (*delayqueue.Flight[*passenger]).Squeeze, true},
+			"full, and it is owed":        {full, (*delayqueue.Flight[*passenger]).Owes, false},
+			"outage":                      {out, func(*delayqueue.Flight[*passenger]) {}, false},
+			"outage, and all wait for it": {out, (*delayqueue.Flight[*passenger]).Squeeze, true},
+			"outage, and it is owed":      {out, (*delayqueue.Flight[*passenger]).Owes, true},
+			"nothing is bounded":          {&delayqueue.Subscription{}, (*delayqueue.Flight[*passenger]).Owes, true},
+		} {
+			f := delayqueue.NewFlight[*passenger]()
+			f.Bound(&c.sub.Throttle)
+			if c.how(f); f.Room() != c.want {
+				t.Errorf("%s: room %t, want %t", name, !c.want, c.want)
+			}
+			f.Yield()
+		}
+	})
+}
+
 // A flight that nothing bounds has room: who waits for that is not to wait for ever.
 func TestAFlightThatNothingBoundsHasRoom(t *testing.T) {
 	f := delayqueue.NewFlight[*passenger]()
