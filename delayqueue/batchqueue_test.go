@@ -54,6 +54,35 @@ func TestASuspectIsInABatchOfItsOwn(t *testing.T) {
 	})
 }
 
+// A batch runs when its bytes are as many as may be, and has no more of them.
+func TestABatchIsFullByItsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran := make(chan string, 10)
+		_, give := crew(t, &broker{}, redeliver.Policy{}, delayqueue.BatchConfig{Size: 9, Bytes: 6, Timeout: hour, Concurrency: 1}, func(_ context.Context, _ *delayqueue.Batch, all []*member) error {
+			ran <- strings.Join(ids(all), " ")
+			return nil
+		})
+		for _, c := range []struct {
+			give string
+			want string // "": it waits for more
+		}{
+			{"abc", ""}, {"def", "abc def"}, // just as many
+			{"ab", ""}, {"cd", ""}, {"efg", "ab cd"}, // more: the last one is the next batch's
+			{"hij", "efg hij"},
+		} {
+			give(c.give, t.Context())
+			synctest.Wait()
+			got := ""
+			if len(ran) > 0 {
+				got = <-ran
+			}
+			if got != c.want || len(ran) > 0 {
+				t.Errorf("with %s: %q ran, and %d others; want %q", c.give, got, len(ran), c.want)
+			}
+		}
+	})
+}
+
 // A batch whose messages have all been lost before it begins leaves its room to the next.
 func TestABatchThatNobodyIsInAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -95,6 +95,25 @@ func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
 	}
 }
 
+// An id is composed only for who wants to hear of what succeeds at once.
+func TestWhoWantsSuccesses(t *testing.T) {
+	for name, c := range map[string]struct {
+		sink redeliver.Sink
+		want bool
+	}{
+		"nobody":                              {nil, false},
+		"one who wants all":                   {&broker{}, true},
+		"one who wants none":                  {&choosy{}, false},
+		"one who counts":                      {&clerk{}, false},
+		"one who counts, and one who listens": {&clerk{rest: &broker{}}, true},
+	} {
+		sub := &delayqueue.Subscription{Origin: "orders", Group: "billing", Sink: c.sink}
+		if got := sub.WantsSuccesses(); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 // Who does not count hears of both, and only he: unless he wants nothing of it.
 func TestWhoDoesNotCountIsTold(t *testing.T) {
 	listens, deaf := new(clerk), new(choosy)

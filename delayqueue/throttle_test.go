@@ -187,6 +187,31 @@ func TestWhatMustBeginHasRoom(t *testing.T) {
 	})
 }
 
+// A lane that ends with the probe in flight leaves that to another one, at once.
+func TestALaneThatEndsLeavesItsProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sub := watched(t, &broker{}, nil)
+		for i := range 3 {
+			of(sub, fmt.Sprint(i), t.Context()).Decide(errOurs, time.Now())
+		}
+		<-time.After(sub.Policy.Outage.Probe)
+		lanes := [2]*delayqueue.Flight[*passenger]{delayqueue.NewFlight[*passenger](), delayqueue.NewFlight[*passenger]()}
+		for _, f := range lanes {
+			f.Bound(&sub.Throttle)
+		}
+		if !lanes[0].Room() {
+			t.Fatal("no probe may begin")
+		}
+		lanes[0].Begin(&passenger{d: deliver(sub, t.Context())})
+		if lanes[1].Room() {
+			t.Fatal("two probes may begin")
+		}
+		if lanes[0].Close(); !lanes[1].Room() {
+			t.Error("the probe went with its lane")
+		}
+	})
+}
+
 // A flight that nothing bounds has room: who waits for that is not to wait for ever.
 func TestAFlightThatNothingBoundsHasRoom(t *testing.T) {
 	f := delayqueue.NewFlight[*passenger]()

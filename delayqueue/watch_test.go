@@ -20,11 +20,11 @@ func TestWhoHasAnsweredDoesNotExpire(t *testing.T) {
 		sub, _ := subscribe(b, t.Context())
 		sub.Policy = redeliver.Policy{Timeout: time.Minute}.WithDefaults()
 		var all sync.WaitGroup
-		for i, takes := range []time.Duration{50, 20, 90, 30, 10} { // seconds, and one is too late
+		for i, takes := range []int{50, 20, 90, 30, 10} { // seconds, and one is too late
 			d := of(sub, fmt.Sprint(i), t.Context())
 			tk := &task{handle: func(ctx context.Context) error {
 				select {
-				case <-time.After(takes * time.Second):
+				case <-time.After(time.Duration(takes) * time.Second):
 				case <-ctx.Done():
 				}
 				return nil
