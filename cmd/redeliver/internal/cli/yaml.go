@@ -67,11 +67,8 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		}
 		return node, nil
 	case json.Number:
-		tag := "!!int"
-		if strings.ContainsAny(v.String(), ".eE") {
-			tag = "!!float"
-		}
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: v.String()}, nil
+		// No tag: what is too large for an integer of YAML would be called one, and not be read.
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}, nil
 	case bool:
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(v)}, nil
 	default:
