@@ -138,11 +138,19 @@ func (u *URL) readHosts(s scheme, authority string) error {
 	if err != nil {
 		return err
 	}
-	for host := range strings.SplitSeq(hosts, ",") {
-		if host, err = hostPort(host, s.port); err != nil {
-			return err
+	for i, text := range strings.Split(hosts, ",") {
+		host, ok := hostPort(text, s.port)
+		switch name, _, _ := strings.Cut(text, ":"); {
+		case ok:
+			u.Hosts = append(u.Hosts, host)
+		case u.User != "":
+			return fmt.Errorf("address %d behind the @ is no host:port: %s", i+1, s.example)
+		case i > 0:
+			return fmt.Errorf("address %d is no host:port", i+1)
+		default:
+			// Who forgets "@host" has a password here, which begins behind the first colon.
+			return fmt.Errorf("the address that begins with %q is no host:port", name)
 		}
-		u.Hosts = append(u.Hosts, host)
 	}
 	return nil
 }
@@ -171,17 +179,13 @@ func (u *URL) readUser(s scheme, authority string) (hosts string, err error) {
 }
 
 // hostPort is a host with its port, or with the given one where it has none.
-func hostPort(host, port string) (string, error) {
+func hostPort(host, port string) (string, bool) {
 	if _, _, err := net.SplitHostPort(host); err != nil && port != "" {
 		host += ":" + port
 	}
 	name, port, err := net.SplitHostPort(host)
-	if n, perr := strconv.Atoi(port); err != nil || name == "" || perr != nil || n < 1 || n > 65535 {
-		// Who forgets "@host" has a password here.
-		name, _, _ = strings.Cut(host, ":")
-		return "", fmt.Errorf("the address that begins with %q is no host:port", name)
-	}
-	return host, nil
+	n, perr := strconv.Atoi(port)
+	return host, err == nil && name != "" && perr == nil && n >= 1 && n <= 65535
 }
 
 func list(known []scheme, between string, text func(scheme) string) string {
