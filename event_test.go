@@ -254,4 +254,9 @@ func TestSlogSinkWritesTheStackOfAPanic(t *testing.T) {
 			t.Errorf("%T is written as %s with %d bytes of stack", e, line.Level, len(line.Stack))
 		}
 	}
+	var out bytes.Buffer
+	redeliver.NewSlogSink(slog.New(slog.NewJSONHandler(&out, nil))).Event(redeliver.RetryScheduled{Err: &redeliver.PanicError{Value: "boom"}})
+	if got := out.String(); !strings.Contains(got, `"level":"INFO"`) || strings.Contains(got, "stack") {
+		t.Errorf("a panic without a stack: %s", got)
+	}
 }

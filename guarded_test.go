@@ -31,6 +31,7 @@ func TestStretch(t *testing.T) {
 		"not past its end":         {redeliver.Policy{Backoff: redeliver.Fixed(time.Minute)}, redeliver.State{Expires: now.Add(61 * time.Second)}, errBoom, 8, 0, time.Minute, time.Minute},
 		"what it asked for, too":   {redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errBoom, time.Minute), 2, 0, time.Minute, 2 * time.Minute},
 		"a retry at once waits":    {redeliver.Policy{Immediate: 1, Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 2, 0, time.Second, 2 * time.Second},
+		"but not for factor 1":     {redeliver.Policy{Immediate: 1, Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 1, 0, 0, 0},
 		"unless it is its last":    {redeliver.Policy{Immediate: 1, Backoff: redeliver.Fixed(time.Minute), MaxAge: time.Second}, redeliver.State{}, errBoom, 2, 0, 0, 0},
 		"the dead do not wait":     {redeliver.Policy{MaxRetries: redeliver.NoRetries}, redeliver.State{}, errBoom, 8, 0, 0, 0},
 	} {
@@ -96,5 +97,43 @@ func TestPostponeIntoKeepsTheText(t *testing.T) {
 	p.PostponeInto(&d, errors.New("boom"), now)
 	if d.Action != redeliver.Postponed || d.State.Error != "own text" || d.State.ErrorType != "*errors.errorString" || d.State.Attempts != 3 || d.State.PostponedSince.IsZero() {
 		t.Errorf("%+v", d)
+	}
+}
+
+// What asks for a wait is put aside for so long; what asks for none of its own, or for
+// nothing, for the backoff's delay.
+func TestPostponeIntoWaitsAsItIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"an error":      {errBoom, 10 * time.Second},
+		"RetryAfter":    {redeliver.RetryAfter(errBoom, time.Minute), time.Minute},
+		"RetryAfter 0":  {redeliver.RetryAfter(errBoom, 0), 10 * time.Second},
+		"RetryAfter -1": {redeliver.RetryAfter(errBoom, -time.Second), 10 * time.Second},
+		"for ages":      {redeliver.RetryAfter(errBoom, 2*redeliver.MaxWait), 24 * time.Hour}, // a message is put aside for a day at most
+	} {
+		p := redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second)}
+		d := redeliver.Decision{State: redeliver.State{ID: "a"}}
+		if p.PostponeInto(&d, c.err, now); d.Action != redeliver.Postponed || d.Delay != c.want || d.State.Attempts != 0 {
+			t.Errorf("%s: %s for %s after %d attempts, want %s", name, d.Action, d.Delay, d.State.Attempts, c.want)
+		}
+	}
+}
+
+// An outage spares what would be retried, or has failed too often: not what is at fault
+// itself, and not what has met a limit in time.
+func TestSparable(t *testing.T) {
+	spared := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
+	for _, reason := range reasons {
+		d := redeliver.Decision{Action: redeliver.DeadLetter, State: redeliver.State{Reason: reason}}
+		if d.Sparable() != spared[reason] {
+			t.Errorf("%s: %t", reason, d.Sparable())
+		}
+	}
+	for action, want := range map[redeliver.Action]bool{redeliver.RetryNow: true, redeliver.RetryLater: true, redeliver.Commit: false, redeliver.Postponed: false} {
+		if d := (redeliver.Decision{Action: action}); d.Sparable() != want {
+			t.Errorf("%s: %t", action, d.Sparable())
+		}
 	}
 }

@@ -107,6 +107,26 @@ func TestHeadersNeverSayDueEarly(t *testing.T) {
 	}
 }
 
+// The first and the last year that RFC 3339 can write are written; beyond them there is no header.
+func TestTimesThatCanBeWritten(t *testing.T) {
+	for text, written := range map[string]bool{
+		"0001-01-01T00:00:00.001Z": true, "9999-12-31T23:59:59.999Z": true,
+		"0001-01-01T00:00:00Z": false, // the zero time, which is none
+	} {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, found := redeliver.ParseHeaders("g", redeliver.State{LastFailed: at}.AppendHeaders(nil)); !got.LastFailed.Equal(at) || len(found) > 0 {
+			t.Errorf("%s is read as %s, %v", text, got.LastFailed, found)
+		}
+		has := slices.ContainsFunc(redeliver.State{LastFailed: at}.AppendHeaders(nil), func(h redeliver.Header) bool { return h.Name == redeliver.HeaderLastFailed })
+		if has != written {
+			t.Errorf("%s has a header: %t", text, has)
+		}
+	}
+}
+
 func TestHeadersRoundTrip(t *testing.T) {
 	text := func(_ string, most int) *rapid.Generator[string] {
 		return rapid.StringN(0, -1, most).Filter(func(s string) bool { return strings.ToValidUTF8(s, "?") == s })

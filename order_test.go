@@ -2,6 +2,7 @@ package redeliver_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,8 +20,10 @@ func TestABlockingPolicyIsCheckedAtStart(t *testing.T) {
 		"too long":         {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Steps(time.Second, 31*time.Second)}, "Policy.Backoff"},
 		"too short":        {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(9 * time.Millisecond)}, "Policy.Backoff"},
 		"too much jitter":  {redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 9, Backoff: redeliver.Exponential()}, "Policy.Backoff"},
+		"with the jitter":  {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}, "Policy.Backoff"},
 		"unlisted":         {redeliver.Policy{Order: redeliver.Blocking, Backoff: unlisted{}}, "Policy.Backoff"},
 		"no such order":    {redeliver.Policy{Order: 17}, "Policy.Order"},
+		"the last order":   {redeliver.Policy{Order: redeliver.PerKey}, ""},
 		"not for it":       {redeliver.Policy{Backoff: redeliver.Fixed(time.Hour)}, ""},
 		"of the unordered": {redeliver.Policy{Order: redeliver.Unordered, Backoff: redeliver.Fixed(time.Hour)}, ""},
 	} {
@@ -42,14 +45,29 @@ type unlisted struct{}
 
 func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, true }
 
+// A wait that is too long is told with its jitter.
+func TestABlockingPolicyIsToldItsLongestWait(t *testing.T) {
+	p := redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}
+	if err := p.Validate("P"); err == nil || !strings.Contains(err.Error(), "P.Backoff is 32s: must wait for 10ms to 30s, jitter included") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestProblemsOrder(t *testing.T) {
 	var ps redeliver.Problems
 	ps.Order("Policy", redeliver.Policy{Order: redeliver.Unordered}, redeliver.KeyOrder, redeliver.Unordered)
 	if ps.Err() != nil {
 		t.Errorf("refused: %v", ps.Err())
 	}
-	ps.Order("Policy", redeliver.Policy{Order: redeliver.Blocking}, redeliver.KeyOrder, redeliver.Unordered)
-	if want := "Policy.Order is Blocking: must be one of [KeyOrder Unordered] here"; len(ps) != 1 || ps[0].String() != want {
-		t.Errorf("got %v, want %q", ps, want)
+	for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+		ps = nil
+		ps.Order("Policy", redeliver.Policy{Order: order}, redeliver.KeyOrder, redeliver.Unordered)
+		if want := "Policy.Order is " + order.String() + ": must be one of [KeyOrder Unordered] here"; len(ps) != 1 || ps[0].String() != want {
+			t.Errorf("got %v, want %q", ps, want)
+		}
+	}
+	ps = nil
+	if ps.Order("Policy", redeliver.Policy{Order: 17}, redeliver.KeyOrder); ps.Err() != nil {
+		t.Errorf("%v: what is no order is Validate's to refuse", ps.Err())
 	}
 }

@@ -25,6 +25,8 @@ func TestPoliciesThatAreFine(t *testing.T) {
 		"levels":            {Levels: []time.Duration{time.Millisecond, time.Second, redeliver.MaxWait}},
 		"cenkalti":          {Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(1) })},
 		"own backoff":       {Backoff: ended{}},
+		"least of guards":   {Outage: redeliver.Outage{MinKeys: 2, Share: 0.1, Probe: 10 * time.Millisecond}, RetryBudget: redeliver.RetryBudget{Share: 0.001, Floor: 1}},
+		"most of guards":    {Outage: redeliver.Outage{Share: 1, Probe: time.Hour, MaxPause: time.Hour}, RetryBudget: redeliver.RetryBudget{Share: 10}},
 	} {
 		if err := p.Validate("Policy"); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -76,6 +78,9 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		"P.Outage.Window is 1ms: must be from 1s to 1h0m0s, or 0 for the default":                        {Outage: redeliver.Outage{Window: ms}},
 		"P.Outage.MaxPause is 2h0m0s: must be from 10ms to 1h0m0s, or 0 for the default":                 {Outage: redeliver.Outage{MaxPause: 2 * time.Hour}},
 		"P.Outage.Probe is 2s: must be from 10ms to MaxPause, 1s, or 0 for the default":                  {Outage: redeliver.Outage{Probe: 2 * time.Second, MaxPause: time.Second}},
+		"P.Outage.Probe is 9ms: must be from 10ms to MaxPause, 30s, or 0 for the default":                {Outage: redeliver.Outage{Probe: 9 * ms}},
+		"P.Outage.Share is 0.09: must be from 0.1 to 1, or 0 for the default":                            {Outage: redeliver.Outage{Share: 0.09}},
+		"P.RetryBudget.Share is 10.1: must be from 0.001 to 10, or 0 for the default":                    {RetryBudget: redeliver.RetryBudget{Share: 10.1}},
 		"P.Outage.Probes is -1: must be from 1 to 100, or 0 for the default":                             {Outage: redeliver.Outage{Probes: -1}},
 		"P.Poison.Attempts is 1: must be from 2 to 1000000, or 0 for the default":                        {Poison: redeliver.Poison{Attempts: 1}},
 		"P.Poison.Others is -1: must be at least 1, or 0 for the default":                                {Poison: redeliver.Poison{Others: -1}},

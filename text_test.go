@@ -96,6 +96,7 @@ func TestRedact(t *testing.T) {
 		{"go: https://pkg.go.dev/github.com/foo@v1.2.3", "go: https://pkg.go.dev/github.com/foo@v1.2.3"},
 		{"kafka://h1:9092,h2:9092/a@b", "kafka://h1:9092,h2:9092/a@b"},
 		{"http://[::1]:8080/a@b", "http://[::1]:8080/a@b"},
+		{"no such file:///users/@me/a@b", "no such file:///users/@me/a@b"},
 		{"https://x.y/z, mail joe@x.y", "https://x.y/z, mail joe@x.y"},
 		{`{"url":"http://h:1/","mail":"a@b.c"}`, `{"url":"http://h:1/","mail":"a@b.c"}`},
 		{"token=plain text, not in a URL", "token=plain text, not in a URL"},
@@ -122,6 +123,22 @@ func TestErrorTextDoesNotLeakAtTheCut(t *testing.T) {
 		got := redeliver.Policy{}.Decide(redeliver.State{}, errors.New(text), now).State.Error
 		if strings.Contains(got, "hunter") || !strings.HasPrefix(got, "https://q.aws/?X-Amz-Security-Token=*** ") {
 			t.Fatalf("with %d bytes before it: %q", pad, got)
+		}
+	}
+}
+
+// A text is cut at its last word only when it is too long, and from :// on only where that word has it.
+func TestErrorTextKeepsWhatMayStay(t *testing.T) {
+	long := strings.Repeat("y", 4*redeliver.MaxErrorText)
+	for name, row := range map[string]struct{ text, want string }{
+		"a long word":              {"boom " + long, ("boom " + long)[:redeliver.MaxErrorText]},
+		"a URL":                    {"dial amqp://u:hunter2" + long, "dial amqp://"},
+		"a URL without its scheme": {"dial ://u:hunter2" + long, "dial ://"},
+		"just not too long":        {("see https://h/" + long)[:4*redeliver.MaxErrorText], ("see https://h/" + long)[:redeliver.MaxErrorText]},
+		"one byte too long":        {("see https://h/" + long)[:4*redeliver.MaxErrorText+1], "see https://"},
+	} {
+		if got := (redeliver.Policy{}).Decide(redeliver.State{}, errors.New(row.text), now).State.Error; got != row.want {
+			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}
 }
@@ -192,6 +209,7 @@ func TestRedactAddress(t *testing.T) {
 		"amqp://u:se cret@h":      "***@h",
 		"amqp//u:sec@ret@h":       "***@h",
 		"http://h/?password=a":    "http://h/?password=***",
+		"@h:9092":                 "***@h:9092",
 	} {
 		if got := redeliver.RedactAddress(in); got != want {
 			t.Errorf("%s became %s, want %s", in, got, want)
