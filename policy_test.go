@@ -25,6 +25,10 @@ func TestPoliciesThatAreFine(t *testing.T) {
 		"levels":            {Levels: []time.Duration{time.Millisecond, time.Second, redeliver.MaxWait}},
 		"cenkalti":          {Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(1) })},
 		"own backoff":       {Backoff: ended{}},
+		"one crash":         {MaxCrashes: 1},
+		"a hundred crashes": {MaxCrashes: 100},
+		"no growth":         {Backoff: redeliver.ExponentialBackoff{Base: 2 * time.Second, Max: 2 * time.Second}},
+		"most with jitter":  {Backoff: redeliver.ExponentialBackoff{Max: redeliver.MaxWait - time.Second}},
 		"least of guards":   {Outage: redeliver.Outage{MinKeys: 2, Share: 0.1, Probe: 10 * time.Millisecond}, RetryBudget: redeliver.RetryBudget{Share: 0.001, Floor: 1}},
 		"most of guards":    {Outage: redeliver.Outage{Share: 1, Probe: time.Hour, MaxPause: time.Hour}, RetryBudget: redeliver.RetryBudget{Share: 10}},
 	} {
