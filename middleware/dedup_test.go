@@ -328,7 +328,7 @@ func (p patient) Mark(ctx context.Context, key string, _ time.Duration) error {
 }
 
 func TestDedupStoreTimeout(t *testing.T) {
-	for set, want := range map[time.Duration]time.Duration{0: middleware.DefaultDedupStoreTimeout, 2 * second: 2 * second} {
+	for set, want := range map[time.Duration]time.Duration{0: 5 * second, 2 * second: 2 * second} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			p := patient{make(chan time.Duration, 2)}
 			var h handled

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -101,6 +102,50 @@ func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of 100,000 streams and more some are forgotten: none that somebody waits in or runs in,
+// and none before there are as many.
+func TestResequenceForgetsNoStreamInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var mu sync.Mutex
+		var ran []string
+		handle := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})(func(msg *message.Message) ([]*message.Message, error) {
+			if msg.UUID == "a/1" {
+				<-release
+			}
+			if !strings.HasPrefix(msg.UUID, "other") {
+				mu.Lock()
+				defer mu.Unlock()
+				ran = append(ran, msg.UUID)
+			}
+			return nil, nil
+		})
+		begin := func(id string) {
+			go func() {
+				if _, err := handle(message.NewMessage(id, nil)); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, id := range []string{"c/1", "d/1", "c/2", "a/1", "b/2"} {
+			begin(id)
+		}
+		for i := range 100_000 {
+			if _, err := handle(message.NewMessage(fmt.Sprintf("other%d/1", i), nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin("a/2")
+		begin("b/1")
+		close(release)
+		synctest.Wait() // and no time passes: nobody waits for a number that is not known
+		if want := []string{"c/1", "d/1", "c/2", "b/1", "b/2", "a/1", "a/2"}; !slices.Equal(ran, want) {
+			t.Errorf("%q ran at once, want %q", ran, want)
+		}
+	})
 }
 
 func TestResequenceGoesOnWithoutWhatDoesNotCome(t *testing.T) {
