@@ -140,7 +140,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 	}
 	for i, text := range strings.Split(hosts, ",") {
 		host, ok := hostPort(text, s.port)
-		switch name, _, _ := strings.Cut(text, ":"); {
+		switch {
 		case ok:
 			u.Hosts = append(u.Hosts, host)
 		case u.User != "":
@@ -149,6 +149,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 			return fmt.Errorf("address %d is no host:port", i+1)
 		default:
 			// Who forgets "@host" has a password here, which begins behind the first colon.
+			name, _, _ := strings.Cut(text, ":")
 			return fmt.Errorf("the address that begins with %q is no host:port", name)
 		}
 	}
