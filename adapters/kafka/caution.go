@@ -89,7 +89,7 @@ func newCaution(l *lane, from int64, found note) *caution {
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), stretchLeast), stretchMost)
 	lanes := max(1, len(l.sess.Claims()[l.topic]))
 	c := &caution{
-		l: l, from: from, note: found.inherit(l.r.owner, from, l.claim.HighWaterMarkOffset(), stretch),
+		l: l, from: from, note: found.inherit(l.r.client.owner, from, l.claim.HighWaterMarkOffset(), stretch),
 		most: min(max(cap(l.slots)/lanes, leastWindow), windowMost), bell: make(chan struct{}, 1),
 		every: l.r.commits, since: time.Now(),
 	}
@@ -222,12 +222,6 @@ func (c *caution) write(next note) {
 	i := &inscription{sess: l.sess, topic: l.topic, partition: l.partition, offset: mark, text: l.note, ended: make(chan struct{})}
 	i.told = func(err error) { c.post(func() { c.told(i, err) }) }
 	c.writing, c.next, c.since = i, next, time.Now()
-	if l.acc != nil {
-		l.says(next)
-		i.acc = l.acc
-		l.r.txn.inscribe(i)
-		return
-	}
 	l.r.notes.write(l.r.client.admin, l.r.layout.group, i)
 }
 
@@ -286,9 +280,7 @@ func (c *caution) tend() (busy bool) {
 	}
 	if c.free && !c.blind && c.turn == noTurn && c.solo == nil && c.writing == nil && len(c.note.suspects) == 0 {
 		c.end()
-		run := note{owner: c.note.owner, state: stateRun, alone: -1}
-		c.l.note, c.l.moved = run.text(0), c.l.track.mark > c.from
-		c.l.says(run)
+		c.l.note, c.l.moved = note{owner: c.note.owner, state: stateRun, alone: -1}.text(0), c.l.track.mark > c.from
 		c.l.care = nil
 	}
 	return busy
@@ -313,7 +305,6 @@ func (c *caution) giveUp(now time.Time, err error) {
 	c.writing, c.next, c.blind, c.again = nil, note{}, true, now.Add(noteRest)
 	c.note.alone, c.note.window = -1, make(map[int64]bool)
 	c.l.note, c.l.moved = "", c.l.track.mark > c.from // what is settled is committed without
-	c.l.says(note{owner: c.note.owner, state: stateRun, alone: -1})
 }
 
 // due is when what is settled is to be committed, although nothing has to be noted.

@@ -20,9 +20,8 @@ type Client struct {
 	cfg      Config
 	admin    admin
 	producer *producer
-	owner    string           // its members' names in notes begin with it
+	owner    string           // its name in notes
 	turn     *delayqueue.Turn // of suspects
-	members  atomic.Int32     // that there were
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by origin
@@ -108,10 +107,6 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	if err != nil {
 		_ = client.Close()
 		return nil, fmt.Errorf("kafka: asking %v for its controller: %w", cfg.Brokers, err)
-	}
-	if err := cfg.askForTransactions(client); err != nil {
-		_ = client.Close()
-		return nil, err
 	}
 	p, err := newProducer(cfg.Brokers, cfg.producerConfig())
 	if err != nil {

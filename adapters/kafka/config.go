@@ -90,13 +90,6 @@ type Config struct {
 	// behind redeliver's own, and neither a handler nor a replay sees them. A dead
 	// letter that is too large for the DLQ with them is written without. Default: none.
 	DeadLetterHeaders deadletter.Dialect
-	// Transactions writes what fails (to a level, the retry topic, the DLQ) and commits
-	// the group's offsets in one transaction for each short window, so that a process
-	// that dies leaves no copy for who reads only committed records, as redeliver does.
-	// The handler may still run twice. It needs Kafka 2.5, rights on transactional ids,
-	// and a group that balances eagerly; the order PerKey, and [Wrap], cannot have it.
-	// See Transactions in the package's documentation. Default: none.
-	Transactions bool
 	// Names says how our topics are called. Default: see Names.
 	Names Names
 	// Marshaler turns records into Watermill messages and back. Default:
@@ -168,7 +161,6 @@ func (c Config) validate() error {
 	c.check(&ps, orders)
 	c.checkGroupConfig(&ps)
 	c.checkPerKey(&ps)
-	c.checkTransactions(&ps)
 	return ps.Err()
 }
 

@@ -86,7 +86,6 @@ func (c *Client) consumers(ctx context.Context, topics []string, behind func(*re
 	}
 	for _, r := range readers {
 		_ = r.group.Close() // nobody has joined
-		r.txn.close()
 	}
 	return nil, oneError(errs)
 }
@@ -166,9 +165,6 @@ func (c Config) checkBehind(ps *redeliver.Problems, topics []string, allowed []r
 	}
 	if known && slices.Contains(allowed, redeliver.PerKey) {
 		c.checkPerKey(ps)
-	}
-	if known {
-		c.checkTransactions(ps)
 	}
 	for i, topic := range topics {
 		var bad redeliver.Problems // told of already

@@ -62,8 +62,7 @@
 // topic or the DLQ. A process may be killed at any instruction: what was not
 // settled, or was settled within the last commit interval (200 ms), is delivered
 // again, with the same id. A message whose retry was written but whose offset
-// was not committed exists twice from then on, and both copies are retried, unless
-// [Config.Transactions] is set.
+// was not committed exists twice from then on, and both copies are retried.
 //
 // Messages of one key run one after another on their first delivery; keys do not
 // wait for each other, and messages without a key wait for nobody. A failed
@@ -145,34 +144,6 @@
 // or because its key waits) is no suspect there. [Broadcast] has no group, and counts
 // no crashes.
 //
-// # Transactions
-//
-// With [Config.Transactions] what a member forwards (to levels, the retry topic, the DLQ)
-// and its offsets are in one transaction for each window: what was handed over while the
-// last one was being committed, and 5 ms. A process that is killed anywhere leaves no copy
-// for who reads only committed records, and a member that was thrown out commits nothing
-// (KIP-447: the group's generation fences it). The handler may still run twice, and what
-// it does elsewhere with it: this is no exactly-once.
-//
-// What is settled above the lowest unsettled record stands in the offset's metadata, a bit
-// for each offset, and the next owner skips it, successes too. So a partition is at most
-// 8,192 offsets ahead of its lowest unsettled record; what was read beyond waits. A window
-// that is not committed has forwarded nothing: its writes are tried again, as above, and
-// the handler is not run. What is dead for the records of one (a topic that is gone) lets
-// its neighbours go on in windows without it.
-//
-// A retry is visible when its window is committed, some 10 to 50 ms after the handler, so
-// the shortest levels are late by that. What a dead member left open hides what was written behind
-// it: who gets its partitions ends it when it begins. Else the broker does, after 10 s
-// (transaction.timeout.ms) and its next look (10 s by default).
-//
-// Each member has a transactional id of its own, group.redeliver.topic.name, and needs
-// Write and Describe on all that begin with group.redeliver. (see [Plan].Rights). Kafka
-// 2.5 is needed, and offset.metadata.max.bytes of 4096, its default. Refused: cooperative
-// groups, PerKey, [Wrap]. Not in a transaction: what the [Publisher] writes, replays from
-// the DLQ, and what is released or cancelled on command. Members with and without it may
-// be in one group: those without leave copies as ever, and do not skip what is settled.
-//
 // # Delay limits
 //
 // Any delay up to redeliver.MaxWait (366 days). Never early by the clock of the
@@ -220,6 +191,6 @@
 //
 // # Not supported
 //
-// Share groups; PerKey or Transactions with [Wrap] or in a cooperative group. A record that somebody writes to orders.billing.retry without our
+// Share groups; PerKey with [Wrap] or in a cooperative group. A record that somebody writes to orders.billing.retry without our
 // headers is delivered to the group as new; [Client.DeadLetters] replays with them.
 package kafka

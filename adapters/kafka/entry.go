@@ -29,7 +29,6 @@ type entry struct {
 	last    then      // what to do when it is due: then, unless that is toLevel
 	behind  *entry    // the next of the same key
 	unsure  *confirm  // a write of it that nobody has answered
-	ticket  *ticket   // the same, in a transaction
 	room    *card     // for card; nil where a key does not wait for its failures
 	card    *card     // its place in the line of its key; nil where it has none
 	until   time.Time // when to look again, of what waits for its key on a level
@@ -85,12 +84,6 @@ var seed = maphash.MakeSeed()
 
 // take registers a record and sends it on its way.
 func (l *lane) take(m *sarama.ConsumerMessage) {
-	if l.acc != nil {
-		if l.beyond(m) {
-			return
-		}
-		l.acc.add(m.Offset)
-	}
 	e := l.slab.entry(l, m)
 	e.number = l.track.add(m.Offset)
 	l.weigh(e)

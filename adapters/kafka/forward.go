@@ -32,7 +32,6 @@ type forwarder struct {
 	producer *producer
 	layout   *layout
 	dialect  deadletter.Dialect
-	txn      *txn // nil where forwards are in no transactions
 }
 
 // Schedule implements [delayqueue.Scheduler]. A wait that is too short for a
@@ -118,9 +117,6 @@ func (f *forwarder) writeWith(ctx context.Context, topic string, d *delayqueue.D
 func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *redeliver.State, more []deadletter.Header, partition int32) (string, error) {
 	e := rec.entry
 	e.rest()
-	if f.txn != nil {
-		return f.txn.send(ctx, rec, topic, st, more, partition)
-	}
 	if before := e.unsure; before != nil {
 		err := before.wait(ctx)
 		if err == nil || errors.Is(err, errUnsure) {

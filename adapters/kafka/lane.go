@@ -65,7 +65,6 @@ type lane struct {
 	from int64    // where it began
 	note string   // stands beside the offsets that are marked, see note
 	care *caution // nil once nothing in the partition is suspect
-	acc  *account // nil where forwards are in no transactions
 
 	uncounted bool // crashes are not: nothing of caution and turn is done
 }
@@ -110,7 +109,6 @@ func (l *lane) run() {
 		if !open {
 			break
 		}
-		busy = l.nearer() || busy
 		busy = l.collect() || busy
 		busy = l.tend() || busy
 		l.balance()
@@ -245,9 +243,6 @@ func (l *lane) lowest(e *entry) bool {
 // count says how many records were read that are not in flight.
 func (l *lane) count() {
 	n := l.backlog
-	if l.acc != nil {
-		n += len(l.acc.far)
-	}
 	if l.hold != nil {
 		n += l.hold.Len()
 	}
@@ -363,9 +358,6 @@ func (l *lane) patience(now time.Time) time.Duration {
 
 // wants tells whether the lane has room for more records.
 func (l *lane) wants() bool {
-	if l.acc != nil && len(l.acc.far) > 0 {
-		return false
-	}
 	if l.hold == nil {
 		return l.backlog < readAhead && !l.heavy()
 	}
@@ -376,9 +368,6 @@ func (l *lane) wants() bool {
 // for every record. Of what is due soon the distance is small: what is read at
 // one go delays what is due meanwhile.
 func (l *lane) roomy() bool {
-	if l.acc != nil && len(l.acc.far) > 0 {
-		return false
-	}
 	if l.hold == nil {
 		return l.backlog <= readAhead/2 && l.light()
 	}
@@ -403,20 +392,10 @@ func (l *lane) balance() {
 		}
 	case !l.wants():
 		l.pause()
-	case l.nap.tired(l.logEnd()):
+	case l.nap.tired(l.claim.HighWaterMarkOffset()):
 		l.pause()
 		l.nap.sleep(time.Now())
 	}
-}
-
-// logEnd is the end of the log as the last fetch saw it, without the mark of the
-// transaction that was written last, which is no record.
-func (l *lane) logEnd() int64 {
-	end := l.claim.HighWaterMarkOffset()
-	if l.acc != nil {
-		end--
-	}
-	return end
 }
 
 func (l *lane) pause() {
@@ -427,9 +406,7 @@ func (l *lane) pause() {
 // mark tells the group how far it may commit.
 func (l *lane) mark() {
 	if l.moved && (l.care == nil || l.care.blind) {
-		if l.acc == nil { // else it is committed as its account says
-			l.sess.MarkOffset(l.topic, l.partition, l.track.mark, l.note)
-		}
+		l.sess.MarkOffset(l.topic, l.partition, l.track.mark, l.note)
 		l.moved = false
 	}
 }
@@ -461,7 +438,7 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		// The mark stays below it, so all above comes again and is owed nothing.
 		l.begun = min(l.begun, e.number)
 	} else {
-		l.settled(e.number)
+		l.moved = l.track.settle(e.number) || l.moved
 	}
 	if e.card != nil {
 		l.left(e, how)

@@ -12,7 +12,8 @@ import (
 // changeRunAgain is told of a partition of which messages run again that are settled.
 const changeRunAgain = "settled messages run again"
 
-var errGone = errors.New("kafka: the group has gone on without this member")
+// leaveWait is how long a lane that ends waits for its last commit.
+const leaveWait = 3 * time.Second
 
 // lastCommit has the end of a lane stand in the group's offsets, and tells what runs
 // again where it does not. Sarama commits what is marked when the session ends, and says
@@ -21,15 +22,14 @@ var errGone = errors.New("kafka: the group has gone on without this member")
 // returned, and the partition's next owner knows nothing of it.
 func (l *lane) lastCommit() {
 	mark := max(l.track.mark, l.from)
-	above := l.track.above()
 	err := l.commitLast(mark)
-	stands, known := mark, 0
+	stands := mark
 	if err != nil {
-		stands, known = l.standing(mark, err)
+		stands = l.standing(mark, err)
 	}
-	n := mark - stands + int64(above-known)
+	n := mark - stands + int64(l.track.above())
 	switch {
-	case l.acc != nil && err == nil, n <= 0: // an account says what is settled above
+	case n <= 0:
 	case err != nil:
 		l.r.tell(changeRunAgain, fmt.Sprintf("%s/%d: up to %d of them, because the last commit, of offset %d, was not taken. "+
 			"If that is so at every rebalance, look whether members have CPU enough for their heartbeats, and DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
@@ -43,12 +43,7 @@ func (l *lane) lastCommit() {
 // commitLast returns when the last mark of a lane stands, or will not soon, and why.
 func (l *lane) commitLast(mark int64) error {
 	late := fmt.Errorf("kafka: the last commit of %s/%d was not taken within %s", l.topic, l.partition, leaveWait)
-	switch {
-	case l.acc != nil && l.acc.gone.Load():
-		return errGone
-	case l.acc != nil && l.acc.moved(): // it was flushed
-		return late
-	case l.acc != nil, mark == l.from, l.care == nil && l.note == "": // who notes nothing leaves it to sarama, see depart
+	if mark == l.from || l.care == nil && l.note == "" { // who notes nothing leaves it to sarama, see depart
 		return nil
 	}
 	taken := make(chan error, 1)
@@ -70,19 +65,17 @@ func (l *lane) commitLast(mark int64) error {
 }
 
 // standing is the offset below which the partition's next owner runs nothing, as far as
-// is known when err is why the last commit does not stand, and how many it knows to be
-// settled above that.
-func (l *lane) standing(mark int64, err error) (offset int64, above int) {
-	var code sarama.KError
-	if l.acc == nil && !errors.As(err, &code) {
-		return l.from, 0 // nobody answers
+// is known when err is why the last commit does not stand.
+func (l *lane) standing(mark int64, err error) int64 {
+	if _, answered := errors.AsType[sarama.KError](err); !answered {
+		return l.from // nobody answers
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
 	defer cancel()
 	f, err := until(ctx, aside, func() (foundNote, error) { return l.r.client.admin.noted(l.r.layout.group, l.topic, l.partition) }, nil)
-	ours := f.note.owner == l.r.owner || !f.note.known() && l.note == "" // notes are not written
+	ours := f.note.owner == l.r.client.owner || !f.note.known() && l.note == "" // notes are not written
 	if err != nil || !ours {
-		return l.from, 0 // the next one has committed already, from wherever it began
+		return l.from // the next one has committed already, from wherever it began
 	}
-	return min(max(f.offset, l.from), mark), len(f.note.settled)
+	return min(max(f.offset, l.from), mark)
 }

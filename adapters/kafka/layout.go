@@ -34,7 +34,6 @@ type layout struct {
 	topics        []ownTopic
 	state         ownTopic // of who works on the DLQ; no member of the group needs it
 	control       ownTopic // of commands; without it none are read
-	transactions  bool     // forwards are in transactions
 	controlUnsure bool     // it could not be made, or looked at, for a reason that may pass
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
@@ -95,7 +94,6 @@ func (c *Client) layout(topic string) (*layout, error) {
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: policy, ladder: delayqueue.NewLadder(policy),
 		partitions: int32(len(origin.Partitions)), maxWait: redeliver.MaxWait, fingerprint: delayqueue.Fingerprint(policy),
-		transactions: c.cfg.Transactions,
 	}
 	settings, err := c.admin.settings(topic)
 	if err != nil {

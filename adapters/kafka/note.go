@@ -15,22 +15,18 @@ import (
 //
 //	redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7
 //
-// above is there where the owner's forwards are in transactions, see txn: the records
-// above the offset that are settled, a bit for each offset from base on, in base64.
 // window, suspects and alone are counted from base; 7x2 is a suspect that was alone
 // two times when its process died. A field that is not known is skipped, so that
 // there is room for more; a text that begins otherwise, or cannot be read, is
 // somebody else's, and says nothing.
 type note struct {
-	owner     string // who wrote it: another name for every member, which begins with that of its Client
-	state     noteState
-	end       int64          // below it only what stands in window, or alone, may have begun; 0 for none
-	window    map[int64]bool // what may have begun, by offset
-	suspects  map[int64]int  // what may have killed a process: how often it was alone when its process died
-	alone     int64          // the suspect that ran when the note was written, and nothing else of its client; -1 for none
-	base      int64          // what the offsets were counted from; 0 where there are none
-	transacts bool           // its owner's forwards are in transactions
-	settled   map[int64]bool // above the offset, and not to be handled again; where it transacts
+	owner    string // who wrote it: another name for every Client
+	state    noteState
+	end      int64          // below it only what stands in window, or alone, may have begun; 0 for none
+	window   map[int64]bool // what may have begun, by offset
+	suspects map[int64]int  // what may have killed a process: how often it was alone when its process died
+	alone    int64          // the suspect that ran when the note was written, and nothing else of its client; -1 for none
+	base     int64          // what the offsets were counted from; 0 where there are none
 }
 
 type noteState string
@@ -47,8 +43,6 @@ const (
 	// the bound is left out, and found out anew; a window that is too long is not begun.
 	windowText   = 2000 // bytes
 	suspectsText = 1500
-	noteMost     = 4096
-	restText     = 250  // all the others of a note, and what the last run of a list may be above its bound
 	notedMost    = 4096 // offsets that a note is believed to have
 	crashesMost  = 1000
 )
@@ -56,22 +50,8 @@ const (
 // known tells whether the note is one: the zero note says nothing.
 func (n note) known() bool { return n.state != "" }
 
-// clone is a note that does not change when n does.
-func (n note) clone() note {
-	n.window, n.suspects = maps.Clone(n.window), maps.Clone(n.suspects)
-	return n
-}
-
 // text is the note as it is written. What stands below mark is settled, and left out.
-func (n note) text(mark int64) string { return n.write(mark, "", suspectsText) }
-
-// textAbove is text with what is settled above mark.
-func (n note) textAbove(mark int64, above bits) string {
-	settled := above.text()
-	return n.write(mark, " above="+settled, min(suspectsText, noteMost-windowText-len(settled)-restText))
-}
-
-func (n note) write(mark int64, settled string, mostSuspects int) string {
+func (n note) text(mark int64) string {
 	var b strings.Builder
 	b.WriteString(noteVersion + " by=" + n.owner + " state=" + string(n.state))
 	if n.end > mark {
@@ -79,12 +59,12 @@ func (n note) write(mark int64, settled string, mostSuspects int) string {
 	}
 	window := from(maps.Keys(n.window), mark)
 	suspects := from(maps.Keys(n.suspects), mark)
-	if len(window)+len(suspects) == 0 && n.alone < mark && len(settled) <= len(" above=") {
-		return b.String() + settled
+	if len(window)+len(suspects) == 0 && n.alone < mark {
+		return b.String()
 	}
-	b.WriteString(" base=" + strconv.FormatInt(mark, 10) + settled)
+	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
 	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, windowText)
-	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.suspects[o] }, mostSuspects)
+	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.suspects[o] }, suspectsText)
 	if n.alone >= mark {
 		b.WriteString(" alone=" + strconv.FormatInt(n.alone-mark, 10))
 	}
@@ -159,10 +139,6 @@ func parseNote(text string) note {
 		n.suspects[o] = crashes
 		return len(n.suspects) <= notedMost
 	})
-	if settled, there := values["above"]; ok && there {
-		n.transacts = true
-		n.settled, ok = readBits(settled, base)
-	}
 	if !ok {
 		return note{}
 	}
@@ -218,21 +194,21 @@ func readRuns(text string, base int64, each func(offset int64, crashes int) bool
 func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 	next := note{owner: me, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for o, crashes := range n.suspects {
-		if o >= mark && !n.settled[o] {
+		if o >= mark {
 			next.suspects[o] = crashes
 		}
 	}
 	// One that was written by this very process is that of a session which this
 	// process has lost, and survived.
-	died := n.known() && n.state != stateLeft && clientOf(n.owner) != clientOf(me)
+	died := n.known() && n.state != stateLeft && n.owner != me
 	switch {
 	case !died:
-	case n.alone >= mark && !n.settled[n.alone]:
+	case n.alone >= mark:
 		next.suspects[n.alone] = min(next.suspects[n.alone]+1, crashesMost)
 	case n.alone >= 0: // settled, and nothing else had begun since
 	case n.state == stateCareful:
 		for o := range n.window {
-			if _, there := next.suspects[o]; !there && o >= mark && !n.settled[o] {
+			if _, there := next.suspects[o]; !there && o >= mark {
 				next.suspects[o] = 0
 			}
 		}

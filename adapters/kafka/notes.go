@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,12 +39,10 @@ type inscription struct {
 	offset    int64
 	text      string
 	stale     atomic.Bool   // nobody waits for it any more
-	last      bool          // of its lane, which has ended, or an account's: no later session makes it again
+	last      bool          // of its lane, which has ended: no later session makes it again
 	answer    atomic.Int32  // the last one to it, a [sarama.KError]
 	ended     chan struct{} // closed when it stands, or never will
 	told      func(error)   // nil: it stands
-	acc       *account      // says what stands in the place of offset and text, where there is one
-	version   int           // of that, which is to stand
 }
 
 // noteAgain is the pause before a commit that was not taken is tried again: the
@@ -58,20 +55,6 @@ const heedTries = 7
 
 // newOwner is a name under which one Client writes its notes.
 func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
-
-// member is the name of a Client's n-th member, which has transactions of its own.
-func member(client string, n int32) string {
-	if n == 1 {
-		return client
-	}
-	return client + "-" + strconv.Itoa(int(n))
-}
-
-// clientOf is the name of a member's Client.
-func clientOf(owner string) string {
-	client, _, _ := strings.Cut(owner, "-")
-	return client
-}
 
 // begin reads, with one request, what stands beside the offsets of a session's
 // partitions. Where that fails, each lane asks for itself.
@@ -275,13 +258,13 @@ func (r *reader) mine(claims map[string][]int32) map[string][]int32 {
 func (l *lane) heed(from int64) {
 	r := l.r
 	l.from = from
-	if l.uncounted = uncounted.Is(r.values) && l.acc == nil; l.uncounted {
+	if l.uncounted = uncounted.Is(r.values); l.uncounted {
 		return
 	}
 	f, err := r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
-	for try := 0; err != nil && (try < heedTries || l.acc != nil) && l.sess.Context().Err() == nil; try++ {
+	for try := 0; err != nil && try < heedTries && l.sess.Context().Err() == nil; try++ {
 		// Just after a crash the group's coordinator may be on its way.
-		pause := time.NewTimer(noteAgain << min(try, heedTries))
+		pause := time.NewTimer(noteAgain << try)
 		select {
 		case <-pause.C:
 			f, err = r.notes.take(r.client.admin, r.layout.group, l.topic, l.partition)
@@ -295,15 +278,11 @@ func (l *lane) heed(from int64) {
 	if f.offset != from && f.note.known() { // the log was cut, or somebody moved the offset: of these records nothing is known
 		f.note = note{}
 	}
-	if (len(f.note.settled) > 0 || f.note.base > 0) && f.note.base != f.offset {
+	if f.note.base > 0 && f.note.base != f.offset {
 		// Somebody has copied it to where other records stand at its offsets.
 		f.note = note{owner: f.note.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
 	l.care = newCaution(l, from, f.note)
-	if l.acc != nil {
-		l.acc.begin(from, f.note.settled, l.care.note, err == nil && f.offset == from)
-		r.txn.follow(f.note)
-	}
 	if n := &l.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
 		r.tell("begins with care", fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			l.topic, l.partition, max(n.end, from), len(n.suspects)), nil)

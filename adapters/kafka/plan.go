@@ -79,9 +79,6 @@ func (l *layout) plan() *Plan {
 	if l.policy.Order == redeliver.PerKey {
 		p.Notes = append(p.Notes, "the Order is PerKey: what stands behind a failed message of its key waits on the levels, too; the group's other members must have such a policy as well")
 	}
-	if l.transactions {
-		p.Notes = append(p.Notes, fmt.Sprintf("Transactions is set: members write with transactional ids that begin with %s, and read what is committed; members without it leave copies as ever", txnPrefix(l.group)))
-	}
 	if l.maxWait < redeliver.MaxWait {
 		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))
 	}

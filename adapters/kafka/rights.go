@@ -2,10 +2,9 @@ package kafka
 
 // Right is what Kafka must allow a principal, as its ACLs have it.
 type Right struct {
-	Resource   string // "topic", "group" or "transactional-id"
+	Resource   string // "topic" or "group"
 	Name       string
 	Operations []string // "Read", "Write", ... as kafka-acls.sh has them
-	Prefixed   bool     // for all whose name begins with Name
 }
 
 // The operations. Read, Write and Delete include Describe.
@@ -37,11 +36,7 @@ func (l *layout) rights() []Right {
 			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
 		}
 	}
-	all = append(all, onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
-	if l.transactions { // each member's name, and those of the dead, which it ends
-		all = append(all, Right{Resource: "transactional-id", Name: txnPrefix(l.group), Operations: []string{opWrite, opDescribe}, Prefixed: true})
-	}
-	return all
+	return append(all, onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
 }
 
 // operatorRights are those of who works on the DLQ, and asks Doctor how the group is.

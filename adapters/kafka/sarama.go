@@ -104,15 +104,12 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
 	cfg.Consumer.Return.Errors = true
 	cfg.Consumer.Group.ResetInvalidOffsets = true
-	if c.Transactions {
-		cfg.Consumer.Offsets.AutoCommit.Enable = false // see txn
-	}
 	if c.perKey() {
 		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{copartitioned{&c}}
 	}
 	cfg.Consumer.Group.Member.UserData = c.announced(topic, cfg)
-	if id := c.instanceID(topic); id != "" {
-		cfg.Consumer.Group.InstanceId = id
+	if c.InstanceID != "" {
+		cfg.Consumer.Group.InstanceId = c.InstanceID + "-" + topic
 		if !cfg.Version.IsAtLeast(sarama.V2_3_0_0) {
 			cfg.Version = sarama.V2_3_0_0
 		}
@@ -132,22 +129,6 @@ func (c Config) producerConfig() *sarama.Config {
 	cfg.Producer.Retry.Max = max(1, cfg.Producer.Retry.Max)
 	inner := cfg.Producer.Partitioner
 	cfg.Producer.Partitioner = func(topic string) sarama.Partitioner { return placer{inner(topic)} }
-	return cfg
-}
-
-// txnConfig is for writing in transactions. A large one is for what is too large for the
-// batches of the other, as producer.packed is.
-func (c Config) txnConfig(id string, large bool) *sarama.Config {
-	cfg := c.producerConfig()
-	if large {
-		cfg = packing(cfg)
-	}
-	cfg.Producer.Transaction.ID = id
-	cfg.Producer.Transaction.Timeout = txnTimeout
-	cfg.Producer.Transaction.Retry.Max = txnTries
-	cfg.Producer.Transaction.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		return min(2*time.Millisecond<<min(retries, 10), txnLongPause)
-	}
 	return cfg
 }
 

@@ -105,8 +105,6 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		l.share(ls)
 	}
 	l.watch(a)
-	r.txn.join(l)
-	defer r.txn.leave(l.acc)
 	l.heed(from)
 	// Paused partitions stay paused across sessions.
 	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})

@@ -60,15 +60,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
 	}
-	r := newReader(context.WithoutCancel(ctx), c, l, group)
-	if c.cfg.Transactions {
-		if r.txn, err = newTxn(r); err != nil {
-			_ = group.Close() // nobody has joined
-			return nil, err
-		}
-		r.fwd.txn = r.txn
-	}
-	return r, nil
+	return newReader(context.WithoutCancel(ctx), c, l, group), nil
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
@@ -87,7 +79,6 @@ const outAhead = 64
 // delay topics.
 type reader struct {
 	client  *Client
-	owner   string // its name in notes
 	layout  *layout
 	group   sarama.ConsumerGroup
 	sub     *delayqueue.Subscription
@@ -100,7 +91,6 @@ type reader struct {
 	owned   owned
 	control *control
 	notes   notes
-	txn     *txn // nil where forwards are in no transactions
 	unread  unread
 	jitter  time.Duration // the most that the policy's backoff adds to a delay
 	wait    time.Duration // how long a fetch may wait for records
@@ -125,7 +115,7 @@ type waitLevel struct {
 func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {
 	fwd := &forwarder{producer: c.producer, layout: l, dialect: c.cfg.DeadLetterHeaders}
 	r := &reader{
-		client: c, owner: member(c.owner, c.members.Add(1)), layout: l, group: group, fwd: fwd, values: values,
+		client: c, layout: l, group: group, fwd: fwd, values: values,
 		first:     make(chan struct{}, c.cfg.MaxInFlight),
 		retries:   make(chan struct{}, c.cfg.MaxRetriesInFlight),
 		connected: true,
@@ -167,7 +157,6 @@ func (r *reader) run(ctx context.Context) {
 		janitor()
 		_ = r.group.Close() // its errors were read from Errors
 		<-drained
-		r.txn.close()
 	}()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
@@ -183,7 +172,6 @@ func (r *reader) run(ctx context.Context) {
 		}
 		if err != nil {
 			r.disconnected(err)
-			r.txn.unstable(ctx, err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 				_, _ = r.look() // an old level was deleted: with it nobody can join
 			}
@@ -214,7 +202,6 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) between(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, r.ended.Add(r.fencedAfter()))
 	defer cancel()
-	r.txn.between(ctx)
 	r.notes.between(ctx)
 }
 

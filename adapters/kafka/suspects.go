@@ -97,22 +97,17 @@ func (l *lane) renounce() {
 // death: its session's last commit says so. What is suspect stays so, uncharged.
 func (l *lane) depart() {
 	mark := max(l.track.mark, l.from)
-	left := note{owner: l.r.owner, state: stateLeft, alone: -1}
+	left := note{owner: l.r.client.owner, state: stateLeft, alone: -1}
 	c := l.care
 	if c != nil {
 		left.end, left.suspects = c.note.end, c.note.suspects
 		defer c.end()
 	}
-	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) && (l.acc == nil || l.acc.now() == 0) {
+	if l.note == "" && mark == l.from && (c == nil || !c.idle || c.blind) {
 		return // it has noted nothing, so that the last one's word stands
 	}
 	if c == nil && l.note == "" {
 		return // it heeds no notes
-	}
-	if l.acc != nil { // at once, so that it is the last word
-		l.says(left)
-		l.r.txn.flush(l.acc)
-		return
 	}
 	if c != nil {
 		c.await()
@@ -130,9 +125,6 @@ func (l *lane) depart() {
 
 // put marks how far the lane has come, with its note.
 func (l *lane) put() {
-	if l.acc != nil {
-		return // its account says what is committed
-	}
 	mark := max(l.track.mark, l.from)
 	// In this order: where the offset is marked already, only the second takes the note.
 	l.sess.MarkOffset(l.topic, l.partition, mark, l.note)

@@ -51,9 +51,6 @@ func (t *tracker) settle(number uint64) (moved bool) {
 // offset is that of a record that is not below the lowest unsettled one.
 func (t *tracker) offset(number uint64) int64 { return t.ring[number&uint64(len(t.ring)-1)].offset }
 
-// is tells whether a record is settled that is not below the lowest unsettled one.
-func (t *tracker) is(number uint64) bool { return t.ring[number&uint64(len(t.ring)-1)].settled }
-
 // span is how many records were read from the lowest unsettled one on.
 func (t *tracker) span() int { return int(t.next - t.first) }
 

@@ -37,7 +37,7 @@ func (l *lane) light() bool { return l.weight <= aheadLeast/2 || l.r.weight.Load
 // settle marks an entry as settled that is not in flight.
 func (l *lane) settle(e *entry) {
 	l.lift(e)
-	l.settled(e.number)
+	l.moved = l.track.settle(e.number) || l.moved
 }
 
 // passOver settles an entry of which the control topic says that it is settled.

@@ -77,10 +77,6 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		own.Consumer.Group.InstanceId = ""
 		config.Sarama = &own
 	}
-	if config.Transactions {
-		ps.Add("Transactions", true, "must be false: the group is the service's own, and so are its commits; use Consume")
-		config.Transactions = false
-	}
 	// PerKey needs a way to balance of its own, and the group has its own.
 	config.checkBehind(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
 	if err := ps.Err(); err != nil {

@@ -151,15 +151,6 @@ func failSomeRow(ctx context.Context, e *experiment) error {
 	return nil
 }
 
-// transactionsFailAllRow is failAllRow where the group's forwards are in transactions.
-func transactionsFailAllRow(ctx context.Context, e *experiment) error {
-	return e.failAll(ctx, 7_500, func(*spec) {})
-}
-
-func transactionsLatenessRow(ctx context.Context, e *experiment) error {
-	return e.lateEachRun(ctx, kafkaPace(2000, second))
-}
-
 func latenessRow(ctx context.Context, e *experiment) error {
 	return e.lateEachRun(ctx, kafkaPace(2000, second), kafkaPace(5000, second))
 }

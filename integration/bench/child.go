@@ -38,7 +38,6 @@ type spec struct {
 	Backoff  backoffName   `json:"backoff"`
 	PerKey   bool          `json:"per_key,omitempty"`  // a key waits for its failures
 	Observed bool          `json:"observed,omitempty"` // with metrics and a tracer
-	Transact bool          `json:"transact,omitempty"` // our side forwards in transactions
 	Shards   int           `json:"shards,omitempty"`   // of our side's levels on RabbitMQ
 	Warm     int           `json:"warm,omitempty"`     // the lateness of messages with a lower id does not count
 	Backlog  int           `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only so many are left

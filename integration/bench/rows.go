@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -17,9 +16,6 @@ type row struct {
 	system             system
 	run                func(context.Context, *experiment) error
 }
-
-// transacts tells whether our side's forwards are in transactions.
-func (r *row) transacts() bool { return strings.HasPrefix(r.name, "transactions-") }
 
 // MaxInFlight of our side where a row is not about the default.
 const (
@@ -59,9 +55,6 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"replay-filtered", "1,000,000 dead letters, of which a filter takes 1 %", "200,000 msg/s looked at", onKafka, replayRow(true)},
 		{"console", "the console's home page, 10 DLQs of 100,000 messages, asked for ten times a second while it reads them, too", "first byte 200 ms, 100 MiB, 150 kB", onKafka, consoleRow},
 		{"kill", "SIGKILL of a consumer at 2,000 failing/s, restarted at once, static membership", "0 lost, duplicates bounded, at work within 1 s", onKafka, killRow},
-		{"transactions-fail-all", "fail-all with Transactions", "7,500 msg/s", onKafka, transactionsFailAllRow},
-		{"transactions-lateness", "lateness with Transactions, at 2,000 failing messages/s", "p99 10 ms, never early", onKafka, transactionsLatenessRow},
-		{"transactions-kill", "kill with Transactions", "0 lost, duplicates bounded, at work within 1 s", onKafka, killRow},
 		{"per-key", "Router and our Retry, PerKey against KeyOrder, 1,000,000 keys, 1 % fail once and are retried after 1 s, 500,000 preloaded", "0.7x", onKafka, perKeyRow},
 		{"batch", "Router with Batch of 100 against the Router without Batch, our Retry in both, all succeed, 500,000 preloaded", "1.0x", onKafka, batchRow},
 		{"batch-latency", "from a batch's tenth message to its function, batches of 10, steady 2,000 messages/s for 20 s", "p99 5 ms", onKafka, batchLatencyRow},
@@ -139,7 +132,7 @@ func (e *experiment) spec(s side, n names, run, inFlight int) spec {
 	}
 	return spec{
 		Job: consume, Side: s, System: e.system, Brokers: e.broker.addresses(), Topic: n.topic, Group: n.group(s), InFlight: inFlight,
-		Profile: e.options.profileName(e.row.name, s, run), Transact: e.row.transacts(),
+		Profile: e.options.profileName(e.row.name, s, run),
 	}
 }
 

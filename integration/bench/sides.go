@@ -80,7 +80,6 @@ func (s spec) ours(sub interface {
 func (s spec) config(sink redeliver.Sink) kafka.Config {
 	cfg := kafka.Config{
 		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink, Policy: s.policy(),
-		Transactions: s.Transact,
 	}
 	if s.Commits > 0 {
 		cfg.Sarama = sarama.NewConfig()

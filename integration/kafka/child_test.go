@@ -15,7 +15,6 @@ import (
 
 func TestMain(m *testing.M) {
 	consumer.Main(perKeyEnv, perKeyChild)
-	consumer.Main(copyEnv, copyChild)
 	consumer.Main(crashEnv, crashChild)
 	os.Exit(m.Run())
 }

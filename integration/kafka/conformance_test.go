@@ -14,10 +14,4 @@ func TestConformance(t *testing.T) {
 	begin := time.Now()
 	adaptertest.Run(t, kafkatest.New(t, brokers.RequireKafka(t), nil))
 	t.Logf("report: the conformance kit on kafka: %.1f s", time.Since(begin).Seconds())
-	if brokers.Soak() {
-		t.Run("with transactions", func(t *testing.T) {
-			t.Parallel()
-			adaptertest.Run(t, kafkatest.NewWithTransactions(t, brokers.RequireKafka(t), nil))
-		})
-	}
 }

@@ -183,7 +183,7 @@ func TestPagesProveWhatTheyPromise(t *testing.T) {
 			t.Errorf("%s has no proofs under %q", page, heading)
 		}
 	}
-	for _, page := range []string{"command", "console", "dead-letters", "deploys", "order", "sidecar", "transactions", "upgrading", "waiting"} {
+	for _, page := range []string{"command", "console", "dead-letters", "deploys", "order", "sidecar", "upgrading", "waiting"} {
 		if !strings.Contains(pages(t)["docs/"+page+".md"], "\n## "+heading+"\n") {
 			t.Errorf("docs/%s.md promises, and has no section %q", page, heading)
 		}

@@ -47,21 +47,7 @@ type Refuse func(prefix string) (restore func())
 // New is the harness for the Kafka at addrs. It must not outlive tb.
 func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	tb.Helper()
-	return newHarness(tb, addrs, refuse, false)
-}
-
-// NewWithTransactions is New where all groups forward in transactions. They cannot have
-// redeliver.PerKey.
-func NewWithTransactions(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
-	tb.Helper()
-	h := newHarness(tb, addrs, refuse, true)
-	h.Features.PerKey = false
-	return h
-}
-
-func newHarness(tb testing.TB, addrs []string, refuse Refuse, transactions bool) adaptertest.Harness {
-	tb.Helper()
-	k := &harness{addrs: addrs, guard: &guard{}, transactions: transactions}
+	k := &harness{addrs: addrs, guard: &guard{}}
 	if refuse == nil {
 		refuse = k.guard.refuse
 	}
@@ -84,8 +70,6 @@ type harness struct {
 	guard  *guard
 	client *kgo.Client // knows nothing of redeliver
 	admin  *kadm.Client
-
-	transactions bool
 }
 
 func (k *harness) connect(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
@@ -121,7 +105,7 @@ func (k *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 func (k *harness) config(cfg adaptertest.Config) kafka.Config {
 	return kafka.Config{
 		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
-		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, RetryPartitions: partitions, Transactions: k.transactions,
+		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, RetryPartitions: partitions,
 	}
 }
 
@@ -221,8 +205,7 @@ func record(m adaptertest.Message) *kgo.Record {
 	return rec
 }
 
-// dead reads the DLQ from its start, again and again, and does not wait for a transaction
-// that a killed service left open.
+// dead reads the DLQ from its start, again and again.
 func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adaptertest.Message) {
 	tb.Helper()
 	dlq, err := NewReader(k.addrs, origin+"."+group+".dlq")
@@ -235,7 +218,7 @@ func (k *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := dlq.ToCommitted(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
+		err := dlq.ToEnd(ctx, func(rec *kgo.Record) { msgs = append(msgs, unpack(rec)) })
 		if err != nil && ctx.Err() == nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			tb.Fatal(err)
 		}

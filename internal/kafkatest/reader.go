@@ -24,22 +24,13 @@ type Reader struct {
 // NewReader makes a reader of topics from their start, which may come later than it. It is
 // to be closed.
 func NewReader(addrs []string, topics ...string) (*Reader, error) {
-	r, err := newReader(addrs, kgo.ConsumeTopics(topics...))
-	if err != nil {
-		return nil, err
-	}
-	r.topics = topics
-	return r, nil
-}
-
-func newReader(addrs []string, what kgo.Opt) (*Reader, error) {
-	client, err := kgo.NewClient(what, kgo.SeedBrokers(addrs...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	client, err := kgo.NewClient(kgo.ConsumeTopics(topics...), kgo.SeedBrokers(addrs...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.MetadataMinAge(100*time.Millisecond)) // so often it looks for a topic that is not there yet
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{client: client, admin: kadm.NewClient(client), next: make(kadm.Offsets)}, nil
+	return &Reader{client: client, admin: kadm.NewClient(client), topics: topics, next: make(kadm.Offsets)}, nil
 }
 
 // Close ends it.
@@ -67,16 +58,7 @@ func (r *Reader) Poll(ctx context.Context, take func(*kgo.Record)) error {
 // ToEnd hands on what has come since the last time, up to all that is written now. What an
 // open transaction has written is waited for until that has ended.
 func (r *Reader) ToEnd(ctx context.Context, take func(*kgo.Record)) error {
-	return r.to(ctx, r.admin.ListEndOffsets, take)
-}
-
-// ToCommitted is ToEnd that ends before the first record of a transaction that is open now.
-func (r *Reader) ToCommitted(ctx context.Context, take func(*kgo.Record)) error {
-	return r.to(ctx, r.admin.ListCommittedOffsets, take)
-}
-
-func (r *Reader) to(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), take func(*kgo.Record)) error {
-	ends, err := list(ctx, r.topics...)
+	ends, err := r.admin.ListEndOffsets(ctx, r.topics...)
 	if err = errors.Join(err, ends.Error()); err != nil {
 		return fmt.Errorf("asking for the end of %v: %w", r.topics, err)
 	}
@@ -89,11 +71,7 @@ func (r *Reader) to(ctx context.Context, list func(context.Context, ...string) (
 		start, _ := starts.Lookup(end.Topic, end.Partition)
 		return start.Offset < end.At
 	})
-	return r.upTo(ctx, upTo, take)
-}
-
-func (r *Reader) upTo(ctx context.Context, ends kadm.Offsets, take func(*kgo.Record)) error {
-	for topic, partitions := range ends {
+	for topic, partitions := range upTo {
 		for partition, end := range partitions {
 			for {
 				next, _ := r.next.Lookup(topic, partition)
@@ -117,20 +95,6 @@ func Read(ctx context.Context, addrs []string, take func(*kgo.Record), topics ..
 	}
 	defer r.Close()
 	return r.ToEnd(ctx, take)
-}
-
-// Between hands on what stands between two offsets of each partition.
-func Between(ctx context.Context, addrs []string, from, to kadm.Offsets, take func(*kgo.Record)) error {
-	r, err := newReader(addrs, kgo.ConsumePartitions(from.KOffsets()))
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return r.upTo(ctx, to, func(rec *kgo.Record) {
-		if end, _ := to.Lookup(rec.Topic, rec.Partition); rec.Offset < end.At {
-			take(rec)
-		}
-	})
 }
 
 // First returns the beginning of a topic as soon as it has n records, or more.

@@ -7,7 +7,7 @@ import "context"
 type key struct{}
 
 // With has subscriptions that begin under the context count no crashes. Of the adapters,
-// Kafka's heeds it, without Transactions.
+// Kafka's heeds it.
 func With(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
 
 // Is tells whether crashes are not to be counted.

@@ -55,11 +55,7 @@ func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
 		for _, o := range r.Operations {
 			line = append(line, "--operation", o)
 		}
-		line = append(line, "--"+r.Resource, r.Name)
-		if r.Prefixed {
-			line = append(line, "--resource-pattern-type", "prefixed")
-		}
-		lines = append(lines, line)
+		lines = append(lines, append(line, "--"+r.Resource, r.Name))
 	}
 	comments := []string{what, "sh FILE, or with what logs in: sh FILE --command-config admin.properties", "Kafka before 2.8 wants IdempotentWrite on the cluster, too."}
 	if m.whose == forConsumer {
