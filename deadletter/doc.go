@@ -4,8 +4,8 @@
 // elsewhere ([Export], [Import]).
 //
 // It works over a [Queue], which an adapter opens: adapters/kafka, adapters/amqp,
-// adapters/sqs, adapters/pubsub, or the broker in memory of redelivertest. The package
-// imports no broker client.
+// adapters/sqs, or the broker in memory of redelivertest. On adapters/pubsub the DLQ is
+// a plain topic. The package imports no broker client.
 //
 // # What holds
 //

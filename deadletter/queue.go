@@ -95,7 +95,7 @@ type Forgetter interface {
 
 // Info says what a DLQ is.
 type Info struct {
-	Broker string // "kafka", "rabbitmq", "sqs", "watermill", "memory"
+	Broker string // "kafka", "rabbitmq", "sqs", "memory"
 	DLQ    string // its name
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them

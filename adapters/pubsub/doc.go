@@ -114,10 +114,10 @@
 //
 // # Dead letters
 //
-// [Client.DeadLetters] opens a DLQ to be looked into and replayed. A Subscriber cannot
-// look at a message without taking it, so its letters are taken into a directory, which
-// is the DLQ from then on: it must be kept as well as the broker keeps the topic. See
-// docs/dead-letters.md.
+// The DLQ is a plain topic. A Subscriber cannot look at a message without taking it, so
+// package deadletter, the command and the console do not work on it. Read it with a
+// Subscriber of your own; [StateKey] has the state. To replay a dead letter, publish it
+// unchanged to the topic that comes back to the group (orders.billing.retry above).
 //
 // # Not supported
 //
