@@ -93,6 +93,25 @@ func TestSlogSinkWritesEveryEvent(t *testing.T) {
 	}
 }
 
+// An adapter of somebody else's may report any number of findings.
+func TestALogLineHasAtMostTwentyFindings(t *testing.T) {
+	for _, json := range []bool{false, true} {
+		for n, more := range map[int]string{20: "", 21: "1 more", 60_000: "59980 more"} {
+			var out bytes.Buffer
+			var handler slog.Handler = slog.NewTextHandler(&out, nil)
+			if json {
+				handler = slog.NewJSONHandler(&out, nil)
+			}
+			long := strings.Repeat("x", 1000)
+			findings := slices.Repeat([]redeliver.Finding{{Header: "redeliver-" + long, Value: long, Problem: "lies"}}, n)
+			redeliver.NewSlogSink(slog.New(handler)).Event(redeliver.HeadersIgnored{Topic: "t", ID: "i", Findings: findings})
+			if line := out.String(); strings.Count(line, "lies") != 20 || !strings.Contains(line, more) || len(line) > 10_000 {
+				t.Errorf("%d findings are a line of %d bytes: %.300q", n, len(line), line)
+			}
+		}
+	}
+}
+
 // The sink's own level is obeyed, and above debugging a success writes nothing.
 func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
 	var out bytes.Buffer

@@ -59,13 +59,42 @@ type Header struct{ Name, Value string }
 // Finding is something in a message's headers that cannot be right. It is
 // reported and never obeyed.
 type Finding struct {
-	// Header is the header's name, Value what it said (cut to 64 bytes).
+	// Header is the header's name, Value what it said, both cut to 64 bytes. Both
+	// are empty in the finding that counts others, see AppendFinding.
 	Header, Value string
 	// Problem says what is wrong and what was taken instead.
 	Problem string
+
+	more int // findings that were left out
 }
 
-func (f Finding) String() string { return fmt.Sprintf("%s %q: %s", f.Header, f.Value, f.Problem) }
+func (f Finding) String() string {
+	if f.Header == "" && f.Value == "" {
+		return f.Problem
+	}
+	return fmt.Sprintf("%s %q: %s", f.Header, f.Value, f.Problem)
+}
+
+// MaxFindings is how many findings of one message are kept: a message of a
+// megabyte has room for a hundred thousand headers.
+const MaxFindings = 20
+
+// AppendFinding appends f to the findings of one message, with its texts cut. Of
+// more than MaxFindings the rest is counted: one last finding says how many there
+// were.
+func AppendFinding(findings []Finding, f Finding) []Finding {
+	if len(findings) < MaxFindings {
+		f.Header, f.Value = strings.Clone(Cut(f.Header, 64)), strings.Clone(Cut(f.Value, 64))
+		return append(findings, f)
+	}
+	if len(findings) == MaxFindings {
+		findings = append(findings, Finding{})
+	}
+	last := &findings[MaxFindings]
+	last.more += max(1, f.more)
+	last.Problem = fmt.Sprintf("%d more findings are left out", last.more)
+	return findings
+}
 
 // Headers yields the state's headers, HeaderAttempt first. Fields that are zero
 // are left out, texts are cut to their bounds. The values share one buffer and
@@ -204,7 +233,7 @@ type parser struct {
 }
 
 func (p *parser) find(h Header, problem string) {
-	p.findings = append(p.findings, Finding{Header: h.Name, Value: Cut(h.Value, 64), Problem: problem})
+	p.findings = AppendFinding(p.findings, Finding{Header: h.Name, Value: h.Value, Problem: problem})
 }
 
 func (p *parser) read(h Header) {

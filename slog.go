@@ -154,10 +154,18 @@ func details(e Event) []slog.Attr {
 	case LateAnswer:
 		return []slog.Attr{slog.Int64("stuck", e.Stuck)}
 	case HeadersIgnored:
-		return []slog.Attr{slog.String("topic", e.Topic), slog.String("id", e.ID), slog.Any("findings", e.Findings)}
+		return []slog.Attr{slog.String("topic", e.Topic), slog.String("id", e.ID), slog.Any("findings", firstOf(e.Findings))}
 	case SubscriptionChanged:
 		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("detail", e.Detail)}
 	default:
 		return nil
 	}
+}
+
+// firstOf bounds what an adapter reports, which may be anybody's.
+func firstOf(findings []Finding) (first []Finding) {
+	for _, f := range findings {
+		first = AppendFinding(first, f)
+	}
+	return first
 }

@@ -76,8 +76,8 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 func (rec *record) strangers() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
-			found = append(found, redeliver.Finding{
-				Header: h.name, Value: redeliver.Cut(string(h.value), 64),
+			found = redeliver.AppendFinding(found, redeliver.Finding{
+				Header: h.name, Value: string(h.value),
 				Problem: "on a topic that redeliver does not write; it is not believed",
 			})
 		}

@@ -143,7 +143,7 @@ func original(d *amqp.Delivery) (ours []redeliver.Header, findings []redeliver.F
 		default:
 			text, ok := textOf(v)
 			if !ok {
-				findings = append(findings, redeliver.Finding{Header: name, Value: redeliver.Cut(fmt.Sprint(v), 64), Problem: "is no text; it is ignored"})
+				findings = redeliver.AppendFinding(findings, redeliver.Finding{Header: name, Value: fmt.Sprintf("%T", v), Problem: "is no text; it is ignored"})
 				continue
 			}
 			ours = append(ours, redeliver.Header{Name: name, Value: text})
@@ -181,8 +181,12 @@ func strangers(headers amqp.Table) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = append(found, redeliver.Finding{
-				Header: name, Value: redeliver.Cut(fmt.Sprint(v), 64),
+			text, ok := textOf(v)
+			if !ok {
+				text = fmt.Sprintf("%T", v)
+			}
+			found = redeliver.AppendFinding(found, redeliver.Finding{
+				Header: name, Value: text,
 				Problem: "on a queue that redeliver does not write; it is not believed",
 			})
 		}

@@ -163,6 +163,25 @@ func TestStrangersAreAllNamed(t *testing.T) {
 	}
 }
 
+// A table of headers has room for thousands, on an origin and on a queue that redeliver writes.
+func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
+	const n = 5000
+	table := make(amqp.Table, n)
+	for i := range n {
+		table["redeliver-"+strconv.Itoa(i)] = []any{strings.Repeat("x", 1000)}
+	}
+	_, garbage := original(&amqp.Delivery{Headers: table})
+	for what, found := range map[string][]redeliver.Finding{"on an origin": strangers(table), "on a queue of ours": garbage} {
+		size := 0
+		for _, f := range found {
+			size += len(f.Header) + len(f.Value) + len(f.Problem)
+		}
+		if len(found) != 21 || size > 10_000 || !strings.Contains(found[len(found)-1].Problem, strconv.Itoa(n-20)) {
+			t.Errorf("%s: %d findings of %d bytes, the last %q; want 20, and a count of the other %d", what, len(found), size, found[len(found)-1], n-20)
+		}
+	}
+}
+
 // The size is what the client really writes.
 func TestTheSizeIsWhatTheClientWrites(t *testing.T) {
 	wire := newWire(t)

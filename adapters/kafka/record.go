@@ -132,8 +132,8 @@ func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
 	var found []redeliver.Finding
 	for _, h := range headers {
 		if h != nil && bytes.HasPrefix(h.Key, prefix) {
-			found = append(found, redeliver.Finding{
-				Header: string(h.Key), Value: redeliver.Cut(string(h.Value), 64),
+			found = redeliver.AppendFinding(found, redeliver.Finding{
+				Header: string(h.Key), Value: string(h.Value),
 				Problem: "on a topic that redeliver does not write; it is not believed",
 			})
 		}

@@ -122,8 +122,8 @@ func (r *record) id() string {
 func (r *record) strangers() (found []redeliver.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		if name == StateKey || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = append(found, redeliver.Finding{
-				Header: name, Value: redeliver.Cut(r.metadata[name], 64),
+			found = redeliver.AppendFinding(found, redeliver.Finding{
+				Header: name, Value: r.metadata[name],
 				Problem: "on a topic that redeliver does not write; it is not believed",
 			})
 		}

@@ -147,8 +147,8 @@ func strangers(m *types.Message) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range m.MessageAttributes {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = append(found, redeliver.Finding{
-				Header: name, Value: redeliver.Cut(aws.ToString(v.StringValue), 64),
+			found = redeliver.AppendFinding(found, redeliver.Finding{
+				Header: name, Value: aws.ToString(v.StringValue),
 				Problem: "was not written by redeliver for this queue; it is not believed",
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,19 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(strangers(&r.native)) != 1 {
 			t.Errorf("%s is believed, or not reported", value)
 		}
+	}
+}
+
+// SQS itself takes ten attributes; other servers of its protocol take what they like.
+func TestAFloodOfAttributesIsCountedAndNotListed(t *testing.T) {
+	const n = 5000
+	m := types.Message{MessageAttributes: make(map[string]types.MessageAttributeValue, n)}
+	for i := range n {
+		m.MessageAttributes["redeliver-"+strconv.Itoa(i)] = text("lies")
+	}
+	found := strangers(&m)
+	if len(found) != 21 || !strings.Contains(found[len(found)-1].Problem, strconv.Itoa(n-20)) {
+		t.Errorf("%d findings, the last %q; want 20, and a count of the other %d", len(found), found[len(found)-1], n-20)
 	}
 }
 
