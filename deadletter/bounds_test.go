@@ -83,6 +83,27 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	}
 }
 
+// In a DLQ of redeliver's the message's own redeliver- headers are not believed, because a
+// block of redeliver's stands behind them; so there must be one.
+func TestAnImportOfForgedHeadersIsNotBelieved(t *testing.T) {
+	m := read([]deadletter.Header{{Name: "redeliver-attempt", Value: []byte("1")}, {Name: "redeliver-replays", Value: []byte("1000")}, {Name: "reason_poisoned", Value: []byte("fraud")}})
+	if m.Filler != deadletter.FilledByWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {
+		t.Fatalf("read as %+v", m)
+	}
+	h := newHeap(0)
+	h.lie = []*deadletter.Message{m}
+	var file bytes.Buffer
+	if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.lie) != 2 {
+		t.Fatal(err)
+	}
+	if back := h.lie[1]; back.Filler != deadletter.FilledByRedeliver || back.State.Error != "fraud" || back.State.Replays != 0 || len(back.Headers) != 2 || len(back.Foreign) > 0 {
+		t.Errorf("imported as %+v", back)
+	}
+}
+
 func TestLocked(t *testing.T) {
 	for name, locked := range map[string]bool{
 		"redeliver-attempt": true, "Redeliver-Group": true, "_watermill_message_uuid": true, "_WATERMILL_x": true, "tenant": false, "redelivered": false, "": false,

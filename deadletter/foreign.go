@@ -133,6 +133,9 @@ func readRabbit(m *Message, info Info, said map[string][]byte, text func(string)
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
+	if origin == info.Back || strings.HasPrefix(origin, info.Back+".") {
+		origin = info.Origin // it died where redeliver had it wait, or come back
+	}
 	var deaths []rabbitDeaths
 	if json.Unmarshal(said[rabbitDeath], &deaths) == nil && len(deaths) > 0 {
 		latest, earliest := &deaths[0], &deaths[len(deaths)-1]

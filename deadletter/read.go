@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -25,6 +26,13 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 	} else {
 		readForeign(m, info)
 		m.takeReturn(fallback)
+		for _, h := range m.Headers {
+			if isOurs(h) {
+				m.Findings = redeliver.AppendFinding(m.Findings, redeliver.Finding{
+					Header: h.Name, Value: string(h.Value), Problem: "was not written by redeliver for this DLQ; it is not believed",
+				})
+			}
+		}
 	}
 	if m.ID == "" {
 		m.ID = m.State.ID
@@ -34,6 +42,9 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 	}
 	m.State.ID = m.ID
 }
+
+// isOurs reports whether a header is called like redeliver's.
+func isOurs(h Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
 
 func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	group := info.Group

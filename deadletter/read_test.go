@@ -106,6 +106,12 @@ func TestReadRabbitMQ(t *testing.T) {
 	if st.FirstFailed.Format(time.RFC3339) != "2026-03-04T05:06:07Z" || st.LastFailed.Format(time.RFC3339) != "2026-03-04T05:06:09Z" {
 		t.Errorf("it failed from %s to %s", st.FirstFailed, st.LastFailed)
 	}
+	// It died where redeliver had it wait, by a policy of somebody else's.
+	m = &deadletter.Message{Headers: []deadletter.Header{{"x-first-death-queue", []byte("orders.billing.retry.10s")}}}
+	deadletter.Read(m, orders, nil, func() string { return "m" })
+	if m.State.Origin != "orders" || m.Mismatch != "" {
+		t.Errorf("what died in a queue of redeliver's is read as %+v", m)
+	}
 	m = &deadletter.Message{Headers: []deadletter.Header{{"x-first-death-queue", []byte("refunds")}, {"x-first-death-reason", []byte("maxlen")}, {"x-death", []byte("garbage")}}}
 	deadletter.Read(m, info, nil, func() string { return "id" })
 	if m.Mismatch == "" || m.State.Reason != "" || m.State.ErrorType != "maxlen" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -175,6 +176,9 @@ func (l *line) message(info Info) (*Message, error) {
 	if l.ID == "" {
 		return nil, errors.New("has no id")
 	}
+	if info.Own != "" && (l.Filler == FilledByRedeliver || len(l.Others) > 0) {
+		return nil, fmt.Errorf("needs headers of redeliver's, which are not believed in %s, because somebody else fills it; import it into %s", info.DLQ, info.Own)
+	}
 	m := &Message{
 		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Filler: l.Filler, Properties: fromLine(l.Others),
 	}
@@ -183,6 +187,11 @@ func (l *line) message(info Info) (*Message, error) {
 		state[i] = redeliver.Header(h)
 	}
 	readOwn(m, info, state) // one of another group is shown and refused there, as it was
+	if info.Own == "" && m.Filler != FilledByRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
+		// It gets a block of redeliver's: without one, what it has of that name
+		// would be believed.
+		m.Filler, m.Foreign = FilledByRedeliver, nil
+	}
 	if len(m.Findings) > 0 {
 		return nil, fmt.Errorf("its state cannot be right: %s", m.Findings[0])
 	}

@@ -47,7 +47,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		if cfg.DLQ == queue || cfg.DLQ == info.Back {
 			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
 		}
-		info.DLQ = cfg.DLQ
+		info.Own, info.DLQ = info.DLQ, cfg.DLQ
 	}
 	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+claimSuffix)
 	ps.Count("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)

@@ -15,6 +15,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -33,12 +34,19 @@ type corpse struct {
 func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
-	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil {
+	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
 	at := position(d)
 	deaths := deathsOf(d.Headers)
-	ours, findings := original(d)
+	var ours []redeliver.Header
+	var findings []redeliver.Finding
+	if q.foreign { // another filler carries a producer's headers along, ours among them
+		d.Headers = maps.Clone(d.Headers)
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return brokers(name) })
+	} else {
+		ours, findings = original(d)
+	}
 	own := &corpse{scan: s, hand: s.h, by: g.by, tag: d.DeliveryTag, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{

@@ -66,7 +66,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.Back {
 			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the way back")
 		}
-		info.DLQ = cfg.DLQ
+		info.Own, info.DLQ = info.DLQ, cfg.DLQ
 	}
 	elsewhere := cfg.Back != "" && cfg.Back != info.Back
 	checkElsewhere(&ps, cfg, foreign, info.DLQ)

@@ -72,7 +72,10 @@ func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
 	}
 	v := &s.sieve
 	v.place = deadPlace{part.partition, rec.offset, from, rec.at.UnixMilli()}
-	users, ours := split(rec.headers)
+	users, ours := rec.headers, []*sarama.RecordHeader(nil)
+	if !q.foreign { // another filler carries a producer's headers along, ours among them
+		users, ours = split(rec.headers)
+	}
 	v.headers = v.names.append(v.headers[:0], users)
 	m := &v.message
 	*m = deadletter.Message{

@@ -115,6 +115,59 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	}
 }
 
+// RabbitMQ carries a producer's headers along. Whoever may publish could say why a message had died, keep it from every
+// replay, and say that its headers could not be read.
+func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
+	t.Parallel()
+	d := newMortuary(t, brokers.RequireRabbitMQ4(t), nil)
+	d.others(amqp091.Table{})
+	forged := map[string]amqp091.Table{
+		"another cause": {redeliver.HeaderAttempt: "1", redeliver.HeaderError: "connection refused, please replay"},
+		"another group": {redeliver.HeaderAttempt: "1", redeliver.HeaderGroup: "mail"},
+		"many replays":  {redeliver.HeaderAttempt: "1", redeliver.HeaderReplays: "1000"},
+		"unreadable":    {redeliver.HeaderAttempt: "1", amqp.HeaderRaw: []byte{1, 2, 3}},
+		"another route": {amqp.HeaderRoutingKey: "payments", amqp.HeaderExchange: "bank", amqp.HeaderForeign: amqp091.Table{"redeliver-x": "y"}},
+	}
+	for id, headers := range forged {
+		headers["tenant"] = "acme"
+		d.reject(d.queue, amqp091.Publishing{MessageId: id, Headers: headers})
+	}
+	d.awaitReady(d.queue+".others", len(forged))
+	q := d.openOthers()
+	defer q.Close()
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		if st := m.State; m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Error != "RabbitMQ dead-lettered it: rejected" ||
+			st.Replays != 0 || m.Mismatch != "" || len(m.Findings) != len(forged[m.ID])-1 {
+			t.Errorf("%s is filled by %s, says %q after %d replays, mismatch %q, findings %v", m.ID, m.Filler, st.Error, st.Replays, m.Mismatch, m.Findings)
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *amqp091.Delivery, len(forged))
+	d.consume(func(msg *message.Message, _ run) error {
+		got <- amqp.DeliveryFromContext(msg.Context())
+		return nil
+	})
+	if task, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil || task.Counts.Replayed != int64(len(forged)) {
+		t.Fatalf("the replay says %+v: %v", task, err)
+	}
+	for range forged {
+		select {
+		case again := <-got:
+			if !reflect.DeepEqual(again.Headers, forged[again.MessageId]) || again.RoutingKey == "payments" {
+				t.Errorf("%s came back with the headers %#v and the routing key %q", again.MessageId, again.Headers, again.RoutingKey)
+			}
+		case <-time.After(patience):
+			t.Fatal("one did not come back")
+		}
+	}
+	own := strings.NewReader(fmt.Sprintf(`{"origin":%q,"group":%[1]q,"id":"o-1","body":"eA==","headers":[],"filler":"redeliver","state":[{"name":"redeliver-attempt","value":"4"}]}`, d.queue))
+	if task, err := deadletter.Import(t.Context(), q, own, "ann", "test"); err == nil || !strings.Contains(err.Error(), d.queue+".dlq") || task.Counts.Imported != 0 {
+		t.Errorf("a dead letter of redeliver's was imported: %+v, %v", task.Counts, err)
+	}
+}
+
 // A queue that takes a message away after six deliveries: looks are refused in time, further ones are refused without
 // looking, and the message is there for the replay.
 func TestALookEndsNoMessage(t *testing.T) {
