@@ -39,7 +39,8 @@ type forwarder struct {
 func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	now := time.Now()
 	topic := f.layout.place(st.Due, now)
-	if wait := st.Due.Sub(now); wait > f.layout.maxWait {
+	// A due time is rounded up to the millisecond.
+	if wait := st.Due.Sub(now); wait-time.Millisecond > f.layout.maxWait {
 		return topic, &redeliver.UnschedulableError{Wait: wait, Max: f.layout.maxWait}
 	}
 	return f.park(ctx, topic, d, st)

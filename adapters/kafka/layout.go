@@ -3,6 +3,7 @@ package kafka
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -161,7 +162,7 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 		// The origin's limit is for batches as its producers compressed them;
 		// a record may be larger on its way through here. Ours gathers up to a
 		// bound of its own, batch.
-		"max.message.bytes": strconv.Itoa(max(l.largest+headerRoom, 2*l.largest, batch+headerRoom)),
+		"max.message.bytes": strconv.Itoa(min(math.MaxInt32, max(l.largest+headerRoom, 2*l.largest, batch+headerRoom))),
 	}
 	if minInSync != "" {
 		s["min.insync.replicas"] = minInSync
@@ -248,14 +249,14 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 			refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
 		}
 		if ms, err := strconv.ParseInt(s["retention.ms"], 10, 64); err == nil && ms >= 0 {
-			kept := time.Duration(ms) * time.Millisecond
-			if needed := l.neededRetention(); ms < int64(needed/time.Millisecond) {
-				refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", needed.Milliseconds(), retentionFactor))
+			kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+			if needed := l.neededRetention(); kept < needed {
+				refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
 			} else if t.waits() {
 				l.maxWait = min(l.maxWait, kept/retentionFactor)
 			}
 		}
-		needed := max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes)
+		needed := min(math.MaxInt32, max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
 		if have, err := strconv.Atoi(s["max.message.bytes"]); err == nil && have < needed {
 			refuse("max.message.bytes", fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
 		}

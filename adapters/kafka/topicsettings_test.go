@@ -1,0 +1,102 @@
+package kafka_test
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+// makeTopics creates topics with settings, as somebody else than redeliver does.
+func makeTopics(t *testing.T, p place, settings map[string]string, topics ...string) {
+	t.Helper()
+	configs := make(map[string]*string, len(settings))
+	for name, value := range settings {
+		configs[name] = &value
+	}
+	for _, topic := range topics {
+		kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 4, configs, topic)
+	}
+}
+
+// Many tools write "for ever" as the largest integer. As nanoseconds it overflows.
+func TestOnKafkaARetentionOfTheLargestIntegerIsForever(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	forever := map[string]string{"retention.ms": strconv.FormatInt(math.MaxInt64, 10), "max.message.bytes": "3000000"}
+	makeTopics(t, p, forever, p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
+	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	plan, err := c.Plan(p.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.LongestWait != redeliver.MaxWait {
+		t.Errorf("a handler may ask for %s, want %s", plan.LongestWait, redeliver.MaxWait)
+	}
+}
+
+// A due time is rounded up to the millisecond. That must not make the policy's longest
+// wait longer than the retention allows.
+func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
+	t.Parallel()
+	const wait = 60 * time.Hour // a quarter of the retention
+	p := onKafka(t)
+	settings := map[string]string{"retention.ms": strconv.FormatInt((4 * wait).Milliseconds(), 10), "max.message.bytes": "3000000"}
+	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{wait}}
+	makeTopics(t, p, settings, kafka.DelayTopic(p.topic, p.group, wait), p.ours("retry"))
+	ev, _ := consume(t, p, kafka.Config{Policy: policy}, func(context.Context, *sarama.ConsumerMessage) error { return errDeclined })
+	recs, _ := orders(p.topic, 50)
+	put(t, p.addrs, recs...)
+	ev.await(t, len(recs), func(e redeliver.Event) bool { return is[redeliver.RetryScheduled](e) || is[redeliver.DeadLettered](e) })
+	for _, d := range all[redeliver.DeadLettered](ev) {
+		t.Fatalf("dead-lettered as %s: %s", d.State.Reason, d.State.Error)
+	}
+}
+
+// A retention that is too short for the longest wait by less than a millisecond made each
+// failure a dead letter.
+func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
+	t.Parallel()
+	const wait = 60*time.Hour + time.Nanosecond
+	p := onKafka(t)
+	const ms = "864000000"
+	topic := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	makeTopics(t, p, map[string]string{"retention.ms": ms, "max.message.bytes": "3000000"}, topic)
+	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{
+		MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{time.Hour},
+	}})
+	_, err := c.Plan(p.topic)
+	refused(t, err, "topic "+topic+" retention.ms", ms)
+}
+
+// Twice the limit of such an origin is more than Kafka's integers hold.
+func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	limit := strconv.Itoa(math.MaxInt32)
+	adm := kadm.NewClient(independent(t, p.addrs))
+	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, p.topic); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := c.Plan(p.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range plan.Topics {
+		if got := topic.Settings["max.message.bytes"]; got != limit {
+			t.Errorf("%s: max.message.bytes is %s, want %s", topic.Name, got, limit)
+		}
+	}
+}
