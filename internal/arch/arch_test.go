@@ -23,7 +23,6 @@ var allowed = map[string][]string{
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
 	"deadletter":            {module, module + "/delayqueue"},
-	"invalidfile":           {module}, // a function for a policy, and the goroutine that feeds it
 	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
