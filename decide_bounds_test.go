@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sony/gobreaker"
-
 	"github.com/redeliver/redeliver"
 )
 
@@ -152,7 +150,7 @@ func TestDecideBoundsPostponing(t *testing.T) {
 		"a backoff of nothing does not spin": {redeliver.Policy{Backoff: redeliver.Fixed(0)}, redeliver.State{}, aside(time.Second, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := row.policy.Decide(row.state, gobreaker.ErrOpenState, now)
+			d := row.policy.Decide(row.state, errBreakerOpen, now)
 			check(t, d, row.want)
 			if first := row.state.PostponedSince; !first.IsZero() && !d.State.PostponedSince.Equal(first) {
 				t.Errorf("postponed since %s, want the first time %s kept", d.State.PostponedSince, first)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sony/gobreaker"
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
@@ -73,7 +72,7 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 			FirstFailed: maybe(t, "first"), PostponedSince: maybe(t, "postponed"), Source: redeliver.Source{Timestamp: maybe(t, "born")},
 		}
 		err := rapid.SampledFrom([]error{
-			errBoom, redeliver.Permanent(errBoom), redeliver.Postpone(errBoom), gobreaker.ErrOpenState, redeliver.ErrInvalid,
+			errBoom, redeliver.Permanent(errBoom), redeliver.Postpone(errBoom), errBreakerOpen, redeliver.ErrInvalid,
 			redeliver.RetryAfter(errBoom, 1), redeliver.RetryAfter(errBoom, 400*24*time.Hour), &redeliver.PanicError{}, &redeliver.TimeoutError{},
 		}).Draw(t, "err")
 

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sony/gobreaker"
-	gobreaker2 "github.com/sony/gobreaker/v2"
-
 	"github.com/redeliver/redeliver"
 )
 
@@ -18,6 +15,17 @@ import (
 var now = time.Date(2026, 3, 14, 15, 9, 26, 535_897_932, time.UTC)
 
 var errBoom = errors.New("boom")
+
+// The errors of sony/gobreaker, whose real ones integration/breaker holds them against.
+var (
+	errBreakerOpen = errors.New("circuit breaker is open")
+	errBreakerBusy = errors.New("too many requests")
+)
+
+// texted is an error of another type than that of errors.New.
+type texted string
+
+func (t texted) Error() string { return string(t) }
 
 // tenSeconds waits 10 s, then 20 s, 30 s ...: the delay tells which retry the
 // policy took it for.
@@ -116,17 +124,18 @@ func TestDecideReadsTheHandlersAnswer(t *testing.T) {
 
 		"postpone":                          {redeliver.Postpone(errBoom), aside(10*time.Second, 0)},
 		"postpone, wrapped twice":           {wrap(redeliver.Postpone(errBoom)), aside(10*time.Second, 0)},
-		"breaker v1 open":                   {wrap(gobreaker.ErrOpenState), aside(10*time.Second, 0)},
-		"breaker v1 half-open and busy":     {wrap(gobreaker.ErrTooManyRequests), aside(10*time.Second, 0)},
-		"breaker v2 open":                   {wrap(gobreaker2.ErrOpenState), aside(10*time.Second, 0)},
-		"breaker v2 half-open and busy":     {errors.Join(errBoom, gobreaker2.ErrTooManyRequests), aside(10*time.Second, 0)},
-		"breaker open, handler gave a time": {redeliver.RetryAfter(gobreaker.ErrOpenState, time.Minute), later(time.Minute, 1)},
-		"breaker open, permanent":           {redeliver.Permanent(gobreaker.ErrOpenState), dead(redeliver.ReasonPermanent, 1)},
+		"breaker open":                      {errBreakerOpen, aside(10*time.Second, 0)},
+		"breaker open, wrapped twice":       {wrap(errBreakerOpen), aside(10*time.Second, 0)},
+		"breaker half-open and busy":        {errors.Join(errBoom, wrap(errBreakerBusy)), aside(10*time.Second, 0)},
+		"a breaker's text and more":         {errors.New("charge: circuit breaker is open"), later(10*time.Second, 1)},
+		"a breaker's text in another type":  {wrap(texted("too many requests")), later(10*time.Second, 1)},
+		"breaker open, handler gave a time": {redeliver.RetryAfter(errBreakerOpen, time.Minute), later(time.Minute, 1)},
+		"breaker open, permanent":           {redeliver.Permanent(errBreakerOpen), dead(redeliver.ReasonPermanent, 1)},
 
 		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), dead(redeliver.ReasonInvalidated, 0)},
 		"crashed":                 {wrap(&redeliver.CrashedError{Times: 3}), dead(redeliver.ReasonCrashed, 0)},
 		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, dead(redeliver.ReasonInvalidated, 0)},
-		"invalid and postponed":   {errors.Join(gobreaker.ErrOpenState, redeliver.ErrInvalid), dead(redeliver.ReasonInvalidated, 0)},
+		"invalid and postponed":   {errors.Join(errBreakerOpen, redeliver.ErrInvalid), dead(redeliver.ReasonInvalidated, 0)},
 		"undecodable":             {wrap(&redeliver.UndecodableError{Err: errBoom}), dead(redeliver.ReasonUndecodable, 0)},
 		"undecodable, a time too": {redeliver.RetryAfter(redeliver.ErrUndecodable, time.Minute), dead(redeliver.ReasonUndecodable, 0)},
 	} {
@@ -154,7 +163,7 @@ func TestDecideAsksClassify(t *testing.T) {
 		"permanent, but the handler postpone": {kind(redeliver.KindPermanent), redeliver.Postpone(errBoom), 0, aside(10*time.Second, 0)},
 		"postpone, but the handler gave up":   {kind(redeliver.KindPostpone), redeliver.Permanent(errBoom), 0, dead(redeliver.ReasonPermanent, 1)},
 		"postpone, but the handler waits":     {kind(redeliver.KindPostpone), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
-		"permanent beats an open breaker":     {kind(redeliver.KindPermanent), gobreaker.ErrOpenState, 0, dead(redeliver.ReasonPermanent, 1)},
+		"permanent beats an open breaker":     {kind(redeliver.KindPermanent), errBreakerOpen, 0, dead(redeliver.ReasonPermanent, 1)},
 		"does not rescue an invalid message":  {kind(redeliver.KindPostpone), redeliver.ErrInvalid, 0, dead(redeliver.ReasonInvalidated, 0)},
 
 		"own backoff":                         {redeliver.Class{Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, later(time.Hour, 1)},

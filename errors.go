@@ -3,10 +3,9 @@ package redeliver
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
-
-	"github.com/sony/gobreaker"
-	gobreaker2 "github.com/sony/gobreaker/v2"
 )
 
 // Sentinels for errors.Is. Where a typed error stands beside one, errors.As
@@ -111,8 +110,13 @@ func (e *RetryAfterError) Unwrap() error {
 type PostponeError struct{ Err error }
 
 // Postpone puts the message aside for the policy's delay without counting an
-// attempt, for at most [MaxPostponed] in all. An open circuit breaker of
-// sony/gobreaker (v1 and v2) does the same by itself. Postpone(nil) is nil.
+// attempt, for at most [MaxPostponed] in all. Postpone(nil) is nil.
+//
+// The errors of an open circuit breaker of sony/gobreaker (v1 and v2) do the same by
+// themselves, wrapped or joined. They are known by their text, so any error that
+// errors.New made with exactly the text "circuit breaker is open" or "too many
+// requests" counts as one. RetryAfter around such an error counts the attempt. For
+// another breaker, set Policy.Classify.
 func Postpone(err error) error {
 	if err == nil {
 		return nil
@@ -248,8 +252,29 @@ func as[T error](err error) (found T, yes bool) {
 	return found, yes
 }
 
-// openBreaker tells whether err comes from a circuit breaker that let nothing through.
-func openBreaker(err error) bool {
-	return is(err, gobreaker.ErrOpenState) || is(err, gobreaker.ErrTooManyRequests) ||
-		is(err, gobreaker2.ErrOpenState) || is(err, gobreaker2.ErrTooManyRequests)
+// openBreaker reports whether err wraps an error of an open or half-open circuit breaker
+// of sony/gobreaker. Its errors are plain texts, so it need not be imported to know them.
+func openBreaker(err error) (yes bool) {
+	defer func() {
+		if recover() != nil { // a method of the user's
+			yes = false
+		}
+	}()
+	return wrapsBreakerError(err)
+}
+
+// plainError is the type of what errors.New returns.
+var plainError = reflect.TypeOf(errors.New(""))
+
+func wrapsBreakerError(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it unwraps by itself
+	case interface{ Unwrap() error }:
+		return wrapsBreakerError(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), wrapsBreakerError)
+	case nil:
+		return false
+	default:
+		return reflect.TypeOf(err) == plainError && (err.Error() == "circuit breaker is open" || err.Error() == "too many requests")
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/sony/gobreaker/v2"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
@@ -81,7 +80,7 @@ func TestFailures(t *testing.T) {
 		{"Permanent", func() error { return redeliver.Permanent(errHandler) }, "dlq", "the bank is closed", redeliver.ReasonPermanent, 0, 1},
 		{"RetryAfter", func() error { return redeliver.RetryAfter(errHandler, 90*second) }, "level", "the bank is closed", "", 90 * second, 1},
 		{"Postpone", func() error { return redeliver.Postpone(errHandler) }, "level", "the bank is closed", "", second, 0},
-		{"open breaker", func() error { return fmt.Errorf("charge: %w", gobreaker.ErrOpenState) }, "level", "charge: circuit breaker is open", "", second, 0},
+		{"open breaker", func() error { return fmt.Errorf("charge: %w", errors.New("circuit breaker is open")) }, "level", "charge: circuit breaker is open", "", second, 0},
 		{"its own cancellation", func() error { return context.Canceled }, "level", "context canceled", "", second, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

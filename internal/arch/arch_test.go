@@ -19,7 +19,7 @@ const module = "github.com/redeliver/redeliver"
 // allowed is what each part of the module may import besides the standard
 // library and itself. A prefix that ends in / allows all below it.
 var allowed = map[string][]string{
-	".": {"github.com/cenkalti/backoff/v4", "github.com/sony/gobreaker", "github.com/sony/gobreaker/v2"},
+	".": {"github.com/cenkalti/backoff/v4"},
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
 	"deadletter":            {module, module + "/delayqueue"},
