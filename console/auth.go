@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/redeliver/redeliver"
@@ -64,33 +65,59 @@ func (a *Auth) who(r *http.Request) (Actor, error) {
 	return actor, nil
 }
 
-// proxied is a header that only a proxy adds; empty where there is none.
-func proxied(h http.Header) string {
-	for name := range h {
-		switch lower := strings.ToLower(name); {
-		case lower == "forwarded", lower == "via", lower == "x-real-ip", strings.HasPrefix(lower, "x-forwarded-"):
-			return name
+// proxied says by what a request shows that it came through a proxy; empty where it
+// shows nothing. A proxy that adds no header leaves the name that the browser knows in
+// Origin and Referer, or speaks HTTP/1.0, which no browser does. A Referer of another
+// site is a link from there.
+func proxied(r *http.Request) string {
+	for name := range r.Header {
+		switch lower := strings.ToLower(name); lower {
+		case "forwarded", "via", "x-real-ip", "true-client-ip", "x-client-ip", "x-cluster-client-ip":
+			return "the header " + name
+		default:
+			for _, prefix := range []string{"x-forwarded-", "x-original-", "x-envoy-", "cf-", "tailscale-"} {
+				if strings.HasPrefix(lower, prefix) {
+					return "the header " + name
+				}
+			}
 		}
+	}
+	for _, name := range []string{"Origin", "Referer"} {
+		from := r.Header.Get(name)
+		if from == "" || name == "Referer" && r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+			continue
+		}
+		if at, err := url.Parse(from); err != nil || !loopback(at.Host) {
+			return "another name of this console in the header " + name
+		}
+	}
+	if !r.ProtoAtLeast(1, 1) {
+		return "the version HTTP/1.0"
 	}
 	return ""
 }
 
+// loopback reports whether a host, perhaps with a port, is this machine by its name.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
 // local knows who comes from this machine.
 func local(r *http.Request) (Actor, error) {
-	if header := proxied(r.Header); header != "" {
-		return Actor{}, fmt.Errorf("%w: it has the header %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
-			"redeliver console takes --behind-proxy CIDR with --grant, or --basic-auth FILE; a service sets Config.Auth", ErrProxied, header)
+	if sign := proxied(r); sign != "" {
+		return Actor{}, fmt.Errorf("%w: it has %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
+			"redeliver console takes --behind-proxy CIDR with --grant, or --basic-auth FILE; a service sets Config.Auth", ErrProxied, sign)
 	}
 	at, ok := remote(r)
 	if !ok || !at.IsLoopback() {
 		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrStranger)
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.Trim(host, "[]")
-	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+	if !loopback(r.Host) {
 		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrStranger)
 	}
 	return Actor{Name: "local", Role: Operator}, nil

@@ -16,11 +16,6 @@ const maxForm = 8 << 20
 // guard is around all pages: headers, where a request came from, and who sent it.
 func (c *Console) guard(next http.Handler) http.Handler {
 	origin := http.NewCrossOriginProtection()
-	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.problem(w, r, http.StatusForbidden, "This came from another site",
-			"The browser says that the form was sent by another site than this one. Nothing was done.")
-	}))
-	next = origin.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -30,6 +25,11 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
+		if origin.Check(r) != nil {
+			c.problem(w, r, http.StatusForbidden, "This came from another site",
+				"The browser says that the form was sent by another site than this one. Nothing was done.")
+			return
+		}
 		who, err := c.cfg.Auth.who(r)
 		switch {
 		case errors.Is(err, ErrLogin):

@@ -83,6 +83,13 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if f.access.open(a.Env) {
+		may := "is an operator"
+		if f.readOnly {
+			may = "may read all messages"
+		}
+		a.sayf("nobody has to log in: everybody on this machine %s. --basic-auth, or --behind-proxy with --grant, says who may do what", may)
+	}
 	notes := s.notes()
 	for _, note := range notes {
 		a.sayf("%s", note)

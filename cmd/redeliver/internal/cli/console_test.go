@@ -182,6 +182,9 @@ func TestConsole(t *testing.T) {
 			t.Errorf("the record lacks %s: %s", want, text)
 		}
 	}
+	if said := s.errs.String(); !strings.Contains(said, "everybody on this machine is an operator") {
+		t.Errorf("stderr does not say who may do what: %s", said)
+	}
 	if said := s.errs.String(); strings.Contains(said, "INC-7") {
 		t.Errorf("the record is on stderr, too: %s", said)
 	}
@@ -214,6 +217,8 @@ func TestConsoleUsersAndRoles(t *testing.T) {
 		s.end()
 		if said := s.errs.String(); !strings.Contains(said, `"who":"ann"`) || strings.Contains(said, "password") {
 			t.Errorf("%s: stderr says %s", name, said)
+		} else if strings.Contains(said, "everybody on this machine") {
+			t.Errorf("%s: stderr says that nobody is asked: %s", name, said)
 		}
 	}
 
@@ -222,6 +227,9 @@ func TestConsoleUsersAndRoles(t *testing.T) {
 		t.Errorf("a read-only console replays with %d", status)
 	}
 	s.end()
+	if said := s.errs.String(); !strings.Contains(said, "everybody on this machine may read") {
+		t.Errorf("stderr does not say who may do what: %s", said)
+	}
 }
 
 func TestConsoleBehindAProxy(t *testing.T) {

@@ -63,6 +63,11 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	}
 }
 
+// open reports whether the console asks nobody who they are.
+func (f *accessFlags) open(env func(string) string) bool {
+	return f.basic == "" && env(envUsers) == "" && len(f.proxy) == 0
+}
+
 // readUsers reads NAME:ROLE:PASSWORD lines. Its errors repeat none: where a colon is
 // missing anything may be the password.
 func readUsers(lines, from string) (users []console.User, err error) {
