@@ -83,7 +83,11 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 	if err := d.permit(who, key, a); err != nil {
 		return f, false, err
 	}
-	q, err := d.queue(key)
+	rec := Record{Action: List}
+	if within(&r.Filter) { // it says whether there is such a message
+		rec = Record{Action: Search, Filter: &r.Filter}
+	}
+	q, err := d.enter(who, key, rec)
 	if err != nil {
 		return f, false, err
 	}

@@ -138,6 +138,20 @@ func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 			t.Errorf("the last line is %+v", end)
 		}
 
+		// A forecast tells whether there is somebody in the payloads, as a list does.
+		for _, target := range []string{page("replay", s.queue, "text", "card"), page("purge", s.queue, "header", "tenant", "value", "acme")} {
+			rec.lines = nil
+			get(t, c, target, "Role", "operator")
+			if said := rec.said(); !slices.Equal(said, []string{"ann operator search allowed"}) || rec.lines[0].Filter == nil {
+				t.Errorf("after %s the record says %q", target, said)
+			}
+		}
+		rec.lines = nil
+		get(t, c, page("replay", s.queue, "id", "o-2"), "Role", "operator")
+		if said := rec.said(); len(said) > 0 {
+			t.Errorf("after a forecast that asks for nothing in messages the record says %q", said)
+		}
+
 		// What cannot be recorded is not done, and not shown.
 		rec.fails = true
 		for _, target := range []string{page("message", s.queue, "at", where(t, s.queue, "o-2")), page("payload", s.queue, "at", where(t, s.queue, "o-2"))} {
