@@ -9,6 +9,8 @@ import (
 const (
 	// maxStreams bounds the pages that are kept up to date at once.
 	maxStreams = 64
+	// maxStreamsOfOne bounds those of one name and address.
+	maxStreamsOfOne = 8
 	// streamPause is the least time between two words to one page.
 	streamPause = time.Second
 	// streamBeat shows a page, and what stands between, that the server is there.
@@ -21,10 +23,10 @@ const (
 // themselves again, with the rights of who looks at them.
 type hub struct {
 	mu      sync.Mutex
-	streams map[chan struct{}]bool
+	streams map[chan struct{}]string // whose they are
 }
 
-func newHub() *hub { return &hub{streams: make(map[chan struct{}]bool)} }
+func newHub() *hub { return &hub{streams: make(map[chan struct{}]string)} }
 
 // poke tells all pages. It never blocks.
 func (h *hub) poke() {
@@ -38,14 +40,20 @@ func (h *hub) poke() {
 	}
 }
 
-func (h *hub) join() (s chan struct{}, ok bool) {
+func (h *hub) join(user string) (s chan struct{}, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.streams) >= maxStreams {
+	same := 0
+	for _, other := range h.streams {
+		if other == user {
+			same++
+		}
+	}
+	if len(h.streams) >= maxStreams || same >= maxStreamsOfOne {
 		return nil, false
 	}
 	s = make(chan struct{}, 1)
-	h.streams[s] = true
+	h.streams[s] = user
 	return s, true
 }
 
@@ -57,11 +65,13 @@ func (h *hub) leave(s chan struct{}) {
 
 // events is a stream of server-sent events: "changed", and nothing about what.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
-	if err := c.desk.may(actorOf(r), Look); err != nil {
+	who := actorOf(r)
+	if err := c.desk.may(who, Look); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	s, ok := c.desk.live.join()
+	from, _ := remote(r)
+	s, ok := c.desk.live.join(who.Name + " " + from.String())
 	if !ok {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, "too many pages are kept up to date already", http.StatusServiceUnavailable)

@@ -3,6 +3,7 @@ package console
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -28,10 +29,17 @@ func (s *stream) Flush()                      {}
 // listen opens a stream; it ends with ctx.
 func listen(ctx context.Context, t *testing.T, h http.Handler) (*stream, chan struct{}) {
 	t.Helper()
+	return listenAs(ctx, t, h, "127.0.0.1:1")
+}
+
+// listenAs opens a stream from an address.
+func listenAs(ctx context.Context, t *testing.T, h http.Handler, from string) (*stream, chan struct{}) {
+	t.Helper()
 	r, w := io.Pipe()
 	s := &stream{header: http.Header{}, w: w, words: make(chan string, 100)}
 	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)
-	req.Host, req.RemoteAddr = "localhost", "127.0.0.1:1"
+	req.Host, req.RemoteAddr = "localhost", from
+	req.Header.Set("Role", "viewer")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -109,14 +117,43 @@ func TestStreamsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for range maxStreams {
-			listen(t.Context(), t, c)
+		for i := range maxStreams {
+			listenAs(t.Context(), t, c, fmt.Sprintf("127.0.0.%d:%d", 1+i/8, i))
 		}
 		synctest.Wait()
-		s, ended := listen(t.Context(), t, c)
+		s, ended := listenAs(t.Context(), t, c, "127.0.0.99:1")
 		ends(t, ended)
 		if s.status != http.StatusServiceUnavailable {
 			t.Errorf("one more is %d", s.status)
+		}
+	})
+}
+
+// One page, or one viewer, could have all streams.
+func TestStreamsOfOneAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: byHeader()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 8 {
+			listenAs(ctx, t, c, fmt.Sprintf("10.0.0.1:%d", i))
+		}
+		synctest.Wait()
+		s, ended := listenAs(t.Context(), t, c, "10.0.0.1:99")
+		ends(t, ended)
+		if s.status != http.StatusServiceUnavailable {
+			t.Errorf("one more of the same address is %d", s.status)
+		}
+		if s, _ := listenAs(ctx, t, c, "10.0.0.2:1"); <-s.words != "hello" {
+			t.Error("another address has no stream")
+		}
+		cancel()
+		synctest.Wait()
+		if s, _ := listenAs(t.Context(), t, c, "10.0.0.1:100"); <-s.words != "hello" {
+			t.Error("the address has no stream when its others have ended")
 		}
 	})
 }
