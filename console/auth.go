@@ -23,6 +23,7 @@ import (
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
+	knows    func(name string) bool // whether it is somebody's; of Basic
 	problems []redeliver.Problem
 }
 
@@ -139,8 +140,8 @@ type User struct {
 }
 
 // Basic asks for a name and a password as browsers do. Passwords must have at
-// least 8 bytes. It says nothing of how often somebody may try: put a proxy before
-// what is open to the world.
+// least 8 bytes. After 10 wrong ones within a minute, of one name from one address
+// (on IPv6, one network of 64 bits), no more are looked at until that is over.
 func Basic(users ...User) Auth {
 	a := Auth{kind: authBasic}
 	type entry struct {
@@ -166,6 +167,7 @@ func Basic(users ...User) Auth {
 		ps.Add("Auth", "no users", "must have at least one")
 	}
 	a.problems = ps
+	a.knows = func(name string) bool { return known[name].actor.Role != 0 }
 	a.ask = func(r *http.Request) (Actor, error) {
 		name, password, ok := r.BasicAuth()
 		if !ok {
@@ -244,7 +246,7 @@ func among(prefixes []netip.Prefix, at netip.Addr) bool {
 }
 
 // Custom asks a function of the service's own, which has a login already. An error
-// refuses; [ErrLogin] asks for a name and a password. It must be safe for concurrent
+// refuses, and is in the record alone; [ErrLogin] asks for a name and a password. It must be safe for concurrent
 // use.
 func Custom(ask func(*http.Request) (Actor, error)) Auth {
 	a := Auth{kind: authCustom, ask: ask}

@@ -10,10 +10,11 @@ import (
 
 // Console is the web console: an [http.Handler]. It is safe for concurrent use.
 type Console struct {
-	cfg     Config
-	desk    *desk
-	handler http.Handler
-	cancel  context.CancelFunc
+	cfg      Config
+	desk     *desk
+	handler  http.Handler
+	failures failures
+	cancel   context.CancelFunc
 }
 
 // New makes a console and begins to look at its DLQs in the background. It returns

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 )
 
@@ -30,17 +29,8 @@ func (c *Console) guard(next http.Handler) http.Handler {
 				"The browser says that the form was sent by another site than this one. Nothing was done.")
 			return
 		}
-		who, err := c.cfg.Auth.who(r)
-		switch {
-		case errors.Is(err, ErrLogin):
-			h.Set("WWW-Authenticate", `Basic realm="dead letters", charset="UTF-8"`)
-			c.problem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
-			return
-		case errors.Is(err, ErrProxied):
-			c.problem(w, r, http.StatusForbidden, "A proxy stands before this console", err.Error()+".")
-			return
-		case err != nil:
-			c.problem(w, r, http.StatusForbidden, "Not for you", err.Error())
+		who, ok := c.letIn(w, r)
+		if !ok {
 			return
 		}
 		if r.Body != nil {

@@ -1,0 +1,120 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+const (
+	// maxFailures bounds how often somebody may be refused from one network within
+	// failureTime: then their passwords are not looked at, and no more is recorded.
+	maxFailures = 10
+	failureTime = time.Minute
+	// maxFailed bounds how many are remembered.
+	maxFailed = 1000
+)
+
+// failures counts who was refused. The zero value is ready.
+type failures struct {
+	mu   sync.Mutex
+	seen map[failure]streak
+}
+
+// failure is whom a password was tried for, empty for nobody we know, and from where.
+type failure struct {
+	user string
+	from netip.Addr
+}
+
+type streak struct {
+	n     int
+	since time.Time
+}
+
+// full reports whether there were as many as may be.
+func (f *failures) full(of failure) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, ok := f.seen[of]
+	return ok && c.n >= maxFailures && time.Since(c.since) < failureTime
+}
+
+// add counts one and returns how many there were lately.
+func (f *failures) add(of failure) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, ok := f.seen[of]
+	if !ok || time.Since(c.since) >= failureTime {
+		c = streak{since: time.Now()}
+	}
+	if f.seen == nil || !ok && len(f.seen) >= maxFailed {
+		f.seen = make(map[failure]streak)
+	}
+	c.n++
+	f.seen[of] = c
+	return c.n
+}
+
+// network is where a request came from: whoever has an address of IPv6 has all those
+// that differ in the last 64 bits.
+func network(r *http.Request) netip.Addr {
+	at, _ := remote(r)
+	if at.Is6() {
+		return netip.PrefixFrom(at, 64).Masked().Addr()
+	}
+	return at
+}
+
+// refused records somebody who was not let in, and why.
+func (c *Console) refused(r *http.Request, of failure, err error) {
+	n := c.failures.add(of)
+	if n > maxFailures {
+		return
+	}
+	rec := Record{Who: of.user, From: r.RemoteAddr, Action: Login, Result: denied, Error: redeliver.Cut(redeliver.Redact(err.Error()), redeliver.MaxErrorText)}
+	if n == maxFailures {
+		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
+	}
+	_ = c.desk.audit.write(rec) // nothing is done that would need it
+}
+
+// letIn finds out who asks. Where that is nobody it answers, and ok is false.
+func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
+	auth := &c.cfg.Auth
+	name, _, tried := r.BasicAuth()
+	of := failure{from: network(r)}
+	if auth.knows != nil && auth.knows(name) {
+		of.user = name
+	}
+	if tried && auth.kind == authBasic && c.failures.full(of) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(failureTime.Seconds())))
+		c.problem(w, r, http.StatusTooManyRequests, "Too many passwords were wrong", "Try again in a minute.")
+		return Actor{}, false
+	}
+	who, err := auth.who(r)
+	if err == nil {
+		return who, true
+	}
+	if auth.kind != authLocal && (tried || !errors.Is(err, ErrLogin)) { // browsers ask without a password first
+		c.refused(r, of, err)
+	}
+	switch {
+	case errors.Is(err, ErrLogin):
+		w.Header().Set("WWW-Authenticate", `Basic realm="dead letters", charset="UTF-8"`)
+		c.problem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
+	case errors.Is(err, ErrProxied):
+		c.problem(w, r, http.StatusForbidden, "A proxy stands before this console", err.Error()+".")
+	case auth.kind == authCustom: // what the service's own login says is about that service
+		c.problem(w, r, http.StatusForbidden, "Not for you", "You are not known here, or may do nothing here. The console's record says why.")
+	default:
+		c.problem(w, r, http.StatusForbidden, "Not for you", err.Error())
+	}
+	return Actor{}, false
+}

@@ -1,0 +1,98 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Guessing passwords is slow and leaves a trace.
+func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec := &record{}
+		users := Basic(User{"ann", "a long password", Operator}, User{"bob", "another password", Viewer})
+		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: users, Audit: rec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		get := func(name, password, from string) int {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.SetBasicAuth(name, password)
+			return ask(t, c, http.MethodGet, "/", nil, "Authorization", r.Header.Get("Authorization"), "RemoteAddr", from).StatusCode
+		}
+		for i := range 10 {
+			if status := get("ann", fmt.Sprint("guess ", i), fmt.Sprint("192.0.2.1:", 1000+i)); status != http.StatusUnauthorized {
+				t.Fatalf("guess %d is %d", i, status)
+			}
+		}
+		if said := rec.said(); !slices.Equal(said, slices.Repeat([]string{"ann  login denied"}, 10)) || rec.lines[0].From != "192.0.2.1:1000" {
+			t.Fatalf("the record says %q", said)
+		}
+		if end := rec.lines[9].Error; !strings.Contains(end, "10 failed") {
+			t.Errorf("the last line says %q", end)
+		}
+		// Right or wrong, nobody learns which, and the record grows no more.
+		for _, password := range []string{"guess 11", "a long password"} {
+			if status := get("ann", password, "192.0.2.1:2000"); status != http.StatusTooManyRequests {
+				t.Errorf("after 10 failures %q is %d", password, status)
+			}
+		}
+		if n := len(rec.said()); n != 10 {
+			t.Errorf("the record has %d lines", n)
+		}
+		for _, other := range [][2]string{{"ann", "198.51.100.1:1"}, {"bob", "192.0.2.1:1"}} {
+			password := map[string]string{"ann": "a long password", "bob": "another password"}[other[0]]
+			if status := get(other[0], password, other[1]); status != http.StatusOK {
+				t.Errorf("%s from %s is %d", other[0], other[1], status)
+			}
+		}
+		<-time.After(time.Minute) // by the clock of the bubble
+		if status := get("ann", "a long password", "192.0.2.1:3000"); status != http.StatusOK {
+			t.Errorf("a minute later it is %d", status)
+		}
+		// A name that nobody has may be a password in the wrong field.
+		get("my secret password", "", "192.0.2.1:1")
+		if last := rec.lines[len(rec.lines)-1]; last.Who != "" || last.Result != denied {
+			t.Errorf("of a stranger the record says %+v", last)
+		}
+		// A browser asks once without a password, which is no failure.
+		if a := ask(t, c, http.MethodGet, "/", nil); a.StatusCode != http.StatusUnauthorized || len(rec.said()) != 11 {
+			t.Errorf("without a password it is %d, and the record has %d lines", a.StatusCode, len(rec.said()))
+		}
+	})
+}
+
+// What a service's own login says is about that service.
+func TestTheErrorOfALoginIsNotShownToStrangers(t *testing.T) {
+	rec := &record{}
+	login := Custom(func(*http.Request) (Actor, error) {
+		return Actor{}, errors.New("asking the directory: dial ldap://svc:hunter22@ldap.internal:389: password authentication failed at 10.1.2.3")
+	})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: login, Audit: rec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 100 {
+		a := ask(t, c, http.MethodGet, "/", nil)
+		if a.StatusCode != http.StatusForbidden || strings.Contains(a.body, "ldap") || strings.Contains(a.body, "10.1.2.3") {
+			t.Fatalf("a stranger is told %d: %s", a.StatusCode, a.text())
+		}
+		a.has(t, "Not for you")
+	}
+	if len(rec.lines) == 0 || len(rec.lines) > 10 {
+		t.Fatalf("the record has %d lines, want some of 100", len(rec.lines))
+	}
+	if said := rec.lines[0].Error; strings.Contains(said, "hunter22") || !strings.Contains(said, "ldap.internal:389") {
+		t.Errorf("the record says %q, want the error without its password", said)
+	}
+}
