@@ -120,16 +120,19 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 // openAudit opens the record: a file that is only ever added to, or stderr.
 func (a *app) openAudit(path string) (io.WriteCloser, error) {
 	if path == "" {
-		return stays{&harmlessLines{w: a.Err}}, nil
+		return auditRecord{&harmlessLines{w: a.Err}, func() error { return nil }}, nil
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, usagef("the audit record: %w", err)
 	}
-	return f, nil
+	return auditRecord{&harmlessLines{w: f}, f.Close}, nil
 }
 
-// stays is a writer that is not ours to close.
-type stays struct{ io.Writer }
+// auditRecord is a writer and what becomes of it at the end.
+type auditRecord struct {
+	io.Writer
+	end func() error
+}
 
-func (stays) Close() error { return nil }
+func (r auditRecord) Close() error { return r.end() }

@@ -163,7 +163,7 @@ func TestConsole(t *testing.T) {
 	if status, _, page := s.ask(nil, "message?dlq="+dlq+"&at=0/0"); status != http.StatusOK || !strings.Contains(page, "12345678901234567890") {
 		t.Errorf("the message is %d: %s", status, page)
 	}
-	status, at, page := s.ask(url.Values{"dlq": {dlq}, "why": {"INC-7"}, "type": {"*bank.NotFoundError"}}, "replay")
+	status, at, page := s.ask(url.Values{"dlq": {dlq}, "why": {"INC-7\u202e\u009b"}, "type": {"*bank.NotFoundError"}}, "replay")
 	if status != http.StatusOK || !strings.HasPrefix(at, "task?") {
 		t.Fatalf("the replay leads to %s, %d: %s", at, status, page)
 	}
@@ -177,7 +177,7 @@ func TestConsole(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(text), "what was there before\n{") {
 		t.Fatalf("the record is %q: %v", text, err)
 	}
-	for _, want := range []string{`"action":"reveal"`, `"action":"replay"`, `"result":"done"`, `"why":"INC-7"`, `"who":"local"`} {
+	for _, want := range []string{`"action":"reveal"`, `"action":"replay"`, `"result":"done"`, `"why":"INC-7\u202e\u009b"`, `"who":"local"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the record lacks %s: %s", want, text)
 		}

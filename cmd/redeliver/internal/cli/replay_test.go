@@ -14,21 +14,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
 func TestReplayGoesBackToItsGroup(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
+	strange := dead(6, 0, noCard)
+	for i := range strange.Headers {
+		if strange.Headers[i].Key == kafka.UUIDHeader || strange.Headers[i].Key == redeliver.HeaderID {
+			strange.Headers[i].Value = []byte("\u202eorder\u009b")
+		}
+	}
+	s.put(strange)
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	got := s.run("dlq", "replay", dlq, "--dead-reason", "permanent", "--reason", "the card exists now", "--results", results, "--yes", "-o", "json").want(t, 0).object(t)
 	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["reason"] != "the card exists now" || got["back"] != back {
 		t.Errorf("%v", got)
 	}
-	if n := got["counts"].(map[string]any)["replayed"]; n != 2.0 {
-		t.Errorf("%v replayed, want 2", n)
+	if n := got["counts"].(map[string]any)["replayed"]; n != 3.0 {
+		t.Errorf("%v replayed, want 3", n)
 	}
-	if ids := s.ids(back, 2); !maps.Equal(ids, map[string]int{"order-0004": 1, "order-0005": 1}) {
+	if ids := s.ids(back, 3); !maps.Equal(ids, map[string]int{"order-0004": 1, "order-0005": 1, "\u202eorder\u009b": 1}) {
 		t.Errorf("on the way back are %v", ids)
 	}
 	text, err := os.ReadFile(results)
@@ -36,7 +44,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], `"outcome":"replayed"`) || !strings.Contains(lines[0], `"task":"`+got["id"].(string)) {
+	if len(lines) != 3 || bytes.ContainsAny(text, "\u202e\u009b") || !strings.Contains(string(text), `"id":"\u202eorder\u009b"`) || !strings.Contains(lines[0], `"outcome":"replayed"`) || !strings.Contains(lines[0], `"task":"`+got["id"].(string)) {
 		t.Errorf("results are %q", lines)
 	}
 	left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t)

@@ -202,7 +202,7 @@ func (a *app) handler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
 
 func (a *app) logger(format string) *slog.Logger {
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(a.Err, nil))
+		return slog.New(slog.NewJSONHandler(&harmlessLines{w: a.Err}, nil))
 	}
 	return slog.New(slog.NewTextHandler(a.Err, nil))
 }

@@ -13,6 +13,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
 // healthOf is where the health of a sidecar is.
@@ -156,15 +160,20 @@ func TestRunExecLogs(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")
-	s.put(payments("a")...)
+	pay := payments("a")
+	pay[0].Headers = append(pay[0].Headers, kgo.RecordHeader{Key: kafka.UUIDHeader, Value: []byte("\u202epay\u009b2J")})
+	s.put(pay...)
 	h := s.handle("--log", "json", "--retries", "0", "--exec", "--", "/bin/sh", "-c", `printf 'no such card\033[2J\n' >&2; exit 65`, "--token=s3cret")
 	s.dead(1)
 	got := h.stop().want(t, 0)
 	said := slices.ContainsFunc(records(t, got.err), func(r map[string]any) bool {
-		return r["msg"] == "command says" && r["id"] == "payments/0/0" && r["line"] == `no such card\x1b[2J`
+		return r["msg"] == "command says" && r["id"] == `\u{202e}pay\u{9b}2J` && r["line"] == `no such card\x1b[2J`
 	})
 	if !said {
 		t.Errorf("%s", got.err)
+	}
+	if strings.ContainsAny(got.err, "\u202e\u009b") || !strings.Contains(got.err, `"id":"\u202epay\u009b2J"`) {
+		t.Errorf("the log has characters that a terminal obeys or does not show: %q", got.err)
 	}
 	var row struct {
 		Handler string `json:"handler"`
