@@ -14,8 +14,6 @@ const (
 	ChangeOutageOver  = "outage over"        // all messages run again
 	ChangeFlood       = "flood"              // too many dead letters: see DeadLetterRate
 	ChangeFloodOver   = "flood over"         // all messages run again
-	ChangeBudgetSpent = "retry budget spent" // the delays of retries stretch: see RetryBudget
-	ChangeBudgetBack  = "retry budget back"  // delays are as planned
 )
 
 // Outage says when failures are not the messages' fault: when nearly all fail, and
@@ -77,63 +75,6 @@ func (o Outage) withDefaults(order Order) Outage {
 	return o
 }
 
-// Poison says when a message is not worth its retries any more: it alone fails again
-// and again, always with one error, while others succeed. It goes to the DLQ then,
-// exhausted, and its error says why. Time-outs, RetryAfter, postponed messages and
-// nacks are never taken for poison. The zero Poison is off; a field that is set turns
-// it on.
-type Poison struct {
-	// Attempts is how many attempts the message must have made. From 2. Default 3.
-	Attempts int
-	// Others is how many attempts must have succeeded in the Window, and no other key
-	// failed with the message's error. From 1. Default 20.
-	Others int
-	// Window is the time that is looked back. From 1 s to 1 h. Default 1 min.
-	Window time.Duration
-}
-
-// On tells whether the guard is asked for.
-func (p Poison) On() bool { return p != Poison{} }
-
-func (p Poison) withDefaults() Poison {
-	p.Attempts = cmp.Or(p.Attempts, 3)
-	p.Others = cmp.Or(p.Others, 20)
-	p.Window = cmp.Or(p.Window, time.Minute)
-	return p
-}
-
-// NoFloor as RetryBudget.Floor: no retries but the Share.
-const NoFloor = -1
-
-// RetryBudget bounds what retries add to the load of a dependency. When they are more
-// than the budget, the delays of messages that fail stretch, up to twice as long, then
-// 4 and 8 times, each message's by its own part of that, but not beyond an hour. No
-// message is dead-lettered for it. An immediate retry waits as a delayed one then. The
-// zero RetryBudget is off; a field that is set turns it on.
-//
-// Its form and its defaults are those of Finagle's RetryBudget; the chapter "Handling
-// Overload" of Google's SRE book has a Share of 0.1.
-type RetryBudget struct {
-	// Share is how many retries there may be for each first attempt. From 0.001 to
-	// 10. Default 0.2.
-	Share float64
-	// Floor is how many retries a second there may be in any case, so that a quiet
-	// service has some. Default 10; NoFloor for none.
-	Floor int
-	// Window is the time over which both are counted. From 1 s to 1 h. Default 10 s.
-	Window time.Duration
-}
-
-// On tells whether the guard is asked for.
-func (b RetryBudget) On() bool { return b != RetryBudget{} }
-
-func (b RetryBudget) withDefaults() RetryBudget {
-	b.Share = cmp.Or(b.Share, 0.2)
-	b.Floor = cmp.Or(b.Floor, 10)
-	b.Window = cmp.Or(b.Window, 10*time.Second)
-	return b
-}
-
 // DeadLetterRate is the rate of dead letters above which something else is wrong than
 // the messages: a deploy that breaks every one of them, say. When more than Most have
 // gone to the DLQ within Window, nothing new begins for the time Pause; then one
@@ -166,19 +107,13 @@ func (r DeadLetterRate) withDefaults() DeadLetterRate {
 
 // Guarded tells whether the policy has a guard.
 func (p *Policy) Guarded() bool {
-	return p.Outage.On() || p.Poison.On() || p.RetryBudget.On() || p.DeadLetterRate.On()
+	return p.Outage.On() || p.DeadLetterRate.On()
 }
 
 // guardDefaults fills in the defaults of the guards that are on.
 func (p *Policy) guardDefaults() {
 	if p.Outage.On() {
 		p.Outage = p.Outage.withDefaults(p.Order)
-	}
-	if p.Poison.On() {
-		p.Poison = p.Poison.withDefaults()
-	}
-	if p.RetryBudget.On() {
-		p.RetryBudget = p.RetryBudget.withDefaults()
 	}
 	if p.DeadLetterRate.On() {
 		p.DeadLetterRate = p.DeadLetterRate.withDefaults()
@@ -197,18 +132,6 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 			ps.Add(in("Probe"), o.Probe, fmt.Sprintf("must be from 10ms to MaxPause, %s, or 0 for the default", o.MaxPause))
 		}
 		ps.Count(in("Probes"), o.Probes, 1, 100)
-	}
-	if q := p.Poison; q.On() {
-		ps.Count(field("Poison.Attempts"), q.Attempts, 2, MaxAttempts)
-		ps.Count(field("Poison.Others"), q.Others, 1, 0)
-		ps.Duration(field("Poison.Window"), q.Window, time.Second, time.Hour)
-	}
-	if b := p.RetryBudget; b.On() {
-		checkShare(ps, field("RetryBudget.Share"), b.Share, 0.001, 10)
-		if b.Floor < NoFloor {
-			ps.Add(field("RetryBudget.Floor"), b.Floor, "must be at least 1, 0 for the default, or NoFloor")
-		}
-		ps.Duration(field("RetryBudget.Window"), b.Window, time.Second, time.Hour)
 	}
 	if r := p.DeadLetterRate; r.On() {
 		ps.Count(field("DeadLetterRate.Most"), r.Most, 1, 0)

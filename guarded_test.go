@@ -10,62 +10,6 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A stretched wait is the message's own, between half of the factor and all of it, and
-// breaks no other promise.
-func TestStretch(t *testing.T) {
-	for name, c := range map[string]struct {
-		policy      redeliver.Policy
-		state       redeliver.State
-		err         error
-		factor      int
-		most        time.Duration
-		least, less time.Duration // the wait: from least to less
-	}{
-		"once":                     {redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 1, 0, time.Second, time.Second},
-		"twice":                    {redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 2, 0, time.Second, 2 * time.Second},
-		"8 times":                  {redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 8, 0, 4 * time.Second, 8 * time.Second},
-		"not above an hour":        {redeliver.Policy{Backoff: redeliver.Fixed(40 * time.Minute)}, redeliver.State{}, errBoom, 8, 0, time.Hour, time.Hour},
-		"not what is longer":       {redeliver.Policy{Backoff: redeliver.Fixed(2 * time.Hour)}, redeliver.State{}, errBoom, 8, 0, 2 * time.Hour, 2 * time.Hour},
-		"what the broker can hold": {redeliver.Policy{Backoff: redeliver.Fixed(time.Minute)}, redeliver.State{}, errBoom, 8, 90 * time.Second, 90 * time.Second, 90 * time.Second},
-		"not past MaxAge":          {redeliver.Policy{Backoff: redeliver.Fixed(time.Minute), MaxAge: 61 * time.Second}, redeliver.State{}, errBoom, 8, 0, time.Minute, time.Minute},
-		"not past its end":         {redeliver.Policy{Backoff: redeliver.Fixed(time.Minute)}, redeliver.State{Expires: now.Add(61 * time.Second)}, errBoom, 8, 0, time.Minute, time.Minute},
-		"what it asked for, too":   {redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errBoom, time.Minute), 2, 0, time.Minute, 2 * time.Minute},
-		"a retry at once waits":    {redeliver.Policy{Immediate: 1, Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 2, 0, time.Second, 2 * time.Second},
-		"but not for factor 1":     {redeliver.Policy{Immediate: 1, Backoff: redeliver.Fixed(time.Second)}, redeliver.State{}, errBoom, 1, 0, 0, 0},
-		"unless it is its last":    {redeliver.Policy{Immediate: 1, Backoff: redeliver.Fixed(time.Minute), MaxAge: time.Second}, redeliver.State{}, errBoom, 2, 0, 0, 0},
-		"the dead do not wait":     {redeliver.Policy{MaxRetries: redeliver.NoRetries}, redeliver.State{}, errBoom, 8, 0, 0, 0},
-	} {
-		seen := make(map[time.Duration]bool)
-		for i := range 20 {
-			st := c.state
-			st.ID, st.FirstFailed = fmt.Sprint("m-", i), now
-			d := c.policy.Decide(st, c.err, now)
-			before := d.Action
-			c.policy.Stretch(&d, c.factor, c.most, now)
-			again := c.policy.Decide(st, c.err, now)
-			if c.policy.Stretch(&again, c.factor, c.most, now); again.Delay != d.Delay || !again.State.Due.Equal(d.State.Due) {
-				t.Errorf("%s: a copy waits %s, and not %s", name, again.Delay, d.Delay)
-			}
-			if d.Delay < c.least || d.Delay > c.less || d.Delay > 0 && !d.State.Due.Equal(redeliver.CeilMilli(now.Add(d.Delay))) || before != redeliver.RetryNow && d.Action != before {
-				t.Errorf("%s: %s for %s until %s, want %s to %s", name, d.Action, d.Delay, d.State.Due, c.least, c.less)
-			}
-			seen[d.Delay] = true
-		}
-		if c.least < c.less && len(seen) < 15 {
-			t.Errorf("%s: only %d waits of 20 messages", name, len(seen))
-		}
-	}
-}
-
-func TestCutShort(t *testing.T) {
-	d := redeliver.Policy{}.Decide(redeliver.State{ID: "a", Attempts: 1}, errBoom, now)
-	d.CutShort("poison: it alone fails")
-	if d.Action != redeliver.DeadLetter || d.State.Reason != redeliver.ReasonExhausted || !d.State.Due.IsZero() || d.State.Attempts != 2 ||
-		d.State.Error != "poison: it alone fails; the failure was: "+errBoom.Error() {
-		t.Errorf("%+v", d)
-	}
-}
-
 // One cause, whatever the numbers; another type or text is another cause.
 func TestCause(t *testing.T) {
 	cause := func(kind, text string) uint64 { return (&redeliver.State{ErrorType: kind, Error: text}).Cause() }

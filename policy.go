@@ -83,10 +83,6 @@ type Policy struct {
 	// Outage tells an outage of what the handler depends on from messages that fail,
 	// and waits for its end. Default: off; DefaultOutage() is on.
 	Outage Outage
-	// Poison dead-letters early a message that alone fails. Default: off.
-	Poison Poison
-	// RetryBudget stretches delays when there are too many retries. Default: off.
-	RetryBudget RetryBudget
 	// DeadLetterRate pauses when too many messages go to the DLQ. Default: off.
 	DeadLetterRate DeadLetterRate
 }

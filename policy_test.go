@@ -29,8 +29,8 @@ func TestPoliciesThatAreFine(t *testing.T) {
 		"a hundred crashes": {MaxCrashes: 100},
 		"no growth":         {Backoff: redeliver.ExponentialBackoff{Base: 2 * time.Second, Max: 2 * time.Second}},
 		"most with jitter":  {Backoff: redeliver.ExponentialBackoff{Max: redeliver.MaxWait - time.Second}},
-		"least of guards":   {Outage: redeliver.Outage{MinKeys: 2, Share: 0.1, Probe: 10 * time.Millisecond}, RetryBudget: redeliver.RetryBudget{Share: 0.001, Floor: 1}},
-		"most of guards":    {Outage: redeliver.Outage{Share: 1, Probe: time.Hour, MaxPause: time.Hour}, RetryBudget: redeliver.RetryBudget{Share: 10}},
+		"least of guards":   {Outage: redeliver.Outage{MinKeys: 2, Share: 0.1, Probe: 10 * time.Millisecond}},
+		"most of guards":    {Outage: redeliver.Outage{Share: 1, Probe: time.Hour, MaxPause: time.Hour}},
 	} {
 		if err := p.Validate("Policy"); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -41,13 +41,10 @@ func TestPoliciesThatAreFine(t *testing.T) {
 // Guards are off unless a field is set; those that are not have their defaults then.
 func TestGuardDefaults(t *testing.T) {
 	p := redeliver.Policy{
-		Outage: redeliver.Outage{Probe: time.Minute}, Poison: redeliver.Poison{Others: 5},
-		RetryBudget: redeliver.RetryBudget{Floor: redeliver.NoFloor}, DeadLetterRate: redeliver.DeadLetterRate{Trickle: 3},
+		Outage: redeliver.Outage{Probe: time.Minute}, DeadLetterRate: redeliver.DeadLetterRate{Trickle: 3},
 	}
 	want := redeliver.Policy{
 		Outage:         redeliver.Outage{MinKeys: 20, Share: 0.8, Window: time.Minute, Probe: time.Minute, MaxPause: time.Minute, Probes: 3},
-		Poison:         redeliver.Poison{Attempts: 3, Others: 5, Window: time.Minute},
-		RetryBudget:    redeliver.RetryBudget{Share: 0.2, Floor: redeliver.NoFloor, Window: 10 * time.Second},
 		DeadLetterRate: redeliver.DeadLetterRate{Most: 100, Window: time.Minute, Pause: time.Minute, Trickle: 3},
 	}.WithDefaults()
 	if got := p.WithDefaults(); !reflect.DeepEqual(got, want) || p.Validate("P") != nil {
@@ -84,14 +81,7 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		"P.Outage.Probe is 2s: must be from 10ms to MaxPause, 1s, or 0 for the default":                  {Outage: redeliver.Outage{Probe: 2 * time.Second, MaxPause: time.Second}},
 		"P.Outage.Probe is 9ms: must be from 10ms to MaxPause, 30s, or 0 for the default":                {Outage: redeliver.Outage{Probe: 9 * ms}},
 		"P.Outage.Share is 0.09: must be from 0.1 to 1, or 0 for the default":                            {Outage: redeliver.Outage{Share: 0.09}},
-		"P.RetryBudget.Share is 10.1: must be from 0.001 to 10, or 0 for the default":                    {RetryBudget: redeliver.RetryBudget{Share: 10.1}},
 		"P.Outage.Probes is -1: must be from 1 to 100, or 0 for the default":                             {Outage: redeliver.Outage{Probes: -1}},
-		"P.Poison.Attempts is 1: must be from 2 to 1000000, or 0 for the default":                        {Poison: redeliver.Poison{Attempts: 1}},
-		"P.Poison.Others is -1: must be at least 1, or 0 for the default":                                {Poison: redeliver.Poison{Others: -1}},
-		"P.Poison.Window is -1s: must be from 1s to 1h0m0s, or 0 for the default":                        {Poison: redeliver.Poison{Window: -time.Second}},
-		"P.RetryBudget.Share is -1: must be from 0.001 to 10, or 0 for the default":                      {RetryBudget: redeliver.RetryBudget{Share: -1}},
-		"P.RetryBudget.Floor is -2: must be at least 1, 0 for the default, or NoFloor":                   {RetryBudget: redeliver.RetryBudget{Floor: -2}},
-		"P.RetryBudget.Window is 1ms: must be from 1s to 1h0m0s, or 0 for the default":                   {RetryBudget: redeliver.RetryBudget{Window: ms}},
 		"P.DeadLetterRate.Most is -1: must be at least 1, or 0 for the default":                          {DeadLetterRate: redeliver.DeadLetterRate{Most: -1}},
 		"P.DeadLetterRate.Window is 1ms: must be from 1s to 24h0m0s, or 0 for the default":               {DeadLetterRate: redeliver.DeadLetterRate{Window: ms}},
 		"P.DeadLetterRate.Pause is 1ns: must be from 10ms to 24h0m0s, or 0 for the default":              {DeadLetterRate: redeliver.DeadLetterRate{Pause: 1}},
@@ -153,7 +143,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
 		"Immediate": "none", "MaxAge": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
 		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
-		"Outage": "off", "Poison": "off", "RetryBudget": "off", "DeadLetterRate": "off",
+		"Outage": "off", "DeadLetterRate": "off",
 		"Supersede": "each message finishes by its own rule",
 	}
 	v := reflect.ValueOf(redeliver.Policy{}.WithDefaults())

@@ -86,8 +86,8 @@ func BroadcastPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) r
 		ps.Add(field+".Levels", p.Levels, "must be empty: "+none)
 	}
 	if p.Guarded() {
-		ps.Add(field, "with a guard", "must have no Outage, Poison, RetryBudget or DeadLetterRate: "+none)
-		p.Outage, p.Poison, p.RetryBudget, p.DeadLetterRate = redeliver.Outage{}, redeliver.Poison{}, redeliver.RetryBudget{}, redeliver.DeadLetterRate{}
+		ps.Add(field, "with a guard", "must have no Outage or DeadLetterRate: "+none)
+		p.Outage, p.DeadLetterRate = redeliver.Outage{}, redeliver.DeadLetterRate{}
 	}
 	ps.Order(field, p, redeliver.KeyOrder, redeliver.Unordered)
 	p.MaxRetries, p.Backoff, p.Levels = redeliver.NoRetries, nil, nil

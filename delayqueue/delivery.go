@@ -179,13 +179,6 @@ func (d *Delivery) permit() *atomic.Bool {
 
 func (d *Delivery) isProbe() bool { return d.permit().Load() }
 
-// isFirst tells whether the message has had no attempt that failed.
-func (d *Delivery) isFirst() bool {
-	d = d.root()
-	latest := d.latest.Load()
-	return (latest == nil || latest.Attempts == 0) && (d.Waited == nil || d.Waited.Attempts == 0)
-}
-
 func (d *Delivery) root() *Delivery {
 	if d.first != nil {
 		return d.first

@@ -1,7 +1,6 @@
 package delayqueue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -10,15 +9,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard is what a subscription's policy asks for to tell an outage from poison, and to
-// bound retries and dead letters. It is a part of the Throttle, which holds messages
+// guard is what a subscription's policy asks for to tell an outage from messages that
+// fail for themselves, and to bound dead letters. It is a part of the Throttle, which holds messages
 // back for it, one like another, however they come: who asks for room waits for it, and
 // for a probe there is room for one. The Throttle's lock guards it.
 type guard struct {
-	outage *outage // nil where it is not asked for, and so are the others
+	outage *outage // nil where it is not asked for, and so is flood
 	flood  *flood
-	budget *budget
-	poison *poison
 
 	born time.Time // time counts from here
 	out  int       // probes that are under way
@@ -37,12 +34,6 @@ func newGuard(p *redeliver.Policy) *guard {
 	}
 	if p.DeadLetterRate.On() {
 		g.flood = newFlood(p.DeadLetterRate)
-	}
-	if p.RetryBudget.On() {
-		g.budget = newBudget(p.RetryBudget)
-	}
-	if p.Poison.On() {
-		g.poison = newPoison(p.Poison)
 	}
 	return g
 }
@@ -87,7 +78,7 @@ func (g *guard) lend(now time.Duration) bool {
 }
 
 // next is when something may change by itself; 0 for never.
-func (g *guard) next(now time.Duration) (at time.Duration) {
+func (g *guard) next() (at time.Duration) {
 	if g.held() && g.out > 0 {
 		at = g.lent + g.patience()
 	}
@@ -96,9 +87,6 @@ func (g *guard) next(now time.Duration) (at time.Duration) {
 	}
 	if g.flood != nil && g.flood.phase == paused {
 		at = max(at, g.flood.until)
-	}
-	if at == 0 && g.budget != nil && g.budget.spent {
-		at = now.Truncate(g.budget.firsts.slot) + g.budget.firsts.slot
 	}
 	return at
 }
@@ -112,89 +100,36 @@ func (g *guard) tellf(change string, err error, format string, args ...any) {
 type failure struct {
 	err            error
 	print, key, id uint64
-	attempts       int           // this one included
 	probe          bool          // it was let through in an outage or a flood
-	first          bool          // attempt of the message
-	again          bool          // it failed before, for the same
 	counted        bool          // it failed before, and that counted
 	since          time.Duration // it failed first
 	ill            bool          // it may be the dependency's fault
 	sparable       bool          // see redeliver.Decision
-	retries        bool          // it is to run again, and counts
 }
 
-// verdict is what they say.
-type verdict struct {
-	postpone bool
-	factor   int    // of a delay
-	poison   string // why the message is; "" for none
+// judge is told of every attempt that failed, and reports whether its message is to be
+// postponed.
+func (g *guard) judge(f *failure, now time.Duration) (postpone bool) {
+	if g.outage == nil || !f.ill {
+		return false
+	}
+	o := g.outage
+	switch o.failed(f, now) {
+	case begins:
+		g.tellf(redeliver.ChangeOutage, f.err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
+	case falters:
+		g.tellf(redeliver.ChangeOutage, f.err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
+	case isSolo:
+		g.tellf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", soloMost)
+	default:
+	}
+	return g.isOut() && f.sparable
 }
 
-// judge is told of every attempt that failed.
-func (g *guard) judge(f *failure, now time.Duration) (v verdict) {
-	if g.budget != nil && f.first {
-		g.budget.firsts.add(now)
-	}
-	if !f.ill {
-		return v
-	}
-	if g.outage != nil {
-		o := g.outage
-		switch o.failed(f, now) {
-		case begins:
-			g.tellf(redeliver.ChangeOutage, f.err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
-		case falters:
-			g.tellf(redeliver.ChangeOutage, f.err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
-		case isSolo:
-			g.tellf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", soloMost)
-		default:
-		}
-		if g.isOut() && f.sparable {
-			return verdict{postpone: true}
-		}
-	}
-	if g.poison != nil {
-		if why := g.poison.failed(f, now); why != "" {
-			return verdict{poison: why}
-		}
-	}
-	if g.budget != nil && f.retries {
-		v.factor = g.budget.retry(now)
-		g.account(now)
-	}
-	return v
-}
-
-// account tells when the budget has been spent, or is back.
-func (g *guard) account(now time.Duration) {
-	b := g.budget
-	if b == nil || !b.turn(now) {
-		return
-	}
-	retries, firsts := b.retries.of(now), b.firsts.of(now)
-	if b.spent {
-		g.tellf(redeliver.ChangeBudgetSpent, errBudget, "%d retries beside %d first attempts in %s; what fails waits up to 8 times as long", retries, firsts, b.firsts.slot*rateSlots)
-	} else {
-		g.tellf(redeliver.ChangeBudgetBack, nil, "%d retries beside %d first attempts in %s; delays are as planned", retries, firsts, b.firsts.slot*rateSlots)
-	}
-}
-
-var (
-	errBudget = errors.New("more retries than the policy's RetryBudget")
-	errFlood  = errors.New("more dead letters than the policy's DeadLetterRate")
-)
+var errFlood = errors.New("more dead letters than the policy's DeadLetterRate")
 
 // succeeded is told of every message that succeeded.
-func (g *guard) succeeded(probe, first bool, now time.Duration) {
-	if g.poison != nil {
-		g.poison.well.add(now)
-	}
-	if g.budget != nil && first {
-		g.budget.firsts.add(now)
-		if g.budget.spent {
-			g.account(now)
-		}
-	}
+func (g *guard) succeeded(probe bool, now time.Duration) {
 	if g.outage != nil {
 		o := g.outage
 		switch o.succeeded(probe, now) {
@@ -214,50 +149,6 @@ func (g *guard) succeeded(probe, first bool, now time.Duration) {
 func (g *guard) buried(probe bool, now time.Duration) {
 	if f := g.flood; f != nil && f.buried(probe, now) == begins {
 		g.tellf(redeliver.ChangeFlood, errFlood, "more than %d dead letters in %s; nothing new begins for %s", f.most, f.dead.slot*rateSlots, f.pause)
-	}
-}
-
-// poison is the judge of redeliver.Poison.
-type poison struct {
-	rule redeliver.Poison
-	spread
-	well rate
-}
-
-func newPoison(p redeliver.Poison) *poison {
-	// Of two keys that failed for one cause neither is alone.
-	return &poison{rule: p, spread: spread{minKeys: 2, share: 2, window: p.Window}, well: newRate(p.Window)}
-}
-
-// failed returns why a message that failed is poison, or "".
-func (p *poison) failed(f *failure, now time.Duration) string {
-	p.fail(f.print, f.key, now)
-	if !f.retries || !f.again || f.attempts < p.rule.Attempts || !lasting(f.err) || !p.alone(f.print, f.key, now-p.window) {
-		return ""
-	}
-	well := p.well.of(now)
-	if well < int64(p.rule.Others) {
-		return ""
-	}
-	return fmt.Sprintf("poison: it alone failed %d times for the same, while %d attempts succeeded within %s", f.attempts, well, p.window)
-}
-
-// lasting tells whether an error looks as if it would be there in the next attempt, too.
-func lasting(err error) (yes bool) {
-	defer func() {
-		if recover() != nil { // a method of the user's
-			yes = false
-		}
-	}()
-	var late interface{ Timeout() bool }
-	switch {
-	case errors.Is(err, redeliver.ErrTimeout), errors.Is(err, redeliver.ErrRetryAfter), errors.Is(err, redeliver.ErrNacked),
-		errors.Is(err, redeliver.ErrPostponed), errors.Is(err, context.Canceled):
-		return false
-	case errors.As(err, &late):
-		return !late.Timeout()
-	default:
-		return true
 	}
 }
 

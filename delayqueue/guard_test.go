@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -311,48 +310,13 @@ func TestAnOutageAmongSuccesses(t *testing.T) {
 	}
 }
 
-// A retry is no first attempt, however it ends and wherever it runs; a message that was
-// put aside before an attempt of it counted has its first one yet to come.
-func TestWhatIsAFirstAttempt(t *testing.T) {
-	b := &broker{}
-	sub := watched(t, b, func(p *redeliver.Policy) {
-		p.Outage, p.MaxRetries, p.Immediate = redeliver.Outage{}, 5, 1
-		p.RetryBudget = redeliver.RetryBudget{Floor: redeliver.NoFloor, Share: 0.5}
-	})
-	for i, c := range []struct {
-		waited *redeliver.State
-		ends   []error
-	}{
-		{&redeliver.State{Attempts: 5}, []error{errOurs}}, // its last: no retry follows
-		{nil, []error{nil}},
-		{nil, []error{errOurs, nil}},
-		{&redeliver.State{PostponedSince: time.Now()}, []error{nil}},
-		{&redeliver.State{PostponedSince: time.Now()}, []error{errOurs, nil}},
-		{&redeliver.State{Attempts: 2}, []error{nil}},
-		{&redeliver.State{Attempts: 2}, []error{errOurs}},
-	} {
-		d, n := of(sub, fmt.Sprint(i), t.Context()), 0
-		if d.Waited = c.waited; c.waited != nil {
-			c.waited.ID, c.waited.FirstFailed, c.waited.Error, c.waited.ErrorType = d.ID, time.Now(), "before", "string"
-		}
-		run(t.Context(), d, func(*delayqueue.Attempt) error { n++; return c.ends[n-1] })
-		if n != len(c.ends) {
-			t.Errorf("message %d had %d attempts, want %d", i, n, len(c.ends))
-		}
-	}
-	told := events[redeliver.SubscriptionChanged](b)
-	if len(told) != 1 || !strings.HasPrefix(told[0].Detail, "3 retries beside 4 first attempts in 10s") {
-		t.Errorf("told %+v, want 3 retries beside 4 first attempts", told)
-	}
-}
-
 // However many handlers run, fail and succeed at once, and sessions end: what is counted
 // comes to nothing, and all that was told makes sense.
 func TestGuardUnderLoad(t *testing.T) {
 	b := &broker{}
 	sub := watched(t, b, func(p *redeliver.Policy) {
 		p.Outage.Probe, p.Outage.MaxPause, p.Timeout = 10*time.Millisecond, 20*time.Millisecond, redeliver.NoTimeout
-		p.RetryBudget, p.Poison, p.DeadLetterRate = redeliver.RetryBudget{Floor: 1, Window: time.Second}, redeliver.Poison{Attempts: 2}, redeliver.DeadLetterRate{Most: 1000}
+		p.DeadLetterRate = redeliver.DeadLetterRate{Most: 1000}
 	})
 	var away atomic.Int64 // attempts that still fail
 	var all sync.WaitGroup
@@ -405,7 +369,7 @@ func TestGuardUnderLoad(t *testing.T) {
 // succeeds.
 func TestGuardsDoNotAllocateForASuccess(t *testing.T) {
 	sub := watched(t, &broker{}, func(p *redeliver.Policy) {
-		p.RetryBudget, p.Poison, p.DeadLetterRate = redeliver.RetryBudget{Floor: 1}, redeliver.Poison{Attempts: 2}, redeliver.DeadLetterRate{Most: 1000}
+		p.DeadLetterRate = redeliver.DeadLetterRate{Most: 1000}
 	})
 	d := of(sub, "a", t.Context())
 	if n := testing.AllocsPerRun(1000, func() {
@@ -420,7 +384,7 @@ func TestGuardsDoNotAllocateForASuccess(t *testing.T) {
 func BenchmarkGuards(b *testing.B) {
 	for name, p := range map[string]redeliver.Policy{
 		"none": {}, "outage": {Outage: redeliver.DefaultOutage()},
-		"all": {Outage: redeliver.DefaultOutage(), Poison: redeliver.Poison{Attempts: 3}, RetryBudget: redeliver.RetryBudget{Share: 0.1}, DeadLetterRate: redeliver.DeadLetterRate{Most: 100}},
+		"all": {Outage: redeliver.DefaultOutage(), DeadLetterRate: redeliver.DeadLetterRate{Most: 100}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			sub := &delayqueue.Subscription{Policy: p.WithDefaults()}

@@ -30,21 +30,15 @@ func (d *Delivery) weigh(dec *redeliver.Decision, err error, now time.Time) {
 	s, before := d.Sub, dec.State
 	s.decideInto(dec, err, now)
 	f := failure{
-		err: err, id: maphash.String(keySeed, before.ID), attempts: dec.State.Attempts, probe: d.Alone || d.isProbe(), first: before.Attempts == 0,
-		ill: tells(dec) == ill, sparable: dec.Sparable(), retries: dec.Action == redeliver.RetryLater || dec.Action == redeliver.RetryNow,
+		err: err, id: maphash.String(keySeed, before.ID), probe: d.Alone || d.isProbe(),
+		ill: tells(dec) == ill, sparable: dec.Sparable(),
 	}
 	if f.ill {
 		f.print, f.key = dec.State.Cause(), d.keyHash(before.ID)
 		f.counted, f.since = before.Attempts > 0 && before.PostponedSince.IsZero(), now.Sub(before.FirstFailed)
-		f.again = before.Attempts > 0 && before.Cause() == f.print
 	}
-	switch v := s.Throttle.judge(&f); {
-	case v.postpone:
+	if s.Throttle.judge(&f) {
 		s.postpone(dec, &before, err, now)
-	case v.poison != "":
-		dec.CutShort(v.poison)
-	default:
-		s.rule(&dec.State).Stretch(dec, v.factor, s.LongestBlock, now)
 	}
 }
 
@@ -55,15 +49,16 @@ func (s *Subscription) postpone(dec *redeliver.Decision, before *redeliver.State
 	dec.State.Policy = s.Fingerprint()
 }
 
-// judge has the guards judge a failure, and tells what they have to tell.
-func (t *Throttle) judge(f *failure) verdict {
+// judge has the guards judge a failure, tells the sink what they found, and reports
+// whether the message is to be postponed.
+func (t *Throttle) judge(f *failure) bool {
 	t.mu.Lock()
-	v := t.guard.judge(f, t.guard.now())
+	postpone := t.guard.judge(f, t.guard.now())
 	t.serve()
 	t.arm()
 	t.mu.Unlock()
 	t.announce()
-	return v
+	return postpone
 }
 
 // buried tells the guards of a dead letter.
@@ -143,7 +138,7 @@ func (t *Throttle) leave(w *waiter) {
 // arm sets the one timer for when something changes by itself. The caller holds mu.
 func (t *Throttle) arm() {
 	now := t.guard.now()
-	at := t.guard.next(now)
+	at := t.guard.next()
 	switch {
 	case at == 0 || t.armed > now && t.armed <= at:
 		return // what it is set for comes first, and sets it anew
@@ -163,7 +158,6 @@ func (t *Throttle) arm() {
 func (t *Throttle) wake() {
 	t.mu.Lock()
 	t.armed = 0
-	t.guard.account(t.guard.now())
 	t.serve()
 	t.arm()
 	t.mu.Unlock()

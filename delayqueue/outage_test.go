@@ -1,8 +1,6 @@
 package delayqueue
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -159,13 +157,13 @@ func TestWhatIsToldOfAnOutage(t *testing.T) {
 	begins(11)
 	fails(12, true, 1)
 	begins(14)
-	g.succeeded(true, true, 15*time.Second)
+	g.succeeded(true, 15*time.Second)
 	begins(15)
 	fails(16, true, 2)
 	begins(19)
-	g.succeeded(true, true, 19*time.Second)
+	g.succeeded(true, 19*time.Second)
 	begins(19)
-	g.succeeded(true, true, 20*time.Second)
+	g.succeeded(true, 20*time.Second)
 
 	var got []string
 	for _, e := range g.news {
@@ -182,19 +180,12 @@ func TestWhatIsToldOfAnOutage(t *testing.T) {
 	}
 }
 
-// So has what is told of a budget and of a flood.
-func TestWhatIsToldOfABudgetAndAFlood(t *testing.T) {
+// So has what is told of a flood.
+func TestWhatIsToldOfAFlood(t *testing.T) {
 	policy := redeliver.Policy{
-		RetryBudget:    redeliver.RetryBudget{Floor: redeliver.NoFloor, Share: 0.5, Window: 10 * time.Second},
 		DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2},
 	}
 	g := newGuard(&policy)
-	for range 2 {
-		g.judge(&failure{first: true, ill: true, retries: true}, time.Second)
-	}
-	for range 4 {
-		g.succeeded(false, true, 2*time.Second)
-	}
 	for range 3 {
 		g.buried(false, 3*time.Second)
 	}
@@ -202,15 +193,13 @@ func TestWhatIsToldOfABudgetAndAFlood(t *testing.T) {
 		t.Error("the first probe is not when the pause has ended")
 	}
 	for range 2 {
-		g.succeeded(true, true, 63*time.Second)
+		g.succeeded(true, 63*time.Second)
 	}
 	var got []string
 	for _, e := range g.news {
 		got = append(got, e.Change+": "+e.Detail)
 	}
 	if want := []string{
-		"retry budget spent: 2 retries beside 2 first attempts in 10s; what fails waits up to 8 times as long",
-		"retry budget back: 2 retries beside 6 first attempts in 10s; delays are as planned",
 		"flood: more than 2 dead letters in 5m0s; nothing new begins for 1m0s",
 		"flood over: 2 messages in a row have succeeded; all run again",
 	}; !slices.Equal(got, want) {
@@ -247,55 +236,6 @@ func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
-// Poison fails alone, for the same, often enough, where it would run again, while enough
-// others succeed: all of that, and within the window.
-func TestPoison(t *testing.T) {
-	const at = 100 * time.Second
-	mine := failure{err: errors.New("no such article"), print: 7, key: 1, attempts: 3, again: true, retries: true}
-	for name, c := range map[string]struct {
-		change func(*failure)
-		well   int           // attempts that succeeded, a second before
-		key    uint64        // failed too, 0 for none
-		ago    time.Duration // it did
-		others int           // causes that were seen then
-		want   string
-	}{
-		"poison":                             {want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s", well: 5},
-		"more attempts":                      {change: func(f *failure) { f.attempts = 4 }, want: "poison: it alone failed 4 times for the same, while 6 attempts succeeded within 10s", well: 6},
-		"too few attempts":                   {change: func(f *failure) { f.attempts = 2 }, well: 5},
-		"too few others":                     {well: 4},
-		"for another reason than before":     {change: func(f *failure) { f.again = false }, well: 5},
-		"its last attempt":                   {change: func(f *failure) { f.retries = false }, well: 5},
-		"a time-out":                         {change: func(f *failure) { f.err = context.DeadlineExceeded }, well: 5},
-		"another one, too":                   {key: 2, ago: time.Second, well: 5},
-		"another one, at the window's start": {key: 2, ago: 10 * time.Second, well: 5},
-		"another one, long ago":              {key: 2, ago: 11 * time.Second, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
-		"another one of its key":             {key: 1, ago: time.Second, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
-		"a cause among too many":             {key: 2, ago: time.Second, others: 2 * causesMost, well: 5},
-		"so at the window's start":           {key: 2, ago: 10 * time.Second, others: 2 * causesMost, well: 5},
-		"so before":                          {key: 2, ago: 11 * time.Second, others: 2 * causesMost, well: 5, want: "poison: it alone failed 3 times for the same, while 5 attempts succeeded within 10s"},
-	} {
-		policy := redeliver.Policy{Poison: redeliver.Poison{Attempts: 3, Others: 5, Window: 10 * time.Second}}
-		g := newGuard(&policy)
-		if c.key > 0 {
-			g.judge(&failure{err: mine.err, print: mine.print, key: c.key, ill: true}, at-c.ago)
-		}
-		for i := range c.others { // what another key failed for is forgotten over them
-			g.judge(&failure{err: mine.err, print: uint64(100 + i), key: 3, ill: true}, at-c.ago)
-		}
-		for range c.well {
-			g.succeeded(false, true, at-time.Second)
-		}
-		f := mine
-		if f.ill = true; c.change != nil {
-			c.change(&f)
-		}
-		if got := g.judge(&f, at).poison; got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

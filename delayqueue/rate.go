@@ -47,53 +47,6 @@ func (r *rate) add(now time.Duration) int64 {
 	return r.sum
 }
 
-// budget is the judge of redeliver.RetryBudget.
-type budget struct {
-	share           float64
-	floor           float64 // in a window
-	firsts, retries rate
-	spent           bool
-}
-
-func newBudget(b redeliver.RetryBudget) *budget {
-	return &budget{
-		share: b.Share, floor: float64(max(0, b.Floor)) * b.Window.Seconds(),
-		firsts: newRate(b.Window), retries: newRate(b.Window),
-	}
-}
-
-// used is how much of the budget is used: above 1 it is spent.
-func (b *budget) used(now time.Duration) float64 {
-	allowed := b.share*float64(b.firsts.of(now)) + b.floor
-	return float64(b.retries.of(now)) / max(allowed, 1)
-}
-
-// retry counts a retry, and says how many times as long it is to wait.
-func (b *budget) retry(now time.Duration) (factor int) {
-	b.retries.add(now)
-	switch used := b.used(now); {
-	case used <= 1:
-		return 1
-	case used <= 2:
-		return 2
-	case used <= 4:
-		return 4
-	default:
-		return 8
-	}
-}
-
-// refillsAt is how much of a spent budget may be used at most for it to be back.
-const refillsAt = 0.75
-
-// turn tells whether the budget has just been spent, or is back.
-func (b *budget) turn(now time.Duration) (changed bool) {
-	used := b.used(now)
-	was := b.spent
-	b.spent = used > 1 || was && used > refillsAt
-	return b.spent != was
-}
-
 // flood is the judge of redeliver.DeadLetterRate.
 type flood struct {
 	breaker

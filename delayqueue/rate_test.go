@@ -38,60 +38,6 @@ func TestRate(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
-	policy := redeliver.Policy{RetryBudget: redeliver.RetryBudget{Floor: 1}}
-	for name, c := range map[string]struct {
-		firsts, retries int
-		want            int
-	}{
-		"within the floor":    {0, 10, 1},
-		"above it":            {0, 11, 2},
-		"within the share":    {500, 110, 1},
-		"above it, by little": {500, 111, 2},
-		"twice as much":       {500, 220, 2},
-		"by twice":            {500, 221, 4},
-		"four times as much":  {500, 440, 4},
-		"by four times":       {500, 441, 8},
-		"by a hundred times":  {0, 1000, 8},
-	} {
-		b := newBudget(policy.WithDefaults().RetryBudget)
-		for range c.firsts {
-			b.firsts.add(time.Second)
-		}
-		got := 0
-		for range c.retries {
-			got = b.retry(2 * time.Second)
-		}
-		if got != c.want {
-			t.Errorf("%s: %d times as long, want %d", name, got, c.want)
-		}
-		if changed := b.turn(2 * time.Second); changed != (c.want > 1) {
-			t.Errorf("%s: spent: %t", name, changed)
-		}
-		if changed := b.turn(20 * time.Second); changed != (c.want > 1) {
-			t.Errorf("%s: back: %t", name, changed)
-		}
-	}
-}
-
-// A budget that is spent is back when three quarters of it are used, and no sooner.
-func TestABudgetIsBackWithSomeToSpare(t *testing.T) {
-	policy := redeliver.Policy{RetryBudget: redeliver.RetryBudget{Floor: redeliver.NoFloor, Share: 0.5}}
-	b := newBudget(policy.WithDefaults().RetryBudget)
-	for range 3 {
-		b.retry(time.Second)
-	}
-	if !b.turn(time.Second) {
-		t.Error("three retries without a first attempt do not spend it")
-	}
-	for n := 1; n <= 8; n++ { // 3 of 4 is when it is back
-		b.firsts.add(time.Second)
-		if back := b.turn(time.Second); back != (n == 8) {
-			t.Errorf("after %d first attempts: back: %t", n, back)
-		}
-	}
-}
-
 func TestFlood(t *testing.T) {
 	policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 3, Trickle: 2}}
 	f := newFlood(policy.WithDefaults().DeadLetterRate)

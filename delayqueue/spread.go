@@ -19,9 +19,7 @@ type spread struct {
 	window  time.Duration
 
 	attempts, failures int64
-	causes             []cause       // the one that was seen last at the end
-	forgot             bool          // a cause was forgotten,
-	last               time.Duration // and failed last at this time
+	causes             []cause // the one that was seen last at the end
 }
 
 // causesMost is how many causes are known; the one that has not been seen for longest
@@ -77,20 +75,8 @@ func (s *spread) cause(what uint64) *cause {
 		c = s.causes[i]
 		s.causes = slices.Delete(s.causes, i, i+1)
 	case len(s.causes) == causesMost:
-		if keys := s.causes[0].keys; len(keys) > 0 {
-			s.forgot, s.last = true, max(s.last, keys[len(keys)-1].at)
-		}
 		s.causes = slices.Delete(s.causes, 0, 1)
 	}
 	s.causes = append(s.causes, c)
 	return &s.causes[len(s.causes)-1]
-}
-
-// alone tells whether no other key than this one has failed for a cause since a time. It is
-// not known of a cause that may have been forgotten since.
-func (s *spread) alone(what, key uint64, since time.Duration) bool {
-	if s.forgot && s.last >= since {
-		return false
-	}
-	return !slices.ContainsFunc(s.cause(what).keys, func(f keyFailure) bool { return f.key != key && f.at >= since })
 }

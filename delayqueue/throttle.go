@@ -264,7 +264,7 @@ func (t *Throttle) landed(d *Delivery, how Ending, probe bool) {
 		t.guard.out--
 	}
 	if t.guard != nil && what == well {
-		t.guard.succeeded(probe || d.Alone, d.isFirst(), now.Sub(t.guard.born))
+		t.guard.succeeded(probe || d.Alone, now.Sub(t.guard.born))
 	}
 	switch what {
 	case well:

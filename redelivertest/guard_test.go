@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -66,7 +65,7 @@ func (s *shop) Event(e redeliver.Event) {
 	case redeliver.SubscriptionChanged:
 		s.told = append(s.told, e.Change)
 		s.toldAt[e.Change] = now
-		if bad := e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeFlood || e.Change == redeliver.ChangeBudgetSpent; bad != (e.Err != nil) || e.Origin != "orders" || e.Group != "billing" || e.Detail == "" {
+		if bad := e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeFlood; bad != (e.Err != nil) || e.Origin != "orders" || e.Group != "billing" || e.Detail == "" {
 			panic(fmt.Sprintf("told %+v", e))
 		}
 	}
@@ -381,68 +380,6 @@ func TestAnOutageForReceive(t *testing.T) {
 		}
 		s.want(t, 40, 0, outageAndBack...)
 	})
-}
-
-// Poison goes early where that is asked for, and only then.
-func TestPoisonGoesEarly(t *testing.T) {
-	for name, c := range map[string]struct {
-		poison   redeliver.Poison
-		err      error
-		attempts int
-	}{
-		"not asked for":     {redeliver.Poison{}, errors.New("no such article"), 11},
-		"asked for":         {redeliver.Poison{Attempts: 4}, errors.New("no such article"), 4},
-		"a time-out":        {redeliver.Poison{Attempts: 4}, context.DeadlineExceeded, 11},
-		"it says when":      {redeliver.Poison{Attempts: 4}, redeliver.RetryAfter(errors.New("busy"), time.Second), 11},
-		"too few succeeded": {redeliver.Poison{Attempts: 4, Others: 10000}, errors.New("no such article"), 11},
-	} {
-		t.Run(name, func(t *testing.T) {
-			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-				s := newShop()
-				policy := redeliver.Policy{MaxRetries: 10, Backoff: redeliver.Fixed(time.Second), Poison: c.poison}
-				b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
-				s.own["bad-0"] = c.err
-				publish(b, "bad", 1, 0)
-				for i := range 15 {
-					publish(b, fmt.Sprint("m", i), 10, 0)
-					<-time.After(time.Second)
-				}
-				b.Wait()
-				s.want(t, 150, 1)
-				st := s.dead["bad-0"]
-				if st.Attempts != c.attempts || st.Reason != redeliver.ReasonExhausted || strings.Contains(st.Error, "poison") != (c.attempts == 4) {
-					t.Errorf("%+v, want %d attempts", st, c.attempts)
-				}
-			})
-		})
-	}
-}
-
-// Retries above the budget wait longer, and nobody is dead-lettered for that.
-func TestARetryBudgetStretchesDelays(t *testing.T) {
-	retries := func(budget redeliver.RetryBudget) (n int, s *shop) {
-		redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
-			s = newShop()
-			s.set(errAway)
-			policy := redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second), RetryBudget: budget}
-			b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
-			publish(b, "m", 100, 0)
-			<-time.After(time.Minute)
-			n = s.ran() - 100
-			s.set(nil)
-			b.Wait()
-			<-time.After(time.Minute)
-			synctest.Wait()
-		})
-		return n, s
-	}
-	all, s := retries(redeliver.RetryBudget{})
-	s.want(t, 100, 0)
-	few, s := retries(redeliver.RetryBudget{Floor: 1})
-	s.want(t, 100, 0, redeliver.ChangeBudgetSpent, redeliver.ChangeBudgetBack)
-	if few*4 > all {
-		t.Errorf("%d retries without a budget, %d with one", all, few)
-	}
 }
 
 // Too many dead letters pause the intake, and a trickle tells when it is over.

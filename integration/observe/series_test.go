@@ -60,7 +60,7 @@ func scrape(t *testing.T, r *prometheus.Registry) exported {
 // troubles are changes that no broker makes on demand. They are told by hand, so that what rules ask for by its name
 // is known to be a name.
 var troubles = []string{
-	"disconnected", "intake paused", "blocked", "throttled", "outage", "probing", "flood", "retry budget spent",
+	"disconnected", "intake paused", "blocked", "throttled", "outage", "probing", "flood",
 	"commands are not read", "commands are not obeyed", "dedup store lost", "dedup marks lost",
 }
 

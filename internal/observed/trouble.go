@@ -18,7 +18,6 @@ const (
 	outage       = redeliver.ChangeOutage
 	probing      = redeliver.ChangeProbing
 	flood        = redeliver.ChangeFlood
-	budget       = redeliver.ChangeBudgetSpent
 	commands     = "commands are not read"
 	obeying      = "commands are not obeyed"
 	dedup        = "dedup store lost"
@@ -42,8 +41,6 @@ var Turns = map[string][]Turn{
 	redeliver.ChangeOutageOver:  {{outage, false}, {probing, false}},
 	redeliver.ChangeFlood:       {{flood, true}},
 	redeliver.ChangeFloodOver:   {{flood, false}},
-	redeliver.ChangeBudgetSpent: {{budget, true}},
-	redeliver.ChangeBudgetBack:  {{budget, false}},
 	"commands are not read":     {{commands, true}},
 	"commands are read":         {{commands, false}},
 	"commands are not obeyed":   {{obeying, true}},
