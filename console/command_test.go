@@ -19,7 +19,7 @@ import (
 type chief struct {
 	*stub
 	mu    sync.Mutex
-	given []deadletter.CommandProgress
+	given []deadletter.Command
 	err   error
 }
 
@@ -28,12 +28,12 @@ func (q *chief) Command(_ context.Context, c deadletter.Command) (deadletter.Com
 	defer q.mu.Unlock()
 	c, err := deadletter.NewCommand(c)
 	if err = errors.Join(err, q.err); err == nil {
-		q.given = append(q.given, deadletter.CommandProgress{Command: c, Partitions: 4})
+		q.given = append(q.given, c)
 	}
 	return c, err
 }
 
-func (q *chief) Commands(context.Context) ([]deadletter.CommandProgress, error) {
+func (q *chief) Commands(context.Context) ([]deadletter.Command, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.given), nil
@@ -42,7 +42,7 @@ func (q *chief) Commands(context.Context) ([]deadletter.CommandProgress, error) 
 func (q *chief) Withdraw(_ context.Context, id string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.given = slices.DeleteFunc(q.given, func(p deadletter.CommandProgress) bool { return p.Command.ID == id })
+	q.given = slices.DeleteFunc(q.given, func(c deadletter.Command) bool { return c.ID == id })
 	return nil
 }
 
@@ -84,28 +84,28 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 		ask1(http.StatusBadRequest, "level", "1h", "kind", "forget")
 		ask1(http.StatusBadRequest, "level", "1h", "why", " ")
 		ask1(http.StatusBadRequest, "id", "m-1", "reason", "exhausted")
-		ask1(http.StatusBadRequest, "level", "1h", "rate", "-1")
+		ask1(http.StatusBadRequest, "level", "1h", "id", "m-1") // a release takes whole levels
 		if len(q.given) != 0 {
 			t.Fatalf("the consumers were told %+v", q.given)
 		}
-		ask1(http.StatusSeeOther, "level", "1h", "key", "customer-7", "rate", "50")
-		ask1(http.StatusSeeOther, "kind", "cancel", "all", "yes")
-		one, all := q.given[0].Command, q.given[1].Command
-		if one.Kind != deadletter.ReleaseWaiting || one.Everything || string(one.Filter.Filter.Key) != "customer-7" || !slices.Equal(one.Filter.Levels, []string{"1h"}) || one.Rate != 50 ||
-			one.Why != "the bank is back" || one.Who != "ann (console)" || all.Kind != deadletter.CancelWaiting || !all.Everything {
-			t.Errorf("the consumers were told %+v and %+v", one, all)
+		ask1(http.StatusSeeOther, "level", "1h")
+		ask1(http.StatusSeeOther, "kind", "cancel", "level", "1h", "key", "customer-7")
+		one, other := q.given[0], q.given[1]
+		if one.Kind != deadletter.ReleaseWaiting || one.Everything || !one.Filter.Filter.All() || !slices.Equal(one.Filter.Levels, []string{"1h"}) ||
+			one.Why != "the bank is back" || one.Who != "ann (console)" || other.Kind != deadletter.CancelWaiting || string(other.Filter.Filter.Key) != "customer-7" {
+			t.Errorf("the consumers were told %+v and %+v", one, other)
 		}
-		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "all that waits", "0 of 4 partitions", "Take it back")
+		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "Take it back")
 		if a := ask(t, c, http.MethodPost, "/withdraw", url.Values{"dlq": {"q"}, "id": {one.ID}}, "Role", "operator"); a.StatusCode != http.StatusSeeOther || len(q.given) != 1 {
 			t.Errorf("it is %d, and there are %d commands", a.StatusCode, len(q.given))
 		}
 		q.err = errSilent
-		if a := ask(t, c, http.MethodPost, "/waiting", url.Values{"dlq": {"q"}, "why": {"x"}, "confirm": {"q"}, "kind": {"release"}, "id": {"a"}}, "Role", "operator"); a.StatusCode < 500 || strings.Contains(a.text(), "secret") {
+		if a := ask(t, c, http.MethodPost, "/waiting", url.Values{"dlq": {"q"}, "why": {"x"}, "confirm": {"q"}, "kind": {"cancel"}, "id": {"a"}}, "Role", "operator"); a.StatusCode < 500 || strings.Contains(a.text(), "secret") {
 			t.Errorf("without an answer it is %d: %s", a.StatusCode, a.text())
 		}
 		want := []string{
 			"ann operator release allowed", "ann operator release done", "ann operator cancel waiting allowed", "ann operator cancel waiting done",
-			"ann operator withdraw allowed", "ann operator withdraw done", "ann operator release allowed", "ann operator release failed",
+			"ann operator withdraw allowed", "ann operator withdraw done", "ann operator cancel waiting allowed", "ann operator cancel waiting failed",
 		}
 		if said := slices.DeleteFunc(rec.said(), func(s string) bool { return strings.Contains(s, "forget") }); !slices.Equal(said, want) {
 			t.Errorf("the record says %q", said)

@@ -78,8 +78,8 @@ type Commander interface {
 	// Command gives a command to the consumers, who obey in the background, and returns
 	// it with its id.
 	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
-	// Commands returns those that stand, and how far they are.
-	Commands(ctx context.Context) ([]deadletter.CommandProgress, error)
+	// Commands returns those that were given, the oldest first.
+	Commands(ctx context.Context) ([]deadletter.Command, error)
 	// Withdraw takes one back. What it has done stays done.
 	Withdraw(ctx context.Context, id string) error
 }

@@ -31,8 +31,8 @@ func (q *queue) commander() (Commander, error) {
 	return nil, errNoCommands
 }
 
-// commands are those that stand, as who may give them sees them.
-func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadletter.CommandProgress, error) {
+// commands are those that were given, as who may give them sees them.
+func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadletter.Command, error) {
 	if err := d.permit(who, key, Release); err != nil {
 		return nil, err
 	}
@@ -48,11 +48,7 @@ func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadlette
 	defer cancel()
 	all, err := c.Commands(ctx)
 	for i := range all {
-		p := &all[i]
-		p.Command.Filter.Filter = d.filter(who, q.info, &p.Command.Filter.Filter)
-		for j, note := range p.Notes {
-			p.Notes[j] = d.quotation(who, q.info, note)
-		}
+		all[i].Filter.Filter = d.filter(who, q.info, &all[i].Filter.Filter)
 	}
 	return all, err
 }

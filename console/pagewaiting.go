@@ -17,11 +17,10 @@ type WaitingPage struct {
 
 // CommandView is a command with how it stands.
 type CommandView struct {
-	deadletter.CommandProgress
+	deadletter.Command
 	Key    string
-	State  string
 	Words  []string
-	Stands bool // it can be taken back
+	Stands bool // it has not expired
 }
 
 func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
@@ -41,12 +40,11 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	for _, one := range slices.Backward(all) {
-		v := CommandView{CommandProgress: one, Key: o.Key, State: one.Status(time.Now())}
-		v.Stands = v.State == "waiting" || v.State == "running"
-		for _, level := range one.Command.Filter.Levels {
+		v := CommandView{Command: one, Key: o.Key, Stands: time.Now().Before(one.Expires)}
+		for _, level := range one.Filter.Levels {
 			v.Words = append(v.Words, "level "+level)
 		}
-		if v.Words = append(v.Words, describe(&one.Command.Filter.Filter)...); len(v.Words) == 0 {
+		if v.Words = append(v.Words, describe(&one.Filter.Filter)...); len(v.Words) == 0 {
 			v.Words = []string{"all that waits"}
 		}
 		p.Commands = append(p.Commands, v)
@@ -63,16 +61,13 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 	}
 	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: filled(v["level"]), Filter: f}}
 	order.Everything = order.Filter.All()
-	if err := order.Filter.Check(); err != nil {
+	if err := order.Check(); err != nil {
 		return wrong("%v", err)
 	}
 	if order.Everything && v.Get("all") == "" {
 		return wrong("that would take all that waits: say what is meant, or tick the box")
 	}
 	if order.Why, err = readWhy(v); err != nil {
-		return err
-	}
-	if order.Rate, err = readRate(v); err != nil {
 		return err
 	}
 	key, who := v.Get("dlq"), actorOf(r)

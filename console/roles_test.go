@@ -48,7 +48,7 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 		{"purge form", "GET", page("purge", q), nil, Operator, true},
 		{"edit form", "GET", page("edit", q, "at", at), nil, Operator, true},
 		{"waiting form", "GET", page("waiting", q), nil, Operator, true},
-		{"release", "POST", "/waiting", form("id", "none", "kind", "release", "confirm", key), Operator, true},
+		{"release", "POST", "/waiting", form("level", "1h", "kind", "release", "confirm", key), Operator, true},
 		{"cancel waiting", "POST", "/waiting", form("id", "none", "kind", "cancel", "confirm", key), Operator, true},
 		{"withdraw", "POST", "/withdraw", form("id", "none"), Operator, true},
 		{"replay", "POST", "/replay", form("id", "none"), Operator, true},

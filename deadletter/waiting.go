@@ -22,18 +22,15 @@ type Command struct {
 	// Who asked and why. Both are required.
 	Who string `json:"who"`
 	Why string `json:"why"`
-	// Created is when it was asked: what was scheduled later is not taken. The clocks
-	// of who asks and of the consumers are compared.
+	// Created is when it was asked: what was scheduled later is not taken. Consumers
+	// trust it no further than the clock of the broker.
 	Created time.Time `json:"created"`
 	// Expires is when it is forgotten. Default DefaultCommandLife after Created.
 	Expires time.Time `json:"expires"`
-	// Filter says which messages. One that takes all wants Everything.
+	// Filter says which messages. One that takes all wants Everything. A release takes
+	// whole levels: its filter has nothing but Levels.
 	Filter     WaitingFilter `json:"filter,omitzero"`
 	Everything bool          `json:"everything,omitempty"`
-	// Rate bounds how many messages the whole group releases or cancels in a second.
-	// Default 0, no bound. A cancelled message that comes due is cancelled then,
-	// whatever the rate.
-	Rate float64 `json:"rate,omitempty"`
 }
 
 // DefaultCommandLife is how long a command stands that does not say.
@@ -44,8 +41,8 @@ type CommandKind string
 
 // The kinds of commands.
 const (
-	ReleaseWaiting CommandKind = "release" // they run now
-	CancelWaiting  CommandKind = "cancel"  // they go to the DLQ, invalidated
+	ReleaseWaiting CommandKind = "release" // they are due at once
+	CancelWaiting  CommandKind = "cancel"  // they go to the DLQ, invalidated, when they are due
 )
 
 // WaitingFilter says which waiting messages are meant. All that is set must hold.
@@ -59,7 +56,12 @@ type WaitingFilter struct {
 
 // Match tells whether a message that waits on a level is meant.
 func (f *WaitingFilter) Match(m *Message, level time.Duration) bool {
-	return (len(f.Levels) == 0 || slices.Contains(f.Levels, delayqueue.LevelName(level))) && f.Filter.Match(m)
+	return f.OnLevel(level) && f.Filter.Match(m)
+}
+
+// OnLevel reports whether messages on a level may be meant.
+func (f *WaitingFilter) OnLevel(level time.Duration) bool {
+	return len(f.Levels) == 0 || slices.Contains(f.Levels, delayqueue.LevelName(level))
 }
 
 // All tells whether the filter takes every message.
@@ -84,15 +86,6 @@ func (f *WaitingFilter) Check() error {
 func NewCommand(c Command) (Command, error) {
 	var ps redeliver.Problems
 	signed(&ps, c.Who, c.Why)
-	if c.Kind != ReleaseWaiting && c.Kind != CancelWaiting {
-		ps.Add("Kind", fmt.Sprintf("%q", c.Kind), "must be release or cancel")
-	}
-	if c.Rate < 0 {
-		ps.Add("Rate", c.Rate, "must be positive, or 0 for no bound")
-	}
-	if c.Filter.All() != c.Everything {
-		ps.Add("Everything", c.Everything, "must be set where the filter takes all, and nowhere else")
-	}
 	c.Created = now()
 	if c.Expires.IsZero() {
 		c.Expires = c.Created.Add(DefaultCommandLife)
@@ -100,11 +93,26 @@ func NewCommand(c Command) (Command, error) {
 	if !c.Expires.After(c.Created) {
 		ps.Add("Expires", c.Expires, "must be in the future, or zero for 24 hours from now")
 	}
-	if err := errors.Join(ps.Err(), c.Filter.Check()); err != nil {
+	if err := errors.Join(ps.Err(), c.Check()); err != nil {
 		return c, err
 	}
 	c.ID = c.Created.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
 	return c, nil
+}
+
+// Check returns all that is wrong with what a command asks for.
+func (c *Command) Check() error {
+	var ps redeliver.Problems
+	if c.Kind != ReleaseWaiting && c.Kind != CancelWaiting {
+		ps.Add("Kind", fmt.Sprintf("%q", c.Kind), "must be release or cancel")
+	}
+	if c.Filter.All() != c.Everything {
+		ps.Add("Everything", c.Everything, "must be set where the filter takes all, and nowhere else")
+	}
+	if c.Kind == ReleaseWaiting && !c.Filter.Filter.All() {
+		ps.Add("Filter.Filter", "set", "must not be set: a release takes whole levels. To take single messages out, cancel them and replay them from the DLQ")
+	}
+	return errors.Join(ps.Err(), c.Filter.Check())
 }
 
 // Takes tells whether a command is about a message that waits on a level, 0 for the
@@ -127,35 +135,6 @@ func scheduled(m *Message) time.Time {
 // Cancelled is why a message went to the DLQ that a command cancelled.
 func (c *Command) Cancelled() error {
 	return &redeliver.InvalidError{Err: fmt.Errorf("cancelled while it waited, by %s: %s (command %s)", c.Who, c.Why, c.ID)}
-}
-
-// CommandProgress is a command and what the consumers say of it.
-type CommandProgress struct {
-	Command Command
-	// Released, Cancelled and Refused are how many messages were. What a process did
-	// in the second before it was killed may be missing.
-	Released, Cancelled, Refused int64
-	// Walked are the partitions that were searched to their end, of Partitions.
-	Walked, Partitions int
-	// Updated is when a consumer last said something; zero when none has.
-	Updated time.Time
-	// Notes are what consumers say of it beside that.
-	Notes []string
-}
-
-// Status is how a command stands: "waiting" until a consumer says something, then
-// "running" until all partitions are searched, then "done"; "expired" when it was not.
-func (p *CommandProgress) Status(now time.Time) string {
-	switch {
-	case p.Partitions > 0 && p.Walked >= p.Partitions:
-		return "done"
-	case !now.Before(p.Command.Expires):
-		return "expired"
-	case p.Updated.IsZero():
-		return "waiting"
-	default:
-		return "running"
-	}
 }
 
 // WaitingLevel is how much waits in one place.

@@ -12,10 +12,7 @@ import (
 
 func command(t *testing.T, c deadletter.Command) deadletter.Command {
 	t.Helper()
-	c.Who, c.Why = "ann", "test"
-	if c.Kind == "" {
-		c.Kind = deadletter.ReleaseWaiting
-	}
+	c.Kind, c.Who, c.Why = deadletter.CancelWaiting, "ann", "test"
 	made, err := deadletter.NewCommand(c)
 	if err != nil {
 		t.Fatal(err)
@@ -93,13 +90,13 @@ func TestACommandTakesByLevelKeyHeaderAndFingerprint(t *testing.T) {
 func TestAWrongCommandIsRefused(t *testing.T) {
 	t.Parallel()
 	_, err := deadletter.NewCommand(deadletter.Command{
-		Kind: "shred", Rate: -1, Expires: time.Now().Add(-time.Hour),
+		Kind: "shred", Expires: time.Now().Add(-time.Hour),
 		Filter: deadletter.WaitingFilter{Levels: []string{"90s"}, Filter: deadletter.Filter{Positions: []deadletter.Position{"0/1"}}},
 	})
 	if err == nil {
 		t.Fatal("it was taken")
 	}
-	for _, says := range []string{"Who", "Why", "Kind", "Rate", "Expires", "Filter.Levels[0]", "90s", "Positions"} {
+	for _, says := range []string{"Who", "Why", "Kind", "Expires", "Filter.Levels[0]", "90s", "Positions"} {
 		if !strings.Contains(err.Error(), says) {
 			t.Errorf("%q does not say %q", err, says)
 		}
@@ -109,5 +106,23 @@ func TestAWrongCommandIsRefused(t *testing.T) {
 		if _, err := deadletter.NewCommand(c); err == nil || !strings.Contains(err.Error(), "Everything") {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// A release takes whole levels; the error says what to do with single messages.
+func TestAReleaseOfSingleMessagesIsRefused(t *testing.T) {
+	t.Parallel()
+	for levels, f := range map[string]deadletter.Filter{"": {IDs: []string{"7"}}, "1h": {Key: []byte("k")}} {
+		c := deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}}
+		if levels != "" {
+			c.Filter.Levels = []string{levels}
+		}
+		if _, err := deadletter.NewCommand(c); err == nil || !strings.Contains(err.Error(), "cancel them and replay them") {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	whole := deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h", "10m"}}}
+	if c, err := deadletter.NewCommand(whole); err != nil || !c.Filter.OnLevel(time.Hour) || c.Filter.OnLevel(time.Minute) || c.Filter.OnLevel(0) {
+		t.Errorf("%+v: %v", c, err)
 	}
 }

@@ -28,8 +28,7 @@ type Client struct {
 	subs    []*Subscriber
 	closed  bool
 
-	sweepEvery    time.Duration
-	commandsEvery time.Duration // 0 for the default
+	sweepEvery time.Duration
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems
@@ -214,7 +213,9 @@ func (c *Client) ready(topic string) (*layout, error) {
 	if err := c.provision(l); err != nil {
 		return nil, err
 	}
-	c.provisionControl(l)
+	if !l.control.exists {
+		l.control.exists, _ = c.createControl(l.control) // the reader tries again, and reports why it fails
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.layouts[topic] = l

@@ -4,137 +4,89 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 const (
-	// commandsEvery is how often a consumer asks for new commands: two small requests.
+	// commandsEvery is how often a member asks for new commands: two small requests.
 	commandsEvery = time.Second
-	// tidyEvery is how often what is known of records below the committed offset is
-	// forgotten.
-	tidyEvery = 30 * time.Second
-	// commandsLate bounds how long a partition waits, before it is read, for what was
-	// settled of it ahead. Without that, what was released runs once more.
-	commandsLate = 5 * time.Second
+	// maxControlPause bounds the time between two looks for a control topic that does not
+	// exist.
+	maxControlPause = 5 * time.Minute
+	// maxCommandsWait is how long a partition of a delay topic waits for the first answer
+	// of the control topic. Without it, a canceled message that is due could run.
+	maxCommandsWait = 5 * time.Second
 )
 
-// control is what a reader knows of the commands to its group. Every member reads all
-// of the control topic, from its start and outside of the group.
+// control reads the commands to the group. Every member reads the whole control topic,
+// outside of the group, and writes nothing to it.
 //
-// A delay topic is read in order, and its reader waits for the first that is not due,
-// so what a command takes may stand far behind. Beside each lane a walker reads on
-// (see walker): it writes copies of what is taken to where they go, the way back or the
-// DLQ, and notes in the control topic that the originals are settled; the lane passes
-// over those when it comes to them (see ahead). Nothing else moves: what is not taken
-// stays where it is and keeps its due time. The lane itself cancels what comes due
-// before the walker has come to it.
-//
-// Killed between a copy and its note, at most walkWindow messages of a partition are
-// there twice: the copies run, or rest in the DLQ, and the originals are taken once
-// more, or run when they are due. No original is passed over before its copy is confirmed.
+// A command settles no message. A release makes the messages of a level due; their lane
+// then lets them go like all others. A cancel is looked up when a message falls due, and
+// a message that it takes is settled when the DLQ has confirmed it. So whoever may write
+// to the control topic can make messages run early, or send them to the DLQ, but cannot
+// make them vanish.
 type control struct {
-	r     *reader
-	every time.Duration
+	r       *reader
+	every   time.Duration
+	current atomic.Pointer[commands]
+	read    chan struct{} // closed after the first try to read the topic
 
-	reading chan struct{} // has one while the topic is read
-	read    time.Time     // when what the book says was asked for; guarded by reading
-
-	state    atomic.Int32             // of the topic: controlOff, controlUnsure or controlReads
-	standing atomic.Pointer[standing] // nil for none
-
-	mu     sync.Mutex
-	book   *book
-	aheads map[*ahead]struct{}
-	counts map[countKey]*progress // ours, of the partitions that we read
-	dirty  map[countKey]struct{}
-	paces  map[string]*pacer // by command
-	client sarama.Client     // of the walkers: fetches of megabytes hold up what else goes over their connection
-	dials  *dialling         // the try to make it; nil while there is none
-	told   bool              // that the topic is out of reach
-	stuck  int               // walkers that cannot go on
-
-	life context.Context // ends with what start has begun
-	work sync.WaitGroup
-
-	pages, slowPages chan struct{} // bound what walkers have in memory; those that keep a rate have their own
+	// Of the goroutine of run.
+	book   book
+	exists bool
+	again  time.Time     // when to look for the topic again
+	pause  time.Duration // between two such looks
+	err    error         // of the last look
+	failed bool          // the last try to read the topic failed
 }
 
-// What is known of the control topic.
-const (
-	controlOff    int32 = iota // it is not there, or will not do: no commands are read
-	controlUnsure              // it could not be made, or looked at; that is tried again
-	controlReads
-)
-
-// walkersMost is how many walkers have a page of records in memory at once, twice.
-const walkersMost = 2
+// commands are those that have not expired. A value never changes.
+type commands struct {
+	all      []deadletter.Command
+	replaced chan struct{} // closed when there are others
+}
 
 func newControl(r *reader) *control {
-	c := &control{
-		r: r, every: commandsEvery, book: newBook(), aheads: make(map[*ahead]struct{}),
-		reading: make(chan struct{}, 1), counts: make(map[countKey]*progress), dirty: make(map[countKey]struct{}), paces: make(map[string]*pacer),
-		pages: make(chan struct{}, walkersMost), slowPages: make(chan struct{}, walkersMost),
-	}
-	switch {
-	case r.layout.control.exists:
-		c.state.Store(controlReads)
-	case r.layout.controlUnsure:
-		c.state.Store(controlUnsure)
-		c.told = true
-	}
+	c := &control{r: r, every: commandsEvery, read: make(chan struct{}), exists: r.layout.control.exists}
+	c.current.Store(&commands{replaced: make(chan struct{})})
 	return c
 }
 
-// on tells whether there is a topic to read commands from, or may be one in a while.
-func (c *control) on() bool { return c.state.Load() != controlOff }
-
-// start begins to read commands; the returned function ends that. No lane may run then.
+// start begins to read commands. The returned function ends that.
 func (c *control) start() (stop func()) {
-	if !c.on() {
-		return func() {}
-	}
-	if c.r.client.commandsEvery > 0 {
-		c.every = c.r.client.commandsEvery
-	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.life = ctx
-	c.work.Go(func() { c.run(ctx) })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.run(ctx)
+	}()
 	return func() {
 		cancel()
-		c.work.Wait()
-		if c.client != nil {
-			_ = c.client.Close() // nobody reads any more
-		}
+		<-done
 	}
 }
 
 func (c *control) run(ctx context.Context) {
-	if !c.opened(ctx) {
-		return
-	}
 	tick := time.NewTicker(c.every)
 	defer tick.Stop()
-	tidied := time.Now()
-	greeted := c.greet(ctx)
-	for {
-		err := errors.Join(greeted, c.refresh(ctx))
-		c.staff()
-		if err == nil {
-			err = c.save(ctx)
+	for first := true; ; first = false {
+		err := c.refresh(ctx)
+		if ctx.Err() != nil {
+			return
 		}
-		if err == nil && time.Since(tidied) > tidyEvery {
-			err = c.tidy(ctx)
-			tidied = time.Now()
-		}
-		if greeted != nil && time.Since(tidied) > tidyEvery {
-			greeted, tidied = c.greet(ctx), time.Now()
-		}
-		if ctx.Err() == nil {
-			c.tell(err)
+		c.report(err)
+		c.update(time.Now())
+		if first {
+			close(c.read)
 		}
 		select {
 		case <-tick.C:
@@ -144,113 +96,178 @@ func (c *control) run(ctx context.Context) {
 	}
 }
 
-// tell tells once that the control topic is out of reach, and that it is back.
-func (c *control) tell(err error) {
-	c.mu.Lock()
-	was := c.told
-	c.told = err != nil
-	c.mu.Unlock()
-	switch {
-	case err != nil && !was:
-		c.r.tell("commands are not read", "trying again; nothing else waits for it", err)
-	case err == nil && was:
-		c.r.tell("commands are read", "", nil)
-	}
-}
-
-// hold tells once that walkers cannot go on, and that all can again.
-func (c *control) hold(err error) {
-	c.mu.Lock()
-	was := c.stuck
-	if err != nil {
-		c.stuck++
-	} else {
-		c.stuck--
-	}
-	now := c.stuck
-	c.mu.Unlock()
-	switch {
-	case was == 0:
-		c.r.tell("commands are not obeyed", "trying again; see whether the group may write to "+c.r.layout.control.name, err)
-	case now == 0:
-		c.r.tell("commands are obeyed", "", nil)
-	}
-}
-
-// refresh reads the control topic to its end, or lets somebody do so who began later.
-func (c *control) refresh(ctx context.Context) error {
-	asked := time.Now()
+// await returns when the topic was read once, or cannot be read.
+func (c *control) await(ctx context.Context) {
+	timer := time.NewTimer(maxCommandsWait)
+	defer timer.Stop()
 	select {
-	case c.reading <- struct{}{}:
-		defer func() { <-c.reading }()
+	case <-c.read:
+	case <-timer.C:
 	case <-ctx.Done():
-		return fmt.Errorf("kafka: reading %s: %w", c.r.layout.control.name, ctx.Err())
 	}
-	if c.read.After(asked) {
-		return nil
-	}
-	began := time.Now()
-	log := logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name}
-	c.mu.Lock()
-	err := c.book.refresh(ctx, &log, &c.mu)
-	if err == nil {
-		for a := range c.aheads {
-			a.known = true
-			a.learn(c.book.settled[a.at])
+}
+
+// refresh reads the control topic to its end. It is no error that there is none.
+func (c *control) refresh(ctx context.Context) error {
+	if !c.exists {
+		if time.Now().Before(c.again) {
+			return c.err
+		}
+		c.exists, c.err = until(ctx, aside, func() (bool, error) { return c.r.client.createControl(c.r.layout.control) }, nil)
+		if !c.exists {
+			c.pause = min(max(2*c.pause, c.every), maxControlPause)
+			c.again = time.Now().Add(c.pause)
+			return c.err
 		}
 	}
-	c.mu.Unlock()
-	if err != nil {
-		return err
+	err := c.book.refresh(ctx, &logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name})
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		c.exists, c.pause = false, 0
 	}
-	c.read = began
-	c.stand(time.Now())
+	return err
+}
+
+// report reports once that the control topic cannot be read, and that it can be again. It
+// also reports the commands that are not obeyed.
+func (c *control) report(err error) {
+	switch failed := err != nil; {
+	case failed && !c.failed:
+		c.r.tell("commands are not read", "trying again; messages that wait can be neither released nor cancelled, all else goes on", err)
+	case !failed && c.failed:
+		c.r.tell("commands are read", "", nil)
+	}
+	c.failed = err != nil
+	for _, err := range c.book.refused {
+		c.r.tell("command not obeyed", "see who writes to "+c.r.layout.control.name, err)
+	}
+	c.book.refused = nil
+}
+
+// update publishes the commands that have not expired, and reports those that are new.
+func (c *control) update(now time.Time) {
+	was, is := c.current.Load(), &commands{replaced: make(chan struct{})}
+	for _, cmd := range c.book.commands {
+		if now.Before(cmd.Expires) {
+			is.all = append(is.all, cmd)
+		}
+	}
+	if slices.EqualFunc(was.all, is.all, func(x, y deadletter.Command) bool { return reflect.DeepEqual(x, y) }) {
+		return
+	}
+	c.current.Store(is)
+	close(was.replaced)
+	for _, cmd := range is.all {
+		if slices.ContainsFunc(was.all, func(old deadletter.Command) bool { return old.ID == cmd.ID }) {
+			continue
+		}
+		detail := fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why)
+		if cmd.Kind == deadletter.ReleaseWaiting && c.r.perKey() {
+			c.r.tell("command not obeyed", detail, errPerKeyRelease)
+			continue
+		}
+		c.r.tell("command "+string(cmd.Kind), detail, nil)
+	}
+}
+
+// errPerKeyRelease is the error of a release where a key waits for its failures.
+var errPerKeyRelease = errors.New("kafka: the order of the policy is PerKey: a message may run only when it is the first of its key, so nothing is released")
+
+// released returns until when a message must have been written to a level to be due at
+// once, in Unix milliseconds. It is 0 where nothing is released.
+func (s *commands) released(level time.Duration) (until int64) {
+	for i := range s.all {
+		if cmd := &s.all[i]; cmd.Kind == deadletter.ReleaseWaiting && cmd.Filter.OnLevel(level) {
+			until = max(until, cmd.Created.UnixMilli())
+		}
+	}
+	return until
+}
+
+// canceling returns the command that cancels a message which falls due, nil for none.
+func (s *commands) canceling(e *entry, level time.Duration, now time.Time) *deadletter.Command {
+	var m *deadletter.Message
+	for i := range s.all {
+		cmd := &s.all[i]
+		if cmd.Kind != deadletter.CancelWaiting {
+			continue
+		}
+		if m == nil {
+			m = waitingMessage(e)
+		}
+		if cmd.Takes(m, level, now) {
+			return cmd
+		}
+	}
 	return nil
 }
 
-// dialling is a try to connect, one for all walkers.
-type dialling struct {
-	done   chan struct{} // closed when there is an answer
-	client sarama.Client
-	err    error
+// waitingMessage is an entry as a filter sees it.
+func waitingMessage(e *entry) *deadletter.Message {
+	m := &deadletter.Message{
+		ID: e.state.ID, Key: e.rec.Key, Body: e.rec.Value, State: *e.state, Filler: deadletter.FilledByRedeliver, Time: time.UnixMilli(e.written),
+		Headers: make([]deadletter.Header, 0, len(e.rec.Headers)),
+	}
+	for _, h := range e.rec.Headers {
+		if h != nil {
+			m.Headers = append(m.Headers, deadletter.Header{Name: string(h.Key), Value: h.Value})
+		}
+	}
+	return m
 }
 
-// connection is the client of the walkers.
-func (c *control) connection(ctx context.Context) (sarama.Client, error) {
-	c.mu.Lock()
-	client, d := c.client, c.dials
-	if client == nil && d == nil {
-		d = &dialling{done: make(chan struct{})}
-		c.dials = d
-		c.work.Go(func() { c.dial(d) })
+// obey makes due what the lane holds and a new release takes.
+func (l *lane) obey(now time.Time) {
+	current := l.r.control.current.Load()
+	if current == l.commands {
+		return
 	}
-	c.mu.Unlock()
-	if client != nil {
-		return client, nil
+	l.commands = current
+	was := l.released
+	if l.lines == nil { // a key that waits for its failures keeps its order
+		l.released = current.released(l.waits.level)
 	}
-	select {
-	case <-d.done:
-		return d.client, d.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if l.released <= was {
+		return
+	}
+	var due []*entry
+	l.hold.Delete(func(e *entry) bool {
+		if !l.isReleased(e) {
+			return false
+		}
+		due = append(due, e)
+		return true
+	})
+	slices.SortFunc(due, func(x, y *entry) int { return int(int64(x.number) - int64(y.number)) })
+	for _, e := range due {
+		l.hold.Put(e.makeDue(now), e)
 	}
 }
 
-func (c *control) dial(d *dialling) {
-	cfg := c.r.client.cfg
-	d.client, d.err = dial(c.life, cfg.Brokers, cfg.clientConfig())
-	c.mu.Lock()
-	c.client, c.dials = d.client, nil
-	c.mu.Unlock()
-	close(d.done)
+func (l *lane) isReleased(e *entry) bool { return e.written <= l.released && l.released > 0 }
+
+// makeDue makes an entry due at once, and returns until when it is held.
+func (e *entry) makeDue(now time.Time) time.Time {
+	e.then = e.last
+	if now = redeliver.CeilMilli(now.UTC()); now.Before(e.state.Due) {
+		e.state.Due = now
+	}
+	return e.state.Due
 }
 
-// gone tells whether a record was settled ahead, as far as is known.
-func (c *control) gone(at waitPlace, offset int64, when time.Time) bool {
-	if c == nil || !c.on() {
+// canceled dead-letters an entry in flight that a command cancels. It is settled when the
+// DLQ has confirmed it.
+func (l *lane) canceled(e *entry) bool {
+	if l.waits == nil || l.lines != nil && e.then != toHandler { // what hops has not asked its line
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.book.settled[at].has(offset, when.UnixMilli())
+	now := time.Now()
+	cmd := l.r.control.current.Load().canceling(e, l.waits.level, now)
+	if cmd == nil {
+		return false
+	}
+	e.then = toHandler
+	e.d = l.delivery(e)
+	cause := cmd.Cancelled()
+	l.forward(e, l.r.sub.Decide(*e.state, cause, now), cause)
+	return true
 }

@@ -1,15 +1,15 @@
 package kafka_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
@@ -19,14 +19,12 @@ import (
 )
 
 // release and cancel are commands by ann.
-func release(f deadletter.Filter) deadletter.Command {
-	return deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}}
+func release(levels ...string) deadletter.Command {
+	return deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: levels}, Everything: len(levels) == 0}
 }
 
 func cancel(f deadletter.Filter) deadletter.Command {
-	c := release(f)
-	c.Kind = deadletter.CancelWaiting
-	return c
+	return deadletter.Command{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}, Everything: f.All()}
 }
 
 // waiting opens what waits, with a client of its own.
@@ -41,6 +39,17 @@ func (p place) waiting(t *testing.T) *kafka.Waiting {
 	return w
 }
 
+// provision creates the topics of a subscription, before a member of it lives.
+func (p place) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
+	t.Helper()
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
+	c, _ := open(t, cfg)
+	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
 func give(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Command {
 	t.Helper()
 	given, err := w.Command(t.Context(), c)
@@ -48,6 +57,25 @@ func give(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Comma
 		t.Fatal(err)
 	}
 	return given
+}
+
+// forge writes a record to the control topic that no command of ours has written.
+func (p place) forge(t *testing.T, key string, value any) {
+	t.Helper()
+	p.forgeAt(t, time.Now(), key, value)
+}
+
+// forgeAt is forge by a clock that shows this time. The fake does not know LogAppendTime, so there the time is right.
+func (p place) forgeAt(t *testing.T, at time.Time, key string, value any) {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("REDELIVER_TEST_KAFKA") == "" {
+		at = time.Now()
+	}
+	put(t, p.addrs, &kgo.Record{Topic: p.ours("control"), Key: []byte(key), Value: text, Timestamp: at})
 }
 
 // depth is how many messages wait on all levels.
@@ -61,47 +89,6 @@ func depth(t *testing.T, w *kafka.Waiting) (n int64) {
 		n += l.Depth
 	}
 	return n
-}
-
-// lag is how many records of the topics on which messages wait are not committed, as the
-// broker knows it.
-func lag(t *testing.T, p place) (n int64) {
-	t.Helper()
-	adm := kadm.NewClient(independent(t, p.addrs))
-	committed, err := adm.FetchOffsets(t.Context(), p.group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	there, err := adm.ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends, err := adm.ListEndOffsets(t.Context(), there.Names()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends.Each(func(end kadm.ListedOffset) {
-		if strings.HasPrefix(end.Topic, p.ours("retry")) && end.Offset > 0 {
-			at, _ := committed.Lookup(end.Topic, end.Partition)
-			n += end.Offset - at.At
-		}
-	})
-	return n
-}
-
-func progressOf(t *testing.T, w *kafka.Waiting, id string) *deadletter.CommandProgress {
-	t.Helper()
-	all, err := w.Commands(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all {
-		if c.Command.ID == id {
-			return &c
-		}
-	}
-	t.Fatalf("command %s is not there", id)
-	return nil
 }
 
 // waitsFor is a policy whose first retry comes after d.
@@ -131,31 +118,28 @@ func (e *events) count(what func(redeliver.Event) bool) (n int) {
 	return n
 }
 
-// causes are the fingerprints of what waits, by the number of the ids' last digit.
-func causes(t *testing.T, w *kafka.Waiting) (even, odd string) {
+// cause is the fingerprint of the messages that wait and whose ids end in an odd digit.
+func cause(t *testing.T, w *kafka.Waiting) (odd string) {
 	t.Helper()
 	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
-		if strings.ContainsAny(m.ID[len(m.ID)-1:], "02468") {
-			even = deadletter.Fingerprint(m)
-		} else {
+		if !strings.ContainsAny(m.ID[len(m.ID)-1:], "02468") {
 			odd = deadletter.Fingerprint(m)
 		}
-		return even == "" || odd == ""
+		return odd == ""
 	})
-	if err != nil || even == "" || odd == "" || even == odd {
-		t.Fatalf("fingerprints %q and %q: %v", even, odd, err)
+	if err != nil || odd == "" {
+		t.Fatalf("fingerprint %q: %v", odd, err)
 	}
-	return even, odd
+	return odd
 }
 
-// A thousand messages wait for an hour, of two causes. One is released and the other
-// cancelled, both by rate, and the consumer is killed three times in the middle of that.
-// Every message is accounted for: each of the one cause ran, each of the other rests in
-// the DLQ as invalidated and none ran, nothing waits any more, and the kills have left no
-// more duplicates than what was on its way.
+// A thousand messages wait for an hour, of two causes. One cause is canceled, then all is
+// released, and the consumer is killed three times while it works through them. Each
+// message of the one cause rests in the DLQ and did not run, each of the other ran, and
+// nothing waits any more.
 func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 	t.Parallel()
-	const n, rate, kills, inFlight = 1000, 150, 3, 20
+	const n, kills = 1000, 3
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -166,9 +150,14 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 		own := newEvents()
 		c, _ := open(t, kafka.Config{
 			Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour), Sarama: sc, Sink: redeliver.Sinks(ev, own),
-			DrainTimeout: time.Second, SendTimeout: 2 * time.Second, MaxInFlight: inFlight,
+			DrainTimeout: time.Second, SendTimeout: 2 * time.Second, MaxInFlight: 20, MaxRetriesInFlight: 5,
 		})
-		route(t, c, p.topic, clerk)
+		route(t, c, p.topic, func(msg *message.Message) error {
+			if st, _ := redeliver.FromContext(msg.Context()); st.Attempts > 0 {
+				<-time.After(10 * time.Millisecond) // of work
+			}
+			return clerk(msg)
+		})
 		own.joined(t, 1)
 		return kill
 	}
@@ -178,10 +167,8 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 	ev.await(t, n, is[redeliver.RetryScheduled])
 	w := p.waiting(t)
 	eventually(t, "all wait", func() bool { return depth(t, w) == n })
-	even, odd := causes(t, w)
-	released, cancelled := release(deadletter.Filter{Fingerprints: []string{even}}), cancel(deadletter.Filter{Fingerprints: []string{odd}})
-	released.Rate, cancelled.Rate = rate, rate
-	released, cancelled = give(t, w, released), give(t, w, cancelled)
+	canceled := give(t, w, cancel(deadletter.Filter{Fingerprints: []string{cause(t, w)}}))
+	give(t, w, release("1h"))
 	for i := range kills {
 		// Of both causes some more, and then at any moment.
 		ev.await(t, 40*(i+1)+random.IntN(60), is[redeliver.Committed])
@@ -190,34 +177,15 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 		kill()
 		kill = live()
 	}
-	ends := func() (ran, dead map[string]int) {
-		ran, dead = make(map[string]int), make(map[string]int)
-		for _, e := range all[redeliver.Committed](ev) {
-			ran[e.State.ID]++
-		}
-		for _, e := range all[redeliver.DeadLettered](ev) {
-			dead[e.State.ID]++
-			if e.State.Reason != redeliver.ReasonInvalidated || !strings.Contains(e.State.Error, cancelled.ID) {
-				t.Errorf("%s is dead for %s: %s", e.State.ID, e.State.Reason, e.State.Error)
-			}
-		}
-		return ran, dead
-	}
-	eventually(t, "all have run or are dead", func() bool {
-		ran, dead := ends()
-		return len(ran)+len(dead) >= n
-	})
-	eventually(t, "both commands are done", func() bool {
-		return progressOf(t, w, released.ID).Status(time.Now()) == "done" && progressOf(t, w, cancelled.ID).Status(time.Now()) == "done"
-	})
 	eventually(t, "nothing waits", func() bool { return depth(t, w) == 0 })
-	eventually(t, "the group has committed all that it has passed over", func() bool { return lag(t, p) == 0 })
-	ran, _ := ends()
-	dead := make(map[string]int) // as an independent client sees them
-	for _, r := range read(t, p.addrs, p.ours("dlq"), int(count(t, p.addrs, p.ours("dlq")))) {
+	ran, dead := make(map[string]int), make(map[string]int)
+	for _, e := range all[redeliver.Committed](ev) {
+		ran[e.State.ID]++
+	}
+	for _, r := range read(t, p.addrs, p.ours("dlq"), int(count(t, p.addrs, p.ours("dlq")))) { // as an independent client sees them
 		_, ours := block(r.Headers)
 		dead[ours[redeliver.HeaderID]]++
-		if ours[redeliver.HeaderReason] != string(redeliver.ReasonInvalidated) || ours[redeliver.HeaderAttempt] != "1" {
+		if ours[redeliver.HeaderReason] != string(redeliver.ReasonInvalidated) || ours[redeliver.HeaderAttempt] != "1" || !strings.Contains(ours[redeliver.HeaderError], canceled.ID) {
 			t.Errorf("%s lies in the DLQ with %v", ours[redeliver.HeaderID], ours)
 		}
 	}
@@ -228,126 +196,152 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 		}
 		twice += ran[id] + dead[id] - 1
 	}
-	t.Logf("report: %d kills, %d duplicates; released %d, cancelled %d", kills, twice, progressOf(t, w, released.ID).Released, progressOf(t, w, cancelled.ID).Cancelled)
-	// Copies on their way, and released messages that had run and were not committed.
-	if most := kills * (4*100 + 10*inFlight); twice > most {
-		t.Errorf("%d messages came twice by %d kills, want at most %d", twice, kills, most)
-	}
+	t.Logf("report: %d kills, %d duplicates", kills, twice)
 }
 
-// What is taken may stand behind more than a lane holds in memory; what is not taken
-// stays where it is. After a restart what was released does not run again, although its
-// offset is not committed.
-func TestWhatIsReleasedFarBehindDoesNotRunAgainAfterARestart(t *testing.T) {
+// A release takes the levels that it names, wherever a message stands on them: behind more
+// than a lane holds, and where it would hop. Messages on other levels keep their due times.
+func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	t.Parallel()
 	const n = 6000
 	p := onKafka(t)
-	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour)}
-	provision, _ := open(t, cfg)
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
-	recs := make([]*kgo.Record, n)
-	for i := range recs {
-		id := fmt.Sprintf("order-%04d", i)
-		failed := time.Now().Add(-time.Minute)
-		recs[i] = ours(level, id, redeliver.State{
-			ID: id, Group: p.group, Origin: p.topic, Attempts: 1, Due: failed.Add(time.Hour), FirstFailed: failed, LastFailed: failed,
-			Error: "card declined", Source: redeliver.Source{Known: true, Offset: int64(i), Timestamp: failed},
-		})
-		recs[i].Timestamp = failed
-	}
-	put(t, p.addrs, recs...)
-	w := p.waiting(t)
-	wanted := []string{"order-0007", "order-5998"}
-	command := give(t, w, release(deadletter.Filter{IDs: wanted}))
-
-	c, ev := open(t, cfg)
-	route(t, c, p.topic, clerk)
-	ev.awaitEnds(t, wanted...)
-	eventually(t, "the command is done", func() bool { return progressOf(t, w, command.ID).Status(time.Now()) == "done" })
-	if got := progressOf(t, w, command.ID); got.Released != 2 || got.Cancelled != 0 {
-		t.Errorf("%+v", got)
-	}
-	eventually(t, "their copies on the way back are committed", func() bool { return depth(t, w) == n-2 })
-	if err := c.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	// All is released now: the rest runs, and those two do not.
-	everything := release(deadletter.Filter{})
-	everything.Everything = true
-	give(t, w, everything)
-	again, ev2 := open(t, cfg)
-	route(t, again, p.topic, clerk)
-	eventually(t, "the rest has run, and nothing waits", func() bool {
-		return ev2.count(is[redeliver.Committed]) >= n-2 && depth(t, w) == 0
-	})
-	for id, times := range ev2.attempts() {
-		if times != 1 || id == wanted[0] || id == wanted[1] {
-			t.Errorf("%s ran %d times after the restart", id, times)
-		}
-	}
-}
-
-// What no command takes is not touched: it runs when it is due, and not before, and
-// nothing runs twice.
-func TestWhatIsNotReleasedKeepsItsDueTime(t *testing.T) {
-	t.Parallel()
-	const n, wait = 40, 5 * time.Second
-	p := onKafka(t)
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(wait)}
-	provision, _ := open(t, cfg)
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
-	var recs []*kgo.Record
-	var ids, even []string
-	began := time.Now().Truncate(time.Millisecond) // as headers have it
+	policy := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{10 * time.Minute, time.Hour}}
+	cfg := p.provision(t, policy)
+	now := time.Now()
+	recs := make([]*kgo.Record, 0, n+1)
+	ids := make([]string, 0, n)
 	for i := range n {
 		id := fmt.Sprintf("order-%04d", i)
-		rec := left(p, wait, id, id, int64(i), 1, wait, began)
-		rec.Partition = int32(i % 4)
-		if recs, ids = append(recs, rec), append(ids, id); i%2 == 0 {
-			even = append(even, id)
+		wait := time.Hour
+		if i%2 == 0 {
+			wait += 30 * time.Minute // it would hop to the level of ten minutes
 		}
+		recs, ids = append(recs, left(p, time.Hour, id, id, int64(i), 1, wait, now)), append(ids, id)
 	}
+	recs = append(recs, left(p, 10*time.Minute, "other", "other", n, 1, 10*time.Minute, now))
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
-	give(t, w, release(deadletter.Filter{IDs: even}))
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, clerk)
-	ev.awaitEnds(t, ids...)
-	early := 0
-	for _, a := range all[redeliver.Attempted](ev) {
-		switch due := began.Add(wait); {
-		case !a.Start.Before(due):
-		case slices.Contains(even, a.State.ID):
-			early++
-		default:
-			t.Errorf("%s ran %s before it was due", a.State.ID, due.Sub(a.Start))
-		}
+	ev.joined(t, 1)
+	if _, err := w.Command(t.Context(), release("7m")); err == nil || !strings.Contains(err.Error(), "10m, 1h") {
+		t.Errorf("a level that does not exist: %v", err)
 	}
-	t.Logf("report: %d of %d ran early, as asked", early, len(even)) // none, where the machine stood still for so long
-	for _, id := range ids {
-		if times := ev.attempts()[id]; times != 1 {
+	give(t, w, release("1h"))
+	ev.awaitEnds(t, ids...)
+	eventually(t, "one message waits", func() bool { return depth(t, w) == 1 })
+	for id, times := range ev.attempts() {
+		if times != 1 || id == "other" {
 			t.Errorf("%s ran %d times", id, times)
 		}
 	}
+	if hops := ev.count(is[redeliver.Hopped]); hops > 0 {
+		t.Errorf("%d messages hopped", hops)
+	}
+	give(t, w, release())
+	ev.awaitEnds(t, "other")
 }
 
-// A rate bounds the walker; what comes due before it has come there does not run. The
-// command is there before the consumer, so that nothing depends on how fast it is.
+// A release counts by the broker's clock: one whose sender's clock is ten minutes ahead
+// does not release what fails after it, and a restarted member does not either.
+func TestOnKafkaAReleaseFromAClockThatIsAheadTakesNothingThatFailsLater(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	policy := waitsFor(time.Hour)
+	policy.MaxRetries = 3
+	cfg := p.provision(t, policy)
+	handler := func(msg *message.Message) error {
+		if strings.HasPrefix(msg.UUID, "due") {
+			return nil
+		}
+		return errDeclined
+	}
+	// Behind all that waits in each partition a message is due: when it has run, the lanes
+	// have read the others.
+	readAll := func(c *kafka.Client, ev *events, round int) {
+		t.Helper()
+		var recs []*kgo.Record
+		var ids []string
+		for i := range 4 {
+			id := fmt.Sprintf("due-%d-%d", round, i)
+			rec := left(p, time.Hour, id, id, int64(1000+i), 1, 0, time.Now())
+			rec.Partition = int32(i)
+			recs, ids = append(recs, rec), append(ids, id)
+		}
+		put(t, p.addrs, recs...)
+		ev.awaitEnds(t, ids...)
+		if err := c.Close(t.Context()); err != nil { // and what runs beside them has ended
+			t.Fatal(err)
+		}
+	}
+	c, ev := open(t, cfg)
+	route(t, c, p.topic, handler)
+	ev.joined(t, 1)
+	recs, ids := orders(p.topic, 8)
+	write(t, p.addrs, recs...)
+	ev.await(t, len(ids), is[redeliver.RetryScheduled])
+	w := p.waiting(t)
+	eventually(t, "all wait", func() bool { return depth(t, w) == int64(len(ids)) })
+	ahead := release()
+	ahead.ID, ahead.Created, ahead.Expires = "ahead", time.Now().Add(10*time.Minute), time.Now().Add(24*time.Hour)
+	p.forgeAt(t, ahead.Created, "command/ahead", ahead)
+	ev.await(t, 2*len(ids), is[redeliver.RetryScheduled]) // all were released, and failed again
+	write(t, p.addrs, order(p.topic, "late"))
+	ev.await(t, 2*len(ids)+1, is[redeliver.RetryScheduled])
+	readAll(c, ev, 1)
+	again, ev2 := open(t, cfg)
+	route(t, again, p.topic, handler)
+	readAll(again, ev2, 2)
+	runs := ev.attempts()
+	for id, n := range ev2.attempts() {
+		runs[id] += n
+	}
+	for id, n := range runs {
+		want := 2
+		if id == "late" {
+			want = 1
+		}
+		if n != want && !strings.HasPrefix(id, "due") { // which stand above what waits, so they run again
+			t.Errorf("%s ran %d times, want %d", id, n, want)
+		}
+	}
+}
+
+// Whoever may write to the control topic cannot make messages vanish: older versions noted
+// there which records are settled, and such a note has no effect.
+func TestOnKafkaAForgedNoteInTheControlTopicSettlesNothing(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	cfg := p.provision(t, waitsFor(2*time.Second))
+	bits := make([]byte, 1024)
+	for i := range bits {
+		bits[i] = 0xff
+	}
+	for i := range 4 {
+		for _, session := range []string{"", "/anybody"} {
+			p.forge(t, fmt.Sprintf("settled/2s/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
+			p.forge(t, fmt.Sprintf("settled/retry/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
+		}
+	}
+	c, ev := open(t, cfg)
+	route(t, c, p.topic, clerk)
+	recs, ids := orders(p.topic, 40)
+	write(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	for id, n := range ev.attempts() {
+		if n != 2 {
+			t.Errorf("%s ran %d times, want 2", id, n)
+		}
+	}
+}
+
+// A message that is canceled does not run when it comes due, also when the command is older
+// than the consumer. What fails after the command runs.
 func TestWhatIsCancelledDoesNotRunWhenItComesDue(t *testing.T) {
 	t.Parallel()
 	const n, wait = 40, 2 * time.Second
 	p := onKafka(t)
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(wait)}
-	provision, _ := open(t, cfg)
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
+	cfg := p.provision(t, waitsFor(wait))
 	var recs []*kgo.Record
 	var ids []string
 	for i := range n {
@@ -358,12 +352,11 @@ func TestWhatIsCancelledDoesNotRunWhenItComesDue(t *testing.T) {
 	}
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
-	slow := cancel(deadletter.Filter{})
-	slow.Everything, slow.Rate = true, 0.1
-	slow = give(t, w, slow)
+	give(t, w, cancel(deadletter.Filter{}))
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, clerk)
-	ev.awaitEnds(t, ids...)
+	write(t, p.addrs, order(p.topic, "later-0000"))
+	ev.awaitEnds(t, append(ids, "later-0000")...)
 	if dead := all[redeliver.DeadLettered](ev); len(dead) != n {
 		t.Errorf("%d of %d are dead", len(dead), n)
 	}
@@ -372,43 +365,43 @@ func TestWhatIsCancelledDoesNotRunWhenItComesDue(t *testing.T) {
 			t.Errorf("%s is dead for %s after %d attempts", d.State.ID, d.State.Reason, d.State.Attempts)
 		}
 	}
-	if runs := ev.attempts(); len(runs) > 0 {
+	if runs := ev.attempts(); len(runs) != 1 || runs["later-0000"] != 2 {
 		t.Errorf("%v have run", runs)
 	}
-	eventually(t, "all are counted", func() bool { return progressOf(t, w, slow.ID).Cancelled == n })
 }
 
-// A command that is taken back does no more, and a later one counts before an earlier.
-func TestTheLatestCommandCountsAndOneIsTakenBack(t *testing.T) {
+// A cancel that is withdrawn does nothing any more, and one that has expired does not either.
+func TestACancelIsWithdrawnAndExpires(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(time.Hour)})
+	c, ev := open(t, p.provision(t, waitsFor(time.Hour)))
 	route(t, c, p.topic, clerk)
 	ev.joined(t, 1)
-	recs, ids := orders(p.topic, 200)
+	recs, ids := orders(p.topic, 20)
 	write(t, p.addrs, recs...)
 	ev.await(t, len(ids), is[redeliver.RetryScheduled])
 	w := p.waiting(t)
-	slow := release(deadletter.Filter{})
-	slow.Everything, slow.Rate = true, 1
-	slow = give(t, w, slow)
-	ev.await(t, 1, is[redeliver.Committed])
-	even, odd := causes(t, w)
-	other := give(t, w, cancel(deadletter.Filter{Fingerprints: []string{even}}))
-	eventually(t, "the cancel is done", func() bool { return progressOf(t, w, other.ID).Status(time.Now()) == "done" })
-	if err := w.Withdraw(t.Context(), slow.ID); err != nil {
+	brief := cancel(deadletter.Filter{})
+	brief.Expires = time.Now().Add(time.Second)
+	brief = give(t, w, brief)
+	all := give(t, w, cancel(deadletter.Filter{}))
+	ev.await(t, 1, func(e redeliver.Event) bool {
+		change, ok := e.(redeliver.SubscriptionChanged)
+		return ok && change.Change == "command cancel" && change.Detail == all.ID+" by ann: test"
+	})
+	if err := w.Withdraw(t.Context(), all.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Withdraw(t.Context(), slow.ID); err == nil || !strings.Contains(err.Error(), slow.ID) {
-		t.Errorf("taken back twice: %v", err)
+	if err := w.Withdraw(t.Context(), all.ID); err == nil || !strings.Contains(err.Error(), all.ID) {
+		t.Errorf("withdrawn twice: %v", err)
 	}
-	last := give(t, w, cancel(deadletter.Filter{Fingerprints: []string{odd}}))
+	if left, err := w.Commands(t.Context()); err != nil || len(left) != 1 || left[0].ID != brief.ID {
+		t.Errorf("%v, %v", left, err)
+	}
+	eventually(t, "the other has expired", func() bool { return time.Now().After(brief.Expires) })
+	give(t, w, release("1h"))
 	ev.awaitEnds(t, ids...)
-	eventually(t, "all is done", func() bool {
-		return progressOf(t, w, last.ID).Status(time.Now()) == "done" && depth(t, w) == 0
-	})
-	ran, dead := ev.count(is[redeliver.Committed]), ev.count(is[redeliver.DeadLettered])
-	if ran+dead != len(ids) || dead < len(ids)/2 {
-		t.Errorf("%d ran and %d are dead", ran, dead)
+	if dead := ev.count(is[redeliver.DeadLettered]); dead > 0 {
+		t.Errorf("%d are dead", dead)
 	}
 }

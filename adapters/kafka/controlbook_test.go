@@ -1,103 +1,99 @@
 package kafka
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func written(t *testing.T, key string, v any) stateEntry {
+func asRecord(t *testing.T, c deadletter.Command) *fetched {
 	t.Helper()
-	e, err := jsonEntry(key, v)
+	value, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e
+	return &fetched{key: []byte(commandPrefix + c.ID), value: value, at: time.Now()}
 }
 
-func TestABookReadsWhatWasWrittenAndForgetsWhatWasTakenBack(t *testing.T) {
+func TestABookReadsWhatWasWrittenAndForgetsWhatWasWithdrawn(t *testing.T) {
 	t.Parallel()
-	at := waitPlace{90 * time.Second, 3}
-	cmd, err := deadletter.NewCommand(deadletter.Command{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	settled := make(blocks)
-	for _, offset := range []int64{0, 7, 8191, 8192, 100_000} {
-		settled.set("a session", offset, 1000+offset)
-	}
-	b := newBook()
-	asked, err := commandEntry(&cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := []stateEntry{asked, written(t, progressKey(cmd.ID, at), progress{Cancelled: 7, Walked: true})}
-	for n, sessions := range settled {
-		for session, one := range sessions {
-			entries = append(entries, written(t, blockKey(at, blockRef{n, session}), one))
+	var b book
+	var given []*fetched
+	for _, c := range []deadletter.Command{
+		{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true},
+		{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}},
+	} {
+		c, err := deadletter.NewCommand(c)
+		if err != nil {
+			t.Fatal(err)
 		}
+		given = append(given, asRecord(t, c))
 	}
-	for _, e := range entries {
-		b.apply([]byte(e.key), e.value)
+	for _, r := range append(given, given...) {
+		b.apply(r)
 	}
-	if b.strange > 0 || len(b.commands) != 1 || b.progress[cmd.ID][at].Cancelled != 7 {
+	if len(b.commands) != 2 || b.commands[0].Kind != deadletter.CancelWaiting || b.refused != nil {
 		t.Errorf("%+v", b)
 	}
-	read := b.settled[at]
-	if got := read.count(0, 1<<40); got != 5 {
-		t.Errorf("%d are settled", got)
+	for _, r := range given {
+		b.apply(&fetched{key: r.key})
 	}
-	if got := read.count(1, 8192); got != 2 {
-		t.Errorf("%d of 1 to 8191 are settled", got)
-	}
-	for _, at := range []struct {
-		offset, when int64
-		has          bool
-	}{{0, 1000, true}, {8191, 9191, true}, {8191, 9192, false}, {8191, 999, false}, {1, 1001, false}, {100_000, 101_000, true}, {1 << 40, 5, false}} {
-		if got := read.has(at.offset, at.when); got != at.has {
-			t.Errorf("offset %d of %d is settled: %v", at.offset, at.when, got)
-		}
-	}
-	for _, e := range entries {
-		b.apply([]byte(e.key), nil)
-	}
-	if b.strange > 0 || len(b.commands)+len(b.progress)+len(b.settled) > 0 {
+	if len(b.commands) > 0 || b.refused != nil {
 		t.Errorf("%+v", b)
 	}
 }
 
-func TestABookPassesOverGarbage(t *testing.T) {
+// The clocks of whoever gave a command, of the broker and of the reader: the earliest counts.
+func TestABookTrustsTheEarliestClock(t *testing.T) {
 	t.Parallel()
-	b := newBook()
-	garbage := map[string]string{
-		"": "", "command/": "{}", "command/7": `{"id":"8","kind":"release"}`, "command/9": `{"id":"9","kind":"shred","everything":true}`,
-		"command/10": `{"id":"10","kind":"release"}`, "command/11": `{"id":"11","kind":"release","everything":true,"rate":-1}`, "command/12": "[",
+	now := time.Now()
+	for name, at := range map[string]struct{ claim, broker, want time.Time }{
+		"all agree":         {now, now, now},
+		"theirs is ahead":   {now.Add(10 * time.Minute), now, now},
+		"theirs is behind":  {now.Add(-time.Minute), now, now.Add(-time.Minute)},
+		"the broker's, too": {now.Add(time.Hour), now.Add(time.Hour), time.Now()},
+	} {
+		c := deadletter.Command{ID: "7", Kind: deadletter.ReleaseWaiting, Everything: true, Created: at.claim, Expires: now.Add(time.Hour)}
+		r := asRecord(t, c)
+		r.at = at.broker
+		read, err := readCommand("7", r)
+		if off := read.Created.Sub(at.want); err != nil || off < 0 || off > 10*time.Second {
+			t.Errorf("%s: it counts from %s, want %s: %v", name, read.Created, at.want, err)
+		}
+	}
+}
+
+func TestABookObeysNoGarbage(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{
+		"command/": "{}", "command/7": `{"id":"8","kind":"release","everything":true}`, "command/9": `{"id":"9","kind":"shred","everything":true}`,
+		"command/10": `{"id":"10","kind":"release"}`, "command/11": `{"id":"11","kind":"release","filter":{"filter":{"ids":["7"]}}}`, "command/12": "[",
 		"command/13": `{"id":"13","kind":"cancel","filter":{"levels":["90s"]}}`, "command/14": `{"id":"14","kind":"cancel","filter":{"filter":{"reasons":["exhausted"]}}}`,
 		"command/15": `{"id":"15","kind":"cancel","filter":{"levels":["1h"],"shards":[7]}}`, "command/16": `{"id":"16","kind":"cancel","filter":{"filter":{"error_text":"x","tenant":"acme"}}}`,
-		"progress/7": "{}", "progress/7/90s/1": "{}", "progress/7/1m30s/x": "{}", "progress/7/1m30s/1": "7",
-		"settled/": "{}", "settled/1h/1": "{}", "settled/1h/1/x": "{}", "settled/1h/1/-1": "{}", "settled/1h/1/0": `{"bits":"AAAA"}`, "settled/0s/1/0": "{}",
-	}
-	for key, value := range garbage {
-		b.apply([]byte(key), []byte(value))
-		if len(b.commands) > 0 {
-			t.Errorf("it keeps %s", key)
-		}
-		if value != "" {
-			b.apply([]byte(key), nil) // and the end of it
+	} {
+		var b book
+		b.apply(&fetched{key: []byte(key), value: []byte(value)})
+		if len(b.commands) > 0 || len(b.refused) != 1 {
+			t.Errorf("%s: %+v", key, b)
 		}
 	}
-	if b.strange < len(garbage) || len(b.commands)+len(b.progress)+len(b.settled) > 0 {
-		t.Errorf("%d are strange: %+v", b.strange, b)
+	var b book
+	for _, key := range []string{"", "seen", "progress/7/1h/0", "settled/1h/0/0/x", "release/1h"} {
+		b.apply(&fetched{key: []byte(key), value: []byte("{}")})
+	}
+	if len(b.commands) > 0 || b.refused != nil {
+		t.Errorf("%+v", b)
 	}
 }
 
 // A newer version may say more of a command; more of a filter takes less.
 func TestABookReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
-	b := newBook()
-	b.apply([]byte("command/7"), []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`))
-	if len(b.commands) != 1 || b.strange > 0 {
+	var b book
+	b.apply(&fetched{key: []byte("command/7"), value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
+	if len(b.commands) != 1 || b.refused != nil {
 		t.Errorf("%+v", b)
 	}
 }
@@ -105,14 +101,12 @@ func TestABookReadsACommandOfANewerVersion(t *testing.T) {
 func FuzzBook(f *testing.F) {
 	f.Add("command/7", []byte(`{"id":"7","kind":"release","everything":true}`))
 	f.Add("settled/1h/1/0", []byte(`{"bits":""}`))
-	f.Add("progress/7/retry/0", []byte(`{}`))
 	f.Fuzz(func(_ *testing.T, key string, value []byte) {
-		b := newBook()
-		b.apply([]byte(key), value)
-		for _, bs := range b.settled {
-			bs.has(1<<62, 0)
-			bs.count(0, 1<<62)
+		var b book
+		b.apply(&fetched{key: []byte(key), value: value})
+		for i := range b.commands {
+			(&commands{all: b.commands[i:]}).released(time.Hour)
 		}
-		b.apply([]byte(key), nil)
+		b.apply(&fetched{key: []byte(key)})
 	})
 }

@@ -2,111 +2,145 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// keptCommands is how many commands that have expired stay in the history.
-const keptCommands = 20
+// refresh reads the control topic, if it exists. The caller holds the lock.
+func (w *Waiting) refreshLocked(ctx context.Context) error {
+	if w.control.client == nil {
+		return nil
+	}
+	return w.book.refresh(ctx, &w.control)
+}
 
-// errNoControl is the error of commands to consumers that read none.
-func (w *Waiting) errNoControl() error {
-	return fmt.Errorf("kafka: topic %s does not exist, so the consumers of group %s read no commands: they create it when they start, if they may; else create it with 1 partition and cleanup.policy=compact, and start them anew",
-		w.control.topic, w.group)
+// checkControl refuses a control topic on which a command would not be kept, or not be obeyed.
+func (w *Waiting) checkControl() error {
+	topic := w.control.topic
+	if w.control.client == nil {
+		return fmt.Errorf("kafka: topic %s does not exist, so the consumers of group %s read no commands: they create it when they start, if they may; else create it with 1 partition, cleanup.policy=compact and %s",
+			topic, w.group, appendTime)
+	}
+	partitions, err := w.client.Partitions(topic)
+	if err != nil {
+		return fmt.Errorf("kafka: asking for the partitions of %s: %w", topic, err)
+	}
+	settings, err := w.c.admin.settings(topic)
+	if err != nil {
+		return err
+	}
+	var ps redeliver.Problems
+	if n := len(partitions); n != 1 {
+		ps.Add("topic "+topic+" partitions", n, "must be 1: everybody must read it in the same order")
+	}
+	if policy := settings[topic]["cleanup.policy"]; policy != "compact" {
+		ps.Add("topic "+topic+" cleanup.policy", policy, "must be compact: commands would be forgotten")
+	}
+	if by := settings[topic]["message.timestamp.type"]; by != "LogAppendTime" {
+		ps.Add("topic "+topic+" message.timestamp.type", by, "must be LogAppendTime, so that the broker's clock times a command: "+
+			"kafka-configs.sh --alter --entity-type topics --entity-name "+topic+" --add-config "+appendTime)
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	return nil
+}
+
+// checkRelease refuses a release of levels that do not exist, and of a group whose order is
+// PerKey, as far as its members say so.
+func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
+	for _, name := range cmd.Filter.Levels {
+		var there []string
+		for i := range w.levels {
+			if w.levels[i].level > 0 {
+				there = append(there, delayqueue.LevelName(w.levels[i].level))
+			}
+		}
+		if !slices.Contains(there, name) {
+			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(there, ", "))
+		}
+	}
+	found, err := w.c.admin.sarama.DescribeConsumerGroups([]string{w.group})
+	if err == nil && len(found) == 1 && !errors.Is(found[0].Err, sarama.ErrNoError) {
+		err = found[0].Err
+	}
+	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) {
+		return fmt.Errorf("kafka: asking group %s for its order: %w", w.group, err)
+	}
+	for _, group := range found {
+		for _, m := range group.Members {
+			meta, err := m.GetMemberMetadata()
+			if err == nil && meta != nil && slices.Contains(meta.Topics, w.topic) && strings.HasSuffix(string(meta.UserData), perKeySuffix) {
+				return errPerKeyRelease
+			}
+		}
+	}
+	return nil
 }
 
 // Command gives the consumers a command, see [deadletter.NewCommand], and returns when
-// that is confirmed. They read it within a second or two and obey in the background;
-// [Waiting.Commands] says how far they are.
+// that is confirmed. They read it within a second or two.
 func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
 	cmd, err := deadletter.NewCommand(asked)
 	if err != nil {
 		return cmd, err
 	}
-	if w.control.client == nil {
-		return cmd, w.errNoControl()
-	}
-	if err := w.refresh(ctx); err != nil {
+	if err := w.checkControl(); err != nil {
 		return cmd, err
 	}
-	e, err := commandEntry(&cmd)
+	if cmd.Kind == deadletter.ReleaseWaiting {
+		if err := w.checkRelease(&cmd); err != nil {
+			return cmd, err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.refreshLocked(ctx); err != nil {
+		return cmd, err
+	}
+	e, err := jsonEntry(commandPrefix+cmd.ID, &cmd)
 	if err != nil {
 		return cmd, err
 	}
-	return cmd, w.c.note(ctx, w.control.topic, append(w.outworn(cmd.Created), e)...)
-}
-
-// outworn are the ends of commands that expired long ago.
-func (w *Waiting) outworn(now time.Time) (entries []stateEntry) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range len(w.book.commands) - keptCommands {
-		if cmd := &w.book.commands[i]; now.After(cmd.Expires) {
-			entries = append(entries, w.ends(cmd.ID)...)
+	entries := []stateEntry{e}
+	for i := range w.book.commands {
+		if old := &w.book.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // nobody needs to see it
+			entries = append(entries, entryOf(commandPrefix+old.ID, nil))
 		}
 	}
-	return entries
+	return cmd, w.c.note(ctx, w.control.topic, entries...)
 }
 
-// ends are what takes a command and its progress out of the topic.
-func (w *Waiting) ends(id string) []stateEntry {
-	entries := []stateEntry{entryOf(commandPrefix+id, nil)}
-	for at := range w.book.progress[id] {
-		entries = append(entries, entryOf(progressKey(id, at), nil))
-	}
-	return entries
-}
-
-// Withdraw takes a command back: what it has not done yet is not done. It is
-// deadletter.ErrNoTask where there is none.
+// Withdraw takes a command back: what it has done stays done. The error is
+// [deadletter.ErrNoTask] if there is no such command.
 func (w *Waiting) Withdraw(ctx context.Context, id string) error {
-	if w.control.client == nil {
-		return w.errNoControl()
-	}
-	if err := w.refresh(ctx); err != nil {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.refreshLocked(ctx); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	known := slices.ContainsFunc(w.book.commands, func(c deadletter.Command) bool { return c.ID == id })
-	ends := w.ends(id)
-	w.mu.Unlock()
-	if !known {
+	if !slices.ContainsFunc(w.book.commands, func(c deadletter.Command) bool { return c.ID == id }) {
 		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, w.control.topic)
 	}
-	return w.c.note(ctx, w.control.topic, ends...)
+	return w.c.note(ctx, w.control.topic, entryOf(commandPrefix+id, nil))
 }
 
-// Commands says what the consumers were asked to do and how far they are, the oldest
-// command first.
-func (w *Waiting) Commands(ctx context.Context) ([]deadletter.CommandProgress, error) {
-	if err := w.refresh(ctx); err != nil {
-		return nil, err
-	}
+// Commands returns the commands to the consumers, the oldest first. Those that have
+// expired stay for a day, or until the next one is given.
+func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make([]deadletter.CommandProgress, 0, len(w.book.commands))
-	for _, cmd := range w.book.commands {
-		row := deadletter.CommandProgress{Command: cmd}
-		for i := range w.levels {
-			row.Partitions += int(w.levels[i].partitions)
-		}
-		for _, p := range w.book.progress[cmd.ID] {
-			row.Released, row.Cancelled, row.Refused = row.Released+p.Released, row.Cancelled+p.Cancelled, row.Refused+p.Refused
-			if p.Walked {
-				row.Walked++
-			}
-			if p.Updated.After(row.Updated) {
-				row.Updated = p.Updated
-			}
-			if p.Note != "" && !slices.Contains(row.Notes, p.Note) && len(row.Notes) < 5 {
-				row.Notes = append(row.Notes, p.Note)
-			}
-		}
-		slices.Sort(row.Notes)
-		all = append(all, row)
+	if err := w.refreshLocked(ctx); err != nil {
+		return nil, err
 	}
-	return all, nil
+	return slices.Clone(w.book.commands), nil
 }

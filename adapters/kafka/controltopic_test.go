@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,32 +18,53 @@ import (
 
 const control = "orders.billing.control"
 
-func notRead(e redeliver.Event) bool {
-	c, ok := e.(redeliver.SubscriptionChanged)
-	return ok && c.Change == "commands are not read" && c.Err != nil
+// changed reports whether an event is a change of the subscription, with an error that has the text.
+func changed(change, text string) func(redeliver.Event) bool {
+	return func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == change && c.Err != nil && strings.Contains(c.Err.Error(), text)
+	}
 }
 
-func TestTheControlTopicIsCompactedAndHasOnePartition(t *testing.T) {
-	t.Parallel()
-	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
-	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
+var notRead = changed("commands are not read", "")
+
+// faulty is a place on a Kafka whose faults the test makes, with its topics.
+func faulty(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, place, kafka.Config) {
+	t.Helper()
+	cluster := fake(t, "orders")
+	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	return cluster, p, p.provision(t, policy)
+}
+
+func set(t *testing.T, p place, name, value string) {
+	t.Helper()
+	adm := kadm.NewClient(independent(t, p.addrs))
+	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, p.ours("control")); err != nil {
 		t.Fatal(err)
 	}
-	adm := kadm.NewClient(independent(t, addrs))
-	there, err := adm.ListTopics(t.Context(), control)
-	if err != nil || len(there[control].Partitions) != 1 {
+}
+
+func TestOnKafkaTheControlTopicHasOnePartitionAndTheBrokersTime(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	p.provision(t, quick(1))
+	adm, topic := kadm.NewClient(independent(t, p.addrs)), p.ours("control")
+	there, err := adm.ListTopics(t.Context(), topic)
+	if err != nil || len(there[topic].Partitions) != 1 {
 		t.Errorf("%v, %v", there, err)
 	}
-	configs, err := adm.DescribeTopicConfigs(t.Context(), control)
+	configs, err := adm.DescribeTopicConfigs(t.Context(), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rc, err := configs.On(control, nil)
+	rc, err := configs.On(topic, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": "600000", "segment.bytes": "16777216", "unclean.leader.election.enable": "false"}
+	want := map[string]string{
+		"cleanup.policy": "compact", "min.compaction.lag.ms": "600000", "segment.bytes": "16777216", "unclean.leader.election.enable": "false",
+		"message.timestamp.type": "LogAppendTime",
+	}
 	for _, e := range rc.Configs {
 		if value, ok := want[e.Key]; ok && e.Value != nil && *e.Value == value {
 			delete(want, e.Key)
@@ -51,70 +73,42 @@ func TestTheControlTopicIsCompactedAndHasOnePartition(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("it lacks %v", want)
 	}
-	if ev.count(notRead) > 0 {
-		t.Error("it was told that commands are not read")
-	}
 }
 
-// Without a control topic, or with one that will not do, everything else goes on, and
-// who gives a command is told.
+// Without a control topic everything else goes on, and whoever gives a command gets an error.
 func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]struct {
-		before func(t *testing.T, c *kfake.Cluster, adm *kadm.Client)
-		never  bool // NoProvisioning
-		tells  bool
-		says   string // to who gives a command
+		refuses bool // the cluster, to create it
+		never   bool // NoProvisioning
+		tells   bool
 	}{
-		"not provisioned": {func(t *testing.T, _ *kfake.Cluster, adm *kadm.Client) {
-			if _, err := adm.DeleteTopic(t.Context(), control); err != nil {
-				t.Fatal(err)
-			}
-		}, true, false, control + " does not exist"},
-		"not allowed": {func(t *testing.T, c *kfake.Cluster, adm *kadm.Client) {
-			if _, err := adm.DeleteTopic(t.Context(), control); err != nil {
-				t.Fatal(err)
-			}
-			c.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
-				c.KeepControl()
-				return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
-			})
-		}, false, true, control + " does not exist"},
-		"not compacted": {func(t *testing.T, _ *kfake.Cluster, adm *kadm.Client) {
-			keeps := "delete"
-			if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "cleanup.policy", Value: &keeps}}, control); err != nil {
-				t.Fatal(err)
-			}
-		}, false, true, ""},
+		"not provisioned": {never: true},
+		"not allowed":     {refuses: true, tells: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster := fake(t, "orders")
-			addrs := cluster.ListenAddrs()
-			provision, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
-			if err := provision.Subscriber().SubscribeInitialize("orders"); err != nil {
+			cluster, p, cfg := faulty(t, quick(1))
+			if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteTopic(t.Context(), control); err != nil {
 				t.Fatal(err)
 			}
-			at.before(t, cluster, kadm.NewClient(independent(t, addrs)))
-			c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), NoProvisioning: at.never})
+			if at.refuses {
+				cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+					cluster.KeepControl()
+					return makesNone(req, kerr.TopicAuthorizationFailed), nil, true
+				})
+			}
+			cfg.NoProvisioning = at.never
+			c, ev := open(t, cfg)
 			route(t, c, "orders", failFirst(1))
 			recs, ids := orders("orders", 10)
-			write(t, addrs, recs...)
+			write(t, p.addrs, recs...)
 			ev.awaitEnds(t, ids...)
 			if told := ev.count(notRead) > 0; told != at.tells {
 				t.Errorf("told that commands are not read: %v", told)
 			}
-			w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: "orders"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer w.Close()
-			if at.says == "" {
-				return
-			}
-			everything := release(deadletter.Filter{})
-			everything.Everything = true
-			if _, err := w.Command(t.Context(), everything); err == nil || !strings.Contains(err.Error(), at.says) {
+			w := p.waiting(t)
+			if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), control+" does not exist") {
 				t.Errorf("a command was answered with %v", err)
 			}
 			if levels, err := w.Levels(t.Context()); err != nil || len(levels) != 2 {
@@ -124,39 +118,121 @@ func TestWithoutAControlTopicAllElseGoesOn(t *testing.T) {
 	}
 }
 
-// Where keys wait for their failures, nothing is released, and the consumers say so; what
-// is cancelled goes to the DLQ when it is due, and what stands behind it goes on.
-func TestWhereKeysWaitForTheirFailures(t *testing.T) {
+// A command is refused where the topic would not keep it, or where the broker's clock would
+// not count.
+func TestOnKafkaAControlTopicThatWillNotDoIsRefused(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	const wait = 2 * time.Second
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsFor(wait)}
-	cfg.Policy.Order = redeliver.PerKey
-	provision, _ := open(t, cfg)
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
-	put(t, p.addrs, left(p, wait, "k", "k-0", 0, 1, wait, time.Now()), left(p, wait, "k", "k-1", 1, 0, wait, time.Now()))
+	p.provision(t, quick(1))
+	set(t, p, "cleanup.policy", "delete")
+	set(t, p, "message.timestamp.type", "CreateTime")
 	w := p.waiting(t)
-	everything := release(deadletter.Filter{})
-	everything.Everything = true
-	released := give(t, w, everything)
-	cancelled := give(t, w, cancel(deadletter.Filter{IDs: []string{"k-0"}}))
+	eventually(t, "both are refused", func() bool { // brokers learn of settings one after another
+		_, err := w.Command(t.Context(), cancel(deadletter.Filter{}))
+		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")
+	})
+	if n := count(t, p.addrs, p.ours("control")); n > 0 {
+		t.Errorf("%d records were written", n)
+	}
+}
+
+// The control topic cannot be read for a while: the lanes go on without it, and the commands
+// are obeyed when it is back.
+func TestCommandsAreReadWhenTheControlTopicIsBack(t *testing.T) {
+	t.Parallel()
+	cluster, p, cfg := faulty(t, waitsFor(time.Hour))
+	id := "order-0001"
+	put(t, p.addrs, left(p, time.Hour, id, id, 1, 1, time.Hour, time.Now()), left(p, time.Hour, "due", "due", 2, 1, 0, time.Now()))
+	give(t, p.waiting(t), release())
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: control, Err: kerr.UnknownServerError, Count: -1})
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, clerk)
-	ev.awaitEnds(t, "k-0", "k-1")
+	ev.awaitEnds(t, "due")
+	ev.await(t, 1, notRead)
+	fault.Remove()
+	ev.awaitEnds(t, id)
+}
+
+// The control topic cannot be created at the start: the member tries again.
+func TestTheControlTopicIsCreatedLater(t *testing.T) {
+	t.Parallel()
+	cluster, p, cfg := faulty(t, waitsFor(time.Hour))
+	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteTopic(t.Context(), control); err != nil {
+		t.Fatal(err)
+	}
+	var allowed atomic.Bool
+	cluster.ControlKey(int16(kmsg.CreateTopics), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if allowed.Load() {
+			return nil, nil, false
+		}
+		return makesNone(req, kerr.PolicyViolation), nil, true
+	})
+	c, ev := open(t, cfg)
+	route(t, c, p.topic, clerk)
+	write(t, p.addrs, order(p.topic, "order-0001"))
+	ev.await(t, 1, is[redeliver.RetryScheduled])
+	ev.await(t, 1, notRead)
+	allowed.Store(true)
+	ev.await(t, 1, func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == "commands are read"
+	})
+	give(t, p.waiting(t), release())
+	ev.awaitEnds(t, "order-0001")
+}
+
+// Where keys wait for their failures nothing is released: the command is refused, and the
+// members do not obey one that is there all the same. What is canceled goes to the DLQ when it
+// is due, and what stands behind it goes on.
+func TestOnKafkaWhereKeysWaitForTheirFailures(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	const wait = 4 * time.Second
+	policy := waitsFor(wait)
+	policy.Order = redeliver.PerKey
+	cfg := p.provision(t, policy)
+	w := p.waiting(t)
+	forged := release()
+	forged.ID, forged.Created, forged.Expires = "forged", time.Now().Add(time.Minute), time.Now().Add(time.Hour)
+	began := time.Now().Truncate(time.Millisecond) // as headers have it
+	put(t, p.addrs, left(p, wait, "k", "key-0", 0, 1, wait, began), left(p, wait, "k", "key-1", 1, 0, wait, began))
+	p.forge(t, "command/forged", forged)
+	give(t, w, cancel(deadletter.Filter{IDs: []string{"key-0"}}))
+	c, ev := open(t, cfg)
+	route(t, c, p.topic, clerk)
+	ev.joined(t, 1)
+	if _, err := w.Command(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "PerKey") {
+		t.Errorf("a release was answered with %v", err)
+	}
+	ev.awaitEnds(t, "key-0", "key-1")
+	ev.await(t, 1, changed("command not obeyed", "PerKey"))
 	for _, d := range all[redeliver.DeadLettered](ev) {
-		if d.State.ID != "k-0" || d.State.Reason != redeliver.ReasonInvalidated {
+		if d.State.ID != "key-0" || d.State.Reason != redeliver.ReasonInvalidated {
 			t.Errorf("%s is dead for %s", d.State.ID, d.State.Reason)
 		}
 	}
 	for _, a := range all[redeliver.Attempted](ev) {
-		if a.State.ID == "k-0" {
-			t.Error("k-0 ran although it was cancelled")
+		if a.State.ID == "key-0" {
+			t.Error("key-0 ran although it was canceled")
+		}
+		if due := began.Add(wait); a.Start.Before(due) {
+			t.Errorf("%s ran %s before it was due", a.State.ID, due.Sub(a.Start))
 		}
 	}
-	eventually(t, "the consumers say what they do not do", func() bool {
-		got := progressOf(t, w, released.ID)
-		return got.Released == 0 && len(got.Notes) == 1 && strings.Contains(got.Notes[0], "PerKey") && progressOf(t, w, cancelled.ID).Cancelled == 1
-	})
+}
+
+// A member that may not read a delay topic is in the group and does the rest: nothing
+// else says that what is there waits for ever.
+func TestAPartitionThatMayNotBeReadIsTold(t *testing.T) {
+	t.Parallel()
+	cluster, p, cfg := faulty(t, waitsFor(time.Hour))
+	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: level, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	c, ev := open(t, cfg)
+	route(t, c, p.topic, clerk)
+	told, ok := ev.await(t, 1, changed("a partition is not read", ""))[0].(redeliver.SubscriptionChanged)
+	if !ok || !strings.Contains(told.Detail, level+"/") || !strings.Contains(told.Detail, "grant Read") {
+		t.Errorf("%+v", told)
+	}
 }

@@ -31,10 +31,8 @@ type Waiting struct {
 	control      logReader
 	levels       []waitingTopic
 
-	reading sync.Mutex // held while the topic is read
-
 	mu   sync.Mutex
-	book *book
+	book book
 }
 
 // waitingTopic is a topic on which messages wait.
@@ -70,7 +68,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if err != nil {
 		return nil, err
 	}
-	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, book: newBook()}
+	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client}
 	for name, t := range there {
 		level, ok := names.level(cfg.Topic, cfg.Group, name)
 		if ok || name == back {
@@ -93,30 +91,10 @@ func (w *Waiting) Close() error {
 	return nil
 }
 
-// refresh reads the control topic, where there is one.
-func (w *Waiting) refresh(ctx context.Context) error {
-	if w.control.client == nil {
-		return nil
-	}
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.book.refresh(ctx, &w.control, &w.mu)
-}
-
-// settled says what is settled of a place ahead of its committed offset.
-func (w *Waiting) settled(at waitPlace) blocks {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.book.settled[at].shared()
-}
-
 // stretch is what waits on a partition: from the committed offset to the end.
 type stretch struct {
 	partition  int32
 	start, end int64
-	ahead      blocks
 }
 
 func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, error) {
@@ -144,7 +122,7 @@ func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, er
 		if next < start || next > end { // as a member begins
 			next = start
 		}
-		all = append(all, stretch{p, next, end, w.settled(waitPlace{t.level, p})})
+		all = append(all, stretch{p, next, end})
 	}
 	return all, nil
 }
@@ -153,9 +131,6 @@ func (w *Waiting) stretches(ctx context.Context, t *waitingTopic) ([]stretch, er
 // first record that waits is read, no more. Where transactions left holes in the log,
 // they count as messages.
 func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error) {
-	if err := w.refresh(ctx); err != nil {
-		return nil, err
-	}
 	all := make([]deadletter.WaitingLevel, 0, len(w.levels))
 	for i := range w.levels {
 		t := &w.levels[i]
@@ -165,7 +140,7 @@ func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
 			return nil, err
 		}
 		for _, s := range parts {
-			n := s.end - s.start - s.ahead.count(s.start, s.end)
+			n := s.end - s.start
 			if row.Depth += n; n == 0 {
 				continue
 			}
@@ -200,9 +175,6 @@ func (w *Waiting) each(ctx context.Context, t *waitingTopic, s stretch, yield fu
 			rec := &p.records[i]
 			if rec.offset >= s.end {
 				return nil
-			}
-			if s.ahead.has(rec.offset, rec.at.UnixMilli()) {
-				continue
 			}
 			if !yield(w.message(t, s.partition, rec)) {
 				return nil
@@ -240,7 +212,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetched) *deadl
 // logs, until yield returns false or limit are found (0: no limit). It reads all that
 // waits on the filter's levels.
 func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error {
-	if err := errors.Join(f.Check(), w.refresh(ctx)); err != nil {
+	if err := f.Check(); err != nil {
 		return err
 	}
 	found, more := 0, true

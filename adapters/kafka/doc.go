@@ -49,11 +49,10 @@
 // and read, also those that members with another policy create meanwhile (a
 // deploy that is rolled back), within five minutes; delete them when they are empty.
 //
-// Every member reads the control topic, one partition, from its start, and notes
-// there what it has done (the user needs Read and Write on it). Where it is missing
-// and may not be created, what waits can be neither released nor cancelled, a warning
-// says so, and all else goes on. docs/waiting.md says what is obeyed, and what a
-// crash may leave twice.
+// Every member reads the control topic, one partition, from its start (the user needs
+// Read on it). Where it is missing and may not be created, what waits can be neither
+// released nor cancelled, a warning says so, and all else goes on. A command settles
+// nothing: see docs/waiting.md.
 //
 // # Delivery guarantees
 //

@@ -11,12 +11,16 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // policyPrefix begins what a member says of itself when it joins its group: which
 // policy it runs, so that Doctor can compare.
 const policyPrefix = "redeliver-policy="
+
+// perKeySuffix ends it where the Order is PerKey: nothing can be released there.
+const perKeySuffix = " PerKey"
 
 // announced is what a member says of itself, where its balance strategy leaves that to
 // us. Sticky ones read it as their own.
@@ -30,7 +34,12 @@ func (c Config) announced(topic string, cfg *sarama.Config) []byte {
 	if len(said) > 0 || cfg.Consumer.Group.Rebalance.Strategy != nil {
 		return said
 	}
-	return []byte(policyPrefix + delayqueue.Fingerprint(c.policy(topic)))
+	policy := c.policy(topic)
+	said = []byte(policyPrefix + delayqueue.Fingerprint(policy))
+	if policy.Order == redeliver.PerKey {
+		said = append(said, perKeySuffix...)
+	}
+	return said
 }
 
 // groupState is what the coordinator tells of a group that is at rest.
@@ -113,6 +122,7 @@ func (l *layout) members(found *sarama.GroupDescription) *groupState {
 			continue
 		}
 		if policy, ok := strings.CutPrefix(string(meta.UserData), policyPrefix); ok {
+			policy = strings.TrimSuffix(policy, perKeySuffix)
 			g.policies[policy] = append(g.policies[policy], fmt.Sprintf("%s (%s)", m.ClientHost, m.ClientId))
 		} else {
 			g.silent++

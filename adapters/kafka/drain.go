@@ -30,7 +30,6 @@ const idleLooks = 10
 // over is true when the whole session ends, not only this partition's part in it.
 func (l *lane) drain(over bool) {
 	l.draining = true
-	l.ahead.leave(time.Now().Add(l.r.client.cfg.DrainTimeout))
 	l.r.sub.Drain.Begin()
 	defer l.r.sub.Drain.End()
 	l.flight.Holds(0) // it is given up

@@ -49,17 +49,6 @@ func (o *owned) mark(topic string, partition int32, offset int64) {
 	}
 }
 
-// markOf is how far a partition is settled, as its lane knows; ok is false where no lane
-// reads it.
-func (o *owned) markOf(topic string, partition int32) (mark int64, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if s := o.partitions[topic][partition]; s != nil {
-		return s.mark, true
-	}
-	return 0, false
-}
-
 // own is called by the lane that reads a partition; the returned function, at
 // its end, takes back what begin noted.
 func (r *reader) own(topic string, partition int32) (release func()) {

@@ -32,7 +32,8 @@ type lane struct {
 	topic     string
 	partition int32
 	waits     *waitLevel // nil for the origin
-	ahead     *ahead     // nil for the origin, and where no commands are read
+	commands  *commands  // that it obeys; nil for the origin
+	released  int64      // what was written until then is due, in Unix milliseconds
 	slots     chan struct{}
 
 	ctx    context.Context // its end: the messages are lost to this process
@@ -80,6 +81,7 @@ func newLane(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerG
 		l.waits, l.slots = &w, r.retries
 		l.hold = delayqueue.NewHold[*entry](holdMost)
 		l.nap = newNap(w.level, r.wait)
+		l.commands = &commands{}
 	}
 	l.flight.Bound(&r.sub.Throttle)
 	l.ctx, l.cancel = r.lifetime()
@@ -154,7 +156,9 @@ func (l *lane) read() (busy, open bool) {
 // send hands out what is ready, without waiting.
 func (l *lane) send() (busy bool) {
 	if l.hold != nil {
-		l.release(time.Now())
+		now := time.Now()
+		l.obey(now)
+		l.release(now)
 	}
 	for l.prepare() {
 		select {
@@ -187,7 +191,7 @@ func (l *lane) prepare() bool {
 		l.backlog--
 		l.lift(e)
 		l.flight.Begin(e)
-		if l.ahead != nil && l.cancelled(e) {
+		if l.canceled(e) {
 			l.goesOn(e)
 			continue
 		}
@@ -277,7 +281,10 @@ func (l *lane) block(over <-chan struct{}) bool {
 		in = l.claim.Messages()
 	}
 	var slots chan<- struct{}
-	var opened, more, calm, mail <-chan struct{}
+	var opened, more, calm, mail, commands <-chan struct{}
+	if l.commands != nil {
+		commands = l.commands.replaced
+	}
 	if l.care != nil {
 		mail = l.care.bell
 	}
@@ -317,6 +324,7 @@ func (l *lane) block(over <-chan struct{}) bool {
 		l.tend()
 	case <-l.box.bell:
 		l.collected()
+	case <-commands: // see obey
 	case <-l.timer.C:
 		l.flight.Watch()
 	case <-over:

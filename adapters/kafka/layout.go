@@ -35,7 +35,6 @@ type layout struct {
 	topics        []ownTopic
 	state         ownTopic // of who works on the DLQ; no member of the group needs it
 	control       ownTopic // of commands; without it none are read
-	controlUnsure bool     // it could not be made, or looked at, for a reason that may pass
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
 	maxWait time.Duration
@@ -144,9 +143,8 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
 	l.state.exists = there[l.state.name] != nil
 	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
-	if m := there[l.control.name]; m != nil {
-		l.control.exists, l.control.partitions = true, int32(len(m.Partitions))
-	}
+	l.control.settings["message.timestamp.type"] = "LogAppendTime"
+	l.control.exists = there[l.control.name] != nil
 }
 
 // ownSettings is how our topics are created, everything explicit.

@@ -129,9 +129,6 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) err
 // loaded reads a record of a waiting topic as its lane will. ok is false for one
 // that has no order.
 func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c card, due time.Time, ok bool) {
-	if r.control.gone(waitPlace{w.level, partition}, rec.offset, rec.at) {
-		return c, due, false
-	}
 	users, ours := split(rec.headers)
 	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
 	stay := r.arrive(&m, ours, w)

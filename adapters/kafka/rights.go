@@ -36,7 +36,7 @@ func (l *layout) rights() []Right {
 			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
 		}
 	}
-	return append(all, onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
+	return append(all, onTopic(l.control.name, opRead), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
 }
 
 // operatorRights are those of who works on the DLQ, and asks Doctor how the group is.

@@ -87,11 +87,9 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
 		from = oldest
 	}
-	var a *ahead
-	if w, waits := r.levels[claim.Topic()]; waits {
+	if _, waits := r.levels[claim.Topic()]; waits {
 		r.owned.begin(claim.Topic(), claim.Partition(), from)
-		a = r.control.begin(sess.Context(), claim.Topic(), claim.Partition(), w.level)
-		defer r.control.end(a)
+		r.control.await(sess.Context())
 		sess = marker{sess, &r.owned}
 	}
 	var ls *lines
@@ -104,7 +102,6 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	if ls != nil {
 		l.share(ls)
 	}
-	l.watch(a)
 	l.heed(from)
 	// Paused partitions stay paused across sessions.
 	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})

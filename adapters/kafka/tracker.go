@@ -14,7 +14,6 @@ type tracker struct {
 type tracked struct {
 	offset  int64
 	settled bool
-	noted   bool // whoever reads next knows that it is settled
 }
 
 // add registers a record that was read and returns its number.
@@ -54,13 +53,10 @@ func (t *tracker) offset(number uint64) int64 { return t.ring[number&uint64(len(
 // span is how many records were read from the lowest unsettled one on.
 func (t *tracker) span() int { return int(t.next - t.first) }
 
-// note notes that whoever reads next knows that a record is settled.
-func (t *tracker) note(number uint64) { t.ring[number&uint64(len(t.ring)-1)].noted = true }
-
-// above is how many records are settled above the lowest unsettled one, and not noted.
+// above is how many records are settled above the lowest unsettled one.
 func (t *tracker) above() (n int) {
 	for i := t.first; i < t.next; i++ {
-		if r := t.ring[i&uint64(len(t.ring)-1)]; r.settled && !r.noted {
+		if r := t.ring[i&uint64(len(t.ring)-1)]; r.settled {
 			n++
 		}
 	}

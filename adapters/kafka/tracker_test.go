@@ -15,7 +15,6 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 			offset  int64
 			number  uint64
 			settled bool
-			noted   bool
 		}
 		var tr tracker
 		var rows []row
@@ -35,9 +34,6 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 			i := rapid.SampledFrom(open).Draw(t, "settle")
 			before := tr.mark
 			rows[i].settled = true
-			if rows[i].noted = rapid.Bool().Draw(t, "note"); rows[i].noted {
-				tr.note(rows[i].number)
-			}
 			moved := tr.settle(rows[i].number)
 			want, span, above := int64(0), 0, 0
 			for j, r := range rows {
@@ -46,7 +42,7 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 					span = len(rows) - j
 				case span == 0:
 					want = r.offset + 1
-				case r.settled && !r.noted:
+				case r.settled:
 					above++
 				}
 			}

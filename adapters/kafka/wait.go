@@ -18,10 +18,6 @@ const holdMost = 1 << 20
 func (l *lane) receive(e *entry) {
 	m := e.rec.ConsumerMessage
 	e.written = m.Timestamp.UnixMilli()
-	if l.ahead.pass(m.Offset, m.Timestamp) {
-		l.passOver(e)
-		return
-	}
 	users, ours := split(m.Headers)
 	m.Headers = users
 	detach(m)
@@ -48,21 +44,18 @@ func (l *lane) receive(e *entry) {
 		e.then = toLevel
 	}
 	e.state = st
+	if l.isReleased(e) {
+		stay.Until = e.makeDue(time.Now())
+	}
 	l.hold.Put(stay.Until, e) // never full: see listens
 }
 
 // release lets go what has waited long enough.
 func (l *lane) release(now time.Time) {
-	if l.ahead != nil && l.ahead.news.Swap(false) {
-		l.shed()
-	}
 	for {
 		e, ok := l.hold.Pop(now)
 		if !ok {
 			return
-		}
-		if !l.leaves(e, now) {
-			continue
 		}
 		if e.then == toLevel && e.state.Due.Sub(now) <= l.r.jitter && l.hold.Len() < holdSoft/2 {
 			// What remains is jitter. While there is room it is waited for

@@ -39,9 +39,3 @@ func (l *lane) settle(e *entry) {
 	l.lift(e)
 	l.moved = l.track.settle(e.number) || l.moved
 }
-
-// passOver settles an entry of which the control topic says that it is settled.
-func (l *lane) passOver(e *entry) {
-	l.track.note(e.number)
-	l.settle(e)
-}

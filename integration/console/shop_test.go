@@ -59,11 +59,11 @@ func (waiting) Command(context.Context, deadletter.Command) (deadletter.Command,
 
 func (waiting) Withdraw(context.Context, string) error { return errSilent }
 
-func (waiting) Commands(context.Context) ([]deadletter.CommandProgress, error) {
-	return []deadletter.CommandProgress{{Command: deadletter.Command{
-		ID: "7f3a", Kind: deadletter.ReleaseWaiting, Who: "ann@ops", Why: "the bank is back, INC-1207", Rate: 50,
-		Created: time.Now().Add(-2 * time.Minute), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
-	}}}, nil
+func (waiting) Commands(context.Context) ([]deadletter.Command, error) {
+	return []deadletter.Command{{
+		ID: "7f3a", Kind: deadletter.ReleaseWaiting, Who: "ann@ops", Why: "the bank is back, INC-1207",
+		Created: time.Now().Add(-2 * time.Minute), Expires: time.Now().Add(24 * time.Hour), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
+	}}, nil
 }
 
 var errSilent = errors.New("dial tcp 10.0.0.7:9092: connect: connection refused")

@@ -61,7 +61,7 @@ func scrape(t *testing.T, r *prometheus.Registry) exported {
 // is known to be a name.
 var troubles = []string{
 	"disconnected", "intake paused", "blocked", "throttled", "outage", "probing", "flood",
-	"commands are not read", "commands are not obeyed", "dedup store lost", "dedup marks lost",
+	"commands are not read", "dedup store lost", "dedup marks lost",
 }
 
 // What rules and dashboard look at is what a service exports that fails in all the ways there are, on a real Kafka; and

@@ -38,10 +38,14 @@ func (w *waitingFlags) whose(cmd *cobra.Command) {
 	flags.StringVar(&w.group, "group", "", "the consumer `group` that they wait for; of Kafka alone (default the profile's)")
 }
 
+func (w *waitingFlags) onLevels(cmd *cobra.Command) {
+	w.filterFlags.flagSet = cmd.Flags()
+	cmd.Flags().StringSliceVar(&w.levels, "level", nil, "messages that wait on this level, as waiting list has it: 1h; may be repeated")
+}
+
 func (w *waitingFlags) filters(cmd *cobra.Command) {
+	w.onLevels(cmd)
 	flags, f := cmd.Flags(), &w.filterFlags
-	f.flagSet = flags
-	flags.StringSliceVar(&w.levels, "level", nil, "messages that wait on this level, as waiting list has it: 1h; may be repeated")
 	flags.StringSliceVar(&f.fingerprints, "fingerprint", nil, "messages that failed of this cause, as waiting list --messages has it; may be repeated")
 	flags.StringArrayVar(&f.ids, "id", nil, "the message with this `id`; may be repeated")
 	flags.StringVar(&f.key, "key", "", "messages with exactly this key; an empty one means an empty key")
@@ -67,9 +71,9 @@ func (a *app) waiting() *cobra.Command {
 		Use:   "waiting",
 		Short: "See what waits for its next attempt, and act on it",
 		Long: `waiting is about messages that have failed and wait for their next attempt, or were
-published with a delay. list says how many wait on each level; on Kafka, release has
-those that are meant run now, and cancel sends them to the DLQ: the group's consumers
-are told, and do it in the background.`,
+published with a delay. list says how many wait on each level. On Kafka, release makes
+whole levels due now, and cancel sends messages to the DLQ when they are due: the group's
+consumers read the command and obey it.`,
 	}
 	cmd.AddCommand(a.waitingList(), a.waitingCommand(deadletter.ReleaseWaiting), a.waitingCommand(deadletter.CancelWaiting), a.withdraw())
 	verbs(cmd)

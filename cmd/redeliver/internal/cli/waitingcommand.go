@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,22 +26,24 @@ func (a *app) waitingCommand(kind deadletter.CommandKind) *cobra.Command {
 	var c deadletter.Command
 	var life time.Duration
 	var dry, yes bool
-	verb, short, long := "release", "Have waiting messages run now (Kafka)", `release has what the flags take run now, although it is not due: after the mend nobody
-wants to wait for two hours.`
+	verb, short, long, example := "release", "Make messages that wait due now (Kafka)", `release makes what waits on the levels that the flags name due now: they run as fast as the
+consumers take them. It takes whole levels, and is refused where the Order of the policy
+is PerKey. To take single messages out, cancel them and replay them from the DLQ.`,
+		`  redeliver waiting release --topic orders --group billing --level 1h --reason 'the bank is back'
+  redeliver waiting release --topic orders --group billing --all --dry-run`
 	if kind == deadletter.CancelWaiting {
-		verb, short, long = "cancel", "Send waiting messages to the DLQ, invalidated (Kafka)", `cancel sends what the flags take to the DLQ, as invalidated. What comes due before the
-consumers have come to it does not run either.`
+		verb, short, long, example = "cancel", "Send waiting messages to the DLQ when they are due (Kafka)", `cancel keeps what the flags take from running: when such a message is due it goes to the
+DLQ, as invalidated. A message that was released is due now.`,
+			`  redeliver waiting cancel --topic orders --group billing --fingerprint 6f1d0c2b9a4e7713 --dry-run
+  redeliver waiting cancel --topic orders --group billing --header tenant=acme --reason 'the tenant is gone'`
 	}
 	cmd := &cobra.Command{
 		Use: verb + " --topic T --group G --reason WHY", Short: short, Args: exactly(),
-		Long: long + ` Only what was scheduled before is taken.
+		Long: long + `
 
-The group's consumers read the command within a second or two and obey in the
-background: waiting list --commands says how far they are, and waiting withdraw takes
-it back. What is not taken stays where it is and keeps its due time. A consumer that is
-killed may leave at most 100 duplicates of each partition.`,
-		Example: fmt.Sprintf(`  redeliver waiting %[1]s --topic orders --group billing --fingerprint 6f1d0c2b9a4e7713 --dry-run
-  redeliver waiting %[1]s --topic orders --group billing --fingerprint 6f1d0c2b9a4e7713 --rate 500 --reason 'the bank is back'`, verb),
+Only what was scheduled before the command is taken. The group's consumers read it within
+a second or two. It stands for as long as --for says; waiting withdraw takes it back.`,
+		Example: example,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.Filter, err = w.filter(); err != nil {
 				return err
@@ -56,8 +57,6 @@ killed may leave at most 100 duplicates of each partition.`,
 				return usagef("that would %s everything: say what is meant, or give --all", verb)
 			case !c.Filter.All() && c.Everything:
 				return usagef("--all beside flags that say what is meant: leave one out")
-			case c.Rate < 0:
-				return usagef("--rate is %v: it must be positive, or 0 for no bound", c.Rate)
 			case life <= 0:
 				return usagef("--for is %s: it must be longer than nothing", life)
 			}
@@ -76,13 +75,16 @@ killed may leave at most 100 duplicates of each partition.`,
 		},
 	}
 	w.whose(cmd)
-	w.filters(cmd)
+	if kind == deadletter.CancelWaiting {
+		w.filters(cmd)
+	} else {
+		w.onLevels(cmd)
+	}
 	sign.flags(cmd)
 	flags := cmd.Flags()
-	flags.Float64Var(&c.Rate, "rate", 0, "at most so many messages a second, of all consumers together (default no bound)")
 	flags.BoolVar(&c.Everything, "all", false, "everything that waits, where no other flag says what is meant")
 	flags.DurationVar(&life, "for", deadletter.DefaultCommandLife, "how long the command stands; give more where messages wait for longer")
-	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing; this reads all that waits")
+	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing; for a cancel this reads all that waits")
 	yesFlag(cmd, &yes)
 	return cmd
 }
@@ -90,14 +92,23 @@ killed may leave at most 100 duplicates of each partition.`,
 // forecastWaiting counts what a command would take.
 func (a *app) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject, c *deadletter.Command) error {
 	row := waitingForecast{DryRun: true, Kind: string(c.Kind), Origin: of.topic, Group: of.group}
-	err := w.Browse(ctx, deadletter.WaitingFilter{}, 0, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
+	if c.Kind == deadletter.ReleaseWaiting {
+		levels, err := w.Levels(ctx)
+		if err != nil {
+			return err
+		}
+		for _, l := range levels {
+			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) {
+				row.Matched += l.Depth
+			}
+		}
+	} else if err := w.Browse(ctx, deadletter.WaitingFilter{}, 0, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
 		row.Scanned++
 		if c.Filter.Match(m, at.Level) {
 			row.Matched++
 		}
 		return true
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	return a.one(row, func(c *card) {
@@ -127,8 +138,8 @@ func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadlett
 	if err != nil {
 		return err
 	}
-	a.sayf("given: the consumers read it within a second or two; see how far they are with: redeliver waiting list --commands --topic %s --group %s", of.topic, of.group)
-	return a.oneCommand(commandRowOf(of, &deadletter.CommandProgress{Command: given}, time.Now()))
+	a.sayf("given: the consumers read it within a second or two; see what still waits with: redeliver waiting list --topic %s --group %s", of.topic, of.group)
+	return a.oneCommand(commandRowOf(of, &given, time.Now()))
 }
 
 func (a *app) oneCommand(row commandRow) error {
@@ -156,7 +167,7 @@ func (a *app) withdraw() *cobra.Command {
 					return err
 				}
 				for i := range all {
-					if all[i].Command.ID == args[0] {
+					if all[i].ID == args[0] {
 						row := commandRowOf(of, &all[i], time.Now())
 						row.Status = "withdrawn"
 						return a.oneCommand(row)
@@ -168,8 +179,4 @@ func (a *app) withdraw() *cobra.Command {
 	}
 	w.whose(cmd)
 	return cmd
-}
-
-func walked(row *commandRow) string {
-	return fmt.Sprintf("%d of %d partitions", row.Walked, row.Partitions)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -61,8 +60,8 @@ func (a *app) waitingList() *cobra.Command {
 		Use: "list --topic T [--group G]", Short: "Say how much waits on each level, and list messages and commands", Args: exactly(),
 		Long: `list says how much waits on each level, when the first of it is due, and how late that
 is. On Kafka --messages, or any flag of a filter, lists the messages themselves: it
-reads what waits, all of it where the filter takes little. --commands lists what the
-consumers were asked to do by release and cancel, and how far they are.
+reads what waits, all of it where the filter takes little. --commands lists the commands
+that release and cancel gave the consumers.
 
 On RabbitMQ the levels are those of a policy, given by the flags of plan. SQS says
 about how much is delayed, and no more.`,
@@ -172,37 +171,27 @@ func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message)
 
 // commandRow is a command to the consumers of a group.
 type commandRow struct {
-	ID         string                    `json:"id"`
-	Kind       string                    `json:"kind"`   // release, cancel
-	Status     string                    `json:"status"` // waiting (no consumer has read it), running, done, expired
-	Origin     string                    `json:"origin"`
-	Group      string                    `json:"group"`
-	Who        string                    `json:"who"`
-	Reason     string                    `json:"reason"`
-	Created    time.Time                 `json:"created"` // what was scheduled later is not taken
-	Expires    time.Time                 `json:"expires"`
-	Updated    time.Time                 `json:"updated,omitzero"` // when a consumer last said something of it
-	Filter     *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it takes everything
-	Rate       float64                   `json:"rate,omitempty"`
-	Released   int64                     `json:"released"`
-	Cancelled  int64                     `json:"cancelled"`
-	Refused    int64                     `json:"refused"`    // the broker takes no copy of them: they stay
-	Walked     int                       `json:"walked"`     // partitions that were searched
-	Partitions int                       `json:"partitions"` // of so many
-	Notes      []string                  `json:"notes,omitempty"`
+	ID      string                    `json:"id"`
+	Kind    string                    `json:"kind"`   // release, cancel
+	Status  string                    `json:"status"` // stands, expired, withdrawn
+	Origin  string                    `json:"origin"`
+	Group   string                    `json:"group"`
+	Who     string                    `json:"who"`
+	Reason  string                    `json:"reason"`
+	Created time.Time                 `json:"created"` // what was scheduled later is not taken
+	Expires time.Time                 `json:"expires"`
+	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it takes everything
 }
 
-func commandRowOf(of subject, p *deadletter.CommandProgress, now time.Time) commandRow {
-	c := &p.Command
+func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {
 	row := commandRow{
-		ID: c.ID, Kind: string(c.Kind), Status: p.Status(now), Origin: of.topic, Group: of.group, Who: c.Who, Reason: c.Why, Created: c.Created, Expires: c.Expires,
-		Updated: p.Updated, Rate: c.Rate, Released: p.Released, Cancelled: p.Cancelled, Refused: p.Refused, Walked: p.Walked, Partitions: p.Partitions,
+		ID: c.ID, Kind: string(c.Kind), Status: "stands", Origin: of.topic, Group: of.group, Who: c.Who, Reason: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
+	}
+	if !now.Before(c.Expires) {
+		row.Status = "expired"
 	}
 	if !c.Everything {
 		row.Filter = &c.Filter
-	}
-	for _, n := range p.Notes {
-		row.Notes = append(row.Notes, redeliver.Redact(n))
 	}
 	return row
 }
@@ -212,10 +201,13 @@ func (a *app) listCommands(ctx context.Context, w *kafka.Waiting, of subject) er
 	if err != nil {
 		return err
 	}
-	out, now := a.list("COMMAND", "KIND", "STATUS", "RELEASED", "CANCELLED", "WALKED", "WHO", "REASON", "NOTES"), time.Now()
+	out, now := a.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "REASON"), time.Now()
 	for i := range all {
-		row := commandRowOf(of, &all[i], now)
-		if err := out.add(row, row.ID, row.Kind, row.Status, row.Released, row.Cancelled, walked(&row), row.Who, short(row.Reason, 60), strings.Join(row.Notes, "; ")); err != nil {
+		row, levels := commandRowOf(of, &all[i], now), "all"
+		if names := all[i].Filter.Levels; len(names) > 0 {
+			levels = strings.Join(names, ",")
+		}
+		if err := out.add(row, row.ID, row.Kind, row.Status, levels, row.Created, row.Expires, row.Who, short(row.Reason, 60)); err != nil {
 			return err
 		}
 	}

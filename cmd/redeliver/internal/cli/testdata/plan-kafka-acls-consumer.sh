@@ -8,5 +8,5 @@ kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bil
 kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Read --operation Write --operation Delete --operation DescribeConfigs --topic payments.bil_27ling_3b_20_24_28boom_29.retry.10s
 kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Read --operation Write --operation Delete --operation DescribeConfigs --topic payments.bil_27ling_3b_20_24_28boom_29.retry
 kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Write --operation DescribeConfigs --topic payments.bil_27ling_3b_20_24_28boom_29.dlq
-kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Read --operation Write --operation DescribeConfigs --topic payments.bil_27ling_3b_20_24_28boom_29.control
+kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Read --topic payments.bil_27ling_3b_20_24_28boom_29.control
 kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Read --group 'bil'\''ling; $(boom)'

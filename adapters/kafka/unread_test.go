@@ -1,0 +1,93 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+type sinkOf func(redeliver.Event)
+
+func (f sinkOf) Event(e redeliver.Event) { f(e) }
+
+// offline is a reader that has no broker.
+func offline(sink redeliver.Sink) *reader {
+	cfg := Config{Group: "billing"}.withDefaults()
+	cfg.Sink = sink
+	return newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, &layout{
+		origin: "orders", group: "billing", policy: cfg.policy("orders"),
+		control: ownTopic{name: "orders.billing.control", exists: true},
+	}, restless{})
+}
+
+func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []redeliver.SubscriptionChanged
+		r := offline(sinkOf(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok {
+				told = append(told, c)
+			}
+		}))
+		say := func(topic string, err error) {
+			r.heard(&sarama.ConsumerError{Topic: topic, Partition: 3, Err: err})
+		}
+		for _, err := range []error{sarama.ErrRebalanceInProgress, sarama.ErrIllegalGeneration, sarama.ErrNotLeaderForPartition, net.ErrClosed} {
+			say("a", err)
+		}
+		r.heard(sarama.ErrTopicAuthorizationFailed) // of nothing
+		if len(told) > 0 {
+			t.Fatalf("told: %+v", told)
+		}
+		for range 3 {
+			say("a", sarama.ErrTopicAuthorizationFailed)
+			say("b", sarama.ErrTopicAuthorizationFailed)
+			say("a", sarama.ErrOffsetOutOfRange)
+			say("a", sarama.ErrGroupAuthorizationFailed)
+		}
+		if len(told) != 4 || !errors.Is(told[0].Err, sarama.ErrTopicAuthorizationFailed) || told[0].Change != "a partition is not read" ||
+			!strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "grant Read") || strings.Contains(told[2].Detail, "grant") {
+			t.Errorf("told: %+v", told)
+		}
+		<-time.After(unreadAgain)
+		say("a", sarama.ErrTopicAuthorizationFailed)
+		if len(told) != 5 {
+			t.Errorf("told: %+v", told)
+		}
+	})
+}
+
+// broken is a cluster that does not say where a partition begins.
+type broken struct{ sarama.Client }
+
+func (broken) GetOffset(string, int32, int64) (int64, error) { return 0, sarama.ErrOutOfBrokers }
+
+// unplaced is a partition for which nothing was committed.
+type unplaced struct{ *still }
+
+func (unplaced) InitialOffset() int64 { return sarama.OffsetOldest }
+
+func TestWhyAPartitionIsNotReadIsTold(t *testing.T) {
+	t.Parallel()
+	var told []redeliver.SubscriptionChanged
+	r := offline(sinkOf(func(e redeliver.Event) {
+		if c, ok := e.(redeliver.SubscriptionChanged); ok {
+			told = append(told, c)
+		}
+	}))
+	r.client.admin.client = broken{}
+	s := &still{ctx: context.Background()}
+	err := (&session{reader: r}).ConsumeClaim(s, unplaced{s})
+	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(told) != 1 || !errors.Is(told[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(told[0].Detail, "orders/0") {
+		t.Errorf("told: %+v; %v", told, err)
+	}
+}
