@@ -19,7 +19,6 @@ const (
 	probing      = redeliver.ChangeProbing
 	flood        = redeliver.ChangeFlood
 	commands     = "commands are not read"
-	obeying      = "commands are not obeyed"
 	dedup        = "dedup store lost"
 	marks        = "dedup marks lost"
 )
@@ -27,26 +26,24 @@ const (
 // Turns are what the changes of a subscription mean, by SubscriptionChanged.Change. An
 // outage goes on while it is probed whether it is over.
 var Turns = map[string][]Turn{
-	"disconnected":              {{disconnected, true}},
-	"assigned":                  {{disconnected, false}},
-	"consuming":                 {{disconnected, false}},
-	"intake paused":             {{paused, true}},
-	"intake resumed":            {{paused, false}},
-	"blocked":                   {{blocked, true}},
-	"unblocked":                 {{blocked, false}},
-	"throttled":                 {{throttled, true}},
-	"throttle over":             {{throttled, false}},
-	redeliver.ChangeOutage:      {{outage, true}, {probing, false}},
-	redeliver.ChangeProbing:     {{outage, true}, {probing, true}},
-	redeliver.ChangeOutageOver:  {{outage, false}, {probing, false}},
-	redeliver.ChangeFlood:       {{flood, true}},
-	redeliver.ChangeFloodOver:   {{flood, false}},
-	"commands are not read":     {{commands, true}},
-	"commands are read":         {{commands, false}},
-	"commands are not obeyed":   {{obeying, true}},
-	"commands are obeyed":       {{obeying, false}},
-	"dedup store lost":          {{dedup, true}},
-	"dedup store back":          {{dedup, false}},
-	"dedup marks lost":          {{marks, true}},
-	"dedup marks back":          {{marks, false}},
+	"disconnected":             {{disconnected, true}},
+	"assigned":                 {{disconnected, false}},
+	"consuming":                {{disconnected, false}},
+	"intake paused":            {{paused, true}},
+	"intake resumed":           {{paused, false}},
+	"blocked":                  {{blocked, true}},
+	"unblocked":                {{blocked, false}},
+	"throttled":                {{throttled, true}},
+	"throttle over":            {{throttled, false}},
+	redeliver.ChangeOutage:     {{outage, true}, {probing, false}},
+	redeliver.ChangeProbing:    {{outage, true}, {probing, true}},
+	redeliver.ChangeOutageOver: {{outage, false}, {probing, false}},
+	redeliver.ChangeFlood:      {{flood, true}},
+	redeliver.ChangeFloodOver:  {{flood, false}},
+	"commands are not read":    {{commands, true}},
+	"commands are read":        {{commands, false}},
+	"dedup store lost":         {{dedup, true}},
+	"dedup store back":         {{dedup, false}},
+	"dedup marks lost":         {{marks, true}},
+	"dedup marks back":         {{marks, false}},
 }
