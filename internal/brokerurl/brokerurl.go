@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,16 +64,64 @@ func (s scheme) whose() string {
 	if s.name == "sqs" {
 		return "sqs:// takes its keys from AWS's own configuration"
 	}
-	return s.name + "://user@host"
+	return "write user@ before the host"
 }
 
+// The examples have no user: what prints an error takes the users out of URLs.
 var schemes = []scheme{
-	{"kafka", Kafka, false, "", "kafka://user:password@host:9092"},
-	{"kafka+tls", Kafka, true, "", "kafka+tls://user:password@host:9093"},
-	{"amqp", RabbitMQ, false, "5672", "amqp://user:password@host:5672/vhost"},
-	{"amqps", RabbitMQ, true, "5671", "amqps://user:password@host:5671/vhost"},
+	{"kafka", Kafka, false, "", "kafka://host:9092"},
+	{"kafka+tls", Kafka, true, "", "kafka+tls://host:9093"},
+	{"amqp", RabbitMQ, false, "5672", "amqp://host:5672/vhost"},
+	{"amqps", RabbitMQ, true, "5671", "amqps://host:5671/vhost"},
 	{"sqs", SQS, true, "", "sqs://eu-central-1"},
 	{"sqs+http", SQS, false, "", "sqs+http://host:9324"},
+}
+
+// The schemes of addresses that have none, by their port or their form; any other is
+// Kafka's.
+var (
+	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
+	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
+	// shown is one host with or without a port, or several with their ports.
+	shown = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
+)
+
+// Shown returns raw where an error may repeat it, and nothing where a part of it may be
+// a password.
+func Shown(raw string) string {
+	if shown.MatchString(raw) {
+		return raw
+	}
+	return ""
+}
+
+// formOf says how an address without a scheme is written.
+func formOf(raw string, known []scheme, brokers []Broker) string {
+	if strings.Contains(raw, "@") {
+		return "add the scheme before the user, for example " + known[0].name + "://"
+	}
+	guess := known[0].name
+	if s, ok := schemeOf[raw[strings.LastIndex(raw, ":")+1:]]; ok {
+		guess = s
+	} else if awsRegion.MatchString(raw) {
+		guess = "sqs"
+	}
+	if url := guess + "://" + raw; Shown(raw) != "" {
+		if _, err := Parse(url, brokers...); err == nil {
+			return "add the scheme, for example " + url
+		}
+	}
+	return "add the scheme: " + list(known, " or ", func(s scheme) string { return s.example })
+}
+
+// String is the URL without its user and what stands behind the hosts.
+func (u URL) String() string {
+	for _, s := range schemes {
+		if s.broker == u.Broker && s.tls == u.TLS {
+			return s.name + "://" + cmp.Or(u.Region, strings.Join(u.Hosts, ","))
+		}
+	}
+	return ""
 }
 
 // Parse reads the address of one of these brokers. Its errors never repeat a
@@ -88,7 +137,7 @@ func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 	known := slices.DeleteFunc(slices.Clone(schemes), func(s scheme) bool { return !slices.Contains(brokers, s.broker) })
 	name, rest, ok := strings.Cut(raw, "://")
 	if !ok || strings.ContainsAny(name, ":@/") {
-		return URL{}, fmt.Errorf("a broker is named by a URL: %s", list(known, " or ", func(s scheme) string { return s.example }))
+		return URL{}, errors.New(formOf(raw, known, brokers))
 	}
 	at := slices.IndexFunc(known, func(s scheme) bool { return s.name == name })
 	if at < 0 {
@@ -134,7 +183,7 @@ func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 
 // readHosts reads "user:password@host,host2".
 func (u *URL) readHosts(s scheme, authority string) error {
-	hosts, err := u.readUser(s, authority)
+	hosts, err := u.readUser(authority)
 	if err != nil {
 		return err
 	}
@@ -146,18 +195,18 @@ func (u *URL) readHosts(s scheme, authority string) error {
 		case u.User != "":
 			return fmt.Errorf("address %d behind the @ is no host:port: %s", i+1, s.example)
 		case i > 0:
-			return fmt.Errorf("address %d is no host:port", i+1)
+			return fmt.Errorf("address %d is no host:port: %s", i+1, s.example)
 		default:
 			// Who forgets "@host" has a password here, which begins behind the first colon.
 			name, _, _ := strings.Cut(text, ":")
-			return fmt.Errorf("the address that begins with %q is no host:port", name)
+			return fmt.Errorf("the address that begins with %q is no host:port: %s", name, s.example)
 		}
 	}
 	return nil
 }
 
 // readUser reads "user:password@hosts" and returns the hosts.
-func (u *URL) readUser(s scheme, authority string) (hosts string, err error) {
+func (u *URL) readUser(authority string) (hosts string, err error) {
 	at := strings.LastIndex(authority, "@")
 	if at < 0 {
 		return authority, nil
@@ -174,7 +223,7 @@ func (u *URL) readUser(s scheme, authority string) (hosts string, err error) {
 	}
 	u.Password = cmp.Or(password, u.Password)
 	if u.User == "" || u.Password == "" {
-		return "", errors.New("authentication needs a user and a password: " + s.example)
+		return "", errors.New("authentication needs a user and a password: write user:password@ before the host")
 	}
 	return authority[at+1:], nil
 }

@@ -125,9 +125,13 @@ func TestParseSQS(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for raw, say := range map[string]string{
-		"":                                     "a URL",
-		"host:9092":                            "a URL",
-		"user:secret@host://":                  "a URL",
+		"":                                     "add the scheme: kafka://host:9092, kafka+tls://host:9093, amqp://",
+		"host:9092":                            "add the scheme, for example kafka://host:9092",
+		"a:5672,[::1]:5672":                    "for example amqp://a:5672,[::1]:5672",
+		"eu-central-1":                         "for example sqs://eu-central-1",
+		"user:secret":                          "add the scheme: kafka://",
+		"user:secret@host:9092":                "add the scheme before the user, for example kafka://",
+		"user:secret@host://":                  "add the scheme before the user",
 		"http://host:9092":                     "http:// is not known here",
 		"kafka://":                             `"" is no host:port`,
 		"kafka://host":                         `"host" is no host:port`,
@@ -147,7 +151,7 @@ func TestParseRefuses(t *testing.T) {
 		"kafka://user:secret/x@host:9092":      "as %2F",
 		"kafka://user:secret":                  `begins with "user" is no host:port`, // the host was forgotten
 		"kafka://user:1,secret":                "address 2 is no host:port",
-		"kafka://user:p@secret":                "address 1 behind the @ is no host:port: kafka://user:password@host:9092",
+		"kafka://user:p@secret":                "address 1 behind the @ is no host:port: kafka://host:9092",
 		"kafka://user:secret@a:9092,":          "address 2 behind the @ is no host:port",
 		"kafka://host:9092?sasl=plain":         "sasl needs a user",
 		"kafka://u:secret@h:1?sasl=gssapi":     `sasl is "gssapi"`,
@@ -169,9 +173,9 @@ func TestParseRefuses(t *testing.T) {
 		"amqp://::1":                           "no host:port",
 		"amqp://user:secret":                   `begins with "user" is no host:port`,
 		"amqp://user:sec:secret":               `begins with "user" is no host:port`,
-		"amqp://user@host":                     "amqp://user:password@host:5672/vhost",
+		"amqp://user@host":                     "user:password@ before the host",
 		"amqp://user:@host":                    "a user and a password",
-		"amqps://:secret@host":                 "amqps://user:password@host:5671/vhost",
+		"amqps://:secret@host":                 "user:password@ before the host",
 		"amqp://user:secret%zz@host":           "in percent",
 		"amqp://user:secret/x@host":            "as %2F",
 		"amqp://user:secret?x@host":            "as %3F",
@@ -220,7 +224,7 @@ func TestParseKnowsWhatItIsTold(t *testing.T) {
 	}{
 		{"amqp://host", brokerurl.Kafka, "amqp:// is not known here: there are kafka:// and kafka+tls://"},
 		{"kafka://host:9092", brokerurl.RabbitMQ, "kafka:// is not known here: there are amqp:// and amqps://"},
-		{"", brokerurl.RabbitMQ, "a URL: amqp://user:password@host:5672/vhost or amqps://"},
+		{"", brokerurl.RabbitMQ, "add the scheme: amqp://host:5672/vhost or amqps://"},
 	} {
 		if _, err := brokerurl.Parse(c.raw, c.broker); err == nil || !strings.Contains(err.Error(), c.say) {
 			t.Errorf("%s: %v, want %q", c.raw, err, c.say)
@@ -269,6 +273,26 @@ func TestSaramaSpeaksTLSAndSASL(t *testing.T) {
 					t.Error("a wrong password is let in")
 				}
 			})
+		}
+	}
+}
+
+// An error may repeat an address, and nothing that may be a password.
+func TestShown(t *testing.T) {
+	for raw, want := range map[string]bool{
+		"localhost:9092": true, "kafka://a:1,b_2.c:22,[::1]:3": true, "amqp://host/": true, "sqs://eu-west-1": true, "localhost": true,
+		"": false, "ann:secret": false, "kafka://ann:secret": false, "kafka://ann:1,secret": false, "kafka://ann:s@h:1": false, "amqp://h/v": false, "h:1?x=secret": false,
+	} {
+		if got := brokerurl.Shown(raw); (got == raw && raw != "") != want || got != "" && !want {
+			t.Errorf("%q is shown as %q, want it shown: %v", raw, got, want)
+		}
+	}
+	for _, raw := range []string{"kafka://a:1,b:2", "kafka+tls://ann:secret@a:1", "amqp://ann:secret@h:5672/v", "amqps://h:5671", "sqs://eu-west-1", "sqs+http://k:secret@h:1"} {
+		u, err := brokerurl.Parse(raw, all...)
+		scheme, rest, _ := strings.Cut(raw, "://")
+		rest, _, _ = strings.Cut(rest[strings.Index(rest, "@")+1:], "/")
+		if err != nil || u.String() != scheme+"://"+rest {
+			t.Errorf("%s is told as %s: %v", raw, u, err)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (u *URL) readKafka(path string, values url.Values) error {
 		case name != "sasl":
 			return fmt.Errorf("there is no parameter %q: there is sasl", name)
 		case u.User == "":
-			return errors.New("sasl needs a user and a password: kafka+tls://user:password@host:9093?sasl=plain")
+			return errors.New("sasl needs a user and a password: write user:password@ before the hosts")
 		case len(value) != 1 || !slices.Contains(known, value[0]):
 			return fmt.Errorf("sasl is %q: it must be one of %s", strings.Join(value, ", "), strings.Join(known, ", "))
 		}

@@ -28,6 +28,7 @@ type broker struct {
 	old *oldLevels
 	// waiting opens what waits for a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
+	from    connection // how it was reached
 	// close lets go of the connections.
 	close func(ctx context.Context) error
 }
@@ -58,14 +59,20 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	if s.api, err = a.conn.managementURL(a.Env, u); err != nil {
 		return nil, err
 	}
+	var b *broker
 	switch u.Broker {
 	case brokerurl.RabbitMQ:
-		return openRabbitMQ(ctx, u, s)
+		b, err = openRabbitMQ(ctx, u, s)
 	case brokerurl.SQS:
-		return openSQS(ctx, u, s)
+		b, err = openSQS(ctx, u, s)
 	default:
-		return openKafka(ctx, u, s)
+		b, err = openKafka(ctx, u, s)
 	}
+	if err != nil {
+		return nil, a.conn.at(err)
+	}
+	b.from = a.conn
+	return b, nil
 }
 
 // with runs a verb on the broker, and closes it.

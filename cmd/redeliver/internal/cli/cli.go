@@ -127,6 +127,7 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 		return codeDone
 	}
 	code := codeFailed
+	err = a.conn.at(err)
 	f, ok := asFailure(err)
 	if ok {
 		code = f.code
@@ -138,7 +139,7 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 	}
 	// Whoever mistypes a flag has a URL, with its password perhaps, in what the
 	// error repeats; and names come from the broker, whoever made them.
-	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(err.Error())))
+	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(inFlags(err))))
 	if code == codeUsage {
 		fmt.Fprintf(a.Err, "see %s --help\n", called)
 	}

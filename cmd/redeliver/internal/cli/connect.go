@@ -33,6 +33,7 @@ type connection struct {
 	passwordFile string
 	management   string
 
+	from    string  // what url read, to name it in errors: --broker kafka://host:9092
 	read    profile // the profile that url chose
 	readAPI string  // its management API, where the broker is its own, too
 }
@@ -56,10 +57,14 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 		c.read = p
 	}
 	raw, file := cmp.Or(c.broker, env(brokerurl.Env)), c.passwordFile
+	if c.from = "--broker"; c.broker == "" {
+		c.from = "$" + brokerurl.Env
+	}
 	// A profile that was named on the command line means more than a variable of
 	// the environment, and less than another flag beside it.
 	if c.read.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
 		raw, file, c.readAPI = c.read.Broker, cmp.Or(file, c.read.PasswordFile), c.read.Management
+		c.from = "the broker of profile " + name
 	}
 	if raw == "" {
 		return brokerurl.URL{}, usagef("which broker? give --broker URL, %s, or a profile", brokerurl.Env)
@@ -70,8 +75,9 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 	}
 	u, err := brokerurl.ParseWith(raw, password, brokers...)
 	if err != nil {
-		return brokerurl.URL{}, usagef("the broker's URL: %w", err)
+		return brokerurl.URL{}, usagef("%s: %w", strings.TrimSpace(c.from+" "+brokerurl.Shown(raw)), err)
 	}
+	c.from += " " + u.String()
 	return u, nil
 }
 

@@ -371,7 +371,7 @@ func TestConsoleRefuses(t *testing.T) {
 		"at least 8 bytes":          {"--basic-auth", write(t, "ann:viewer:"+brief+"\n")},
 		"the audit record":          {"--audit", filepath.Join(t.TempDir(), "no", "such", "place")},
 		"there are only flags":      {"orders.billing.dlq"},
-		"Refresh":                   {"--refresh", "1ms"},
+		"--refresh is":              {"--refresh", "1ms"},
 	} {
 		got := call{}.run(t, append([]string{"console", "--broker", k.url}, args...)...).want(t, 2, says)
 		if got.out != "" || strings.Contains(got.err, password) || strings.Contains(got.err, brief) {

@@ -95,7 +95,7 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 	}
 	for _, one := range s.brokers {
 		if err := s.open(ctx, one); err != nil {
-			return s, fmt.Errorf("%s: %w", one.name, err)
+			return s, one.b.from.at(fmt.Errorf("%s: %w", one.name, err))
 		}
 	}
 	return s, nil
@@ -214,7 +214,7 @@ func (s *sources) open(ctx context.Context, one *source) error {
 		}
 		q, err := one.b.dlq(ctx, sub)
 		if err != nil && listed && ctx.Err() == nil { // one that is half made, or may not be read, is not the others'
-			s.shut = append(s.shut, fmt.Sprintf("%s/%s: %v", one.name, name, redeliver.Redact(err.Error())))
+			s.shut = append(s.shut, fmt.Sprintf("%s/%s: %v", one.name, name, redeliver.Redact(inFlags(err))))
 			continue
 		}
 		if err != nil {

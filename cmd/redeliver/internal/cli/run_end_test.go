@@ -242,7 +242,7 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 10001 --batch-bytes 2000000000":              {"--batch is 10001: must be 10000 or less", "--batch-bytes is 2000000000"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 5 --retry-concurrency 2":                     {"--retry-concurrency is not of batches"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --retries -1 --timeout 0s --backoff soon --order up": {"--retries is -1", "--timeout is 0s", "--backoff", "--order"},
-		"run --broker kafka://h:1 --topic a --group g --http http://h --immediate 7 --max-levels 99":                       {"Policy.Immediate is 7", "Policy.MaxLevels is 99"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --immediate 7 --max-levels 99":                       {"--immediate is 7", "--max-levels is 99"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --key-header k":                                      {"--key-header"},
 		"run --broker amqp://h --topic a --group g --instance-id i --http http://h":                                        {"--group", "--instance-id"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --dead-letter-headers klingon":                       {"--dead-letter-headers", "spring"},

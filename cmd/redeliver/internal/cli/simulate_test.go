@@ -47,12 +47,12 @@ func TestSimulateRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"--rate 0 --for 0s --bars 0", "--for is 0"},
-		{"--rate -1", "Rate is -1"},
-		{"--rate NaN", "Rate is NaN"},
-		{"--errors 2 --poison -1", "Errors is 2"},
-		{"--errors 2 --poison -1", "Poison is -1"},
+		{"--rate -1", "--rate is -1"},
+		{"--rate NaN", "--rate is NaN"},
+		{"--errors 2 --poison -1", "--errors is 2"},
+		{"--errors 2 --poison -1", "--poison is -1"},
 		{"--outage 5m", "FROM-TO"},
-		{"--outage 5m-1m", "Outages[0].To"},
+		{"--outage 5m-1m", "--outage[0] is"},
 		{"--outage 5m-6m:no", "FROM-TO"},
 		{"--retries -1 --outage x", "--retries is -1"},
 		{"--retries -1 --outage x", `--outage is "x"`},

@@ -19,7 +19,7 @@ func (r *runner) kafka(ctx context.Context) error {
 	own.Consumer.Group.Rebalance.Timeout = max(own.Consumer.Group.Rebalance.Timeout, r.Drain+15*time.Second)
 	client, err := sarama.NewClient(r.Broker.Hosts, own)
 	if err != nil {
-		return fmt.Errorf("connecting to Kafka at %v: %w", r.Broker.Hosts, err)
+		return fmt.Errorf("connecting to Kafka at %v: %w; check the address, the user, and TLS (kafka+tls://)", r.Broker.Hosts, err)
 	}
 	defer func() { _ = client.Close() }()
 	c := kafka.Config{

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"regexp"
+	"strings"
+
+	"github.com/IBM/sarama"
+)
+
+// flagOf is the flag that sets a field of Go's configuration: an adapter's error names
+// the field.
+var flagOf = map[string]string{
+	"Policy.MaxRetries": "--retries", "Policy.Immediate": "--immediate", "Policy.Backoff": "--backoff", "Policy.Levels": "--levels",
+	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
+	"Policy.Outage": "--outage", "Policy.DeadLetterRate": "--dead-letter-rate",
+	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
+	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "DeadLetterHeaders": "--dead-letter-headers",
+	"ManagementURL": "--management-url", "Topic": "--topic", "topic": "--topic", "topics": "--topic", "queues": "--topic", "Group": "--group",
+	"DLQ": "the DLQ", "Back": "--back", "ReadBy": "--read-by", "Lease": "--lease",
+	"Rate": "--rate", "Canary": "--canary", "Watch": "--watch", "Window": "--window", "MaxReplays": "--max-replays", "Expect": "--expect", "Everything": "--all",
+	"Who": "--who", "Why": "--reason", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
+	"Filter": "the filter", "Filter.Before": "--before", "Filter.IDs": "--id", "Filter.Positions": "--position", "Filter.Fingerprints": "--fingerprint", "Filter.Levels": "--level",
+	"Expires": "--for", "For": "--for", "Handler": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "Errors": "--errors", "Poison": "--poison", "Outages": "--outage",
+	"Refresh": "--refresh",
+}
+
+// problem is where an error of a configuration names a field, and an index perhaps.
+var problem = regexp.MustCompile(`(configuration refused: |; )([A-Za-z][A-Za-z., ]*?)(\[\d+\])?((?:\.[A-Z][A-Za-z]+)*) is `)
+
+// goWords are what rules and hints say of Go, and what the command calls it.
+var goWords = strings.NewReplacer(
+	", 0 for the default, or NoRetries", ", or 0 for none", "from 0 to MaxRetries,", "from 0 to --retries,", "use Immediate", "use --immediate",
+	"NoProvisioning is set", "--no-provisioning is given", "or set Everything", "or give --all", "later than Filter.After", "later than --after",
+	"Config.ManagementURL", "--management-url",
+	"Sarama.Net.TLS (off)", "TLS (off: kafka:// has none, kafka+tls:// has)", "Sarama.Net.TLS (on)", "TLS (on: kafka+tls:// has it, kafka:// has not)",
+	"Sarama.Net.SASL (off)", "SASL (off: the URL has no user)", "Sarama.Net.SASL (", "SASL (",
+)
+
+// inFlags is the text of an error with flags where it names fields of Go.
+func inFlags(err error) string {
+	text := problem.ReplaceAllStringFunc(err.Error(), func(match string) string {
+		part := problem.FindStringSubmatch(match)
+		for name := part[2] + part[4]; name != ""; {
+			if flag, ok := flagOf[name]; ok {
+				return part[1] + flag + part[3] + " is "
+			}
+			name = name[:max(0, strings.LastIndexByte(name, '.'))]
+		}
+		return match
+	})
+	return goWords.Replace(text)
+}
+
+// at says which broker an error is about, where it was not reached.
+func (c *connection) at(err error) error {
+	op, dial := errors.AsType[*net.OpError](err)
+	_, name := errors.AsType[*net.DNSError](err)
+	_, told := errors.AsType[*unreached](err)
+	elsewhere := dial && op.Op == "listen" || err != nil && strings.Contains(err.Error(), "Config.ManagementURL")
+	if c.from == "" || told || elsewhere || !(dial || name || errors.Is(err, sarama.ErrOutOfBrokers)) {
+		return err
+	}
+	return &unreached{c.from, err}
+}
+
+// unreached is an error of a broker that was not reached.
+type unreached struct {
+	from string
+	err  error
+}
+
+func (u *unreached) Error() string { return u.from + ": " + u.err.Error() }
+func (u *unreached) Unwrap() error { return u.err }
