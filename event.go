@@ -95,14 +95,6 @@ type DeadLettered struct {
 	Err   error
 }
 
-// BroadcastFailed: a message of a broadcast consumer failed in this process, which
-// goes on with the next: it is neither kept nor tried again. What other processes
-// make of it is theirs.
-type BroadcastFailed struct {
-	State State // State.Reason says why
-	Err   error
-}
-
 // Hopped: a waiting message moved on from one level to a shorter one, or was
 // written to a level behind a message of its key that failed (PerKey). After the
 // broker has confirmed the write.
@@ -173,7 +165,6 @@ func (Committed) event()           {}
 func (RetryScheduled) event()      {}
 func (MessagePostponed) event()    {}
 func (DeadLettered) event()        {}
-func (BroadcastFailed) event()     {}
 func (Hopped) event()              {}
 func (Published) event()           {}
 func (PublishFailed) event()       {}

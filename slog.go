@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// NewSlogSink writes events to a log: dead letters, failed broadcasts, stuck handlers and their late
+// NewSlogSink writes events to a log: dead letters, stuck handlers and their late
 // answers, ignored headers and a subscription's troubles as warnings; retries,
 // postponed and abandoned messages and a subscription's other changes as
 // information; the rest (attempts, commits, hops, publishes and every try that
@@ -46,7 +46,7 @@ func (s slogSink) write(e Event) {
 	level, text, st, err := describe(e)
 	var stack string
 	switch e.(type) {
-	case RetryScheduled, DeadLettered, BroadcastFailed:
+	case RetryScheduled, DeadLettered:
 		// Only the sink shows it: nothing above the handler sees the panic.
 		if p, ok := errors.AsType[*PanicError](err); ok && p != nil && len(p.Stack) > 0 {
 			level, stack = max(level, slog.LevelWarn), Cut(string(p.Stack), stackMost)
@@ -81,8 +81,6 @@ func errorOf(e Event, err error) string {
 		text = e.State.Error
 	case DeadLettered:
 		text = e.State.Error
-	case BroadcastFailed:
-		text = e.State.Error
 	}
 	if text != "" {
 		return text
@@ -103,8 +101,6 @@ func describe(e Event) (slog.Level, string, *State, error) {
 		return slog.LevelInfo, "message postponed", &e.State, e.Err
 	case DeadLettered:
 		return slog.LevelWarn, "message dead-lettered", &e.State, e.Err
-	case BroadcastFailed:
-		return slog.LevelWarn, "broadcast message failed", &e.State, e.Err
 	case Hopped:
 		return slog.LevelDebug, "message hopped", &e.State, nil
 	case Published:
@@ -141,8 +137,6 @@ func details(e Event) []slog.Attr {
 		return []slog.Attr{slog.Duration("delay", e.Delay), slog.Time("since", e.State.PostponedSince), slog.String("where", e.Where)}
 	case DeadLettered:
 		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason)), slog.String("where", e.Where)}
-	case BroadcastFailed:
-		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason))}
 	case Hopped:
 		return []slog.Attr{slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}
 	case Published:

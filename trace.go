@@ -67,13 +67,12 @@ type RunEnd struct {
 // Outcome says how a run ended.
 type Outcome string
 
-// The outcomes. Only OutcomeDeadLettered and OutcomeFailed are failures for good.
+// The outcomes. Only OutcomeDeadLettered is a failure for good.
 const (
 	OutcomeSucceeded    Outcome = "succeeded"
 	OutcomeRetried      Outcome = "retried"       // it runs again, at once or later
 	OutcomePostponed    Outcome = "postponed"     // put aside, no attempt was counted
 	OutcomeDeadLettered Outcome = "dead-lettered" // State.Reason says why
-	OutcomeFailed       Outcome = "failed"        // a broadcast consumer's message, which nobody keeps
 	OutcomeAbandoned    Outcome = "abandoned"     // the session has ended: it comes back, uncounted
 	OutcomeSettled      Outcome = "settled"       // the handler has acked or nacked it by itself
 	OutcomeGathered     Outcome = "gathered"      // it waits for a batch, whose run is another

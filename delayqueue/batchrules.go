@@ -50,6 +50,13 @@ func (m *Batched) Init(ctx context.Context, who BatchWaiter, a *Attempt, d *Deli
 // Waiter is who waits for the answer.
 func (m *Batched) Waiter() BatchWaiter { return m.who }
 
+// Leave is for a message that no batch takes.
+func (m *Batched) Leave() {
+	if m.a != nil {
+		m.a.Leave()
+	}
+}
+
 // Ack answers that the message was handled.
 func (m *Batched) Ack() bool { return m.Answer(nil) }
 

@@ -71,11 +71,3 @@ func (f *Flight[E]) Holds(n int) {
 		f.held.Store(n)
 	}
 }
-
-// Load is what is in hand: the running are in flight, the others are held. The tokens do
-// not tell it: Run takes them all when it ends.
-func (b *Broadcast) Load() redeliver.Load {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return redeliver.Load{InFlight: b.running, Held: b.held}
-}

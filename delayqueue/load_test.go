@@ -113,37 +113,3 @@ func TestWhatWaitsInPlaceIsHeld(t *testing.T) {
 		}
 	})
 }
-
-// Of a broadcast consumer's messages those are held that wait for their key, or a handler.
-// While it ended all that it could have in hand was held: the tokens with which it waits
-// for those that run were counted.
-func TestWhatABroadcastConsumerHasInHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := onAir(t, redeliver.Policy{}, 2)
-		a.put("a1", "a2", "b1", "c1", "-")
-		synctest.Wait()
-		if got := a.Load(); got != (redeliver.Load{InFlight: 2, Held: 3}) {
-			t.Errorf("%+v is in hand", got)
-		}
-		for range 5 {
-			(<-a.Out).Ack()
-		}
-		synctest.Wait()
-		if got := a.Load(); got != (redeliver.Load{}) {
-			t.Errorf("%+v is in hand at the end", got)
-		}
-		a.put("a1", "a2", "b1", "c1", "-")
-		over := make(chan struct{})
-		go func() { defer close(over); a.stop() }()
-		synctest.Wait()
-		if got := a.Load(); got != (redeliver.Load{InFlight: 2, Held: 1}) { // a2 is dropped when a1 has run
-			t.Errorf("%+v is in hand while Run waits for two handlers", got)
-		}
-		(<-a.Out).Ack()
-		(<-a.Out).Ack()
-		<-over
-		if got := a.Load(); got != (redeliver.Load{}) {
-			t.Errorf("%+v is in hand when Run has returned", got)
-		}
-	})
-}

@@ -75,9 +75,6 @@ type Subscription struct {
 	// longer goes to the DLQ, unschedulable. 0: waits are cut to redeliver.MinBlock and
 	// MaxBlock, as RocketMQ's ordered consumer does.
 	LongestBlock time.Duration
-	// Broadcast says that every process gets every message, and nobody keeps one that
-	// fails: a Forward only tells of it. Scheduler and DeadLetters are not needed.
-	Broadcast bool
 	// Values has the values of the context of Subscribe, which a batch gets: those of a
 	// message are not there. Nil where the sessions of deliveries have the same.
 	Values context.Context
@@ -188,11 +185,6 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 	}
 	defer root.release()
 	d.decided(dec, cause)
-	if s.Broadcast {
-		root.forwarded.Store(true)
-		s.unheard(dec, cause)
-		return nil
-	}
 	where, err := s.Persist(d, &dec.State, func(ctx context.Context) (string, error) {
 		if dec.Action == redeliver.DeadLetter {
 			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)

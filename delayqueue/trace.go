@@ -101,13 +101,12 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 		dec.State.Trace = name
 	}
 	e := redeliver.RunEnd{Outcome: redeliver.OutcomeRetried, State: &dec.State, Err: cause}
-	switch {
-	case d.Sub.Broadcast && dec.Action != redeliver.RetryNow:
-		e.Outcome = redeliver.OutcomeFailed
-	case dec.Action == redeliver.DeadLetter:
+	switch dec.Action {
+	case redeliver.DeadLetter:
 		e.Outcome = redeliver.OutcomeDeadLettered
-	case dec.Action == redeliver.Postponed:
+	case redeliver.Postponed:
 		e.Outcome = redeliver.OutcomePostponed
+	default: // it runs again
 	}
 	t.end(e)
 }

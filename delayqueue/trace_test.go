@@ -105,25 +105,22 @@ func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
 	}
 }
 
-// How a run ends is what became of its message. A copy of a broadcast goes nowhere: it
-// runs again here, or has failed.
+// How a run ends is what became of its message.
 func TestHowARunEnds(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		err       error
-		broadcast bool
 		immediate int
 		ends      []redeliver.Outcome
 	}{
-		{"retry", errOurs, false, 0, []redeliver.Outcome{redeliver.OutcomeRetried}},
-		{"dead letter", redeliver.Reject("no"), false, 0, []redeliver.Outcome{redeliver.OutcomeDeadLettered}},
-		{"postponed", redeliver.Postpone(errOurs), false, 0, []redeliver.Outcome{redeliver.OutcomePostponed}},
-		{"broadcast", errOurs, true, 0, []redeliver.Outcome{redeliver.OutcomeFailed}},
-		{"broadcast, again in place", errOurs, true, 1, []redeliver.Outcome{redeliver.OutcomeRetried, redeliver.OutcomeFailed}},
+		{"retry", errOurs, 0, []redeliver.Outcome{redeliver.OutcomeRetried}},
+		{"again in place", errOurs, 1, []redeliver.Outcome{redeliver.OutcomeRetried, redeliver.OutcomeRetried}},
+		{"dead letter", redeliver.Reject("no"), 0, []redeliver.Outcome{redeliver.OutcomeDeadLettered}},
+		{"postponed", redeliver.Postpone(errOurs), 0, []redeliver.Outcome{redeliver.OutcomePostponed}},
 	} {
 		tr := &tracing{b: &broker{}, names: []string{firstRun, secondRun}}
 		sub, d := subscribe(tr.b, t.Context())
-		sub.Tracer, sub.Broadcast, sub.Policy.Immediate = tr, c.broadcast, c.immediate
+		sub.Tracer, sub.Policy.Immediate = tr, c.immediate
 		(&task{handle: func(context.Context) error { return c.err }}).work(d)
 		var ends []redeliver.Outcome
 		for _, e := range tr.ends {

@@ -60,9 +60,6 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 // A function that outlives the Timeout by more than a second is stuck: its
 // messages have moved on, and the next batch begins beside it.
 //
-// It may stand around the handler of a broadcast consumer, without Retry: the Timeout
-// is the same, and what fails is told of, and not retried.
-//
 // A Size above the subscription's MaxInFlight is refused: the sink is told
 // (SubscriptionChanged, "batches refused"), and no message of the subscription
 // is handled; they stay unacked. Batch panics with a [redeliver.ConfigError] when
@@ -118,7 +115,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		m.place.Init(ctx, (*waiter)(m), nil, d, len(msg.Payload))
 	}
 	switch {
-	case a != nil && !a.gather(m), sub != nil && sub.Broadcast && !m.place.OnAir(ctx): // something in between took all its time
+	case a != nil && !a.gather(m): // something in between took all its time
 		g.queue.Unlock()
 		m.give(context.Cause(ctx))
 	case g.refused != nil:

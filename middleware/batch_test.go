@@ -341,3 +341,33 @@ func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 		}
 	})
 }
+
+// A message's context may have the values of its publisher's, which is a handler under
+// Retry: an in-process Pub/Sub can keep that. A batch took the publisher's attempt for the
+// message's own, and gathered with the publisher's subscription.
+func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
+	type tracer struct{}
+	for name, retry := range map[string]message.HandlerMiddleware{
+		"alone": func(h message.HandlerFunc) message.HandlerFunc { return h },
+		"retry": middleware.Retry(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var of []string
+			h := retry(func(msg *message.Message) ([]*message.Message, error) {
+				msg.SetContext(context.WithValue(msg.Context(), tracer{}, "its own")) // a middleware in between
+				return nil, middleware.Batch(middleware.BatchConfig{Size: 1}, func(_ context.Context, mb *middleware.MessageBatch) error {
+					of = append(of, mb.Origin+" "+mb.Group)
+					return nil
+				})(msg)
+			})
+			own := subscribe(&broker{}, redeliver.Policy{})
+			own.Origin = "prices"
+			got := handle(t, subscribe(&broker{}, redeliver.Policy{}), func(msg *message.Message) ([]*message.Message, error) {
+				return h(deliver(context.WithoutCancel(msg.Context()), own))
+			})
+			if got.err != nil || !slices.Equal(of, []string{"prices billing"}) {
+				t.Errorf("batches of %q, and %v", of, got.err)
+			}
+		})
+	}
+}

@@ -107,7 +107,7 @@ func (r *Receiver) Receive(ctx context.Context, most int, invisible time.Duratio
 		}
 		m, err := receive(msg, invisible)
 		if err != nil {
-			if !errors.Is(err, ErrNoSubscription) && !errors.Is(err, ErrBroadcast) {
+			if !errors.Is(err, ErrNoSubscription) {
 				r.first = msg // for a Receive that asks for less
 			}
 			if len(all) > 0 {
@@ -170,11 +170,6 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	if d == nil {
 		msg.Nack()
 		return nil, ErrNoSubscription
-	}
-	if d.Sub.Broadcast {
-		delayqueue.Explain(msg.Context(), ErrBroadcast)
-		msg.Nack()
-		return nil, ErrBroadcast
 	}
 	if most := d.Sub.Policy.Timeout; most > 0 && invisible > most {
 		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, most)

@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -15,16 +14,6 @@ import (
 // redeliver delivered: it knows neither a policy nor a place to wait, so the
 // message is nacked and its own subscriber decides.
 var ErrNoSubscription = errors.New("retry: the message comes from no redeliver subscriber; use one from adapters/..., or take middleware.Retry off this handler")
-
-// RetryOption is asked for by its name, see [Retry].
-type RetryOption uint8
-
-// AllowBroadcast has Retry stand around the handlers of broadcast consumers, too.
-// It retries nothing there: what it adds is that the consumer reports the handler's
-// error, where a nack says nothing, and that its policy decides by that
-// (Classify, Permanent). The policy's Immediate tries are made, in this process;
-// there are no others, and nothing is written to a level or a DLQ.
-const AllowBroadcast RetryOption = 1
 
 // Retry returns the middleware that does what a subscription's policy says
 // about the failures of a handler. One Retry serves all handlers, brokers and
@@ -49,25 +38,17 @@ const AllowBroadcast RetryOption = 1
 //
 // An attempt that ends because the session or the process ends is not counted:
 // Retry returns an error, nothing is acked, and the message comes back.
-//
-// A message of a broadcast consumer (kafka.OpenBroadcast and its like) has no group
-// that could get it back. Retry answers ErrBroadcast for it and does not run the
-// handler, unless [AllowBroadcast] is among options.
-func Retry(options ...RetryOption) message.HandlerMiddleware {
-	broadcasts := slices.Contains(options, AllowBroadcast)
+func Retry() message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) { return handle(h, msg, broadcasts) }
+		return func(msg *message.Message) ([]*message.Message, error) { return handle(h, msg) }
 	}
 }
 
-func handle(h message.HandlerFunc, msg *message.Message, broadcasts bool) ([]*message.Message, error) {
+func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
 	outer := msg.Context()
 	d := delayqueue.FromContext(outer)
 	if d == nil {
 		return nil, ErrNoSubscription
-	}
-	if d.Sub.Broadcast {
-		return broadcast(h, msg, broadcasts)
 	}
 	if d.Lost() { // it lay ready when its session ended, and comes back
 		return nil, delayqueue.ErrAbandoned

@@ -30,7 +30,6 @@ type Broker struct {
 	topics   map[string][]stored
 	queues   map[[2]string]*queue // by topic and group
 	readers  []*reader
-	ears     []*ear
 	changed  chan struct{} // closed, and replaced, when something has
 	crashed  bool          // a Client was killed
 	refusals int
@@ -113,10 +112,9 @@ func (b *Broker) change() {
 }
 
 // Wait returns when everything has come to rest: each message of a group that
-// somebody reads was handled or lies in the DLQ, nothing waits, and each message of a
-// broadcast consumer was handled or has failed. In a bubble
-// that takes no time, however long the delays are. It fails the test when it
-// cannot come to that: a write is still refused (see [Subscription.Refuse]), or
+// somebody reads was handled or lies in the DLQ, and nothing waits. In a bubble that
+// takes no time, however long the delays are. It fails the test when it cannot come
+// to that: a write is still refused (see [Subscription.Refuse]), or
 // a handler does not return (in real time, within a minute).
 //
 // Outside a bubble, a Router that the test runs itself must be Running before.
@@ -160,11 +158,6 @@ func (b *Broker) busy() (what []string) {
 			seen[r.q] = true
 			it := r.q.items[0]
 			what = append(what, fmt.Sprintf("%d messages of %s for %s, the first is %s on %s", n, r.q.topic, r.q.group, it.idOf(r.q.topic, it.offset), it.where))
-		}
-	}
-	for _, e := range b.ears {
-		if n := len(b.topics[e.topic]) - e.next + e.inHand; n > 0 {
-			what = append(what, fmt.Sprintf("%d messages of %s for a broadcast consumer", n, e.topic))
 		}
 	}
 	return what

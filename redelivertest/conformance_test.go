@@ -38,9 +38,9 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true, Broadcast: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 		},
-		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -80,12 +80,6 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 		return nil, err
 	}
 	return service{c}, nil
-}
-
-func (h *harness) openBroadcast(_ testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
-	return h.broker(cfg.Origin).openBroadcast(BroadcastConfig{
-		Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, DrainTimeout: cfg.DrainTimeout, Decode: decode,
-	})
 }
 
 // decode refuses what the kit says no decoder takes.

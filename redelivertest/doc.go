@@ -35,7 +35,6 @@
 //   - [Subscription.Refuse]: a broker that does not take a retry or a dead letter.
 //   - [Client.Kill]: a process that dies; [Config.Decode]: bytes that are no message.
 //   - [Subscription.Events], [Config.Sink]: all that is told.
-//   - [Broker.OpenBroadcast]: a consumer without a group, which gets every message.
 //
 // # What it is like
 //

@@ -12,8 +12,7 @@
 // The kit asks a subscription what it has in hand, of which only the adapter knows: it calls
 // Watched of its [delayqueue.Subscription] when it begins to read, Carry for each part that
 // reads, with the Load of that part's [delayqueue.Flight], and Holds of the flight, in the
-// rounds of its loop, for what was read and is not in flight. A [delayqueue.Broadcast] does
-// so by itself.
+// rounds of its loop, for what was read and is not in flight.
 package adaptertest
 
 import (
@@ -56,12 +55,6 @@ type Harness struct {
 	// beside which there is nothing of Watermill. run is it, until its context ends;
 	// kill is [Service].Kill. Nil where there is no such form.
 	ConsumeBatch func(t testing.TB, cfg Config, bc delayqueue.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
-	// OpenBroadcast opens a consumer without a group (see
-	// [delayqueue.Broadcast]), which the kit closes. It delivers what is Put when it has
-	// subscribed to the origin, one that two groups may read. Of the Config Origin,
-	// Policy, Sink, MaxInFlight and DrainTimeout are set. Nil where
-	// Features.Broadcast is false.
-	OpenBroadcast func(t testing.TB, cfg Config) (message.Subscriber, error)
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no Ours.
 	Put func(t testing.TB, origin string, msgs ...Message)
@@ -164,5 +157,4 @@ type Features struct {
 	Blocking         bool // a policy may have redeliver.Blocking order
 	PerKey           bool // a policy may have redeliver.PerKey order
 	SlowHoldsUpNone  bool // while one message runs, however long, all others go on
-	Broadcast        bool // a process may read everything, without a group; what fails there is reported, and not retried
 }

@@ -26,7 +26,7 @@ type test struct {
 
 func tests() []test {
 	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), replays(), traces(),
-		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), broadcasts(), loads())
+		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), loads())
 }
 
 // Run runs the kit: one subtest for each promise. Promises that the harness's

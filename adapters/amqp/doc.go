@@ -2,8 +2,9 @@
 // nothing but queues: no plugin. For Watermill: a [Subscriber] and a [Publisher]
 // over rabbitmq/amqp091-go, and the queues on which failed messages wait. [Open]
 // connects, [Client.Plan] tells beforehand what will be used and created. Without
-// Watermill: [Consume] calls a handler of amqp091-go's deliveries. Where every process
-// is to get every message there are no retries: see [Broadcast].
+// Watermill: [Consume] calls a handler of amqp091-go's deliveries. A consumer without
+// a group, with a queue for each process, is not retried: there is no group that could
+// get the message back.
 //
 //	billing, err := amqp.Open(ctx, amqp.Config{URLs: []string{"amqp://guest:guest@localhost"}})
 //	router.AddMiddleware(middleware.Retry())

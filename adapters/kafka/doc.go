@@ -12,8 +12,8 @@
 // A service without Watermill keeps its client and its handler of records:
 // [Consume] is all of the above in one call, and [Wrap] makes the handler for a
 // consumer group that the service runs itself. What follows holds for them, too.
-// Where every process is to get every message there is no group, and nothing of what
-// follows but the marshaling: see [Broadcast].
+// A consumer without a group, of which every process gets every message, is not
+// retried: there is no group that could get the message back.
 //
 // # Vocabulary
 //
@@ -140,8 +140,7 @@
 // all begins without, which is told once (crashes are not counted), and tried again a
 // minute later. What others commit for the group, an older version of redeliver too,
 // says nothing: then nobody is suspect. A message that is written to another topic (its retry,
-// or because its key waits) is no suspect there. [Broadcast] has no group, and counts
-// no crashes.
+// or because its key waits) is no suspect there.
 //
 // # Delay limits
 //

@@ -50,9 +50,6 @@ func (t *tracker) settle(number uint64) (moved bool) {
 // offset is that of a record that is not below the lowest unsettled one.
 func (t *tracker) offset(number uint64) int64 { return t.ring[number&uint64(len(t.ring)-1)].offset }
 
-// span is how many records were read from the lowest unsettled one on.
-func (t *tracker) span() int { return int(t.next - t.first) }
-
 // above is how many records are settled above the lowest unsettled one.
 func (t *tracker) above() (n int) {
 	for i := t.first; i < t.next; i++ {

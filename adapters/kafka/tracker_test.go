@@ -46,8 +46,8 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 					above++
 				}
 			}
-			if tr.mark != want || tr.span() != span || tr.above() != above {
-				t.Fatalf("mark %d, span %d, %d settled above, want %d, %d and %d", tr.mark, tr.span(), tr.above(), want, span, above)
+			if n := int(tr.next - tr.first); tr.mark != want || n != span || tr.above() != above {
+				t.Fatalf("mark %d, span %d, %d settled above, want %d, %d and %d", tr.mark, n, tr.above(), want, span, above)
 			}
 			if moved != (want != before) {
 				t.Fatalf("moved says %v, the mark went from %d to %d", moved, before, want)

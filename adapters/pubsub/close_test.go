@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,73 +54,57 @@ func (s *lazy) SubscribeInitialize(string) error {
 // Close does not wait for a Subscribe of the user's subscriber that hangs, the first one or
 // one that is made again, and what that brings in the end is given back.
 func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
-	for name, open := range map[string]func(*testing.T, message.Subscriber, *member) (sub message.Subscriber){
-		"group": func(t *testing.T, sub message.Subscriber, m *member) message.Subscriber {
-			t.Helper()
-			c, err := Open(over(m, sub))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c.Subscriber()
-		},
-		"broadcast": func(t *testing.T, sub message.Subscriber, _ *member) message.Subscriber {
-			t.Helper()
-			b, err := OpenBroadcast(BroadcastConfig{Subscriber: sub})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return b
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newMemory().member(t, "billing")
-				hanging := &slow{Subscriber: m, release: make(chan struct{})}
-				sub := open(t, hanging, m)
-				begun := make(chan error, 1)
-				go func() {
-					_, err := sub.Subscribe(t.Context(), "orders")
-					begun <- err
-				}()
-				synctest.Wait()
-				if err := sub.Close(); err != nil {
-					t.Error(err)
-				}
-				if err := <-begun; err == nil || !strings.Contains(err.Error(), "closed") {
-					t.Errorf("it is subscribed: %v", err)
-				}
-				close(hanging.release)
-				synctest.Wait()
-				if n := hanging.given.Load(); n != 1 {
-					t.Errorf("%d messages of a Subscribe that came too late were given back", n)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory().member(t, "billing")
+		hanging := &slow{Subscriber: m, release: make(chan struct{})}
+		c, err := Open(over(m, hanging))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub := c.Subscriber()
+		begun := make(chan error, 1)
+		go func() {
+			_, err := sub.Subscribe(t.Context(), "orders")
+			begun <- err
+		}()
+		synctest.Wait()
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-begun; err == nil || !strings.Contains(err.Error(), "closed") {
+			t.Errorf("it is subscribed: %v", err)
+		}
+		close(hanging.release)
+		synctest.Wait()
+		if n := hanging.given.Load(); n != 1 {
+			t.Errorf("%d messages of a Subscribe that came too late were given back", n)
+		}
 
-				again := &slow{Subscriber: &breakingOf{breaking{Subscriber: m}, "orders"}, release: make(chan struct{})}
-				again.Subscriber.(*breakingOf).left.Store(1)
-				again.hang.Store(2*DefaultMaxInFlight + delayTopics)
-				if name == "broadcast" {
-					again.hang.Store(1)
-				}
-				sub = open(t, again, m)
-				out, err := sub.Subscribe(t.Context(), "orders")
-				if err != nil {
-					t.Fatal(err)
-				}
-				elapse(time.Minute) // one channel has ended, and is not made again
-				if err := sub.Close(); err != nil {
-					t.Error(err)
-				}
-				if _, open := <-out; open {
-					t.Error("something was delivered")
-				}
-				close(again.release)
-				synctest.Wait()
-				if n := again.given.Load(); n != 1 {
-					t.Errorf("%d messages of one that was made again too late were given back", n)
-				}
-			})
-		})
-	}
+		ending := &breaking{Subscriber: m}
+		ending.left.Store(1)
+		again := &slow{Subscriber: ending, release: make(chan struct{})}
+		again.hang.Store(2*DefaultMaxInFlight + delayTopics)
+		if c, err = Open(over(m, again)); err != nil {
+			t.Fatal(err)
+		}
+		sub = c.Subscriber()
+		out, err := sub.Subscribe(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		elapse(time.Minute) // one channel has ended, and is not made again
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, open := <-out; open {
+			t.Error("something was delivered")
+		}
+		close(again.release)
+		synctest.Wait()
+		if n := again.given.Load(); n != 1 {
+			t.Errorf("%d messages of one that was made again too late were given back", n)
+		}
+	})
 }
 
 // Nor does it wait for topics that are being made.
@@ -210,8 +193,8 @@ func TestASubscriberThatBreaksIsAnError(t *testing.T) {
 // One that panics when it is to be subscribed to again is tried once more.
 func TestASubscriberThatBreaksIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, sink := newMemory().member(t, "one"), &told{}
-		ending := &breakingOf{breaking{Subscriber: m}, "prices"}
+		m := newMemory().member(t, "billing")
+		ending := &breaking{Subscriber: m}
 		ending.left.Store(1)
 		var calls atomic.Int64
 		sub := &broken{Subscriber: ending, end: func() {
@@ -219,14 +202,19 @@ func TestASubscriberThatBreaksIsTriedAgain(t *testing.T) {
 				panic("no connection")
 			}
 		}}
-		sub.fine.Store(1)
-		listen(t, BroadcastConfig{Subscriber: sub, Sink: sink}, func(*message.Message) error { return nil })
-		if err := m.Publish("prices", message.NewMessage("a", nil)); err != nil {
+		cfg := over(m, sub)
+		cfg.MaxInFlight = 1
+		sub.fine.Store(2 + delayTopics) // the origin's, whose channel ends, the way back's and the levels'
+		ran := make(chan string, 1)
+		serve(t, cfg, func(msg *message.Message) error {
+			ran <- msg.UUID
+			return nil
+		})
+		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
 			t.Fatal(err)
 		}
-		elapse(time.Minute)
-		if well, _ := ends(sink); !slices.Equal(well, []string{"a"}) {
-			t.Errorf("ran %q", well)
+		if id := <-ran; id != "a" || calls.Load() != 3 {
+			t.Errorf("%s ran after %d calls, want a after 3", id, calls.Load())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package pubsub
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,9 +40,8 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Features: adaptertest.Features{
 			BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
 			SlowHoldsUpNone: true, // this broker reads nothing ahead
-			Broadcast:       true,
 		},
-		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -89,14 +87,6 @@ func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Servi
 		return nil, err
 	}
 	return service{c, m}, nil
-}
-
-// openBroadcast reads as a group of its own, which in this broker is none.
-func (h *harness) openBroadcast(tb testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
-	tb.Helper()
-	return OpenBroadcast(BroadcastConfig{
-		Subscriber: h.broker(cfg.Origin).member(tb, rand.Text()), Policy: cfg.Policy, Sink: cfg.Sink, DrainTimeout: cfg.DrainTimeout, Decode: decode,
-	})
 }
 
 // decode refuses what the kit says no decoder takes.

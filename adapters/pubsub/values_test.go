@@ -2,14 +2,12 @@ package pubsub
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -49,8 +47,7 @@ func (s subscribeWith) Subscribe(ctx context.Context, topic string) (<-chan *mes
 	return s.Subscriber.Subscribe(context.WithValue(ctx, ofSubscribe{}, "a tracer"), topic)
 }
 
-// What a handler finds in its context, as one of a group and on the air, for single
-// messages and for batches: the values of Subscribe's, and a message's where there is one.
+// What a handler finds in its context, for single messages and for batches: the values of Subscribe's, and a message's where there is one.
 func TestValuesOfContexts(t *testing.T) {
 	check := func(t *testing.T, ctx context.Context, message any) {
 		t.Helper()
@@ -77,37 +74,25 @@ func TestValuesOfContexts(t *testing.T) {
 			})
 		},
 	} {
-		for _, broadcast := range []bool{false, true} {
-			t.Run(map[bool]string{false: "group, ", true: "broadcast, "}[broadcast]+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					m := newMemory().member(t, "billing")
-					var sub message.Subscriber
-					if broadcast {
-						b, err := OpenBroadcast(BroadcastConfig{Subscriber: valuing{m}})
-						if err != nil {
-							t.Fatal(err)
-						}
-						sub = b
-					} else {
-						c, err := Open(over(m, valuing{m}))
-						if err != nil {
-							t.Fatal(err)
-						}
-						sub = c.Subscriber()
-					}
-					ran := 0
-					route(t, subscribeWith{sub}, around(t, func() { ran++ }))
-					if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
-						t.Fatal(err)
-					}
-					elapse(time.Minute)
-					synctest.Wait()
-					if ran != 1 {
-						t.Errorf("it ran %d times", ran)
-					}
-				})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory().member(t, "billing")
+				c, err := Open(over(m, valuing{m}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ran := 0
+				route(t, subscribeWith{c.Subscriber()}, around(t, func() { ran++ }))
+				if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
+					t.Fatal(err)
+				}
+				elapse(time.Minute)
+				synctest.Wait()
+				if ran != 1 {
+					t.Errorf("it ran %d times", ran)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -134,59 +119,5 @@ func route(t *testing.T, sub message.Subscriber, h message.NoPublishHandlerFunc)
 			t.Error(err)
 		}
 		<-ended
-	})
-}
-
-// Policy.Invalid sees what Decode has made of a message, which is asked once; what cannot
-// be read is not asked about, and says so.
-func TestABroadcastReadsAMessageOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, sink := newMemory().member(t, "one"), &told{}
-		decoded := make(map[string]int)
-		listen(t, BroadcastConfig{
-			Subscriber: m, Sink: sink,
-			Policy: redeliver.Policy{Immediate: 1, Invalid: func(msg redeliver.Message) error {
-				if msg.Headers.Get("schema") != "2" {
-					return errors.New("of no schema")
-				}
-				if string(msg.Body) == "stale" {
-					return errors.New("it is stale")
-				}
-				return nil
-			}},
-			Decode: func(msg *message.Message) error {
-				decoded[msg.UUID]++
-				msg.Metadata["schema"] = "2"
-				if msg.UUID == "garbage" {
-					return errors.New("no such schema")
-				}
-				return nil
-			},
-		}, func(msg *message.Message) error {
-			if msg.UUID == "again" && msg.Metadata["ran"] == "" && decoded["again"] == 1 {
-				msg.Metadata["ran"] = "once" // its own copy
-				return errors.New("declined")
-			}
-			if msg.Metadata["ran"] != "" {
-				t.Error("a second try gets what the first has changed")
-			}
-			return nil
-		}, middleware.Retry(middleware.AllowBroadcast))
-		for _, id := range []string{"fine", "garbage", "stale", "again"} {
-			if err := m.Publish("prices", message.NewMessage(id, []byte(id))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		elapse(time.Minute)
-		synctest.Wait()
-		well, ill := ends(sink)
-		if len(well) != 2 || len(ill) != 2 || ill[0] != "garbage undecodable" || ill[1] != "stale invalidated" {
-			t.Errorf("ends %q, %q", well, ill)
-		}
-		for id, want := range map[string]int{"fine": 1, "garbage": 1, "stale": 1, "again": 2} {
-			if decoded[id] != want {
-				t.Errorf("%s was decoded %d times, want %d", id, decoded[id], want)
-			}
-		}
 	})
 }

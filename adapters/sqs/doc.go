@@ -152,7 +152,5 @@
 //
 // Delayed publishes to FIFO queues. Order across a crash of a suspect. Large
 // payloads in S3. SNS envelopes are bodies like others. A policy per message
-// group. Broadcast consumers, of which every process gets every message: a queue
-// gives each message to one receiver. Give each process a queue of its own,
-// subscribed to one SNS topic.
+// group.
 package sqs

@@ -26,7 +26,7 @@ import (
 // features are what RabbitMQ can do.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true, Broadcast: true,
+	KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 }
 
 // keyHeader names a message's key: RabbitMQ's messages have none of their own.
@@ -51,7 +51,7 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Cleanup(h.uses.close)
 	return adaptertest.Harness{
 		Name: "RabbitMQ", Features: features, ReadsAhead: true,
-		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -116,15 +116,6 @@ func (h *harness) open(t testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 		return nil, err
 	}
 	return service{c, line}, nil
-}
-
-// openBroadcast reads an origin of many groups, which is a fanout exchange.
-func (h *harness) openBroadcast(t testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
-	t.Helper()
-	return amqp.OpenBroadcast(t.Context(), amqp.BroadcastConfig{
-		URLs: []string{h.url}, Topology: amqp.Topology{Existing: true}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight,
-		DrainTimeout: cfg.DrainTimeout, Marshaler: marshaler{},
-	})
 }
 
 // oneAtATime makes a queue anew, once, for a policy whose messages keep their places.

@@ -37,7 +37,7 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 	}
 	t.Run("side by side", beside(map[string]func(*testing.T, *brokers.Rabbit){
 		"connections closed under traffic": closedUnderTraffic, "a stale ack settles nothing": staleAckSettlesNothing,
-		"lost connections charge no suspect": lostConnectionsChargeNoSuspect, "a broadcast consumer comes back": broadcastComesBack,
+		"lost connections charge no suspect":   lostConnectionsChargeNoSuspect,
 		"a leader does not answer":             leaderDoesNotAnswer,
 		"Consume over lost connections":        consumesOverLostConnections,
 		"a quorum queue's killer, by SIGKILL":  func(t *testing.T, r *brokers.Rabbit) { crashes(t, r, false, false) },

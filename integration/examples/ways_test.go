@@ -20,7 +20,6 @@ func TestWaysExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	checks := map[string]func(t *testing.T, lines []string){
-		"broadcast":  broadcastSays,
 		"dedup":      says("o-1 is charged, attempt 1", "o-1 was charged before", "o-2 is charged, attempt 2"),
 		"order":      orderSays,
 		"pull":       says("o-1 is charged, attempt 1", "o-2 is left alone: it comes again when its second is over", "o-2 is charged, attempt 2", "o-3 is charged, attempt 2"),
@@ -54,12 +53,6 @@ func says(want ...string) func(t *testing.T, lines []string) {
 			t.Errorf("it says %q, want %q", lines, want)
 		}
 	}
-}
-
-func broadcastSays(t *testing.T, lines []string) {
-	t.Helper()
-	says("Bonn knows coffee: 4 euros", "Bonn knows tea: 4 euros", "Bonn knows milk: 4 euros",
-		"Kiel knows coffee: 4 euros", "Kiel does not know tea: no such shelf", "Kiel knows milk: 4 euros")(t, lines)
 }
 
 func resequenceSays(t *testing.T, lines []string) {

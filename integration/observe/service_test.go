@@ -201,7 +201,7 @@ func (s *service) put(topic string, bodies ...string) {
 	}
 }
 
-// fail has a message fail in each way, replays what is dead, and lets the session end under a handler.
+// fail has a message fail in each way, replays what is dead, and begins a handler that does not end.
 func (s *service) fail() {
 	s.t.Helper()
 	s.put(s.topic, "ok", "recovers", "fails", "stays", "permanent", "panics", "hangs", "hops", "waits", "postponed")
@@ -212,7 +212,6 @@ func (s *service) fail() {
 	if err := s.client.Publisher().Publish(s.topic, later, liar); err != nil {
 		s.t.Fatal(err)
 	}
-	s.broadcast()
 
 	s.await("a handler that is stuck", func(e redeliver.Event) bool { _, ok := e.(redeliver.HandlerStuck); return ok })
 	close(s.free)
@@ -231,7 +230,6 @@ func (s *service) fail() {
 	}
 	s.await("the headers of a liar", func(e redeliver.Event) bool { _, ok := e.(redeliver.HeadersIgnored); return ok })
 	s.await("a delayed publish", func(e redeliver.Event) bool { _, ok := e.(redeliver.Published); return ok })
-	s.await("a broadcast that failed", func(e redeliver.Event) bool { _, ok := e.(redeliver.BroadcastFailed); return ok })
 	s.collect()
 	s.replay()
 
@@ -241,28 +239,14 @@ func (s *service) fail() {
 	case <-time.After(patience):
 		s.t.Fatalf("the message of %s was not handed out within %s", s.endless, patience)
 	}
+}
+
+// end ends the session under that handler.
+func (s *service) end() {
+	s.t.Helper()
 	s.stop()
 	s.await("an attempt that was cut short", func(e redeliver.Event) bool { _, ok := e.(redeliver.Abandoned); return ok })
 	s.answered()
-}
-
-// broadcast has a message fail where nobody keeps it.
-func (s *service) broadcast() {
-	s.t.Helper()
-	b, err := kafka.OpenBroadcast(s.t.Context(), kafka.BroadcastConfig{Brokers: s.addrs, Sink: s.sink, Sarama: kafkaConfig()})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { _ = b.Close() })
-	in, err := b.Subscribe(s.t.Context(), s.topic)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		for m := range in {
-			m.Nack()
-		}
-	}()
 }
 
 // collect has the registry ask what lies in the DLQ and what waits.

@@ -29,7 +29,7 @@ import (
 
 // features are what watermill-redisstream can do under adapters/pubsub.
 var features = adaptertest.Features{
-	BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, Broadcast: true,
+	BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
 }
 
 // harness is adapters/pubsub over stock watermill-redisstream, as the conformance kit uses it. Its own client is
@@ -45,7 +45,7 @@ func newHarness(t *testing.T, addr string) adaptertest.Harness {
 	t.Cleanup(func() { _ = h.client.Close() })
 	return adaptertest.Harness{
 		Name: "Watermill", Features: features,
-		Origin: h.origin, Open: h.open, OpenBroadcast: h.openBroadcast, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }
 
@@ -135,19 +135,6 @@ func decode(msg *message.Message) error {
 		return errors.New("no such schema")
 	}
 	return nil
-}
-
-// openBroadcast reads without a group, on connections of its own.
-func (h *harness) openBroadcast(t testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
-	t.Helper()
-	client := redis.NewClient(onlooker.Redis(h.addr))
-	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{Client: client, FanOutOldestId: "0", BlockTime: 100 * time.Millisecond}, watermill.NopLogger{})
-	if err != nil {
-		_ = client.Close()
-		return nil, err
-	}
-	t.Cleanup(func() { _ = sub.Close() }) // and its client, after the consumer
-	return pubsub.OpenBroadcast(pubsub.BroadcastConfig{Subscriber: sub, Policy: cfg.Policy, Sink: cfg.Sink, DrainTimeout: cfg.DrainTimeout, Decode: decode})
 }
 
 func (h *harness) put(t testing.TB, origin string, msgs ...adaptertest.Message) {

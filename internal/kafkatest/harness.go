@@ -26,7 +26,7 @@ import (
 // Features are what Kafka can do.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true, Broadcast: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 }
 
 // partitions is small: a run of the kit has some hundred topics.
@@ -55,7 +55,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
 		Name: "Kafka", Features: Features, ReadsAhead: true,
-		Origin: k.origin, Open: k.open, OpenBroadcast: k.openBroadcast, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
+		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {
 				return refuse(origin + "." + group + ".dlq")
@@ -132,13 +132,6 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.Ba
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})
 	}, func() { k.bury(cfg.Group, line) }
-}
-
-func (k *harness) openBroadcast(tb testing.TB, cfg adaptertest.Config) (message.Subscriber, error) {
-	tb.Helper()
-	return kafka.OpenBroadcast(tb.Context(), kafka.BroadcastConfig{
-		Brokers: k.addrs, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, DrainTimeout: cfg.DrainTimeout, Marshaler: marshaler{},
-	})
 }
 
 // marshaler refuses what the kit says no decoder takes.

@@ -79,8 +79,6 @@ func (s *Sink) Event(e redeliver.Event) {
 		if e.State.Replays > 0 {
 			s.count(s.replayed, &e.State, attrOutcome.String("dead_lettered"))
 		}
-	case redeliver.BroadcastFailed:
-		s.count(s.broadcast, &e.State)
 	case redeliver.Hopped:
 		s.count(s.hopped, &e.State)
 	case redeliver.Published:

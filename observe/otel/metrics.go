@@ -32,7 +32,7 @@ type Sink struct {
 
 	duration, lateness                              metric.Float64Histogram
 	consumed, committed, scheduled, postponed, dead metric.Int64Counter
-	replayed, broadcast, hopped, published, refused metric.Int64Counter
+	replayed, hopped, published, refused            metric.Int64Counter
 	abandoned, late, ignored                        metric.Int64Counter
 	stuck, impaired                                 metric.Int64Gauge
 	loads                                           loads
@@ -65,7 +65,6 @@ func New(cfg Config) (*Sink, error) {
 		postponed: m.counter("redeliver.postponed", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
 		dead:      m.counter("redeliver.dead_lettered", "Messages that were written to the DLQ, by reason."),
 		replayed:  m.counter("redeliver.replays", "Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more."),
-		broadcast: m.counter("redeliver.broadcast_failed", "Messages of broadcast consumers that failed and were not tried again."),
 		hopped:    m.counter("redeliver.hops", "Messages that moved from one level to a shorter one."),
 		published: m.counter("redeliver.delayed_published", "Delayed messages that reached their topic."),
 		refused:   m.counter("redeliver.publish_failures", "Tries to write to a level or the DLQ that the broker did not take; each is tried again."),

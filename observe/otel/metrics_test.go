@@ -140,7 +140,6 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		messaging.process.duration{us messaging.operation.name=process redeliver.retry=false} 1 0.02
 		messaging.process.duration{us messaging.operation.name=process redeliver.retry=true} 2 1.02
 		redeliver.abandoned{us} 1
-		redeliver.broadcast_failed{messaging.destination.name=prices} 1
 		redeliver.committed{us} 2
 		redeliver.dead_lettered{us redeliver.reason=exhausted} 2
 		redeliver.delayed_published{us} 1

@@ -93,14 +93,9 @@ func (k *known[K, E]) of(key K) *E {
 	return e
 }
 
-// subscription is the attributes that tell a subscription from others. A broadcast
-// consumer has no group.
+// subscription is the attributes that tell a subscription from others.
 func subscription(system string, p place) []attribute.KeyValue {
-	kvs := []attribute.KeyValue{attrSystem.String(system), attrDest.String(p.origin)}
-	if p.group != "" {
-		kvs = append(kvs, attrGroupName.String(p.group))
-	}
-	return kvs
+	return []attribute.KeyValue{attrSystem.String(system), attrDest.String(p.origin), attrGroupName.String(p.group)}
 }
 
 // with is a set of attributes as an option, made once and used often.

@@ -274,29 +274,6 @@ func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 	})
 }
 
-// A broadcast consumer's message that fails is kept by nobody.
-func TestABroadcastThatFailsIsAnError(t *testing.T) {
-	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
-		c := b.OpenBroadcast(redelivertest.BroadcastConfig{Tracer: tr})
-		messages, err := c.Subscribe(t.Context(), "prices")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Publish("prices", traced("p-1"))
-		msg := <-messages
-		id := current(msg.Context())
-		<-time.After(time.Second)
-		msg.Nack()
-		b.Wait()
-		s := r.spans(1)[0]
-		r.is(s, "process prices", "failed", "published="+publisherID, codes.Error)
-		if s.id() != id || s.says("messaging.consumer.group.name") != "" {
-			t.Errorf("%s says %v, and its consumer saw %s", s, s.Attributes(), id)
-		}
-	})
-}
-
 // Without a provider there is no span, and no header.
 func TestWithoutAProviderNothingTravels(t *testing.T) {
 	tr, err := otel.NewTracer(otel.TracerConfig{System: "kafka"})

@@ -50,7 +50,6 @@ type Sink struct {
 	postponed *prometheus.CounterVec
 	dead      *prometheus.CounterVec
 	replayed  *prometheus.CounterVec
-	broadcast *prometheus.CounterVec
 	hopped    *prometheus.CounterVec
 	published *prometheus.CounterVec
 	refused   *prometheus.CounterVec
@@ -110,7 +109,6 @@ func New(cfg Config) (*Sink, error) {
 		postponed: counter("redeliver_postponed_total", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
 		dead:      counter("redeliver_dead_lettered_total", "Messages that were written to the DLQ, by reason.", "reason"),
 		replayed:  counter("redeliver_replays_total", "Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more.", "outcome"),
-		broadcast: counter("redeliver_broadcast_failed_total", "Messages of broadcast consumers that failed and were not tried again."),
 		hopped:    counter("redeliver_hops_total", "Messages that moved from one level to a shorter one."),
 		published: counter("redeliver_delayed_published_total", "Delayed messages that reached their topic."),
 		refused:   counter("redeliver_publish_failures_total", "Tries to write to a level or the DLQ that the broker did not take; each is tried again."),

@@ -121,9 +121,6 @@ func TestEventsBecomeMetrics(t *testing.T) {
 # HELP redeliver_abandoned_total Attempts that the end of the session cut short. They are not counted, and come back.
 # TYPE redeliver_abandoned_total counter
 redeliver_abandoned_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_broadcast_failed_total Messages of broadcast consumers that failed and were not tried again.
-# TYPE redeliver_broadcast_failed_total counter
-redeliver_broadcast_failed_total{group="",messaging_system="kafka",origin="prices"} 1
 # HELP redeliver_committed_total Messages that were handled and acked.
 # TYPE redeliver_committed_total counter
 redeliver_committed_total{group="billing",messaging_system="kafka",origin="orders"} 1
@@ -161,7 +158,7 @@ redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system=
 # TYPE redeliver_subscription_impaired gauge
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="disconnected"} 0
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1
-`, "redeliver_abandoned_total", "redeliver_broadcast_failed_total", "redeliver_committed_total", "redeliver_dead_lettered_total",
+`, "redeliver_abandoned_total", "redeliver_committed_total", "redeliver_dead_lettered_total",
 		"redeliver_delayed_published_total", "redeliver_handlers_stuck", "redeliver_hops_total", "redeliver_ignored_headers_total",
 		"redeliver_late_answers_total", "redeliver_postponed_total", "redeliver_publish_failures_total", "redeliver_retries_scheduled_total",
 		"redeliver_subscription_impaired")

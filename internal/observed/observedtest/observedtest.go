@@ -45,7 +45,6 @@ func Events() []redeliver.Event {
 		redeliver.RetryScheduled{State: state(1), Where: "orders"},
 		redeliver.MessagePostponed{State: state(0)},
 		redeliver.DeadLettered{State: dead},
-		redeliver.BroadcastFailed{State: redeliver.State{Origin: "prices"}},
 		redeliver.Hopped{State: state(1)},
 		redeliver.Published{State: state(0), Topic: "exchange with a routing key that a message names"},
 		redeliver.PublishFailed{State: state(1)},
