@@ -79,9 +79,8 @@ func (f Finding) String() string {
 // megabyte has room for a hundred thousand headers.
 const MaxFindings = 20
 
-// AppendFinding appends f to the findings of one message, with its texts cut. Of
-// more than MaxFindings the rest is counted: one last finding says how many there
-// were.
+// AppendFinding appends f to the findings of one message and cuts its texts. Beyond
+// MaxFindings it only counts: one last finding says how many are left out.
 func AppendFinding(findings []Finding, f Finding) []Finding {
 	if len(findings) < MaxFindings {
 		f.Header, f.Value = strings.Clone(Cut(f.Header, 64)), strings.Clone(Cut(f.Value, 64))

@@ -156,7 +156,7 @@ func details(e Event) []slog.Attr {
 	}
 }
 
-// firstOf bounds what an adapter reports, which may be anybody's.
+// firstOf bounds the findings of an adapter, which may be a third party's.
 func firstOf(findings []Finding) (first []Finding) {
 	for _, f := range findings {
 		first = AppendFinding(first, f)

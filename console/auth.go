@@ -23,7 +23,7 @@ import (
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
-	knows    func(name string) bool // whether it is somebody's; of Basic
+	knows    func(name string) bool // reports whether a user has the name; nil but for Basic
 	problems []redeliver.Problem
 }
 
@@ -66,10 +66,10 @@ func (a *Auth) who(r *http.Request) (Actor, error) {
 	return actor, nil
 }
 
-// proxied says by what a request shows that it came through a proxy; empty where it
-// shows nothing. A proxy that adds no header leaves the name that the browser knows in
-// Origin and Referer, or speaks HTTP/1.0, which no browser does. A Referer of another
-// site is a link from there.
+// proxied returns the sign that a request came through a proxy, or "" for none. A
+// proxy that adds no header still passes on an Origin or Referer with the name that the
+// browser knows, or speaks HTTP/1.0, which no browser does. A cross-site Referer is a
+// link from another site.
 func proxied(r *http.Request) string {
 	for name := range r.Header {
 		switch lower := strings.ToLower(name); lower {
@@ -98,7 +98,8 @@ func proxied(r *http.Request) string {
 	return ""
 }
 
-// loopback reports whether a host, perhaps with a port, is this machine by its name.
+// loopback reports whether a host, with or without a port, is localhost or a loopback
+// address.
 func loopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -140,8 +141,8 @@ type User struct {
 }
 
 // Basic asks for a name and a password as browsers do. Passwords must have at
-// least 8 bytes. After 10 wrong ones within a minute, of one name from one address
-// (on IPv6, one network of 64 bits), no more are looked at until that is over.
+// least 8 bytes. After 10 wrong ones for one name from one address (on IPv6: one
+// /64 network) within a minute, it refuses all of them until the minute is over.
 func Basic(users ...User) Auth {
 	a := Auth{kind: authBasic}
 	type entry struct {
@@ -246,7 +247,7 @@ func among(prefixes []netip.Prefix, at netip.Addr) bool {
 }
 
 // Custom asks a function of the service's own, which has a login already. An error
-// refuses, and is in the record alone; [ErrLogin] asks for a name and a password. It must be safe for concurrent
+// refuses; it is recorded and not shown. [ErrLogin] asks for a name and a password. It must be safe for concurrent
 // use.
 func Custom(ask func(*http.Request) (Actor, error)) Auth {
 	a := Auth{kind: authCustom, ask: ask}

@@ -9,7 +9,7 @@ import (
 const (
 	// maxStreams bounds the pages that are kept up to date at once.
 	maxStreams = 64
-	// maxStreamsOfOne bounds those of one name and address.
+	// maxStreamsOfOne bounds the streams of one name and address.
 	maxStreamsOfOne = 8
 	// streamPause is the least time between two words to one page.
 	streamPause = time.Second
@@ -23,7 +23,7 @@ const (
 // themselves again, with the rights of who looks at them.
 type hub struct {
 	mu      sync.Mutex
-	streams map[chan struct{}]string // whose they are
+	streams map[chan struct{}]string // by name and address
 }
 
 func newHub() *hub { return &hub{streams: make(map[chan struct{}]string)} }

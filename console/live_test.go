@@ -129,7 +129,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// One page, or one viewer, could have all streams.
+// Otherwise one page, or one viewer, could take all streams.
 func TestStreamsOfOneAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: byHeader()})

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// maxFailures bounds how often somebody may be refused from one network within
-	// failureTime: then their passwords are not looked at, and no more is recorded.
+	// maxFailures bounds the failed logins of one user from one network within
+	// failureTime. Beyond it passwords are not compared, and nothing is recorded.
 	maxFailures = 10
 	failureTime = time.Minute
-	// maxFailed bounds how many are remembered.
+	// maxFailed bounds the users and networks that are remembered.
 	maxFailed = 1000
 )
 
-// failures counts who was refused. The zero value is ready.
+// failures counts refused requests. The zero value is ready.
 type failures struct {
 	mu   sync.Mutex
 	seen map[failure]streak
 }
 
-// failure is whom a password was tried for, empty for nobody we know, and from where.
+// failure is a key of failures.
 type failure struct {
-	user string
-	from netip.Addr
+	user string     // empty for a name that no user has
+	from netip.Addr // a network
 }
 
 type streak struct {
@@ -38,7 +38,7 @@ type streak struct {
 	since time.Time
 }
 
-// full reports whether there were as many as may be.
+// full reports whether there were maxFailures lately.
 func (f *failures) full(of failure) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,7 +46,7 @@ func (f *failures) full(of failure) bool {
 	return ok && c.n >= maxFailures && time.Since(c.since) < failureTime
 }
 
-// add counts one and returns how many there were lately.
+// add counts a failure and returns how many there were lately.
 func (f *failures) add(of failure) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,8 +62,8 @@ func (f *failures) add(of failure) int {
 	return c.n
 }
 
-// network is where a request came from: whoever has an address of IPv6 has all those
-// that differ in the last 64 bits.
+// network is the network that a request came from: its address, or its /64 on IPv6,
+// where one host has as many addresses as it likes.
 func network(r *http.Request) netip.Addr {
 	at, _ := remote(r)
 	if at.Is6() {
@@ -72,7 +72,7 @@ func network(r *http.Request) netip.Addr {
 	return at
 }
 
-// refused records somebody who was not let in, and why.
+// refused records a request that was not let in.
 func (c *Console) refused(r *http.Request, of failure, err error) {
 	n := c.failures.add(of)
 	if n > maxFailures {
@@ -82,10 +82,11 @@ func (c *Console) refused(r *http.Request, of failure, err error) {
 	if n == maxFailures {
 		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
 	}
-	_ = c.desk.audit.write(rec) // nothing is done that would need it
+	_ = c.desk.audit.write(rec) // the request is refused in any case
 }
 
-// letIn finds out who asks. Where that is nobody it answers, and ok is false.
+// letIn returns who sent a request. It answers a request that it refuses, and ok is
+// false then.
 func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()
@@ -111,7 +112,7 @@ func (c *Console) letIn(w http.ResponseWriter, r *http.Request) (who Actor, ok b
 		c.problem(w, r, http.StatusUnauthorized, "Who are you?", "A name and a password are required.")
 	case errors.Is(err, ErrProxied):
 		c.problem(w, r, http.StatusForbidden, "A proxy stands before this console", err.Error()+".")
-	case auth.kind == authCustom: // what the service's own login says is about that service
+	case auth.kind == authCustom: // the error may name the service's hosts and credentials
 		c.problem(w, r, http.StatusForbidden, "Not for you", "You are not known here, or may do nothing here. The console's record says why.")
 	default:
 		c.problem(w, r, http.StatusForbidden, "Not for you", err.Error())

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Guessing passwords is slow and leaves a trace.
+// Guessing passwords must be slow and leave a trace.
 func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &record{}
@@ -40,7 +40,7 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		if end := rec.lines[9].Error; !strings.Contains(end, "10 failed") {
 			t.Errorf("the last line says %q", end)
 		}
-		// Right or wrong, nobody learns which, and the record grows no more.
+		// The answer is the same for a right and a wrong password, and the record does not grow.
 		for _, password := range []string{"guess 11", "a long password"} {
 			if status := get("ann", password, "192.0.2.1:2000"); status != http.StatusTooManyRequests {
 				t.Errorf("after 10 failures %q is %d", password, status)
@@ -59,19 +59,19 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		if status := get("ann", "a long password", "192.0.2.1:3000"); status != http.StatusOK {
 			t.Errorf("a minute later it is %d", status)
 		}
-		// A name that nobody has may be a password in the wrong field.
+		// The name of a stranger may be a password in the wrong field.
 		get("my secret password", "", "192.0.2.1:1")
 		if last := rec.lines[len(rec.lines)-1]; last.Who != "" || last.Result != denied {
 			t.Errorf("of a stranger the record says %+v", last)
 		}
-		// A browser asks once without a password, which is no failure.
+		// A browser asks once without a password; that is no failure.
 		if a := ask(t, c, http.MethodGet, "/", nil); a.StatusCode != http.StatusUnauthorized || len(rec.said()) != 11 {
 			t.Errorf("without a password it is %d, and the record has %d lines", a.StatusCode, len(rec.said()))
 		}
 	})
 }
 
-// What a service's own login says is about that service.
+// The error of a service's own login may name its hosts and credentials.
 func TestTheErrorOfALoginIsNotShownToStrangers(t *testing.T) {
 	rec := &record{}
 	login := Custom(func(*http.Request) (Actor, error) {

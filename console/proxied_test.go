@@ -39,8 +39,8 @@ func TestAProxyWithoutAuthenticationIsRefused(t *testing.T) {
 	}
 }
 
-// A proxy that adds no header, as nginx's plain proxy_pass and Go's ReverseProxy: its
-// browsers say the name by which they know the console, and nginx speaks HTTP/1.0.
+// nginx's plain proxy_pass and Go's ReverseProxy add no header. Browsers behind them send
+// the public name of the console, and nginx speaks HTTP/1.0.
 func TestAProxyThatAddsNoHeaderChangesNothing(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: &record{}})
 	if err != nil {
@@ -87,7 +87,7 @@ func TestAProxyThatAddsNoHeaderChangesNothing(t *testing.T) {
 			t.Errorf("a form of %s itself is %d", own, status)
 		}
 	}
-	// A link on another site leads to a page, as one in a chat does.
+	// A link on another site still works.
 	get(t, c, "/", "Sec-Fetch-Site", "cross-site", "Referer", "https://wiki.example.com/")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Host, r.RemoteAddr, r.Proto, r.ProtoMinor = "127.0.0.1:8377", "127.0.0.1:1", "HTTP/1.0", 0

@@ -70,7 +70,7 @@ type Action string
 
 // The actions, as they stand in the record.
 const (
-	Login  Action = "login"  // in the record alone, of who was refused
+	Login  Action = "login"  // only in the record: a refused login
 	Look   Action = "look"   // counts, causes, tasks
 	List   Action = "list"   // messages, without what stands in them
 	Search Action = "search" // by what stands in messages

@@ -138,7 +138,7 @@ func TestTheRecordSaysWhoDidWhat(t *testing.T) {
 			t.Errorf("the last line is %+v", end)
 		}
 
-		// A forecast tells whether there is somebody in the payloads, as a list does.
+		// The count of a forecast tells whether a payload contains a text, as a list does.
 		for _, target := range []string{page("replay", s.queue, "text", "card"), page("purge", s.queue, "header", "tenant", "value", "acme")} {
 			rec.lines = nil
 			get(t, c, target, "Role", "operator")

@@ -83,8 +83,8 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	}
 }
 
-// In a DLQ of redeliver's the message's own redeliver- headers are not believed, because a
-// block of redeliver's stands behind them; so there must be one.
+// redeliver's own DLQ believes the last block of headers. An imported message with forged
+// headers must get a block of redeliver's behind them.
 func TestAnImportOfForgedHeadersIsNotBelieved(t *testing.T) {
 	m := read([]deadletter.Header{{Name: "redeliver-attempt", Value: []byte("1")}, {Name: "redeliver-replays", Value: []byte("1000")}, {Name: "reason_poisoned", Value: []byte("fraud")}})
 	if m.Filler != deadletter.FilledByWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {

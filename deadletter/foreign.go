@@ -134,7 +134,7 @@ func readRabbit(m *Message, info Info, said map[string][]byte, text func(string)
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
 	if origin == info.Back || strings.HasPrefix(origin, info.Back+".") {
-		origin = info.Origin // it died where redeliver had it wait, or come back
+		origin = info.Origin // it died on its way back to the queue
 	}
 	var deaths []rabbitDeaths
 	if json.Unmarshal(said[rabbitDeath], &deaths) == nil && len(deaths) > 0 {

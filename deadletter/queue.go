@@ -97,7 +97,7 @@ type Forgetter interface {
 type Info struct {
 	Broker string // "kafka", "rabbitmq", "sqs", "memory"
 	DLQ    string // its name
-	Own    string // the DLQ that redeliver fills for them, where somebody else fills this one; else empty
+	Own    string // redeliver's own DLQ for them, where somebody else fills DLQ; else empty
 	Origin string // the topic or queue whose messages failed
 	Group  string // the group that failed them
 	Back   string // where a replay is written, and only that group reads

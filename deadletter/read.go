@@ -43,7 +43,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 	m.State.ID = m.ID
 }
 
-// isOurs reports whether a header is called like redeliver's.
+// isOurs reports whether a header has a name of redeliver's.
 func isOurs(h Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
 
 func readOwn(m *Message, info Info, ours []redeliver.Header) {

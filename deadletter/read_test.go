@@ -106,7 +106,7 @@ func TestReadRabbitMQ(t *testing.T) {
 	if st.FirstFailed.Format(time.RFC3339) != "2026-03-04T05:06:07Z" || st.LastFailed.Format(time.RFC3339) != "2026-03-04T05:06:09Z" {
 		t.Errorf("it failed from %s to %s", st.FirstFailed, st.LastFailed)
 	}
-	// It died where redeliver had it wait, by a policy of somebody else's.
+	// RabbitMQ dead-lettered it from a level of redeliver's.
 	m = &deadletter.Message{Headers: []deadletter.Header{{"x-first-death-queue", []byte("orders.billing.retry.10s")}}}
 	deadletter.Read(m, orders, nil, func() string { return "m" })
 	if m.State.Origin != "orders" || m.Mismatch != "" {

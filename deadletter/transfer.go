@@ -188,8 +188,8 @@ func (l *line) message(info Info) (*Message, error) {
 	}
 	readOwn(m, info, state) // one of another group is shown and refused there, as it was
 	if info.Own == "" && m.Filler != FilledByRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
-		// It gets a block of redeliver's: without one, what it has of that name
-		// would be believed.
+		// Without a block of redeliver's, its own headers of that name would be
+		// believed.
 		m.Filler, m.Foreign = FilledByRedeliver, nil
 	}
 	if len(m.Findings) > 0 {

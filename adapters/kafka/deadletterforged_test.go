@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// Spring carries a producer's headers along. Whoever may write to the origin could say why a
-// message had died, keep it from every replay, and hide all headers behind its own.
+// Spring carries a producer's headers along. So a producer could choose the error of a dead
+// letter, keep it from every replay, and hide all headers behind its own.
 func TestOnKafkaADLQOfOthersBelievesNoForgedHeaders(t *testing.T) {
 	t.Parallel()
 	m := newMortuary(t, onKafka(t))
@@ -58,7 +58,7 @@ func TestOnKafkaADLQOfOthersBelievesNoForgedHeaders(t *testing.T) {
 			t.Errorf("%s came back with the headers %v, without those behind the forged ones", msg.UUID, msg.Metadata)
 		}
 	}
-	// What redeliver would say of a message nobody believes there, so none is put there.
+	// redeliver's state would not be believed there, so an import that needs it is refused.
 	own := strings.NewReader(`{"dlq":"d","origin":"` + m.topic + `","group":"` + m.group + `","id":"o-1","key":null,"body":"eA==","headers":[],"filler":"redeliver","state":[{"name":"redeliver-attempt","value":"4"}]}`)
 	task, err := deadletter.Import(t.Context(), q, own, "ann", "test")
 	if err == nil || !strings.Contains(err.Error(), m.ours("dlq")) || task.Counts.Imported != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A record of a megabyte has room for sixty thousand headers, and each finding is in the log.
+// A record of a megabyte has room for sixty thousand headers, and all findings go into one log line.
 func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
 	t.Parallel()
 	const n = 60_000

@@ -163,7 +163,7 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 	}
 }
 
-// SQS itself takes ten attributes; other servers of its protocol take what they like.
+// SQS itself takes ten attributes; other servers of its protocol may take more.
 func TestAFloodOfAttributesIsCountedAndNotListed(t *testing.T) {
 	const n = 5000
 	m := types.Message{MessageAttributes: make(map[string]types.MessageAttributeValue, n)}

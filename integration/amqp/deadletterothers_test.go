@@ -115,8 +115,8 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	}
 }
 
-// RabbitMQ carries a producer's headers along. Whoever may publish could say why a message had died, keep it from every
-// replay, and say that its headers could not be read.
+// RabbitMQ carries a producer's headers along. So a producer could choose the error of a dead letter, keep it from every
+// replay, and claim that its headers could not be read.
 func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 	t.Parallel()
 	d := newMortuary(t, brokers.RequireRabbitMQ4(t), nil)

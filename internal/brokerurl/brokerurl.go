@@ -67,7 +67,7 @@ func (s scheme) whose() string {
 	return "write user@ before the host"
 }
 
-// The examples have no user: what prints an error takes the users out of URLs.
+// The examples have no user, because programs redact the users of URLs in errors.
 var schemes = []scheme{
 	{"kafka", Kafka, false, "", "kafka://host:9092"},
 	{"kafka+tls", Kafka, true, "", "kafka+tls://host:9093"},
@@ -77,17 +77,15 @@ var schemes = []scheme{
 	{"sqs+http", SQS, false, "", "sqs+http://host:9324"},
 }
 
-// The schemes of addresses that have none, by their port or their form; any other is
-// Kafka's.
 var (
+	// schemeOf guesses the scheme of an address by its port; the default is Kafka's.
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
-	// shown is one host with or without a port, or several with their ports.
+	// shown matches one host with or without a port, or several with ports.
 	shown = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
 )
 
-// Shown returns raw where an error may repeat it, and nothing where a part of it may be
-// a password.
+// Shown returns raw if an error may repeat it, and "" if a part of it may be a password.
 func Shown(raw string) string {
 	if shown.MatchString(raw) {
 		return raw
@@ -95,7 +93,7 @@ func Shown(raw string) string {
 	return ""
 }
 
-// formOf says how an address without a scheme is written.
+// formOf says how to write an address that has no scheme.
 func formOf(raw string, known []scheme, brokers []Broker) string {
 	if strings.Contains(raw, "@") {
 		return "add the scheme before the user, for example " + known[0].name + "://"
@@ -114,7 +112,7 @@ func formOf(raw string, known []scheme, brokers []Broker) string {
 	return "add the scheme: " + list(known, " or ", func(s scheme) string { return s.example })
 }
 
-// String is the URL without its user and what stands behind the hosts.
+// String returns the URL without user, path and parameters.
 func (u URL) String() string {
 	for _, s := range schemes {
 		if s.broker == u.Broker && s.tls == u.TLS {

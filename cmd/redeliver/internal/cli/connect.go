@@ -33,7 +33,7 @@ type connection struct {
 	passwordFile string
 	management   string
 
-	from    string  // what url read, to name it in errors: --broker kafka://host:9092
+	from    string  // where url found the broker, for errors: --broker kafka://host:9092
 	read    profile // the profile that url chose
 	readAPI string  // its management API, where the broker is its own, too
 }

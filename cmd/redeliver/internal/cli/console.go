@@ -88,7 +88,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		if f.readOnly {
 			may = "may read all messages"
 		}
-		a.sayf("nobody has to log in: everybody on this machine %s. --basic-auth, or --behind-proxy with --grant, says who may do what", may)
+		a.sayf("no authentication: everybody on this machine %s. Set --basic-auth, or --behind-proxy with --grant", may)
 	}
 	notes := s.notes()
 	for _, note := range notes {
@@ -129,7 +129,7 @@ func (a *app) openAudit(path string) (io.WriteCloser, error) {
 	return auditRecord{&harmlessLines{w: f}, f.Close}, nil
 }
 
-// auditRecord is a writer and what becomes of it at the end.
+// auditRecord is the audit record: a writer, and how it is closed.
 type auditRecord struct {
 	io.Writer
 	end func() error

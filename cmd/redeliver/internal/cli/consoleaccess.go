@@ -63,7 +63,7 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	}
 }
 
-// open reports whether the console asks nobody who they are.
+// open reports whether the console has no authentication.
 func (f *accessFlags) open(env func(string) string) bool {
 	return f.basic == "" && env(envUsers) == "" && len(f.proxy) == 0
 }

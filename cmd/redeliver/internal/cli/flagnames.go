@@ -9,8 +9,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// flagOf is the flag that sets a field of Go's configuration: an adapter's error names
-// the field.
+// flagOf maps a field of a Go configuration, as errors of the adapters name it, to the
+// flag that sets it.
 var flagOf = map[string]string{
 	"Policy.MaxRetries": "--retries", "Policy.Immediate": "--immediate", "Policy.Backoff": "--backoff", "Policy.Levels": "--levels",
 	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
@@ -26,10 +26,11 @@ var flagOf = map[string]string{
 	"Refresh": "--refresh",
 }
 
-// problem is where an error of a configuration names a field, and an index perhaps.
+// problem matches the field, with or without an index, in the text of a
+// redeliver.ConfigError.
 var problem = regexp.MustCompile(`(configuration refused: |; )([A-Za-z][A-Za-z., ]*?)(\[\d+\])?((?:\.[A-Z][A-Za-z]+)*) is `)
 
-// goWords are what rules and hints say of Go, and what the command calls it.
+// goWords replaces Go names in rules and hints by the words of the command.
 var goWords = strings.NewReplacer(
 	", 0 for the default, or NoRetries", ", or 0 for none", "from 0 to MaxRetries,", "from 0 to --retries,", "use Immediate", "use --immediate",
 	"NoProvisioning is set", "--no-provisioning is given", "or set Everything", "or give --all", "later than Filter.After", "later than --after",
@@ -38,7 +39,7 @@ var goWords = strings.NewReplacer(
 	"Sarama.Net.SASL (off)", "SASL (off: the URL has no user)", "Sarama.Net.SASL (", "SASL (",
 )
 
-// inFlags is the text of an error with flags where it names fields of Go.
+// inFlags returns the text of an error with flags in place of Go fields.
 func inFlags(err error) string {
 	text := problem.ReplaceAllStringFunc(err.Error(), func(match string) string {
 		part := problem.FindStringSubmatch(match)
@@ -53,7 +54,7 @@ func inFlags(err error) string {
 	return goWords.Replace(text)
 }
 
-// at says which broker an error is about, where it was not reached.
+// at adds the broker to an error that says that it could not be reached.
 func (c *connection) at(err error) error {
 	op, dial := errors.AsType[*net.OpError](err)
 	_, name := errors.AsType[*net.DNSError](err)
@@ -65,7 +66,7 @@ func (c *connection) at(err error) error {
 	return &unreached{c.from, err}
 }
 
-// unreached is an error of a broker that was not reached.
+// unreached is the error of a broker that could not be reached.
 type unreached struct {
 	from string
 	err  error

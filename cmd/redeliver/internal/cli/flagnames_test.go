@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// goNames are the fields of Go, which nobody sees who calls the command.
+// goNames matches names of Go fields, which a user of the command does not know.
 var goNames = regexp.MustCompile(`\b(Sarama|Config|Policy|Filter)\.[A-Z]|(configuration refused: |; )[A-Z][A-Za-z]+(\[\d\])? is `)
 
-// Whoever gives an address as other tools take it is told the form, with what they gave.
+// Other tools take host:port.
 func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
 	t.Parallel()
 	for given, says := range map[string]string{
@@ -37,7 +37,6 @@ func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
 	call{}.run(t, "dlq", "list", "--profile", "shop", "--config", profiles).want(t, 2, "the broker of profile shop h:9092: add the scheme")
 }
 
-// What is wrong is a flag, not a field of Go, whichever broker is not there.
 func TestErrorsNameFlags(t *testing.T) {
 	t.Parallel()
 	for broker, says := range map[string]string{
