@@ -35,6 +35,7 @@ const (
 	HeaderPolicy          = "redeliver-policy"
 	HeaderReplays         = "redeliver-replays"
 	HeaderTrace           = "redeliver-trace"
+	HeaderTruncated       = "redeliver-truncated"
 )
 
 // Bounds of what stands in headers. All of redeliver's headers together stay
@@ -45,6 +46,7 @@ const (
 	maxName        = 512       // bytes of an id, a group, an origin
 	maxPolicy      = 64        // bytes of redeliver-policy, where no schedule stands in it
 	maxReason      = 32        // bytes of redeliver-reason
+	maxTruncated   = 128       // bytes of redeliver-truncated
 	MaxHeaderBytes = 4096      // bytes of the whole block
 	MaxAttempts    = 1_000_000 // the largest attempt or replay count that is believed
 
@@ -124,6 +126,7 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 		if isTraceparent(s.Trace) { // a tracer is somebody else's
 			e.text(HeaderTrace, s.Trace, len(s.Trace))
 		}
+		e.text(HeaderTruncated, s.Truncated, maxTruncated)
 	}
 }
 
@@ -201,7 +204,7 @@ func HeaderNames() []string { return slices.Clone(fields[:]) }
 var fields = [...]string{
 	HeaderAttempt, HeaderGroup, HeaderOrigin, HeaderID, HeaderDue, HeaderFirstFailed, HeaderLastFailed, HeaderPostponed,
 	HeaderError, HeaderErrorType, HeaderReason, HeaderOriginPartition, HeaderOriginOffset, HeaderOriginTimestamp,
-	HeaderPolicy, HeaderReplays, HeaderTrace,
+	HeaderPolicy, HeaderReplays, HeaderTrace, HeaderTruncated,
 }
 
 // first tells whether h is a header that is read, for the first time. That it
@@ -258,6 +261,8 @@ func (p *parser) read(h Header) {
 		s.Reason = p.reason(h)
 	case HeaderTrace:
 		s.Trace = p.trace(h)
+	case HeaderTruncated:
+		s.Truncated = p.text(h, maxTruncated)
 	case HeaderDue:
 		s.Due = p.time(h)
 	case HeaderFirstFailed:

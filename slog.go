@@ -136,7 +136,11 @@ func details(e Event) []slog.Attr {
 	case MessagePostponed:
 		return []slog.Attr{slog.Duration("delay", e.Delay), slog.Time("since", e.State.PostponedSince), slog.String("where", e.Where)}
 	case DeadLettered:
-		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason)), slog.String("where", e.Where)}
+		attrs := []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason)), slog.String("where", e.Where)}
+		if e.State.Truncated != "" {
+			attrs = append(attrs, slog.String("truncated", e.State.Truncated))
+		}
+		return attrs
 	case Hopped:
 		return []slog.Attr{slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}
 	case Published:

@@ -44,9 +44,9 @@ type Message struct {
 	Foreign []Header
 	// Handler is the name of the handler that failed, where the filler says it.
 	Handler string
-	// Mismatch says why the message does not belong to this DLQ's group and
-	// origin, as its headers tell. Empty when it does. Such a message is shown
-	// and exported, and never replayed.
+	// Mismatch says why the message cannot be replayed: it does not belong to this DLQ's
+	// group and origin, as its headers tell, or its body was left out. Empty when it can.
+	// Such a message is shown and exported.
 	Mismatch string
 	// Mark is what was recorded of it while it stays: quarantined or refused.
 	Mark Outcome

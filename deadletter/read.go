@@ -57,6 +57,9 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	// Read as whatever group it names, to show what it says; believed is none of
 	// it when that is another.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
+	if t := m.State.Truncated; t != "" {
+		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, m.original())
+	}
 	m.belongs(info, m.State.Group, m.State.Origin)
 	if m.State.Group == "" {
 		m.State.Group = info.Group
@@ -64,6 +67,14 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	if m.State.Origin == "" {
 		m.State.Origin = info.Origin
 	}
+}
+
+// original says where a message was first.
+func (m *Message) original() string {
+	if src := m.State.Source; src.Known {
+		return fmt.Sprintf("%s/%d/%d", m.State.Origin, src.Partition, src.Offset)
+	}
+	return m.State.Origin
 }
 
 // belongs notes when a message names another group or origin than the queue's; its

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,21 @@ func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
 	back := deadletter.NewState(m, orders)
 	if back.Attempts != 0 || back.Replays != 3 || back.Reason != "" || back.ID != "a" || !back.Due.IsZero() || back.Error != "no" {
 		t.Errorf("it is replayed as %+v", back)
+	}
+}
+
+// A handler must not get a message without its body.
+func TestAStubIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	st := redeliver.State{
+		ID: "a", Group: "billing", Origin: "orders", Attempts: 1, Reason: redeliver.ReasonUnschedulable,
+		Truncated: "18874368 sha256:00", Source: redeliver.Source{Known: true, Partition: 3, Offset: 41},
+	}
+	m := read(nil, st.AppendHeaders(nil)...)
+	for _, part := range []string{"18874368 sha256:00", "orders/3/41"} {
+		if !strings.Contains(m.Mismatch, part) {
+			t.Errorf("a replay is refused with %q, want it to say %s", m.Mismatch, part)
+		}
 	}
 }
 

@@ -45,12 +45,6 @@ const (
 // it could be settled. It must not be acked; it comes back by itself.
 var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
 
-// ErrRefused marks the error of a Schedule or DeadLetter that concerns this one
-// message, however often it is tried: it is too large for the topic, say. A
-// message that its level refuses goes to the DLQ, unschedulable; one that the DLQ
-// refuses is tried again and again, but does not hold up the others.
-var ErrRefused = errors.New("the broker refuses this message")
-
 // Subscription is one origin read by one group, with its policy and the way to
 // where its failed messages go. An adapter makes one; all fields are set before
 // the first delivery and do not change. It is safe for concurrent use.
@@ -87,6 +81,7 @@ type Subscription struct {
 	// Stuck counts the handlers that still run although their message has moved on.
 	Stuck atomic.Int64
 
+	doubts      doubts
 	watch       atomic.Pointer[watch] // ends attempts that take too long
 	fingerprint atomic.Pointer[string]
 	heard       atomic.Pointer[hearers]
@@ -185,17 +180,7 @@ func (s *Subscription) Forward(d *Delivery, dec *redeliver.Decision, cause error
 	}
 	defer root.release()
 	d.decided(dec, cause)
-	where, err := s.Persist(d, &dec.State, func(ctx context.Context) (string, error) {
-		if dec.Action == redeliver.DeadLetter {
-			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
-		}
-		where, err := s.Scheduler.Schedule(ctx, d, &dec.State)
-		if errors.Is(err, redeliver.ErrUnschedulable) || errors.Is(err, ErrRefused) {
-			s.Policy.Unschedulable(dec, err)
-			return s.DeadLetters.DeadLetter(ctx, d, &dec.State)
-		}
-		return where, err
-	})
+	where, err := s.PersistDecision(d, dec, nil)
 	if err != nil {
 		s.abandoned(d, cause)
 		return err
@@ -252,8 +237,11 @@ func (s *Subscription) insist(d *Delivery, st *redeliver.State, write func(conte
 		}
 	}()
 	for try := 1; ; try++ {
-		// A message that was lost while it was written is given up below: nothing pauses for it.
-		if !shut && !errors.Is(err, ErrRefused) && !d.Lost() {
+		switch outage := s.doubts.concernsAll(where, err); {
+		case shut && !outage:
+			shut = false
+			s.resume()
+		case !shut && outage && !d.Lost(): // a message that was lost meanwhile is given up below: nothing pauses for it
 			shut = true
 			s.pause(where, err)
 		}

@@ -160,7 +160,7 @@ func TestTopicsThatCannotHoldThePolicyAreRefused(t *testing.T) {
 	const topic = "orders.billing.retry.100ms"
 	for setting, value := range map[string]string{
 		"cleanup.policy": "compact", "retention.ms": "3600000", "retention.bytes": "1000000", "max.message.bytes": "2000",
-		"message.timestamp.type": "LogAppendTime",
+		"message.timestamp.type": "LogAppendTime", "segment.bytes": "1000000",
 	} {
 		t.Run(setting, func(t *testing.T) {
 			addrs := fake(t, "orders").ListenAddrs()

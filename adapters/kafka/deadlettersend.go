@@ -132,7 +132,7 @@ func (c *deadClaim) write(ctx context.Context, msgs []*deadletter.Message, topic
 		if errs[i] != nil {
 			continue
 		}
-		if errs[i] = refused(w.wait(ctx)); errs[i] == nil {
+		if errs[i] = w.wait(ctx); errs[i] == nil {
 			w.idle()
 		}
 	}

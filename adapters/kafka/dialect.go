@@ -22,7 +22,7 @@ func (f *forwarder) translated(ctx context.Context, topic string, d *delayqueue.
 		handler, subscriber = message.HandlerNameFromCtx(ran), message.SubscriberNameFromCtx(ran)
 	}
 	where, err := f.writeWith(ctx, topic, d, st, f.dialect.Append(nil, st, handler, subscriber))
-	if errors.Is(err, delayqueue.ErrRefused) {
+	if errors.Is(err, delayqueue.ErrRefused) || errors.Is(err, delayqueue.ErrDoubtful) {
 		return f.write(ctx, topic, d, st)
 	}
 	return where, err

@@ -40,7 +40,7 @@
 // The topics are created before the first message is read, with as many
 // partitions as the origin, at most 8 ([Config.RetryPartitions]), the origin's
 // replication and min.insync.replicas, cleanup.policy=delete, retention.ms=-1,
-// retention.bytes=-1, segment.bytes=16 MiB, unclean.leader.election.enable=false,
+// retention.bytes=-1, segment.bytes=max(16 MiB, max.message.bytes), unclean.leader.election.enable=false,
 // and room for our headers in max.message.bytes. What is settled on them is
 // given back by deleting records below the committed offset, about every 30 s
 // (the user needs Delete on them; without it the disk is not given back and a
@@ -171,8 +171,12 @@
 //     does not run again, and no new handler is started (the event intake paused).
 //   - A delay topic stays unwritable for good (deleted, no rights): the whole
 //     subscription waits for it, loudly. The DLQ is not used in its place, but for
-//     a message that the topic refuses for itself (it is too large by now): that is
+//     a message that the topic refuses for itself: it is too large, invalid, or fails with
+//     an error that nobody knows while others are written to the same topic. That is
 //     dead-lettered as unschedulable.
+//   - The DLQ refuses a message for itself: a stub takes its place there, with the key,
+//     redeliver's headers, the origin's partition and offset, and redeliver-truncated, the
+//     length and SHA-256 of the body.
 //   - Brokers go away: the client joins again with backoff up to 5 s and says so
 //     once.
 //   - A handler is slow: only its key waits. A partition that is 10 x MaxInFlight

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -139,15 +137,7 @@ func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *red
 	if errors.Is(err, errUnsure) {
 		e.unsure = c
 	}
-	return topic, refused(err)
-}
-
-// refused marks the errors that concern one record, however often it is sent.
-func refused(err error) error {
-	if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidRecord) {
-		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
-	}
-	return err
+	return topic, err
 }
 
 func recordOf(d *delayqueue.Delivery) (*record, error) {

@@ -115,6 +115,9 @@ func (l *lane) run() {
 		busy = l.tend() || busy
 		l.balance()
 		busy = l.send() || busy
+		if l.paused {
+			l.balance() // what has begun weighs nothing any more, and nothing else may come to wake the lane
+		}
 		busy = l.poll() || busy
 		l.count()
 		if busy {

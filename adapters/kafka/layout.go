@@ -24,6 +24,9 @@ const (
 // headers, and what a batch of one record adds.
 const headerRoom = 64 << 10
 
+// leastSegment is the smallest segment.bytes of our topics.
+const leastSegment = 16 << 20
+
 // layout is the topics of one subscription: what it needs, and what is there.
 type layout struct {
 	origin, group string
@@ -149,18 +152,18 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 
 // ownSettings is how our topics are created, everything explicit.
 func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
+	// The origin's limit is for batches as its producers compressed them; a record may be
+	// larger on its way through here. Ours gathers up to a bound of its own, batch.
+	largest := min(math.MaxInt32, max(l.largest+headerRoom, 2*l.largest, batch+headerRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
 		// A due time is compared with the time of the write by the same clock.
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
-		// The active segment is never given back: keep it small.
-		"segment.bytes":                  strconv.Itoa(16 << 20),
+		// The active segment is never given back: keep it small. No batch may be larger.
+		"segment.bytes":                  strconv.Itoa(max(leastSegment, largest)),
 		"unclean.leader.election.enable": "false",
-		// The origin's limit is for batches as its producers compressed them;
-		// a record may be larger on its way through here. Ours gathers up to a
-		// bound of its own, batch.
-		"max.message.bytes": strconv.Itoa(min(math.MaxInt32, max(l.largest+headerRoom, 2*l.largest, batch+headerRoom))),
+		"max.message.bytes":              strconv.Itoa(largest),
 	}
 	if minInSync != "" {
 		s["min.insync.replicas"] = minInSync
@@ -255,8 +258,10 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 			}
 		}
 		needed := min(math.MaxInt32, max(l.largest+redeliver.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
-		if have, err := strconv.Atoi(s["max.message.bytes"]); err == nil && have < needed {
-			refuse("max.message.bytes", fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
+		for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
+			if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
+				refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
+			}
 		}
 	}
 	return ps.Err()

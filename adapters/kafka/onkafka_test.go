@@ -16,6 +16,7 @@ import (
 type place struct {
 	addrs        []string
 	topic, group string
+	real         bool // not inside the test
 }
 
 // ours is the name of a topic of redeliver's: "retry.10s", "dlq".
@@ -34,6 +35,7 @@ func onKafka(t *testing.T) place {
 		return p
 	}
 	t.Logf("report: on the Kafka at %s", given)
+	p.real = true
 	p.addrs = strings.Split(given, ",")
 	adm := kadm.NewClient(independent(t, p.addrs))
 	forever := "-1" // some records are years old

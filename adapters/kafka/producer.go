@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // producer writes records and tells when the broker has confirmed each.
@@ -147,9 +150,8 @@ func (p *producer) write(ctx context.Context, c *confirm, m *sarama.ProducerMess
 }
 
 // wait returns when the record is confirmed, refused, or ctx ends: then it may
-// still be written, and after that errUnsure wait may be called again. One that
-// was too large, together with its neighbours or uncompressed, is written by
-// itself.
+// still be written, and after that errUnsure wait may be called again. The answer is for
+// a whole batch: a record whose batch is refused is written by itself, and compressed.
 func (c *confirm) wait(ctx context.Context) error {
 	for {
 		var err error
@@ -161,8 +163,8 @@ func (c *confirm) wait(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		err = fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, err)
-		if c.producer.packer == nil || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+		err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, err))
+		if c.producer.packer == nil || !errors.Is(err, delayqueue.ErrRefused) && !errors.Is(err, delayqueue.ErrDoubtful) {
 			return err
 		}
 		packed, perr := c.producer.compressing()
@@ -173,6 +175,38 @@ func (c *confirm) wait(ctx context.Context) error {
 			return perr
 		}
 	}
+}
+
+// refusals are the errors of a write that concern the record, however often it is sent.
+var refusals = []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord}
+
+// outages are Kafka's errors of a write that concern no record, but the partition, the
+// cluster, or the producer.
+var outages = []error{
+	sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut,
+	sarama.ErrBrokerNotAvailable, sarama.ErrReplicaNotAvailable, sarama.ErrNetworkException, sarama.ErrNotEnoughReplicas,
+	sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed,
+	sarama.ErrSASLAuthenticationFailed, sarama.ErrOutOfOrderSequenceNumber, sarama.ErrDuplicateSequenceNumber,
+	sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping, sarama.ErrUnknownProducerID, sarama.ErrProducerFenced,
+	sarama.ErrKafkaStorageError, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch, sarama.ErrStaleBrokerEpoch,
+	sarama.ErrPreferredLeaderNotAvailable, sarama.ErrThrottlingQuotaExceeded,
+}
+
+// classify marks the errors of a write that concern, or may concern, one record alone.
+func classify(err error) error {
+	is := func(target error) bool { return errors.Is(err, target) }
+	if slices.ContainsFunc(refusals, is) {
+		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+	}
+	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // for this client, uncompressed
+		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+	}
+	_, answered := errors.AsType[sarama.KError](err)
+	_, unsent := errors.AsType[sarama.PacketEncodingError](err)
+	if unsent || answered && !slices.ContainsFunc(outages, is) {
+		return fmt.Errorf("%w: %w", delayqueue.ErrDoubtful, err)
+	}
+	return err
 }
 
 // close ends the producer after the records that were handed over have an answer.

@@ -28,6 +28,9 @@ func (r *record) Message() (*message.Message, error) { return unmarshal(r) }
 // MessageKey implements [delayqueue.Keyed].
 func (r *record) MessageKey() []byte { return r.Key }
 
+// Body implements [delayqueue.Truncatable].
+func (r *record) Body() []byte { return r.Value }
+
 // RecordFromContext returns the Kafka record behind the message whose handler
 // got ctx, as it stood in its origin: its key, headers with their order,
 // duplicates and bytes, topic, partition, offset and timestamp. It is nil for a
@@ -143,9 +146,17 @@ func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
 
 // produce makes m, of which only the headers' room is used again, the record to
 // be written to topic: key, value and headers byte for byte, redeliver's block
-// behind them where st is not nil. The timestamp is the time of the write.
+// behind them where st is not nil. The timestamp is the time of the write. A stub has
+// redeliver's block alone, and the key where that is short.
 func (r *record) produce(m *sarama.ProducerMessage, topic string, st *redeliver.State) {
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
+	if st != nil && st.Truncated != "" {
+		if r.Key != nil && len(r.Key) <= stubKey {
+			m.Key = sarama.ByteEncoder(r.Key)
+		}
+		appendState(m, st)
+		return
+	}
 	if r.Key != nil {
 		m.Key = sarama.ByteEncoder(r.Key)
 	}
@@ -162,6 +173,9 @@ func (r *record) produce(m *sarama.ProducerMessage, topic string, st *redeliver.
 		appendState(m, st)
 	}
 }
+
+// stubKey is the longest key that a stub has.
+const stubKey = 4096
 
 // appendState puts redeliver's own block behind a record's headers.
 func appendState(m *sarama.ProducerMessage, st *redeliver.State) {

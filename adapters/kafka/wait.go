@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -80,24 +79,16 @@ func (l *lane) pass(e *entry) {
 	}
 	go func() {
 		how := delayqueue.Forwarded
-		var buried *redeliver.Decision // where its topic refuses it for good
-		where, err := sub.Persist(e.d, st, func(ctx context.Context) (string, error) {
-			if buried == nil {
-				where, err := l.r.fwd.onward(ctx, e, st)
-				if !errors.Is(err, delayqueue.ErrRefused) {
-					return where, err
-				}
-				buried = &redeliver.Decision{State: *st}
-				sub.Policy.Unschedulable(buried, err)
-			}
-			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
+		dec := &redeliver.Decision{Action: redeliver.RetryLater, State: *st}
+		where, err := sub.PersistDecision(e.d, dec, func(ctx context.Context) (string, error) {
+			return l.r.fwd.onward(ctx, e, st)
 		})
 		switch {
 		case err != nil:
 			how = delayqueue.Abandoned
-		case buried != nil:
+		case dec.Action == redeliver.DeadLetter:
 			e.went.buried = true
-			sub.Tell(redeliver.DeadLettered{State: buried.State, Where: where, Err: redeliver.ErrUnschedulable})
+			sub.Tell(redeliver.DeadLettered{State: dec.State, Where: where, Err: redeliver.ErrUnschedulable})
 		case e.then == toOrigin:
 			sub.Tell(redeliver.Published{State: *st, Topic: where})
 		default:
