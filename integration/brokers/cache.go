@@ -7,8 +7,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
+
+// fetched returns the directory of that name in the user's cache directory, which integration/setup.sh has filled as the
+// recipe says. part is what the script calls it.
+func fetched(name string, recipe []byte, part string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache directory for the broker's programs: %w", err)
+	}
+	dir := filepath.Join(cache, "redeliver", name)
+	if have, err := os.ReadFile(filepath.Join(dir, "complete")); err != nil || strings.TrimSpace(string(have)) != hashOf(recipe) {
+		return "", fmt.Errorf("%s is not in %s: run integration/setup.sh %s", name, filepath.Dir(dir), part)
+	}
+	return dir, nil
+}
+
+func hashOf(recipe []byte) string {
+	sum := sha256.Sum256(recipe)
+	return hex.EncodeToString(sum[:])
+}
 
 // cached returns the directory of that name in the user's cache directory, which fill has filled once per machine as
 // the recipe says: with another recipe it is filled anew. Processes that come at the same time wait for the first.
@@ -33,15 +53,14 @@ func cached(
 
 	// The marker is written last and holds the recipe's hash: without it the directory is half a download, with
 	// another hash it is something else.
-	sum := sha256.Sum256(recipe)
-	want := hex.EncodeToString(sum[:])
+	want := hashOf(recipe)
 	marker := filepath.Join(dir, "complete")
 	if have, err := os.ReadFile(marker); err == nil && string(have) == want {
 		return dir, nil
 	}
 	logf("fetching %s into %s, once", name, dir)
 	began := time.Now()
-	if err := removeUnmounted(dir); err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		return "", fmt.Errorf("clearing half a download: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

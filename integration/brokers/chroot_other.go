@@ -5,13 +5,12 @@ package brokers
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 )
 
 const insideChroot = "/mnt"
 
-func chroot(context.Context, string, string, func(string, ...any)) (string, error) {
+func chroot(string, string) (string, error) {
 	return "", errors.New("that is for Linux: start a docker daemon, or name a running broker in the environment")
 }
 
@@ -19,5 +18,3 @@ func chroot(context.Context, string, string, func(string, ...any)) (string, erro
 func chrootCommand(ctx context.Context, _, _ string, _ []string, program string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, program, args...)
 }
-
-func removeUnmounted(dir string) error { return os.RemoveAll(dir) }

@@ -2,7 +2,6 @@ package brokers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,7 @@ type debian struct {
 
 // findRabbitMQ returns the Debian that has the version which is wanted: this machine, or else a chroot with the
 // release that has it.
-func findRabbitMQ(ctx context.Context, o RabbitMQOptions) (debian, error) {
+func findRabbitMQ(o RabbitMQOptions) (debian, error) {
 	have := rabbitVersion("/")
 	if o.Version.is(have) {
 		return debian{version: have}, nil
@@ -26,12 +25,12 @@ func findRabbitMQ(ctx context.Context, o RabbitMQOptions) (debian, error) {
 	if have != "" {
 		here = "is not what is installed here, that is " + have
 	}
-	suite := map[RabbitMQVersion]string{RabbitMQ3: "bookworm", RabbitMQ4: "trixie"}[o.Version]
-	root, err := chroot(ctx, suite, "rabbitmq-server", o.Logf)
+	suite, part := "bookworm", "rabbitmq"
+	if o.Version == RabbitMQ4 {
+		suite, part = "trixie", "rabbitmq4"
+	}
+	root, err := chroot(suite, part)
 	if err != nil {
-		if o.Version == RabbitMQ3 {
-			here += " (on Debian 12: apt-get install rabbitmq-server)"
-		}
 		return debian{}, fmt.Errorf("rabbitmq %s %s, and debian %s in a chroot, which has it, cannot be had: %w",
 			o.Version, here, suite, err)
 	}
@@ -41,8 +40,11 @@ func findRabbitMQ(ctx context.Context, o RabbitMQOptions) (debian, error) {
 	return debian{root: root, version: have}, nil
 }
 
-// is says whether have, such as 3.10.8, is a release of v.
-func (v RabbitMQVersion) is(have string) bool { return strings.HasPrefix(have, string(v)+".") }
+// is reports whether have, such as 3.10.8, has the major version of v. Ubuntu's 3.12 will do for 3.10.
+func (v RabbitMQVersion) is(have string) bool {
+	major, _, _ := strings.Cut(string(v), ".")
+	return strings.HasPrefix(have, major+".")
+}
 
 // rabbitVersion returns the version of RabbitMQ that is installed below root, and "" when none is.
 func rabbitVersion(root string) string {
@@ -72,27 +74,4 @@ func (d debian) command(ctx context.Context, w *workDir, env []string, program s
 	cmd.Dir = w.dir
 	cmd.Env = env
 	return cmd
-}
-
-// mirror returns where apt gets this machine's Debian from: that is near, and allowed.
-func mirror(ctx context.Context) (string, error) {
-	apt, err := exec.LookPath("apt-get")
-	if err != nil {
-		return "", errors.New("apt-get is not installed, and its configuration names the mirror: this way is for Debian")
-	}
-	cmd := exec.CommandContext(ctx, apt, "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)",
-		"Identifier: Packages")
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("asking apt for its mirror: %w", err)
-	}
-	for line := range strings.Lines(string(out)) {
-		uri, release, _ := strings.Cut(strings.TrimSpace(line), "|")
-		// The archive itself, and neither its updates nor somebody else's packages.
-		switch release {
-		case "bookworm|main", "trixie|main", "stable|main", "oldstable|main", "forky|main", "testing|main":
-			return uri, nil
-		}
-	}
-	return "", errors.New("apt's configuration names no mirror of debian; apt-get indextargets shows what it names")
 }

@@ -83,7 +83,7 @@ func OwnKafkaCluster(tb testing.TB, nodes int, o KafkaClusterOptions) *KafkaClus
 }
 
 func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaCluster, error) {
-	java, lib, err := javaOf(ctx, "kafka", kafkaVersion, EnvKafka, kafkaPOM, o.Logf)
+	java, lib, err := javaOf("kafka", EnvKafka, kafkaPOM)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ func nativeKafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
 }
 
 func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	java, lib, err := javaOf(ctx, "kafka", kafkaVersion, EnvKafka, kafkaPOM, o.Logf)
+	java, lib, err := javaOf("kafka", EnvKafka, kafkaPOM)
 	if err != nil {
 		return nil, err
 	}

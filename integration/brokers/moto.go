@@ -38,7 +38,7 @@ func Moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
 }
 
 func moto(ctx context.Context, o MotoOptions) (*SQSServer, error) {
-	python, err := Python(ctx, o.Logf)
+	python, err := Python()
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func nativeRabbitMQ(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
 }
 
 func nativeRabbitMQOnce(ctx context.Context, o RabbitMQOptions) (*Rabbit, error) {
-	place, err := findRabbitMQ(ctx, o)
+	place, err := findRabbitMQ(o)
 	if err != nil {
 		return nil, err
 	}

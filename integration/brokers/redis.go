@@ -84,7 +84,7 @@ func nativeRedis(ctx context.Context, o RedisOptions) (*Broker, error) {
 func nativeRedisOnce(ctx context.Context, o RedisOptions) (*Broker, error) {
 	server, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, errors.New("redis-server is not installed (apt-get install redis-server); install it, or name a running redis in " + EnvRedis)
+		return nil, errors.New("redis-server is not installed: run integration/setup.sh redis, or name a running redis in " + EnvRedis)
 	}
 	ports, err := freePorts(ctx, 1)
 	if err != nil {

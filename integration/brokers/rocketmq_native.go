@@ -41,7 +41,7 @@ func (w *withNames) remove(keepLog bool) (string, error) {
 }
 
 func nativeRocketMQ(ctx context.Context, o RocketMQOptions) (*Broker, error) {
-	java, lib, err := javaOf(ctx, "rocketmq", rocketMQVersion, EnvRocketMQ, rocketMQPOM, o.Logf)
+	java, lib, err := javaOf("rocketmq", EnvRocketMQ, rocketMQPOM)
 	if err != nil {
 		return nil, err
 	}

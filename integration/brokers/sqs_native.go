@@ -18,7 +18,7 @@ func nativeSQS(ctx context.Context, o SQSOptions) (*SQSServer, error) {
 }
 
 func nativeSQSOnce(ctx context.Context, o SQSOptions) (*SQSServer, error) {
-	java, lib, err := javaOf(ctx, "elasticmq", elasticMQVersion, EnvSQS, elasticMQPOM, o.Logf)
+	java, lib, err := javaOf("elasticmq", EnvSQS, elasticMQPOM)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Soak tells whether this is the run that takes hours, make soak. A test that then does more than in make test says so
-// where CONTRIBUTING.md lists them.
+// Soak reports whether this is make soak, the run that takes hours. CONTRIBUTING.md lists the tests that do more then.
 func Soak() bool { return os.Getenv("REDELIVER_SOAK") != "" }
 
 // RequireKafka returns the addresses of the Kafka that all tests of a run share, and fails the test when there is
@@ -49,6 +48,16 @@ func RequireRabbitMQ(tb testing.TB) *Rabbit {
 func RequireRabbitMQ4(tb testing.TB) *Rabbit {
 	tb.Helper()
 	return requireRabbitMQ(tb, RabbitMQ4, "--rabbitmq4")
+}
+
+// RequireRabbitMQs returns the RabbitMQs that a test of every version runs on, by version: 3.10, and in make prove 4.0.
+func RequireRabbitMQs(tb testing.TB) map[string]*Rabbit {
+	tb.Helper()
+	all := map[string]*Rabbit{"3.10": RequireRabbitMQ(tb)}
+	if Proving {
+		all["4.0"] = RequireRabbitMQ4(tb)
+	}
+	return all
 }
 
 func requireRabbitMQ(tb testing.TB, version RabbitMQVersion, flag string) *Rabbit {
@@ -116,6 +125,16 @@ func RequireMoto(tb testing.TB) string {
 	return requireSQS(tb, "a moto", EnvMoto, "--moto")
 }
 
+// RequireSQSServers returns the endpoints that a test of every SQS server runs on, by server: ElasticMQ, and in make prove moto.
+func RequireSQSServers(tb testing.TB) map[string]string {
+	tb.Helper()
+	all := map[string]string{"ElasticMQ": RequireSQS(tb)}
+	if Proving {
+		all["moto"] = RequireMoto(tb)
+	}
+	return all
+}
+
 func requireSQS(tb testing.TB, what, env, flag string) string {
 	tb.Helper()
 	endpoint := os.Getenv(env)
@@ -169,7 +188,7 @@ func OwnRedis(tb testing.TB, o RedisOptions) *Broker {
 // RequirePython returns the program that Python gives, for a test that speaks to SQS with boto3.
 func RequirePython(tb testing.TB) string {
 	tb.Helper()
-	python, err := Python(context.Background(), tb.Logf)
+	python, err := Python()
 	if err != nil {
 		tb.Fatal(err)
 	}
