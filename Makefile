@@ -13,9 +13,10 @@ GREMLINS := $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 MUTATE ?= . delayqueue middleware
 MUTATE_FILES ?=
 SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
+WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit test race lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
+.PHONY: help build setup unit test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -23,21 +24,29 @@ help: ## list the targets
 
 build: ## compile everything, tests too, and run nothing
 	$(GO) build ./... ./cmd/redeliver/... ./integration/...
-	$(GO) vet ./... ./cmd/redeliver/... ./integration/...
+	$(GO) vet -tags prove ./... ./cmd/redeliver/... ./integration/...
 
-unit: ## the unit tests alone, with the race detector: no broker, seconds
-	$(GO) test -race -shuffle=on ./... ./cmd/redeliver/...
+setup: ## get what make test needs: brokers, a browser, a C compiler
+	@integration/setup.sh test
 
-test: tools ## the whole test run: unit, then adapters, integration and loss beside real brokers that it starts and stops
-	$(SUITES) unit adapters integration loss
+unit: ## the tests of the library and the command, with the race detector: no broker, a minute
+	integration/setup.sh gcc
+	$(GO) build -buildvcs=false -o bin/ ./integration/cmd/suites
+	$(SUITES) unit
 
-race: tools ## the whole test run with the race detector everywhere
-	$(SUITES) -race -timeout 30m unit adapters integration loss
+test: setup tools ## what CI runs: unit, then one test of each promise on each real broker, which it starts and stops
+	$(WITH_BROKERS) -- $(SUITES) test
+
+prove: prove-setup tools ## everything: loss, chaos, kills, every broker version, Watermill's suites, the race detector; an hour
+	$(WITH_BROKERS) --rabbitmq4 --moto -- $(SUITES) prove
+
+prove-setup:
+	@integration/setup.sh prove
 
 lint: ## gofmt and golangci-lint over all modules
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	$(GOLANGCI) run ./... ./cmd/redeliver/... ./integration/...
+	$(GOLANGCI) run --build-tags prove ./... ./cmd/redeliver/... ./integration/...
 
 fmt: ## format every Go file
 	gofmt -w $$(find . -name '*.go' -not -path './bin/*')
@@ -50,19 +59,22 @@ tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 api: ## write api/*.txt, what a user's program can name, as it is now
 	$(GO) test ./internal/arch -run '^TestAPI$$' -count=1 -update
 
-bench: tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
+bench: bench-setup tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/bench ./integration/bench
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench $(ARGS)
 
-outage: tools ## record what an outage of a minute does on each broker, beside Watermill's Retry + PoisonQueue; ARGS go to the program
+bench-setup:
+	@integration/setup.sh kafka rabbitmq sqs javac
+
+outage: prove-setup tools ## record what an outage of a minute does on each broker, beside Watermill's Retry + PoisonQueue; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs $(ARGS)
 
-soak: tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
-	REDELIVER_SOAK=1 $(SUITES) -timeout 6h integration loss
+soak: prove-setup tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
+	REDELIVER_SOAK=1 $(WITH_BROKERS) --rabbitmq4 --moto -- $(SUITES) soak
 
 screenshots: ## write docs/screenshots anew, by a Chromium
-	$(GO) test -count=1 -run '^TestScreenshots$$' ./integration/console -screenshots $(CURDIR)/docs/screenshots
+	$(GO) test -tags prove -count=1 -run '^TestScreenshots$$' ./integration/console -screenshots $(CURDIR)/docs/screenshots
 
 cover: ## how much of the root module its unit tests run, per function and in all
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

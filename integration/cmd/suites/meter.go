@@ -15,19 +15,19 @@ import (
 // meterVerb is the first argument of this program where go test starts it in place of a test binary (go test -exec).
 const meterVerb = "meter"
 
-// meterMark begins the line in which the meter tells how much CPU a package's tests took.
+// meterMark begins the line in which the meter reports how much CPU time a package's tests took.
 const meterMark = "suites: CPU "
 
-// meter runs a test binary, and tells in a line of its output how much CPU it took with all that it started and waited
-// for: the brokers of its own, its consumers. go test itself tells only how long it took.
+// meter runs a test binary and adds a line to its output: how much CPU time it took, with all that it started and waited
+// for, such as brokers of its own. go test itself reports only how long it took.
 //
-// It lives on through a signal, to tell that. What ends a run comes to the whole process group, from a terminal or from
-// withbrokers, so the tests have it by themselves, and what we passed on they would have twice. Only SIGQUIT comes to us
-// alone: go test sends it for a stack trace to what it has started, when that has run for too long.
+// The meter survives signals, to report that. A signal that ends a run goes to the whole process group, so the tests get
+// it, too, and the meter does not pass it on. Only SIGQUIT comes to the meter alone: go test sends it to the process that
+// it started, for a stack trace, when that has run for too long.
 func meter(argv []string) int {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // Signals end it, not a context.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// They are caught and not ignored, which the tests would inherit.
+	// Caught, because the tests would inherit that they are ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	overdue := make(chan os.Signal, 1)
 	signal.Notify(overdue, syscall.SIGQUIT)
@@ -54,8 +54,8 @@ func meter(argv []string) int {
 	}
 }
 
-// metered takes what the meter says out of a line of output.
-func metered(line string) (time.Duration, bool) {
+// cpuOf parses the meter's line.
+func cpuOf(line string) (time.Duration, bool) {
 	text, ok := strings.CutPrefix(line, meterMark)
 	if !ok {
 		return 0, false

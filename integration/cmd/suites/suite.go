@@ -20,57 +20,62 @@ type event struct {
 	Output  string  `json:"Output"`
 }
 
-// pkg is what became of one package's tests.
+// pkg is the result of one package's tests.
 type pkg struct {
-	name    string
-	verdict string // ok, FAIL
-	shuffle string // the seed of its order, as go test prints it
-	seconds float64
-	cpu     time.Duration // of its tests and all that they started and waited for
-	passed  int
-	failed  int
-	skipped []string // why, one line each
-	silent  []string // names of tests skipped without a reason
-	strange []string // skipped for a reason, but not among the explained
+	name       string
+	verdict    string // ok, FLAKY, FAIL
+	shuffle    string // the seed of its order, as go test prints it
+	seconds    float64
+	cpu        time.Duration // of its tests and of all that they started and waited for
+	passed     int
+	failed     int
+	completed  bool     // all its tests ran
+	skipped    []string // why, one line each
+	silent     []string // names of tests skipped without a reason
+	unexpected []string // skipped for a reason, but not listed in skips.go
 }
 
-// failure is a test that has failed, or that its process has left behind, with what it said.
+// failure is a test that failed, or that had not ended when its process did, with its output.
 type failure struct {
 	pkg, test string
 	output    []string
 }
 
-// suite collects the events of one go test. Like go test without -v it shows the output of a test only when the test
-// fails, with one addition: a line that a test logs with "report: " in it is always shown, such as a seed, or how many
-// processes were killed.
+// suite is one run of go test, and collects its events. Like go test without -v it shows the output of a test only when
+// the test fails, with one addition: a line that a test logs with "report: " in it is always shown, such as a seed, or
+// how many processes were killed.
 type suite struct {
-	name string
-	out  io.Writer
+	name   string
+	argv   []string // go test and its flags
+	names  []string // the packages
+	out    io.Writer
+	errOut io.Writer
+
 	took time.Duration
-	cpu  time.Duration // of the tests, the compiler and the brokers
+	cpu  time.Duration // of the tests and the compiler
 	err  error         // how the command ended
 
-	explained []skip
+	expected []skip
 
 	packages []*pkg
 	failures []failure
 	output   map[string][]string // of tests that have not ended yet, by package and test
 }
 
-func newSuite(name string, out io.Writer) *suite {
-	return &suite{name: name, out: out, explained: explained, output: map[string][]string{}}
+func newSuite(name string, argv, packages []string) *suite {
+	return &suite{name: name, argv: argv, names: packages, expected: expectedSkips, output: map[string][]string{}}
 }
 
 // reportMark marks a logged line that is shown also when its test passes.
 const reportMark = "report: "
 
-// read takes the whole output of go test -json.
+// read reads the whole output of go test -json.
 func (s *suite) read(r io.Reader) {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
 		if line != "" {
-			s.line(line)
+			s.readLine(line)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
@@ -81,34 +86,35 @@ func (s *suite) read(r io.Reader) {
 	}
 }
 
-func (s *suite) line(line string) {
+func (s *suite) readLine(line string) {
 	var e event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		fmt.Fprint(s.out, line) // what a program writes past go test
+		fmt.Fprint(s.out, line) // a program wrote it past go test
 		return
 	}
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(s.out, e.Output)
 	case "output":
-		s.outputOf(e)
+		s.addOutput(e)
 	case "pass", "fail", "skip":
 		if e.Test == "" {
-			s.packageEnded(e)
+			s.endPackage(e)
 		} else {
-			s.testEnded(e)
+			s.endTest(e)
 		}
 	}
 }
 
-func (s *suite) outputOf(e event) {
+func (s *suite) addOutput(e event) {
 	if e.Test == "" {
-		// A package's own lines: "ok ...", "FAIL ...", a panic. PASS is for -v, and the seed matters after a failure.
-		cpu, isMeter := metered(e.Output)
+		// A package's own lines: "ok ...", "FAIL ...", a panic. The seed matters after a failure.
+		cpu, isMeter := cpuOf(e.Output)
 		switch {
 		case isMeter:
 			s.pkg(e.Package).cpu = cpu
-		case e.Output == "PASS\n":
+		case e.Output == "PASS\n", e.Output == "FAIL\n":
+			s.pkg(e.Package).completed = true
 		case strings.HasPrefix(e.Output, "-test.shuffle "):
 			s.pkg(e.Package).shuffle = e.Output
 		default:
@@ -128,7 +134,7 @@ func (s *suite) outputOf(e event) {
 	s.output[key] = append(s.output[key], e.Output)
 }
 
-func (s *suite) testEnded(e event) {
+func (s *suite) endTest(e event) {
 	p := s.pkg(e.Package)
 	key := e.Package + " " + e.Test
 	output := s.output[key]
@@ -143,15 +149,15 @@ func (s *suite) testEnded(e event) {
 		switch why := reason(output); {
 		case why == "":
 			p.silent = append(p.silent, e.Test)
-		case !explains(s.explained, e.Package, e.Test):
-			p.strange = append(p.strange, e.Test+": "+why)
+		case !contains(s.expected, e.Package, e.Test):
+			p.unexpected = append(p.unexpected, e.Test+": "+why)
 		default:
 			p.skipped = append(p.skipped, e.Test+": "+why)
 		}
 	}
 }
 
-// failed shows at once what a test said, and keeps it for the end.
+// failed shows the test's output at once, and keeps it for the end.
 func (s *suite) failed(f failure) {
 	fmt.Fprint(s.out, strings.Join(f.output, ""))
 	s.failures = append(s.failures, f)
@@ -164,7 +170,7 @@ func reason(output []string) string {
 		if l = strings.TrimSpace(l); l == "" || strings.HasPrefix(l, "--- SKIP") {
 			continue
 		}
-		// "file_test.go:12: why", and testing's T.Skip() without words leaves nothing behind the colon.
+		// "file_test.go:12: why", and T.Skip without arguments leaves nothing behind the colon.
 		if at, why, ok := strings.Cut(l, ": "); ok && strings.Contains(at, ".go:") {
 			l = why
 		} else if strings.Contains(l, ".go:") {
@@ -177,14 +183,14 @@ func reason(output []string) string {
 	return strings.Join(lines, " ")
 }
 
-func (s *suite) packageEnded(e event) {
+func (s *suite) endPackage(e event) {
 	p := s.pkg(e.Package)
 	p.seconds = e.Elapsed
 	p.verdict = "ok"
 	if e.Action == "fail" {
 		p.verdict = "FAIL"
 		fmt.Fprint(s.out, p.shuffle)
-		// Tests that never ended: a panic or a timeout took the process away under them.
+		// Tests that have not ended: a panic or a timeout ended their process.
 		var open []string
 		for key := range s.output {
 			if strings.HasPrefix(key, e.Package+" ") {
@@ -197,7 +203,7 @@ func (s *suite) packageEnded(e event) {
 			delete(s.output, key)
 		}
 	}
-	if len(p.silent)+len(p.strange) > 0 {
+	if len(p.silent)+len(p.unexpected) > 0 {
 		p.verdict = "FAIL"
 	}
 }
@@ -208,7 +214,7 @@ func (s *suite) pkg(name string) *pkg {
 			return p
 		}
 	}
-	p := &pkg{name: name, verdict: "FAIL"} // until it says otherwise
+	p := &pkg{name: name, verdict: "FAIL"} // until go test says otherwise
 	s.packages = append(s.packages, p)
 	return p
 }

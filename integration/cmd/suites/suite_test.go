@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,10 +43,10 @@ func TestVerdict(t *testing.T) {
 		{"fails", `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("wrong") }) }`, false, "wrong", "", "a_test.go:4: wrong"},
 		{"reports", `func TestA(t *testing.T) { t.Log("report: seed 7") }`, true, "seed 7", "", ""},
 		{"skips as expected", `func TestA(t *testing.T) {}; func TestKnown(t *testing.T) { t.Skip("no such feature") }`, true, "no such feature", "", ""},
-		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, false, "not among the explained", "", ""},
+		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, false, "not listed in", "", ""},
 		{"skips in silence", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.SkipNow() }`, false, "TestB was skipped without a reason", "", ""},
 		{"skips without words", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip() }`, false, "TestB was skipped without a reason", "", ""},
-		{"has no tests", ``, false, "not one test ran", "", ""},
+		{"has no tests", ``, false, "no test ran", "", ""},
 		{"panics", `func TestA(t *testing.T) { t.Log("before"); panic("out of coffee") }`, false, "out of coffee", "", "before"},
 		{"exits", `func TestA(t *testing.T) { os.Exit(3) }; var _ = os.Exit`, false, "FAIL", "", ""},
 		{"does not compile", `func TestA(t *testing.T) { undefined() }`, false, "undefined: undefined", "", ""},
@@ -55,9 +54,8 @@ func TestVerdict(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			s := newSuite("sample", &out)
-			s.explained = []skip{{regexp.MustCompile("^sample TestKnown$"), "for this test"}}
-			s.err = goTest(t, c.tests, s)
+			s := sample(t, c.tests, &out)
+			s.execute(t.Context())
 			table := table{suites: []*suite{s}}
 			table.print(&out)
 			if c.again != "" {
@@ -78,7 +76,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func goTest(t *testing.T, tests string, s *suite) error {
+// sample returns a suite over a module of one package with these tests.
+func sample(t *testing.T, tests string, out *bytes.Buffer) *suite {
 	t.Helper()
 	dir := t.TempDir()
 	imports := "import \"testing\"\n"
@@ -97,19 +96,17 @@ func goTest(t *testing.T, tests string, s *suite) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-exec", self+" "+meterVerb, "./...")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	out, err := cmd.Output()
-	s.read(bytes.NewReader(out))
-	return err
+	argv := []string{"env", "GOWORK=off", "GOFLAGS=", "go", "-C", dir, "test", "-json", "-count=1", "-exec", self + " " + meterVerb}
+	s := newSuite("sample", argv, []string{"sample"})
+	s.out, s.errOut = out, io.Discard
+	s.expected = []skip{{regexp.MustCompile("^sample TestKnown$"), "for this test"}}
+	return s
 }
 
 // What a package's tests start counts as theirs, and how the meter tells it is not shown.
 func TestCPUOfAPackage(t *testing.T) {
 	var out bytes.Buffer
-	s := newSuite("sample", &out)
-	s.err = goTest(t, `func TestA(t *testing.T) {
+	s := sample(t, `func TestA(t *testing.T) {
 	const burn = "u=0m0.0; while case $u in 0m0.[012]*) true;; *) false;; esac; do " +
 		"i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; times >times; read -r u rest <times; done"
 	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", burn}, &os.ProcAttr{Dir: t.TempDir()})
@@ -119,7 +116,8 @@ func TestCPUOfAPackage(t *testing.T) {
 	if state, err := p.Wait(); err != nil || !state.Success() {
 		t.Fatal(state, err)
 	}
-}`, s)
+}`, &out)
+	s.execute(t.Context())
 	if !s.ok() || len(s.packages) != 1 {
 		t.Fatalf("%v:\n%s", s.err, out.String())
 	}
@@ -204,36 +202,17 @@ func TestTheMeterPassesOnWhatComesToItAlone(t *testing.T) {
 	}
 }
 
-func TestProgramsAreLinkedLean(t *testing.T) {
+func TestProgramsAreLinkedWithoutSymbols(t *testing.T) {
 	for flags, want := range map[string]string{"": "-ldflags=-s", "-buildvcs=false": "-buildvcs=false -ldflags=-s", "-ldflags=-w": "-ldflags=-w"} {
-		if got := lean(flags); got != want {
+		if got := withoutSymbols(flags); got != want {
 			t.Errorf("GOFLAGS %q become %q, want %q", flags, got, want)
-		}
-	}
-}
-
-// Adapters waits beside unit, but for gently, and each suite runs once.
-func TestGroups(t *testing.T) {
-	for _, c := range []struct {
-		names  []string
-		gently bool
-		want   [][]string
-	}{
-		{[]string{"unit", "adapters", "integration", "loss"}, false, [][]string{{"unit", "adapters"}, {"integration"}, {"loss"}}},
-		{[]string{"unit", "adapters", "integration", "loss"}, true, [][]string{{"unit"}, {"adapters"}, {"integration"}, {"loss"}}},
-		{[]string{"adapters", "unit"}, false, [][]string{{"unit", "adapters"}}},
-		{[]string{"adapters", "loss"}, false, [][]string{{"adapters"}, {"loss"}}},
-		{[]string{"integration", "loss"}, false, [][]string{{"integration"}, {"loss"}}},
-	} {
-		if got := groups(c.names, c.gently); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%v run as %v, want %v; gently: %t", c.names, got, c.want, c.gently)
 		}
 	}
 }
 
 func TestEveryPackageOfIntegrationIsRunOnce(t *testing.T) {
 	t.Chdir("../../..")
-	packages, err := integration()
+	packages, err := integration("prove")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,32 +242,9 @@ func TestEveryPackageOfIntegrationIsRunOnce(t *testing.T) {
 	}
 }
 
-func TestGentlyIsAPackageLess(t *testing.T) {
-	for gently, want := range map[bool]string{false: "-p=2", true: "-p=1"} {
-		argv, err := options{gently: gently}.command("loss")
-		if err != nil || !slices.Contains(argv, want) {
-			t.Errorf("gently: %t: %q, %v; want %s", gently, argv, err, want)
-		}
-	}
-}
-
-// What the tests of an adapter need for a real broker is in the command, or they would run on the one in the process.
-func TestAdaptersRunBesideTheirBroker(t *testing.T) {
-	argv, err := options{}.command("adapters")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := strings.Join(argv, " ")
-	for _, want := range []string{" --kafka -- go test ", " -run " + onKafka + " ./adapters/kafka"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q lacks %q", got, want)
-		}
-	}
-}
-
-// If Watermill's file for the tag had another, its suite would be as impatient as before, and nobody told.
-func TestWatermillKnowsPatience(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", patient, "-f", "{{.GoFiles}}", "github.com/ThreeDotsLabs/watermill/pubsub/tests").CombinedOutput()
+// If Watermill renamed the tag, its suite would have the short deadlines again and nobody would notice.
+func TestWatermillKnowsTheTag(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags="+watermillTag, "-f", "{{.GoFiles}}", "github.com/ThreeDotsLabs/watermill/pubsub/tests").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "test_pubsub_stress.go") {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -296,28 +252,62 @@ func TestWatermillKnowsPatience(t *testing.T) {
 
 // A module that unit does not name is tested by nobody.
 func TestUnitHasTheCommand(t *testing.T) {
-	argv, err := options{}.command("unit")
+	suites, err := options{tier: "unit"}.suites()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(argv, " "); !strings.HasSuffix(got, " ./... ./cmd/redeliver/...") {
+	if got := suites[0].names; !slices.Equal(got, []string{"./...", "./cmd/redeliver/..."}) {
 		t.Errorf("%q", got)
 	}
 }
 
-// A test runs on one Kafka or on the other, and never on none.
-func TestUnitLeavesToAdaptersWhatRunsThere(t *testing.T) {
+// One failure that passes alone does not fail the run; one that fails again does, and so do three.
+func TestRetry(t *testing.T) {
+	once := func(name string) string {
+		return "func Test" + name + `(t *testing.T) { t.Run("sub", func(t *testing.T) {
+			if f, err := os.OpenFile("` + name + `", os.O_CREATE|os.O_EXCL, 0o600); err == nil { f.Close(); t.Error("the first time") } }) }; `
+	}
+	crash := `func TestCrash(t *testing.T) { if f, err := os.OpenFile("crash", os.O_CREATE|os.O_EXCL, 0o600); err == nil { f.Close(); panic("once") } }; `
 	for _, c := range []struct {
-		names  []string
-		leaves bool
-	}{{[]string{"unit"}, false}, {[]string{"unit", "integration"}, false}, {[]string{"unit", "adapters"}, true}} {
-		argv, err := options{names: c.names}.command("unit")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(argv, " "); strings.Contains(got, " -skip "+onKafka+" ") != c.leaves {
-			t.Errorf("of %v: %q", c.names, got)
-		}
+		name  string
+		tests string
+		ok    bool
+		flaky []string
+	}{
+		{"once", once("A"), true, []string{"TestA/sub"}},
+		{"two once", once("A") + once("B"), true, []string{"TestA/sub", "TestB/sub"}},
+		{"three once", once("A") + once("B") + once("C"), false, nil},
+		{"always", `func TestA(t *testing.T) { t.Error("wrong") }; var _ = os.Args`, false, nil},
+		{"one of two always", once("A") + `func TestB(t *testing.T) { t.Error("wrong") }`, false, nil},
+		{"crashes once", crash, true, []string{""}},
+		{"skips in silence", once("A") + `func TestB(t *testing.T) { t.SkipNow() }`, false, nil},
+		{"does not compile", `func TestA(t *testing.T) { undefined() }; var _ = os.Args`, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			s := sample(t, c.tests, &out)
+			s.execute(t.Context())
+			if s.ok() {
+				t.Fatalf("the first run passed:\n%s", out.String())
+			}
+			sum := table{suites: []*suite{s}}
+			sum.retry(t.Context(), &out)
+			sum.print(&out)
+			if sum.ok() != c.ok {
+				t.Errorf("ok = %v, want %v; output:\n%s", sum.ok(), c.ok, out.String())
+			}
+			var flaky []string
+			for _, f := range sum.flaky {
+				flaky = append(flaky, f.test)
+			}
+			if !slices.Equal(flaky, c.flaky) {
+				t.Errorf("flaky %q, want %q; output:\n%s", flaky, c.flaky, out.String())
+			}
+			if c.ok && !strings.Contains(out.String(), "FLAKY sample ") {
+				t.Errorf("the flaky test is not reported:\n%s", out.String())
+			}
+		})
 	}
 }
 
@@ -330,11 +320,11 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-func TestPromptKeepsWhatIsThere(t *testing.T) {
+func TestWithoutSleepKeepsOtherOptions(t *testing.T) {
 	for options, want := range map[string]string{
 		"": "atexit_sleep_ms=0", "halt_on_error=1": "halt_on_error=1 atexit_sleep_ms=0", "atexit_sleep_ms=50": "atexit_sleep_ms=50",
 	} {
-		if got := prompt(options); got != want {
+		if got := withoutSleep(options); got != want {
 			t.Errorf("with GORACE=%q: %q, want %q", options, got, want)
 		}
 	}

@@ -3,14 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// table is the account at the end of a run.
+// table is the summary at the end of a run.
 type table struct {
 	suites []*suite
+	flaky  []failure // failed, then passed alone
 	took   time.Duration
 }
 
@@ -44,38 +46,39 @@ func (t *table) print(out io.Writer) {
 	for _, s := range t.suites {
 		passed, failed, skipped := 0, 0, 0
 		for _, p := range s.packages {
-			passed, failed, skipped = passed+p.passed, failed+p.failed, skipped+len(p.skipped)+len(p.silent)+len(p.strange)
+			passed, failed, skipped = passed+p.passed, failed+p.failed, skipped+len(p.skipped)+len(p.silent)+len(p.unexpected)
 		}
-		// The suite's own row holds everything, also the compiler and the brokers' start.
+		// The suite's own row includes the compiler.
 		fmt.Fprintf(w, "%s\t%.1f\t%.0f\t%d\t%d\t%d\t%s\n", s.name, s.took.Seconds(), s.cpu.Seconds(), passed, failed, skipped, verdict(s.ok()))
 		for _, p := range s.packages {
 			if p.verdict == "ok" && p.passed+len(p.skipped) == 0 {
 				continue // no tests in it
 			}
 			fmt.Fprintf(w, "  %s\t%.1f\t%.0f\t%d\t%d\t%d\t%s\n", short(p.name), p.seconds, p.cpu.Seconds(), p.passed, p.failed,
-				len(p.skipped)+len(p.silent)+len(p.strange), p.verdict)
+				len(p.skipped)+len(p.silent)+len(p.unexpected), p.verdict)
 		}
 	}
 	fmt.Fprintf(w, "total\t%.1f\t%.0f\t\t\t\t%s\n", t.took.Seconds(), t.cpu().Seconds(), verdict(t.ok()))
 	_ = w.Flush()
 	t.printReasons(out)
 	t.printFailures(out)
+	t.printFlaky(out)
 }
 
-// printReasons says what the table cannot: why something is FAIL, and what was skipped and why.
+// printReasons prints what the table cannot show: why a verdict is FAIL, and what was skipped and why.
 func (t *table) printReasons(out io.Writer) {
 	for _, s := range t.suites {
 		if s.err != nil {
 			fmt.Fprintf(out, "\n%s: %v\n", s.name, s.err)
 		} else if s.tests() == 0 {
-			fmt.Fprintf(out, "\n%s: not one test ran\n", s.name)
+			fmt.Fprintf(out, "\n%s: no test ran\n", s.name)
 		}
 		for _, p := range s.packages {
 			for _, name := range p.silent {
 				fmt.Fprintf(out, "%s: %s was skipped without a reason; that counts as a failure\n", short(p.name), name)
 			}
-			for _, why := range p.strange {
-				fmt.Fprintf(out, "%s: skipped %s; that is not among the explained (integration/cmd/suites/skips.go) and counts as a failure\n", short(p.name), why)
+			for _, why := range p.unexpected {
+				fmt.Fprintf(out, "%s: skipped %s; that is not listed in integration/cmd/suites/skips.go and counts as a failure\n", short(p.name), why)
 			}
 			for _, why := range p.skipped {
 				fmt.Fprintf(out, "%s: skipped %s\n", short(p.name), why)
@@ -84,25 +87,45 @@ func (t *table) printReasons(out io.Writer) {
 	}
 }
 
-// most is how many lines of a failure are said again.
-const most = 40
-
-// printFailures says once more why tests have failed: where that was said first may be a thousand lines above.
+// printFailures prints again why tests failed: the first time may be a thousand lines above.
 func (t *table) printFailures(out io.Writer) {
 	for _, s := range t.suites {
+		if s.ok() {
+			continue
+		}
 		for _, f := range s.failures {
-			if len(f.output) == 1 && strings.HasPrefix(strings.TrimSpace(f.output[0]), "--- FAIL") {
-				continue // most likely one of its subtests has failed, and says why
+			if !f.byASubtest() {
+				fmt.Fprintf(out, "\n%s: %s failed:\n%s\n", short(f.pkg), f.test, f.lastLines())
 			}
-			lines := strings.Split(strings.TrimSuffix(strings.Join(f.output, ""), "\n"), "\n")
-			fmt.Fprintf(out, "\n%s: %s failed:\n", short(f.pkg), f.test)
-			if cut := len(lines) - most; cut > 0 {
-				fmt.Fprintf(out, "(%d lines more, above)\n", cut)
-				lines = lines[cut:]
-			}
-			fmt.Fprintln(out, strings.Join(lines, "\n"))
 		}
 	}
+}
+
+// printFlaky prints the tests that failed and then passed alone, with the output of the failure.
+func (t *table) printFlaky(out io.Writer) {
+	listed, _ := os.ReadFile("CONTRIBUTING.md")
+	for _, f := range t.flaky {
+		fmt.Fprintf(out, "\nFLAKY %s %s: it failed, then passed alone. The failure's output:\n%s\n", short(f.pkg), f.test, f.lastLines())
+		name, _, _ := strings.Cut(f.test, "/")
+		if !strings.Contains(string(listed), name) {
+			fmt.Fprintf(out, "Add %s to the list of rare failures in CONTRIBUTING.md until its cause is found.\n", name)
+		}
+	}
+}
+
+// byASubtest reports whether the output has no reason of the test's own.
+func (f failure) byASubtest() bool {
+	return len(f.output) == 1 && strings.HasPrefix(strings.TrimSpace(f.output[0]), "--- FAIL")
+}
+
+// lastLines returns the end of the output.
+func (f failure) lastLines() string {
+	const maxLines = 40
+	lines := strings.Split(strings.TrimSuffix(strings.Join(f.output, ""), "\n"), "\n")
+	if cut := len(lines) - maxLines; cut > 0 {
+		return fmt.Sprintf("(%d more lines above)\n%s", cut, strings.Join(lines[cut:], "\n"))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // short cuts the module's path, which all packages share.

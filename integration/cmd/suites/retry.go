@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxFlaky is how many failures a run accepts if they pass alone. More than that is no accident.
+const maxFlaky = 2
+
+// retry runs each failed test once more, alone, if there are at most maxFlaky. A package whose process ended before its
+// tests runs again as a whole.
+func (t *table) retry(ctx context.Context, out io.Writer) {
+	type failed struct {
+		in *suite
+		failure
+	}
+	var all []failed
+	for _, s := range t.suites {
+		if len(s.packages) == 0 {
+			return // nothing was compiled
+		}
+		for _, p := range s.packages {
+			if len(p.silent)+len(p.unexpected) > 0 {
+				return
+			}
+			for _, f := range s.failuresOf(p) {
+				all = append(all, failed{s, f})
+			}
+		}
+	}
+	if len(all) == 0 || len(all) > maxFlaky {
+		return
+	}
+	for _, f := range all {
+		argv := slices.Clone(f.in.argv)
+		if f.test != "" {
+			argv = append(argv, "-run", exactly(f.test)) // the last -run counts
+		}
+		second := newSuite("again: "+strings.TrimSpace(short(f.pkg)+" "+f.test), argv, []string{f.pkg})
+		second.out, second.errOut, second.expected = out, f.in.errOut, f.in.expected
+		second.execute(ctx)
+		if !second.ok() {
+			return
+		}
+	}
+	for _, f := range all {
+		f.in.accept(f.pkg)
+		t.flaky = append(t.flaky, f.failure)
+	}
+}
+
+// failuresOf returns the failures of a package that have to pass: of a test and its subtests the innermost. A package
+// whose process ended early is one failure without a test's name.
+func (s *suite) failuresOf(p *pkg) []failure {
+	if p.verdict != "FAIL" {
+		return nil
+	}
+	var all []failure
+	for _, f := range s.failures {
+		inner := func(g failure) bool { return g.pkg == f.pkg && strings.HasPrefix(g.test, f.test+"/") }
+		if f.pkg == p.name && !slices.ContainsFunc(s.failures, inner) {
+			all = append(all, f)
+		}
+	}
+	if !p.completed || len(all) == 0 {
+		whole := failure{pkg: p.name}
+		for _, f := range all {
+			whole.output = append(whole.output, f.output...)
+		}
+		return []failure{whole}
+	}
+	return all
+}
+
+// accept takes a package's failures back. The suite's error was that tests failed.
+func (s *suite) accept(name string) {
+	s.pkg(name).verdict = "FLAKY"
+	if !slices.ContainsFunc(s.packages, func(p *pkg) bool { return p.verdict == "FAIL" }) {
+		s.err = nil
+	}
+}
+
+// exactly returns the regular expression for go test -run that matches one test.
+func exactly(test string) string {
+	parts := strings.Split(test, "/")
+	for i, part := range parts {
+		parts[i] = fmt.Sprintf("^%s$", regexp.QuoteMeta(part))
+	}
+	return strings.Join(parts, "/")
+}
