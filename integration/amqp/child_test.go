@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
@@ -207,3 +208,6 @@ func (p *process) stop(t *testing.T) {
 		t.Fatal("a child does not end")
 	}
 }
+
+// lastDigit is the key of messages whose id ends with a digit.
+func lastDigit(d amqp091.Delivery) string { return d.MessageId[len(d.MessageId)-1:] }

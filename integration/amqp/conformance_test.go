@@ -11,7 +11,7 @@ import (
 // The contract of every adapter, on the oldest and the newest RabbitMQ that the suites have.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			begin := time.Now()

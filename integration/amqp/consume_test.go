@@ -55,7 +55,7 @@ func native(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 // methods, or by none, on both brokers.
 func TestConsume(t *testing.T) {
 	t.Parallel()
-	for name, r := range map[string]*brokers.Rabbit{"RabbitMQ 3.10": brokers.RequireRabbitMQ(t), "RabbitMQ 4": brokers.RequireRabbitMQ4(t)} {
+	for name, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(name, func(t *testing.T) { consumes(t, r) })
 	}
 }

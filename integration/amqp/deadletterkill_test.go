@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -71,7 +73,7 @@ func lie(t *testing.T, q deadletter.Queue) (ids []string) {
 // left no more duplicates than a window each.
 func TestAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			replayKilled(newMortuary(t, b, nil))
@@ -151,7 +153,7 @@ func replayKilled(d *mortuary) {
 // stops, and nothing is lost by looking to the end and back.
 func TestAReplayStopsInItsMidst(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const n = 400

@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -21,7 +23,7 @@ import (
 // Looks that go to the end leave the order as it was, one waits for another, and none takes anything from a replay.
 func TestLooksDoNotDisturb(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			looksDoNotDisturb(t, newMortuary(t, b, nil))
@@ -153,7 +155,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 // The rights that the documentation names are enough for a runner, and for nothing else.
 func TestARunnerNeedsTheseRights(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			d := newMortuary(t, b, nil)

@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -53,7 +55,7 @@ func (d *mortuary) reject(queue string, p amqp091.Publishing) {
 // replayed comes back as it was, without what the broker wrote of its death.
 func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			d := newMortuary(t, b, nil)
@@ -172,7 +174,7 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 // looking, and the message is there for the replay.
 func TestALookEndsNoMessage(t *testing.T) {
 	t.Parallel()
-	for version, b := range map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)} {
+	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			const limit = 6

@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -93,24 +95,6 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	defer l.mu.Unlock()
 	if n := l.count("disconnected"); n != 1 {
 		t.Errorf("told %d times that it is disconnected, want once", n)
-	}
-}
-
-// declareQueue declares the queue of the test, durable, as its user would.
-func (l *lab) declareQueue(args amqp091.Table) {
-	l.Helper()
-	l.declare(l.queue, args)
-}
-
-// declare declares a queue, durable.
-func (l *lab) declare(queue string, args amqp091.Table) {
-	l.Helper()
-	err := l.wire.do(l, func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclare(queue, true, false, false, false, args)
-		return err
-	})
-	if err != nil {
-		l.Fatalf("declaring %s: %v", queue, err)
 	}
 }
 

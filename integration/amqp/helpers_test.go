@@ -452,3 +452,79 @@ func percentiles(all []time.Duration) func(int) time.Duration {
 	slices.Sort(all)
 	return func(p int) time.Duration { return all[(len(all)-1)*p/100].Round(10 * time.Microsecond) }
 }
+
+// take fetches a message of a queue and keeps it.
+func (l *lab) take(queue string) amqp091.Delivery {
+	l.Helper()
+	d, ok, err := l.raw.Get(queue, false)
+	if err != nil || !ok {
+		l.Fatalf("queue %s: a message %t, %v", queue, ok, err)
+	}
+	return d
+}
+
+// craft writes a message to a queue of ours as redeliver would.
+func (l *lab) craft(suffix, exchange, key string, st redeliver.State) {
+	l.Helper()
+	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
+	for name, value := range st.Headers() {
+		headers[name] = string(value)
+	}
+	if err := l.raw.Publish("", l.queue+suffix, true, false, amqp091.Publishing{Headers: headers, MessageId: st.ID, DeliveryMode: amqp091.Persistent}); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// wantFinding fails the test when headers were not reported for that.
+func (l *lab) wantFinding(header, problem string) {
+	l.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []redeliver.Finding
+	for _, e := range l.events {
+		if e, ok := e.(redeliver.HeadersIgnored); ok {
+			all = append(all, e.Findings...)
+		}
+	}
+	for _, f := range all {
+		if f.Header == header && strings.Contains(f.Problem, problem) {
+			return
+		}
+	}
+	l.Errorf("findings are %+v, want one of %s: %s", all, header, problem)
+}
+
+// declareQueue declares the queue of the test, durable, as its user would.
+func (l *lab) declareQueue(args amqp091.Table) {
+	l.Helper()
+	l.declare(l.queue, args)
+}
+
+// declare declares a queue, durable.
+func (l *lab) declare(queue string, args amqp091.Table) {
+	l.Helper()
+	err := l.wire.do(l, func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(queue, true, false, false, false, args)
+		return err
+	})
+	if err != nil {
+		l.Fatalf("declaring %s: %v", queue, err)
+	}
+}
+
+// inTime has something done again, up to 5 times, while it is late by more than may be and nothing else is wrong: on a
+// machine that stands still for seconds anything is late, but not each time.
+func inTime(t *testing.T, most time.Duration, try func() (late time.Duration)) {
+	t.Helper()
+	for tries := 5; ; tries-- {
+		late := try()
+		switch {
+		case late <= most || t.Failed():
+			return
+		case tries == 1:
+			t.Errorf("late by %v, and by more than %v each time before", late, most)
+			return
+		}
+		t.Logf("report: late by %v, more than %v: once more", late, most)
+	}
+}

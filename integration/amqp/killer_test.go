@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -15,9 +17,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
-
-// lastDigit is the key of messages whose id ends with a digit.
-func lastDigit(d amqp091.Delivery) string { return d.MessageId[len(d.MessageId)-1:] }
 
 // A message that kills its process keeps its place, is charged there and nobody
 // beside it, and ends in the DLQ; those behind it wait until then.

@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -14,23 +16,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
-
-// inTime has something done again, up to 5 times, while it is late by more than may be and nothing else is wrong: on a
-// machine that stands still for seconds anything is late, but not each time.
-func inTime(t *testing.T, most time.Duration, try func() (late time.Duration)) {
-	t.Helper()
-	for tries := 5; ; tries-- {
-		late := try()
-		switch {
-		case late <= most || t.Failed():
-			return
-		case tries == 1:
-			t.Errorf("late by %v, and by more than %v each time before", late, most)
-			return
-		}
-		t.Logf("report: late by %v, more than %v: once more", late, most)
-	}
-}
 
 // ackConn tells of every write that acks something. The client's buffer is
 // larger than anything that these tests send.
@@ -121,7 +106,7 @@ func TestALostAckChargesNoSuspect(t *testing.T) {
 // and there was none: what was acked came back.
 func TestClosingLosesNoAck(t *testing.T) {
 	t.Parallel()
-	for _, r := range []*brokers.Rabbit{brokers.RequireRabbitMQ(t), brokers.RequireRabbitMQ4(t)} {
+	for _, r := range brokers.RequireRabbitMQs(t) {
 		closingLosesNoAck(t, r)
 	}
 }

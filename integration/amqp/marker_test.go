@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -8,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
 )
 
 // crashesHeader is how often the message of a marker has killed its process.
@@ -18,7 +21,7 @@ const crashesHeader = "redeliver-amqp-crashes"
 // stand in one line the others were settled, and their markers go.
 func TestTheMarkersOfOtherSuspectsStay(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		for order, want := range map[redeliver.Order]int{redeliver.PerKey: 1, redeliver.Blocking: 0} {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
@@ -52,21 +55,11 @@ func TestTheMarkersOfOtherSuspectsStay(t *testing.T) {
 	}
 }
 
-// take fetches a message of a queue and keeps it.
-func (l *lab) take(queue string) amqp091.Delivery {
-	l.Helper()
-	d, ok, err := l.raw.Get(queue, false)
-	if err != nil || !ok {
-		l.Fatalf("queue %s: a message %t, %v", queue, ok, err)
-	}
-	return d
-}
-
 // The queue of markers is deleted before a suspect has its first turn, and while it
 // waits for another one: it is declared anew, and all goes on.
 func TestTheQueueOfMarkersDeletedUnderUs(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, r, func(l *lab) { l.cfg.Policy.Order = redeliver.Blocking })

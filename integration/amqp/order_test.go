@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -19,17 +21,11 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// both are the RabbitMQs that the suites have.
-func both(t *testing.T) map[string]*brokers.Rabbit {
-	t.Helper()
-	return map[string]*brokers.Rabbit{"3.10": brokers.RequireRabbitMQ(t), "4.0": brokers.RequireRabbitMQ4(t)}
-}
-
 // inTurn gives the n-th variant of a test one RabbitMQ or the other, so that the variants meet both; with
 // REDELIVER_SOAK each meets both.
 func inTurn(t *testing.T, n int) map[string]*brokers.Rabbit {
 	t.Helper()
-	all := both(t)
+	all := brokers.RequireRabbitMQs(t)
 	if !brokers.Soak() {
 		delete(all, []string{"3.10", "4.0"}[n%2])
 	}
@@ -254,7 +250,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 // order, and the failing message goes on as it was.
 func TestWhatLiesForTooLongComesBackInOrderAndAsItWas(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()

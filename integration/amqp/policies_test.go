@@ -21,7 +21,7 @@ import (
 // has gone, that all agree.
 func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 	t.Parallel()
-	for version, r := range map[string]*brokers.Rabbit{"3": brokers.RequireRabbitMQ(t), "4": brokers.RequireRabbitMQ4(t)} {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, r, func(l *lab) { l.cfg.ManagementURL = r.Management() })
@@ -63,7 +63,7 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 // Only a level on which nothing waits, of a policy that no consumer runs, is removed.
 func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	t.Parallel()
-	for version, r := range map[string]*brokers.Rabbit{"3": brokers.RequireRabbitMQ(t), "4": brokers.RequireRabbitMQ4(t)} {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, r, func(l *lab) { l.cfg.ManagementURL = r.Management() })

@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -10,6 +12,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
 )
 
 // Without a single active consumer there is no order: a queue that has none is
@@ -17,7 +20,7 @@ import (
 // not, and nothing is created.
 func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		for kind, args := range map[string]amqp091.Table{
 			"quorum":     {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum},
 			"like ours":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-overflow": "reject-publish", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "x", "x-delivery-limit": int32(1000), "x-dead-letter-strategy": "at-least-once"},
@@ -58,7 +61,7 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 // And one that has one is not, whatever else it has; the queue that is created has one.
 func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 	t.Parallel()
-	for version, r := range both(t) {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		for kind, args := range map[string]amqp091.Table{
 			"created": nil,
 			"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "it's \"theirs\"", "x-delivery-limit": int32(50)},

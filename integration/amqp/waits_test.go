@@ -1,3 +1,5 @@
+//go:build prove
+
 package amqp_test
 
 import (
@@ -10,10 +12,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
@@ -21,7 +21,7 @@ import (
 // onBoth runs a test on the oldest and the newest RabbitMQ.
 func onBoth(t *testing.T, test func(*testing.T, *brokers.Rabbit)) {
 	t.Helper()
-	for version, r := range both(t) {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			test(t, r)
@@ -287,35 +287,4 @@ func TestAClockThatIsAhead(t *testing.T) {
 		t.Errorf("it ran after %v, want the level's %v at least", waited, level)
 	}
 	l.wantFinding(redeliver.HeaderDue, "the end of its level is taken")
-}
-
-// craft writes a message to a queue of ours as redeliver would.
-func (l *lab) craft(suffix, exchange, key string, st redeliver.State) {
-	l.Helper()
-	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
-	for name, value := range st.Headers() {
-		headers[name] = string(value)
-	}
-	if err := l.raw.Publish("", l.queue+suffix, true, false, amqp091.Publishing{Headers: headers, MessageId: st.ID, DeliveryMode: amqp091.Persistent}); err != nil {
-		l.Fatal(err)
-	}
-}
-
-// wantFinding fails the test when headers were not reported for that.
-func (l *lab) wantFinding(header, problem string) {
-	l.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []redeliver.Finding
-	for _, e := range l.events {
-		if e, ok := e.(redeliver.HeadersIgnored); ok {
-			all = append(all, e.Findings...)
-		}
-	}
-	for _, f := range all {
-		if f.Header == header && strings.Contains(f.Problem, problem) {
-			return
-		}
-	}
-	l.Errorf("findings are %+v, want one of %s: %s", all, header, problem)
 }

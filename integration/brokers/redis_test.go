@@ -1,3 +1,5 @@
+//go:build prove
+
 package brokers_test
 
 import (

@@ -127,10 +127,10 @@ func (b *booth) subscribe(policy redeliver.Policy) (stop func()) {
 
 func TestDoctorOnRabbitMQ(t *testing.T) {
 	t.Parallel()
-	for version, require := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			b := newBooth(t, require(t))
+			b := newBooth(t, r)
 			api := []string{"--management-url", b.r.Management()}
 			all := append(slices.Clone(policy), api...)
 			missing := []string{"missing " + b.topic, "missing " + b.dlq, "missing " + b.topic + ".retry", "missing " + b.topic + ".retry.suspects"}
@@ -189,10 +189,9 @@ func (b *booth) provision(policy redeliver.Policy) {
 
 func TestDoctorOnSQS(t *testing.T) {
 	t.Parallel()
-	for server, require := range map[string]func(testing.TB) string{"ElasticMQ": brokers.RequireSQS, "moto": brokers.RequireMoto} {
+	for server, endpoint := range brokers.RequireSQSServers(t) {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
-			endpoint := require(t)
 			c := newCounter(t, endpoint, "")
 			c.doctor(policy, "missing "+c.topic, "missing "+c.dlq, "missing "+c.topic+"-suspects")
 			config := c.config(endpoint, func(redeliver.Event) {})

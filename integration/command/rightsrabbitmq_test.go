@@ -190,10 +190,10 @@ func (b *booth) run(user string) error {
 // is the least: without any of it something is refused.
 func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
-	for version, require := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			b := newBooth(t, require(t))
+			b := newBooth(t, r)
 			member, ops := b.user("member"), b.user("ops")
 			text, defined := b.planned(member, "consumer")
 			b.manage(http.MethodPost, text, "definitions")

@@ -349,10 +349,10 @@ func (c *counter) provisioned() map[string]map[string]string {
 func TestOnSQSWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	for kind, fifo := range map[string]string{"standard": "", "FIFO": ".fifo"} {
-		for server, require := range map[string]func(testing.TB) string{"ElasticMQ": brokers.RequireSQS, "moto": brokers.RequireMoto} {
+		for server, endpoint := range brokers.RequireSQSServers(t) {
 			t.Run(kind+" "+server, func(t *testing.T) {
 				t.Parallel()
-				c := newCounter(t, require(t), fifo)
+				c := newCounter(t, endpoint, fifo)
 				var policy, ops policyDocument
 				read := func(into *policyDocument, whose string) {
 					if err := json.Unmarshal(c.planned("iam", "--account", "000000000000", "--for", whose), into); err != nil {

@@ -31,18 +31,14 @@ type shop struct {
 // onEachBroker runs a test with a shop on each.
 func onEachBroker(t *testing.T, test func(t *testing.T, s *shop)) {
 	t.Helper()
-	for _, broker := range []struct {
-		name string
-		open func(*testing.T) *shop
-	}{
-		{"Kafka", kafkaShop},
-		{"RabbitMQ 3", func(t *testing.T) *shop { return rabbitShop(t, brokers.RequireRabbitMQ(t)) }},
-		{"RabbitMQ 4", func(t *testing.T) *shop { return rabbitShop(t, brokers.RequireRabbitMQ4(t)) }},
-		{"SQS", sqsShop},
-	} {
-		t.Run(broker.name, func(t *testing.T) {
+	open := map[string]func(*testing.T) *shop{"Kafka": kafkaShop, "SQS": sqsShop}
+	for version, r := range brokers.RequireRabbitMQs(t) {
+		open["RabbitMQ "+version] = func(t *testing.T) *shop { return rabbitShop(t, r) }
+	}
+	for name, open := range open {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, broker.open(t))
+			test(t, open(t))
 		})
 	}
 }

@@ -1,3 +1,5 @@
+//go:build prove
+
 package compose_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build prove
+
 package kafka_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build prove
+
 package loss
 
 import (
@@ -54,8 +56,10 @@ func (k *kafkaSystem) fill(ctx context.Context) error {
 
 func (k *kafkaSystem) empty(ctx context.Context) error { return k.broker.Start(ctx) }
 
-// fullDiskOfKafka is what TestOverload does to the brokers that live on.
-func fullDiskOfKafka(t *testing.T, own *brokers.Broker) {
+// TestOverloadKafkaFullDisk does what TestOverload does to the brokers that survive a full disk.
+func TestOverloadKafkaFullDisk(t *testing.T) {
+	t.Parallel()
+	own := brokers.OwnKafka(t, brokers.KafkaOptions{})
 	if err := own.LimitFiles(1 << 40); errors.Is(err, brokers.ErrNoLimit) { // more than it has
 		t.Skip(err)
 	}

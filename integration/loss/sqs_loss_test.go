@@ -70,11 +70,3 @@ func undeleted(p plan, out outcome, doubts int) int {
 	}
 	return n
 }
-
-// TestLossSuiteHasTeethOnSQS is TestLossSuiteHasTeeth there.
-func TestLossSuiteHasTeethOnSQS(t *testing.T) {
-	t.Parallel()
-	p := teethPlan(t)
-	p.suspects = true
-	wantTeeth(t, "teeth: SQS", newSQS(t, brokers.RequireSQS(t), "teeth", p.seed), p)
-}

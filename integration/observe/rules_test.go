@@ -1,3 +1,5 @@
+//go:build prove
+
 // Package observe_test proves what observe/alerts and observe/grafana hold: the rules by promtool, and rules and
 // dashboard against the series that a service on a real broker exports.
 package observe_test

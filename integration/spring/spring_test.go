@@ -1,3 +1,5 @@
+//go:build prove
+
 // Package spring_test has a service in Java, with the real Spring Kafka, and redeliver
 // share topics and their DLQs.
 package spring_test

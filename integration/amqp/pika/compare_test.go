@@ -1,3 +1,5 @@
+//go:build prove
+
 package pika_test
 
 import (

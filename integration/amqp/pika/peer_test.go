@@ -1,3 +1,5 @@
+//go:build prove
+
 // Package pika_test compares, with an independent client, what was published
 // with what the handler sees at every attempt and what is in the DLQ.
 package pika_test

@@ -1,3 +1,5 @@
+//go:build prove
+
 package pika_test
 
 import (
@@ -32,10 +34,9 @@ func TestMain(m *testing.M) {
 func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	t.Parallel()
-	for version, broker := range map[string]func(testing.TB) *brokers.Rabbit{"3": brokers.RequireRabbitMQ, "4": brokers.RequireRabbitMQ4} {
+	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			r := broker(t)
 			test(t, &bench{T: t, version: version, rabbit: r, queue: fidelity.Unique("fidelity"), peer: newPeer(t, r.URL()), ch: channel(t, r.URL())})
 		})
 	}

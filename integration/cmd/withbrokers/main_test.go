@@ -11,9 +11,9 @@ import (
 func TestExitStatusIsTheCommands(t *testing.T) {
 	t.Setenv(brokers.EnvKafka, strings.Join(brokers.RequireKafka(t), ","))
 	t.Setenv(brokers.EnvRabbitMQ, brokers.RequireRabbitMQ(t).URL())
-	t.Setenv(brokers.EnvRabbitMQ4, brokers.RequireRabbitMQ4(t).URL())
+	t.Setenv(brokers.EnvRabbitMQ4, brokers.RequireRabbitMQ(t).URL())
 	t.Setenv(brokers.EnvSQS, brokers.RequireSQS(t))
-	t.Setenv(brokers.EnvMoto, brokers.RequireMoto(t))
+	t.Setenv(brokers.EnvMoto, brokers.RequireSQS(t))
 	t.Setenv(brokers.EnvRedis, brokers.RequireRedis(t))
 	t.Setenv(brokers.EnvRocketMQ, "127.0.0.1:1") // nobody asks there
 	for _, c := range []struct {

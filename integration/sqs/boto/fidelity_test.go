@@ -1,3 +1,5 @@
+//go:build prove
+
 package boto_test
 
 import (

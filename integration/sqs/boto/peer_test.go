@@ -1,3 +1,5 @@
+//go:build prove
+
 // Package boto_test compares, with boto3 as the independent client, what was
 // sent with what the handler sees at every attempt and what is in the DLQ.
 package boto_test

@@ -1,3 +1,5 @@
+//go:build prove
+
 package faults_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build prove
+
 // Package faults_test proves adapters/sqs on the bad days of SQS, which a proxy
 // plays between it and ElasticMQ.
 package faults_test

@@ -1,0 +1,45 @@
+//go:build prove
+
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// RabbitMQ 4 gives every quorum queue a delivery limit of 20, and drops what
+// passes it.
+func TestPlanOnRabbitMQ4(t *testing.T) {
+	t.Parallel()
+	r := brokers.RequireRabbitMQ4(t).VirtualHost(t)
+	p := newPlanned(t, r, "orders")
+	p.declareQueue(t, "orders", fields{"x-queue-type": "quorum"})
+	_, err := p.open(t).Plan(context.Background(), "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops") {
+		t.Error(err)
+	}
+	p.policy(t, "ours", "^orders$", fields{"dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"})
+	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default: what comes back more often")
+	p.declareQueue(t, "payments", fields{"x-queue-type": "quorum", "x-delivery-limit": -1})
+	p.queue = "payments"
+	plan := p.eventually(t, "gives quorum queues without a delivery limit one of 20")
+	if has(plan.Notes, "payments has delivery-limit") {
+		t.Error(plan)
+	}
+	p.config.Topology = amqp.PubSub("billing")
+	p.declare(t)
+	p.policy(t, "all", ".*", fields{"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "elsewhere"})
+	p.publish(t, "payments_billing.retry.1s")
+	p.arrives(t, "payments_billing.retry")
+	p.delete(t, "policies", p.r.VHost(), "all")
+	t.Run("knows rights", func(t *testing.T) { planKnowsRights(t, r) })
+	t.Run("looks at reading first", func(t *testing.T) { subscribeRefusesWhatItMayNotRead(t, r) })
+	t.Run("looks at reading all first", func(t *testing.T) { consumeRefusesWhatItMayNotRead(t, r) })
+	t.Run("knows types", func(t *testing.T) { planKnowsTypes(t, r) })
+}
