@@ -103,7 +103,8 @@ type Config struct {
 	// rebalance strategy and all that is not named here. It is copied. What
 	// still has sarama's default is set to what suits, but for Offsets.Initial:
 	// sarama's is Newest, and a new group does not read what was written before
-	// it. What you set stays, and is refused if it cannot work, but for
+	// it; partitions that are added to an origin are read from their beginning all
+	// the same. What you set stays, and is refused if it cannot work, but for
 	// Metadata.Full: members and producers ask for their own topics alone.
 	// Default: sarama.NewConfig() with Offsets.Initial Oldest.
 	Sarama *sarama.Config

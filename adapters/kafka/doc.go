@@ -189,6 +189,8 @@
 //   - A record cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - The group's offsets expire or are deleted: delay topics are read from
 //     their start; the origin from the caller's Offsets.Initial.
+//   - The origin gets more partitions: they are read from their beginning, whatever
+//     Offsets.Initial says.
 //   - A record kills its process each time: see Crashes.
 //
 // # Not supported

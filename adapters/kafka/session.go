@@ -2,12 +2,14 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -125,33 +127,91 @@ func (r *reader) startsAtNewest() bool {
 	return r.client.cfg.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
 }
 
-// placeAtNewest marks the end of those of the origin's partitions for which the
-// group has committed nothing; placed tells whether there were any.
+// placeAtNewest has a group that begins with Newest begin at the end of the origin: in
+// one commit for all partitions that have no offset, those of other members too. That is
+// done once in the life of the group. A partition without an offset is new afterwards: it
+// was added to the origin, and is read from its beginning. The note beside the offsets
+// says that it was done; what other clients of the group have committed has none. placed
+// reports whether one of partitions was placed.
 func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []int32) (placed bool, err error) {
 	if len(partitions) == 0 {
 		return false, nil
 	}
-	origin := r.layout.origin
-	committed, err := r.client.admin.committed(r.layout.group, map[string][]int32{origin: partitions})
+	origin, client := r.layout.origin, r.client.admin.client
+	all, err := client.Partitions(origin)
+	if err != nil {
+		return false, fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
+	}
+	all = slices.Compact(slices.Sorted(slices.Values(append(all, partitions...)))) // some may be newer than what client knows
+	committed, err := r.client.admin.committed(r.layout.group, map[string][]int32{origin: all})
 	if err != nil {
 		return false, err
 	}
-	for _, p := range partitions {
-		offset, err := committed.of(origin, p)
+	begun := false
+	var without []int32
+	for _, p := range all {
+		found, err := committed.note(origin, p)
 		if err != nil {
 			return false, err
 		}
-		if offset >= 0 {
-			continue
+		begun = begun || found.note.known()
+		if found.offset < 0 {
+			without = append(without, p)
+		} else if slices.Contains(partitions, p) { // maybe placed by another member since the session read its offsets
+			sess.MarkOffset(origin, p, found.offset, committed.found.GetBlock(origin, p).Metadata)
 		}
-		newest, err := r.client.admin.client.GetOffset(origin, p, sarama.OffsetNewest)
-		if err != nil {
+	}
+	if begun || len(without) == 0 {
+		return false, nil
+	}
+	offsets := make(map[int32]int64, len(without))
+	for _, p := range without {
+		if offsets[p], err = client.GetOffset(origin, p, sarama.OffsetNewest); err != nil {
 			return false, fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
 		}
-		sess.MarkOffset(origin, p, newest, "")
-		placed = true
+	}
+	text := note{owner: r.client.owner, state: stateLeft, alone: -1}.text(0)
+	err = r.client.admin.commitAtOnce(r.layout.group, sess, origin, offsets, text)
+	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
+		text = ""
+		err = r.client.admin.commitAtOnce(r.layout.group, sess, origin, offsets, text)
+	}
+	if err != nil {
+		return false, err
+	}
+	for p, offset := range offsets {
+		if slices.Contains(partitions, p) {
+			sess.MarkOffset(origin, p, offset, text)
+			placed = true
+		}
 	}
 	return placed, nil
+}
+
+// commitAtOnce commits offsets of a topic in one request, and returns when all stand.
+func (a admin) commitAtOnce(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
+	var failed error
+	left := make([]*inscription, 0, len(offsets))
+	for p, offset := range offsets {
+		left = append(left, &inscription{sess: sess, topic: topic, partition: p, offset: offset, text: text, last: true, ended: make(chan struct{}), told: func(err error) {
+			if err != nil {
+				failed = fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, p, group, err)
+			}
+		}})
+	}
+	for len(left) > 0 {
+		if left = a.inscribe(group, left); len(left) == 0 {
+			break
+		}
+		pause := time.NewTimer(noteAgain)
+		select {
+		case <-pause.C:
+		case <-sess.Context().Done():
+			pause.Stop()
+			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, sess.Context().Err())
+		}
+	}
+	return failed
 }
 
 // claimsText lists partitions: "orders[0 1], orders.billing.retry[0]".

@@ -1,0 +1,131 @@
+package kafka_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// newest is a client's configuration that has a new group begin at the end of the origin,
+// as sarama's default has, and that looks for new partitions often.
+func newest() *sarama.Config {
+	cfg := sarama.NewConfig()
+	cfg.Consumer.Offsets.Initial = sarama.OffsetNewest
+	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
+	return cfg
+}
+
+// on puts records on each of n partitions, and returns their ids.
+func on(t *testing.T, p place, name string, n int) (ids []string) {
+	t.Helper()
+	var recs []*kgo.Record
+	for i := range n {
+		rec := order(p.topic, name+string(rune('0'+i)))
+		rec.Partition = int32(i)
+		recs, ids = append(recs, rec), append(ids, string(rec.Key))
+	}
+	put(t, p.addrs, recs...)
+	return ids
+}
+
+func grow(t *testing.T, p place, n int) {
+	t.Helper()
+	res, err := kadm.NewClient(independent(t, p.addrs)).UpdatePartitions(t.Context(), n, p.topic)
+	if err != nil || res.Error() != nil {
+		t.Fatal(err, res.Error())
+	}
+}
+
+// onlyNew checks that nothing has run but ids.
+func onlyNew(t *testing.T, ev *events, ids ...string) {
+	t.Helper()
+	ran := ev.attempts()
+	for _, id := range ids {
+		delete(ran, id)
+	}
+	if len(ran) > 0 {
+		t.Errorf("messages ran that had been written before the group began: %v", ran)
+	}
+}
+
+// With Newest, sarama's default, what had been written to a new partition of the origin
+// before the group knew of it was skipped, and the offset committed behind it.
+func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	cfg := kafka.Config{Policy: quick(1), Sarama: newest()}
+	t.Run("while members run", func(t *testing.T) {
+		t.Parallel()
+		p := onKafka(t)
+		cfg := cfg
+		cfg.Brokers, cfg.Group = p.addrs, p.group
+		on(t, p, "old-", 4)
+		c, ev := open(t, cfg)
+		route(t, c, p.topic, func(*message.Message) error { return nil })
+		ev.joined(t, 1)
+		grow(t, p, 6)
+		ids := on(t, p, "new-", 6)
+		ev.awaitEnds(t, ids...)
+		onlyNew(t, ev, ids...)
+	})
+	t.Run("while none runs", func(t *testing.T) {
+		t.Parallel()
+		p := onKafka(t)
+		cfg := cfg
+		cfg.Brokers, cfg.Group = p.addrs, p.group
+		on(t, p, "old-", 4)
+		first, before := open(t, cfg)
+		if _, err := first.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
+			t.Fatal(err)
+		}
+		before.joined(t, 1)
+		if err := first.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		grow(t, p, 6)
+		ids := on(t, p, "new-", 6)
+		c, ev := open(t, cfg)
+		route(t, c, p.topic, func(*message.Message) error { return nil })
+		ev.awaitEnds(t, ids...)
+		onlyNew(t, ev, ids...)
+	})
+}
+
+// The first start of a group is one, however many members it has, and whatever other
+// clients of the group have committed before.
+func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range map[string]sarama.BalanceStrategy{"eager": sarama.NewBalanceStrategyRange(), "cooperative": sarama.NewBalanceStrategyCooperativeSticky()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+			on(t, p, "old-", 4)
+			somebody := make(kadm.Offsets)
+			somebody.AddOffset(p.topic, 0, 1, -1)
+			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, somebody); err != nil {
+				t.Fatal(err)
+			}
+			ev := newEvents()
+			for range 3 {
+				cfg := newest()
+				cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy}
+				c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, Sink: ev})
+				route(t, c, p.topic, func(*message.Message) error { return nil })
+			}
+			ev.await(t, 3, func(e redeliver.Event) bool {
+				c, ok := e.(redeliver.SubscriptionChanged)
+				return ok && c.Change == "assigned"
+			})
+			ids := on(t, p, "new-", 4)
+			ev.awaitEnds(t, ids...)
+			onlyNew(t, ev, ids...)
+		})
+	}
+}
