@@ -72,7 +72,7 @@ type Config struct {
 	// Default: as many as the origin, at most 8.
 	RetryPartitions int
 	// MaxPartitions is the most partitions of ours that one subscription may
-	// need without being refused. Default 200.
+	// need without being refused; levels of older policies do not count. Default 200.
 	MaxPartitions int
 	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a
 	// time where its Order is PerKey: their keys and offsets are in memory, about

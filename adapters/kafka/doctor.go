@@ -75,11 +75,13 @@ func (d *doctor) settings() error {
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
 	err := d.c.verify(d.l)
-	refused, ok := errors.AsType[*redeliver.ConfigError](err)
-	if !ok {
+	found := d.l.warnings
+	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
+		found = append(refused.Problems, found...)
+	} else if err != nil {
 		return err
 	}
-	for _, p := range refused.Problems {
+	for _, p := range found {
 		name, setting, _ := strings.Cut(strings.TrimPrefix(p.Field, "topic "), " ")
 		if name == p.Field || p.Value == "missing" { // of this client's configuration, or told already
 			continue

@@ -41,6 +41,9 @@ type layout struct {
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
 	maxWait time.Duration
+	// warnings are what levels of older policies have of what the topics in use are
+	// refused for: nothing is written there any more, and a start is not refused for them.
+	warnings redeliver.Problems
 }
 
 // ownTopic is one topic of ours.
@@ -171,11 +174,13 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	return s
 }
 
-// count is the number of partitions of ours.
+// count is the number of partitions of ours that the policy needs.
 func (l *layout) count() int {
 	n := 0
 	for _, t := range l.topics {
-		n += int(t.partitions)
+		if !t.old {
+			n += int(t.partitions)
+		}
 	}
 	return n
 }
@@ -220,6 +225,7 @@ func (l *layout) neededRetention() time.Duration {
 // of the existing topics; it also learns from them how long a wait may be.
 func (l *layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
+	l.warnings = redeliver.Problems{}
 	if n := l.count(); n > cfg.MaxPartitions {
 		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.origin, l.group, n))
 	}
@@ -227,8 +233,16 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		ps.Add("RetryPartitions", cfg.RetryPartitions, fmt.Sprintf("must be 0, or %d, as %s has: its Order is PerKey", l.partitions, l.origin))
 	}
 	for _, t := range l.topics {
+		found := &ps
+		if t.old {
+			found = &l.warnings
+		}
 		if l.policy.Order == redeliver.PerKey && t.waits() && t.partitions != l.partitions {
-			ps.Add("topic "+t.name+" partitions", t.partitions, fmt.Sprintf("must be %d, as %s has: its Order is PerKey. Raise them (kafka-topics --alter --partitions), or delete the topic when it is empty", l.partitions, l.origin))
+			rule := fmt.Sprintf("must be %d, as %s has: its Order is PerKey. Raise them (kafka-topics --alter --partitions), or delete the topic when it is empty", l.partitions, l.origin)
+			if t.old {
+				rule += "; until then it is not read"
+			}
+			found.Add("topic "+t.name+" partitions", t.partitions, rule)
 		}
 		s, ok := settings[t.name]
 		if !t.exists && cfg.NoProvisioning {
@@ -238,7 +252,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 			continue
 		}
 		refuse := func(setting, rule string) {
-			ps.Add("topic "+t.name+" "+setting, s[setting], rule)
+			found.Add("topic "+t.name+" "+setting, s[setting], rule)
 		}
 		if s["cleanup.policy"] != "delete" {
 			refuse("cleanup.policy", "must be delete: compaction would remove messages that wait")
@@ -253,7 +267,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 			kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 			if needed := l.neededRetention(); kept < needed {
 				refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
-			} else if t.waits() {
+			} else if t.waits() && !t.old {
 				l.maxWait = min(l.maxWait, kept/retentionFactor)
 			}
 		}

@@ -45,7 +45,7 @@ func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := r.layout.oldLevels(r.client.cfg.Names, there)
+	found := r.readable(r.layout.oldLevels(r.client.cfg.Names, there), there)
 	o := &r.old
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,6 +57,24 @@ func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 		o.again()
 	}
 	return there, nil
+}
+
+// readable leaves out, and tells of, old levels with which the order of keys could not be
+// kept: they have another number of partitions than the origin.
+func (r *reader) readable(old []time.Duration, there map[string]*sarama.TopicMetadata) []time.Duration {
+	if !r.perKey() {
+		return old
+	}
+	origin := r.layout.origin
+	want := len(there[origin].Partitions)
+	return slices.DeleteFunc(old, func(level time.Duration) bool {
+		name := r.client.cfg.Names.delay(origin, r.layout.group, level)
+		n := len(there[name].Partitions)
+		if n != want {
+			r.tellUnread(name, 0, "", unequal(name, n, origin, want))
+		}
+		return n != want
+	})
 }
 
 // consume takes part in the group for one session.

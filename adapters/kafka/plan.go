@@ -76,6 +76,9 @@ func (l *layout) plan() *Plan {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
 		}
 	}
+	for _, w := range l.warnings {
+		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
+	}
 	if l.policy.Order == redeliver.PerKey {
 		p.Notes = append(p.Notes, "the Order is PerKey: what stands behind a failed message of its key waits on the levels, too; the group's other members must have such a policy as well")
 	}

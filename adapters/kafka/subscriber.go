@@ -131,7 +131,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	consumer := c.cfg.consumerConfig(l.origin).Consumer
 	r.wait, r.commits = consumer.MaxWaitTime, consumer.Offsets.AutoCommit.Interval
 	for _, t := range l.topics {
-		if t.old {
+		if t.old && (!r.perKey() || t.partitions == l.partitions) {
 			r.old.now = append(r.old.now, t.level)
 		}
 	}

@@ -3,7 +3,9 @@ package kafka_test
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -101,4 +104,58 @@ func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Levels of older policies counted, and were looked at, as if the policy needed them: the
+// fifth policy of a service could not start, and neither could the first when the second
+// was rolled back.
+func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	for _, level := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
+		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopic(p.topic, p.group, level))
+	}
+	old := kafka.DelayTopic(p.topic, p.group, time.Second)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the way back and the DLQ
+	plan, err := c.Plan(p.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"retention.ms", "max.message.bytes", "cleanup.policy"} {
+		if !slices.ContainsFunc(plan.Notes, func(note string) bool { return strings.Contains(note, "topic "+old+" "+setting+" is") }) {
+			t.Errorf("the plan does not tell of %s: %q", setting, plan.Notes)
+		}
+	}
+	if plan.LongestWait != redeliver.MaxWait {
+		t.Errorf("a handler may ask for %s although what it asks for is not written there", plan.LongestWait)
+	}
+	diagnosis, err := c.Doctor(t.Context(), p.topic, delayqueue.Examination{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []delayqueue.SymptomKind{delayqueue.SymptomSettings, delayqueue.SymptomRetention} {
+		if !slices.ContainsFunc(diagnosis.Symptoms, func(s delayqueue.Symptom) bool { return s.Kind == kind && s.Place == old }) {
+			t.Errorf("the doctor does not tell of %s: %+v", kind, diagnosis.Symptoms)
+		}
+	}
+	route(t, c, p.topic, failFirst(0))
+	put(t, p.addrs, order(p.topic, "a"))
+	ev.awaitEnds(t, "a")
+}
+
+// With PerKey a level with another number of partitions cannot be read in order. It waits,
+// loudly, and the others go on.
+func TestAnOldLevelThatCannotBeReadInOrderRefusesNoStart(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	old := kafka.DelayTopic(p.topic, p.group, time.Second)
+	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 2, map[string]*string{}, old)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsBehind(100 * time.Millisecond)})
+	route(t, c, p.topic, failFirst(0))
+	put(t, p.addrs, order(p.topic, "a"))
+	ev.awaitEnds(t, "a")
+	ev.await(t, 1, func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == "a partition is not read" && strings.Contains(c.Detail, old)
+	})
 }
