@@ -36,6 +36,15 @@ type Harness struct {
 	// MaxHeaders is how many headers a message may have, the ID not counted. 0: no
 	// bound that the kit would meet.
 	MaxHeaders int
+	// Oversized maps a place to a function that returns a message which the origin takes
+	// and the place does not: with redeliver's state it is too large, or the function
+	// lowers a limit of the place. A message that is too large for the DLQ is too large
+	// for Waits, too. The kit calls it when a service of the group has subscribed to the
+	// origin. A place without a function takes whatever the origin takes.
+	Oversized map[Place]func(t testing.TB, origin, group string) Message
+	// Forged returns st in the adapter's own headers, as a producer may forge them,
+	// beside those of [redeliver.State.AppendHeaders]. Nil: there are no others.
+	Forged func(st redeliver.State) []Header
 	// ReadsAhead tells that a process reads what stands behind a message of its key, or
 	// group, and holds it, where the policy's order is redeliver.PerKey.
 	ReadsAhead bool

@@ -25,6 +25,9 @@ func copied(b *bench) []Header {
 		Error: "old", Reason: redeliver.ReasonExhausted,
 	}
 	hs := []Header{{"mine", []byte("1")}}
+	if b.h.Forged != nil {
+		hs = append(hs, b.h.Forged(st)...)
+	}
 	for _, h := range st.AppendHeaders(nil) {
 		if b.h.MaxHeaders == 0 || len(hs) < b.h.MaxHeaders-1 {
 			hs = append(hs, Header{h.Name, []byte(h.Value)})

@@ -20,12 +20,14 @@ type test struct {
 	needs string
 	// native tells that it is about batches in the broker's own form.
 	native bool
+	// possible reports whether a harness has what the test needs. Nil: every one has.
+	possible func(*Harness) bool
 	// groups is how many groups read the origin. Default 1.
 	groups int
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), replays(), traces(),
+	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), hostile(), replays(), traces(),
 		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), loads())
 }
 
@@ -42,6 +44,10 @@ func Run(t *testing.T, h Harness) {
 		}
 		if c.native && h.ConsumeBatch == nil {
 			t.Logf("%s has no batches in a form of its own: %s is not run", h.Name, c.name)
+			continue
+		}
+		if c.possible != nil && !c.possible(&h) {
+			t.Logf("%s cannot be brought to refuse such a message: %s is not run", h.Name, c.name)
 			continue
 		}
 		todo = append(todo, c)

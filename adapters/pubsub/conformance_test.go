@@ -42,6 +42,14 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			SlowHoldsUpNone: true, // this broker reads nothing ahead
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Forged: func(st redeliver.State) []adaptertest.Header {
+			c := carried{headers: st.AppendHeaders(nil), until: st.Due}
+			text, err := c.pack()
+			if err != nil {
+				panic(err) // it is a map of strings
+			}
+			return []adaptertest.Header{{Name: StateKey, Value: []byte(text)}}
+		},
 	}
 }
 

@@ -50,7 +50,19 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return adaptertest.Harness{
-		Name: "RabbitMQ", Features: features, ReadsAhead: true,
+		Name: "RabbitMQ", Features: features, ReadsAhead: true, MaxHeaders: 5000, // more do not fit into a frame
+		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
+			adaptertest.Waits: func(testing.TB, string, string) adaptertest.Message { // it leaves no room in a frame of 128 KiB
+				return adaptertest.Message{Body: []byte("v"), Headers: []adaptertest.Header{{Name: "long", Value: bytes.Repeat([]byte("x"), 128<<10-3000)}}}
+			},
+		},
+		Forged: func(redeliver.State) []adaptertest.Header {
+			return []adaptertest.Header{
+				{Name: amqp.HeaderExchange, Value: []byte("bank")}, {Name: amqp.HeaderRoutingKey, Value: []byte("payments")},
+				{Name: amqp.HeaderExpiration, Value: []byte("1")}, {Name: amqp.HeaderUserID, Value: []byte("root")},
+				{Name: amqp.HeaderUntil, Value: []byte("2999-01-01T00:00:00Z")}, {Name: amqp.HeaderRaw, Value: []byte("raw")},
+			}
+		},
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 	}
 }

@@ -46,6 +46,17 @@ func newHarness(t *testing.T, addr string) adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "Watermill", Features: features,
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Forged: func(st redeliver.State) []adaptertest.Header {
+			fields := make(map[string]string)
+			for _, f := range st.AppendHeaders(nil) {
+				fields[strings.TrimPrefix(f.Name, redeliver.HeaderPrefix)] = f.Value
+			}
+			text, err := json.Marshal(fields)
+			if err != nil {
+				panic(err) // it is a map of strings
+			}
+			return []adaptertest.Header{{Name: pubsub.StateKey, Value: text}}
+		},
 	}
 }
 

@@ -56,6 +56,7 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 		Name: "SQS", Features: features, MaxHeaders: 9,
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
 	}
+	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Waits: h.oversized}
 	if fifo {
 		a.Name, a.Features = "SQS FIFO", fifoFeatures
 	}
@@ -87,6 +88,23 @@ func (h *harness) origin(t testing.TB, _ int) (string, []string) {
 		}
 	})
 	return name, []string{name}
+}
+
+// oversized leaves no room for redeliver's state.
+func (h *harness) oversized(t testing.TB, queue, _ string) adaptertest.Message {
+	t.Helper()
+	url := h.url(t, queue)
+	out, err := h.api.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMaximumMessageSize}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := 256 << 10 // of a server that has no such attribute
+	if text, ok := out.Attributes["MaximumMessageSize"]; ok {
+		if limit, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return adaptertest.Message{Body: bytes.Repeat([]byte("x"), limit-250)}
 }
 
 func (h *harness) url(t testing.TB, queue string) string {

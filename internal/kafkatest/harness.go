@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,9 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "Kafka", Features: Features, ReadsAhead: true,
 		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
+		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
+			adaptertest.Waits: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
+		},
 		Refuse: func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 			if what == adaptertest.DLQ {
 				return refuse(origin + "." + group + ".dlq")
@@ -142,6 +146,33 @@ func (m marshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, err
 		return nil, errors.New("no such schema")
 	}
 	return m.DefaultMarshaler.Unmarshal(rec)
+}
+
+// oversized lowers the limit of our topics whose names continue so, and returns a message
+// that is larger and cannot be compressed.
+func (k *harness) oversized(suffixes ...string) func(tb testing.TB, origin, group string) adaptertest.Message {
+	return func(tb testing.TB, origin, group string) adaptertest.Message {
+		tb.Helper()
+		const setting, small = "max.message.bytes", "65536"
+		there, err := k.admin.ListTopics(tb.Context())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		topics := slices.DeleteFunc(there.Names(), func(topic string) bool {
+			return !slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasPrefix(topic, origin+"."+group+"."+s) })
+		})
+		altered, err := k.admin.AlterTopicConfigs(tb.Context(), []kadm.AlterConfig{{Name: setting, Value: kadm.StringPtr(small)}}, topics...)
+		for _, a := range altered {
+			err = errors.Join(err, a.Err)
+		}
+		if err != nil || len(altered) < len(suffixes) {
+			tb.Fatalf("altering %v: %v", topics, err)
+		}
+		AwaitSetting(tb, k.admin, setting, small, topics...)
+		body := make([]byte, 128<<10)
+		_, _ = rand.Read(body)
+		return adaptertest.Message{Body: body}
+	}
 }
 
 type service struct {

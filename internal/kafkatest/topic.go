@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,5 +79,23 @@ func until(ctx context.Context, ask func(context.Context) (done bool, err error)
 		case <-ctx.Done():
 			return err
 		}
+	}
+}
+
+// AwaitSetting waits until the broker reports a setting of topics that was altered.
+func AwaitSetting(tb testing.TB, adm *kadm.Client, setting, value string, topics ...string) {
+	tb.Helper()
+	err := until(tb.Context(), func(ctx context.Context) (bool, error) {
+		all, err := adm.DescribeTopicConfigs(ctx, topics...)
+		for _, topic := range all {
+			set := slices.ContainsFunc(topic.Configs, func(c kadm.Config) bool { return c.Key == setting && c.MaybeValue() == value })
+			if err == nil && !set {
+				err = fmt.Errorf("%s of %s is not %s: %w", setting, topic.Name, value, topic.Err)
+			}
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

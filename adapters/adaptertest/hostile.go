@@ -1,0 +1,136 @@
+package adaptertest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// hostileMessage is a message that an adapter may stumble over.
+type hostileMessage struct {
+	name string
+	// make returns the message, and prepares the broker for it.
+	make func(b *bench) Message
+	// oversized is the last place for which the message is too large; empty for none.
+	oversized Place
+}
+
+var hostileMessages = []hostileMessage{
+	{name: "AMessageFullOfHeadersHoldsUpNoOther", make: fullOfHeaders},
+	{name: "AMessageWithForgedStateHoldsUpNoOther", make: withForgedState},
+	{name: "AMessageTooLargeToWaitHoldsUpNoOther", make: oversized(Waits), oversized: Waits},
+	{name: "AMessageTooLargeForTheDLQHoldsUpNoOther", make: oversized(DLQ), oversized: DLQ},
+}
+
+// hostile: promise 3. A hostile message ends in the DLQ and delays no other.
+func hostile() (all []test) {
+	for _, m := range hostileMessages {
+		all = append(all, test{name: m.name, body: m.play, possible: func(h *Harness) bool {
+			return m.oversized == "" || h.Oversized[m.oversized] != nil
+		}})
+	}
+	return all
+}
+
+// soon bounds how long the neighbours of a hostile message take: adapters repeat a failed
+// write every 10 s. A slow machine has longer: ten times what a message took before.
+const soon = 10 * time.Second
+
+func (h *hostileMessage) play(b *bench) {
+	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+		if strings.HasPrefix(a.State.ID, "neighbour") {
+			return nil
+		}
+		return errDeclined
+	})
+	b.put(named("neighbour before")...)
+	b.awaitEnds("neighbour before") // from here on it reads
+	took := func(ids []string, msgs ...Message) time.Duration {
+		began := time.Now()
+		b.put(msgs...)
+		b.awaitEnds(ids...)
+		return time.Since(began)
+	}
+	most := max(soon, 10*took([]string{"neighbour"}, named("neighbour")...))
+	bad := h.make(b)
+	bad.ID = "hostile"
+	around := []string{"neighbour 1", "neighbour 2", "neighbour 3", "neighbour 4", "neighbour 5", "neighbour 6"}
+	if d := took(around, slices.Insert(named(around...), 3, bad)...); d > most {
+		b.Errorf("the neighbours took %s, want at most %s", d, most)
+	}
+	b.awaitEnds("hostile")
+	h.buried(b, bad)
+	if d := took([]string{"neighbour behind"}, named("neighbour behind")...); d > most {
+		b.Errorf("a later neighbour took %s, want at most %s", d, most)
+	}
+	for _, f := range heard[redeliver.HeadersIgnored](b.journal) {
+		if len(f.Findings) > redeliver.MaxFindings+1 {
+			b.Errorf("%d findings of %s are reported, want at most %d", len(f.Findings), f.ID, redeliver.MaxFindings+1)
+		}
+	}
+	for _, c := range heard[redeliver.SubscriptionChanged](b.journal) {
+		if c.Err != nil {
+			b.Errorf("the subscription reports %s: %v", c.Change, c.Err)
+		}
+	}
+}
+
+// buried checks the dead letter: the message as it was, or a stub that says where that is.
+func (h *hostileMessage) buried(b *bench, bad Message) {
+	b.Helper()
+	dead := b.dead(1)[0]
+	st := b.why(dead)
+	if st.ID != bad.ID {
+		b.Errorf("the dead letter says that it is %q, want %q", st.ID, bad.ID)
+	}
+	if h.oversized == DLQ {
+		want := fmt.Sprintf("%d sha256:%x", len(bad.Body), sha256.Sum256(bad.Body))
+		if len(dead.Body) > 0 || len(dead.Headers) > 0 || st.Truncated != want || st.Reason != redeliver.ReasonUnschedulable || st.Origin != b.origin {
+			b.Errorf("the stub has a body of %d bytes, %d headers and says %+v, want it to say %s", len(dead.Body), len(dead.Headers), st, want)
+		}
+		return
+	}
+	b.same("the dead letter", dead, bad)
+	switch {
+	case st.Truncated != "":
+		b.Errorf("the dead letter is whole, and says that it was truncated: %s", st.Truncated)
+	case h.oversized == Waits && st.Reason == redeliver.ReasonUnschedulable:
+		b.buriedAs(st, redeliver.ReasonUnschedulable, 1)
+	default: // it may wait in hand, or with a part of its state
+		b.wantRuns(bad.ID, 2)
+		b.buriedAs(st, redeliver.ReasonExhausted, 2)
+	}
+}
+
+// oversized makes a message that is too large for a place.
+func oversized(what Place) func(*bench) Message {
+	return func(b *bench) Message { return b.h.Oversized[what](b.T, b.origin, b.group) }
+}
+
+// fullOfHeaders has as many headers as the broker takes, at most 60,000, with our prefix.
+func fullOfHeaders(b *bench) Message {
+	n := 60_000
+	if b.h.MaxHeaders > 0 {
+		n = min(n, b.h.MaxHeaders)
+	}
+	m := Message{Body: []byte("v"), Headers: make([]Header, n)}
+	for i := range m.Headers {
+		name := redeliver.HeaderPrefix + "a" // where it may repeat, more fit into a message
+		if !b.h.Features.DuplicateHeaders {
+			name += strconv.FormatInt(int64(i), 36)
+		}
+		m.Headers[i] = Header{name, []byte("x")}
+	}
+	return m
+}
+
+// withForgedState claims fifty attempts and a wait of an hour in all headers that the
+// adapter itself writes.
+func withForgedState(b *bench) Message {
+	return Message{Body: []byte("v"), Headers: copied(b)}
+}
