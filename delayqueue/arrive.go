@@ -10,19 +10,15 @@ import (
 // Arrival is what an adapter knows of a message that has come from a topic or
 // queue that redeliver writes, but for its headers.
 type Arrival struct {
-	// Group and Origin are the subscription's, Policy is the fingerprint of its
-	// policy, and Ladder its levels; nil on a broker without levels.
-	Group, Origin, Policy string
-	Ladder                Ladder
+	// Group and Origin are the subscription's, and Ladder the levels of its policy;
+	// nil on a broker without levels.
+	Group, Origin string
+	Ladder        Ladder
 	// Findings are about headers that could not be read as text.
 	Findings []redeliver.Finding
 	// Level is the level on which the message waits, 0 where it does not: on the
 	// way back.
 	Level time.Duration
-	// Above is the next longer level than that on which the message waits, or
-	// waited last; the shortest of all where it waited on none. With more time
-	// left it would be there. 0 where there is none.
-	Above time.Duration
 	// Written is when the message was written to where it is, by the writer's clock
 	// where the broker tells that; else when it arrived. Later than Now is
 	// not believed: another clock must not keep a message whose own due time is lost.
@@ -34,9 +30,7 @@ type Arrival struct {
 	// level could take it: a hop would only bring it to a place like this. 0
 	// where the rest is looked at when the level is over.
 	Jitter time.Duration
-	// Slack is the one with which the writer asked [Ladder.Next].
-	Slack time.Duration
-	Now   time.Time
+	Now    time.Time
 }
 
 // Stay says how long a message stays where it arrived, and what is done with it then.
@@ -62,16 +56,13 @@ type Stay struct {
 //
 //   - A block of headers that is missing, or is another group's, makes the message
 //     a new one. One that is not whole may still say when the message is due; it
-//     may not send the message anywhere but to its own group's handler. (A delayed
-//     publish is published all the same when its due time alone is a lie: others
-//     than this group may wait for it, and its writer's clock may be ahead.)
-//   - A due time later than anything can have where the message is, is a lie. What
-//     another policy wrote may have had other levels to choose from, and is
-//     believed up to redeliver.MaxWait; what names no policy was written by nobody
-//     else.
-//   - Without a due time that can be believed the message has waited enough when
-//     its level is over: not at once, because the writer's clock may be ahead, and
-//     its retries must not all run within a moment.
+//     may not send the message anywhere but to its own group's handler.
+//   - A due time is believed: clocks differ, and too early is worse than too late. One
+//     that is further away than redeliver.MaxWait becomes that. (A delayed publish is
+//     published all the same: others than this group may wait for it.)
+//   - Without a due time the message has waited enough when its level is over: not at
+//     once, because the writer's clock may be ahead, and its retries must not all run
+//     within a moment.
 //   - Where a level fits into what is left when this one is over, the message hops;
 //     else it stays until it is due.
 func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
@@ -92,13 +83,12 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	if written.After(a.Now) {
 		written = a.Now
 	}
-	// Who wrote the due time wrote that of the record, too, perhaps by a clock that is ahead.
-	if st.Due.After(a.latest(&st, earlier(a.Written, a.Now.Add(redeliver.MaxWait)))) {
+	if latest := redeliver.CeilMilli(a.Now.Add(redeliver.MaxWait).UTC()); st.Due.After(latest) {
 		findings = append(findings, redeliver.Finding{
 			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
-			Problem: "is later than anything there can be; the end of its level is taken",
+			Problem: "is later than anything can be planned; the message waits for " + redeliver.MaxWait.String(),
 		})
-		st.Due = time.Time{}
+		st.Due = latest
 	}
 	end := written.Add(a.Level)
 	if st.Due.IsZero() {
@@ -116,21 +106,6 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 		stay.Until, stay.Hops = end, true
 	}
 	return stay
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// latest is the latest due time that a message can have which was written then.
-func (a *Arrival) latest(st *redeliver.State, written time.Time) time.Time {
-	if a.Above == 0 || st.Policy != "" && st.Policy != a.Policy {
-		return written.Add(redeliver.MaxWait)
-	}
-	return written.Add(a.Above + a.Slack)
 }
 
 // neverDelivered tells a delayed publish, which waits for its time to be

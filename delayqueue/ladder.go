@@ -154,13 +154,3 @@ func (l Ladder) Path(d time.Duration) []time.Duration {
 		d -= level
 	}
 }
-
-// Above is the next longer level than level, or 0 if there is none.
-func (l Ladder) Above(level time.Duration) time.Duration {
-	for _, d := range l {
-		if d > level {
-			return d
-		}
-	}
-	return 0
-}

@@ -64,15 +64,6 @@ func TestPath(t *testing.T) {
 	}
 }
 
-func TestAbove(t *testing.T) {
-	l := delayqueue.Ladder{second, 5 * second, minute}
-	for level, want := range map[time.Duration]time.Duration{0: second, second: 5 * second, 2 * second: 5 * second, 5 * second: minute, minute: 0, hour: 0} {
-		if got := l.Above(level); got != want {
-			t.Errorf("Above(%s) = %s, want %s", level, got, want)
-		}
-	}
-}
-
 // ladders draws ladders whose longest wait has not too many hops to be listed.
 func ladders(t *rapid.T) delayqueue.Ladder {
 	l := delayqueue.Ladder(rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) time.Duration {
@@ -127,8 +118,8 @@ func TestNextNeverOvershootsAndComesToAnEnd(t *testing.T) {
 			if level > left+slack {
 				t.Fatalf("%s on %v: level %s is longer than what remains and slack %s", left, l, level, slack)
 			}
-			if up := l.Above(level); up != 0 && up <= left {
-				t.Fatalf("%s on %v: level %s, although %s fits", left, l, level, up)
+			if i := slices.IndexFunc(l, func(d time.Duration) bool { return d > level && d <= left }); i >= 0 {
+				t.Fatalf("%s on %v: level %s, although %s fits", left, l, level, l[i])
 			}
 			if n > most {
 				t.Fatalf("still hopping after %d hops", n)

@@ -25,8 +25,8 @@ func (r *reader) receive() {
 func (r *reader) read(e *entry) (at time.Time) {
 	users, ours := e.it.split()
 	stay := delayqueue.Arrive(&delayqueue.Arrival{
-		Group: r.q.group, Origin: r.q.topic, Policy: r.fwd.print, Ladder: r.fwd.ladder,
-		Level: e.it.level, Above: r.fwd.ladder.Above(e.it.level), Written: e.it.at, Jitter: r.jitter, Slack: slack, Now: time.Now(),
+		Group: r.q.group, Origin: r.q.topic, Ladder: r.fwd.ladder,
+		Level: e.it.level, Written: e.it.at, Jitter: r.jitter, Now: time.Now(),
 	}, ours, func() string { return users.idOf(e.it.where, e.it.offset) })
 	if len(stay.Findings) > 0 {
 		r.sub.Tell(redeliver.HeadersIgnored{Topic: e.it.where, ID: stay.State.ID, Findings: stay.Findings})

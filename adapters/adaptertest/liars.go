@@ -81,15 +81,14 @@ func lies(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
 		}
 	}
 	all := map[string]func([]redeliver.Header) []redeliver.Header{
-		"negative attempts":    with(redeliver.HeaderAttempt, "-5"),
-		"huge attempts":        with(redeliver.HeaderAttempt, "99999999999999999999"),
-		"attempts in words":    with(redeliver.HeaderAttempt, "many"),
-		"another group":        with(redeliver.HeaderGroup, "somebody-else"),
-		"due in the year 9999": with(redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"),
-		"due in words":         with(redeliver.HeaderDue, "soon"),
-		"a foreign reason":     with(redeliver.HeaderReason, "because"),
-		"first failed never":   with(redeliver.HeaderFirstFailed, "never"),
-		"an absurd rule":       with(redeliver.HeaderPolicy, "00c0ffee00c0ffee 1;99999999;1ns"),
+		"negative attempts":  with(redeliver.HeaderAttempt, "-5"),
+		"huge attempts":      with(redeliver.HeaderAttempt, "99999999999999999999"),
+		"attempts in words":  with(redeliver.HeaderAttempt, "many"),
+		"another group":      with(redeliver.HeaderGroup, "somebody-else"),
+		"due in words":       with(redeliver.HeaderDue, "soon"),
+		"a foreign reason":   with(redeliver.HeaderReason, "because"),
+		"first failed never": with(redeliver.HeaderFirstFailed, "never"),
+		"an absurd rule":     with(redeliver.HeaderPolicy, "00c0ffee00c0ffee 1;99999999;1ns"),
 		"a negative place": func(hs []redeliver.Header) []redeliver.Header {
 			return with(redeliver.HeaderOriginOffset, "-1")(with(redeliver.HeaderOriginPartition, "x")(hs))
 		},
@@ -125,7 +124,14 @@ func garbage(b *bench) {
 		m.Ours = spoil(m.Ours)
 		msgs, bad = append(msgs, m), append(bad, name)
 	}
-	msgs = append(msgs, back("good behind"))
+	const late = "due in the year 9999" // it waits, as long as anything can
+	m := back(late)
+	for i := range m.Ours {
+		if m.Ours[i].Name == redeliver.HeaderDue {
+			m.Ours[i].Value = "9999-12-31T23:59:59.999Z"
+		}
+	}
+	msgs = append(msgs, m, back("good behind"))
 	b.h.PutBack(b.T, b.origin, b.group, msgs...)
 	b.awaitEnds(append([]string{"good before", "good behind"}, bad...)...)
 	found := make(map[string]int)
@@ -140,6 +146,9 @@ func garbage(b *bench) {
 		if found[id] != 1 {
 			b.Errorf("%s was reported %d times, want once", id, found[id])
 		}
+	}
+	if n := len(b.ran(late)); n != 0 || found[late] != 1 {
+		b.Errorf("%s ran %d times and was reported %d times, want 0 and 1", late, n, found[late])
 	}
 	for _, id := range []string{"good before", "good behind"} {
 		if as := b.ran(id); len(as) != 1 || as[0].State.Attempt() != 2 || found[id] != 0 {

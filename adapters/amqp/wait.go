@@ -13,15 +13,14 @@ import (
 // until it may go on.
 func (l *lane) receive(e *entry) {
 	d := &e.rec.Delivery
-	waited := l.waitedOn(d.Headers)
 	count, counted := deliveryCount(d.Headers)
 	leaves := leaves(d.Headers, e.arrived.Add(l.level))
 	ours, findings := original(d)
 	l.keyAgain(e)
 	layout := l.r.layout
 	a := delayqueue.Arrival{
-		Group: layout.queue, Origin: layout.queue, Policy: layout.fingerprint, Ladder: layout.ladder,
-		Findings: findings, Above: layout.ladder.Above(waited), Written: e.arrived, Jitter: l.mayHold(), Slack: slack, Now: e.arrived,
+		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
+		Findings: findings, Written: e.arrived, Jitter: l.mayHold(), Now: e.arrived,
 	}
 	if l.kind == delayQueue {
 		a.Level, a.Leaves, a.Jitter = l.level, leaves, layout.jitter
@@ -123,25 +122,6 @@ func leaves(headers amqp.Table, latest time.Time) time.Time {
 func (r *reader) publishesTo(exchange, key string) bool {
 	t, topic := r.client.cfg.Topology, r.layout.topic
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
-}
-
-// waitedOn is the level on which a delivery waits, or, by the broker's own
-// account, waited last; that may have been over too early (of a broker's policy,
-// of its limit of deliveries). It is 0 where there is none.
-func (l *lane) waitedOn(headers amqp.Table) time.Duration {
-	if l.kind == delayQueue {
-		return l.level
-	}
-	deaths, _ := headers["x-death"].([]any)
-	if len(deaths) == 0 {
-		return 0
-	}
-	death, _ := deaths[0].(amqp.Table)
-	queue, _ := death["queue"].(string)
-	if level, ok := l.r.layout.names.level(l.r.layout.queue, queue); ok {
-		return level
-	}
-	return 0
 }
 
 // expires is when a message's own expiration is over. It counts from the

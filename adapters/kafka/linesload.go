@@ -142,8 +142,8 @@ func (r *reader) arrive(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, 
 	var room [20]redeliver.Header // more than there are of ours
 	layout := r.layout
 	return delayqueue.Arrive(&delayqueue.Arrival{
-		Group: layout.group, Origin: layout.origin, Policy: layout.fingerprint, Ladder: layout.ladder,
-		Level: w.level, Above: w.above, Written: m.Timestamp, Slack: slack, Now: time.Now(),
+		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
+		Level: w.level, Written: m.Timestamp, Now: time.Now(),
 	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
 }
 

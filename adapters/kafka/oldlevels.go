@@ -115,7 +115,7 @@ func (r *reader) reads() (names []string, levels map[string]waitLevel) {
 	levels = make(map[string]waitLevel)
 	add := func(name string, level time.Duration) {
 		names = append(names, name)
-		levels[name] = waitLevel{level, r.layout.ladder.Above(level)}
+		levels[name] = waitLevel{level}
 	}
 	for _, t := range r.layout.topics {
 		if t.waits() && !t.old {

@@ -109,7 +109,6 @@ type reader struct {
 // waitLevel is what a topic on which messages wait stands for.
 type waitLevel struct {
 	level time.Duration // 0 for the retry topic
-	above time.Duration // the next longer level, 0 for none
 }
 
 func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {

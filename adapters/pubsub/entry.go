@@ -85,6 +85,10 @@ func (r *reader) load() redeliver.Load {
 func (l *lane) deliver(ctx context.Context, raw *message.Message) bool {
 	e := l.r.read(l, raw)
 	defer e.end()
+	if st := e.state; st != nil && time.Until(st.Due) > skew {
+		st.Policy = l.r.layout.print // it goes on by this one's levels
+		return l.move(e, e.rec, st, false)
+	}
 	if !e.begin(ctx) {
 		return false
 	}
@@ -144,7 +148,7 @@ func (r *reader) read(l *lane, raw *message.Message) *entry {
 		return e
 	}
 	now := time.Now()
-	a := delayqueue.Arrival{Group: r.layout.group, Origin: r.layout.topic, Policy: r.layout.print, Written: now, Now: now, Above: skew}
+	a := delayqueue.Arrival{Group: r.layout.group, Origin: r.layout.topic, Written: now, Now: now}
 	var headers []redeliver.Header
 	if c != nil {
 		headers = c.headers
@@ -152,13 +156,6 @@ func (r *reader) read(l *lane, raw *message.Message) *entry {
 	stay := delayqueue.Arrive(&a, headers, rec.id)
 	st, found := stay.State, stay.Findings
 	r.sub.Met(st)
-	if st.Due.After(now.Add(skew)) { // of another policy; what comes back is due, whatever its policy
-		found = append(found, redeliver.Finding{
-			Header: redeliver.HeaderDue, Value: st.Due.Format(time.RFC3339Nano),
-			Problem: "is later than anything that comes back; the message runs now",
-		})
-		st.Due = now.UTC().Truncate(time.Millisecond)
-	}
 	if len(found) > 0 {
 		r.sub.Tell(redeliver.HeadersIgnored{Topic: l.topic, ID: st.ID, Findings: found})
 	}

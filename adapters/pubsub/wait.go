@@ -27,7 +27,13 @@ func (l *lane) wait(ctx context.Context, raw *message.Message) bool {
 	if stays := time.Until(stay.Until); stays <= lay.stay(l.nth)+slack && !e.sleep(ctx, stay.Until) {
 		return false
 	}
-	sub := l.r.sub
+	return l.move(e, rec, st, publish)
+}
+
+// move writes a message to where it goes next, or, where that refuses it for good, to
+// the DLQ. It tells whether it is settled.
+func (l *lane) move(e *entry, rec *record, st *redeliver.State, publish bool) bool {
+	lay, sub := l.r.layout, l.r.sub
 	var where string
 	var buried *redeliver.Decision // where the next place refuses it for good
 	ok := e.until(func() (err error) {
@@ -61,9 +67,7 @@ func (l *lane) wait(ctx context.Context, raw *message.Message) bool {
 func (l *lane) waiting(raw *message.Message) (rec *record, stay delayqueue.Stay, publish bool) {
 	lay, now := l.r.layout, time.Now()
 	rec, c := newRecord(raw, true, l.r.client.cfg.Decode)
-	// Nothing says which level the topic stood for when it was written, so Above is
-	// unknown, and nothing when that was.
-	a := delayqueue.Arrival{Group: lay.group, Origin: lay.topic, Policy: lay.print, Ladder: lay.ladder, Written: now, Now: now}
+	a := delayqueue.Arrival{Group: lay.group, Origin: lay.topic, Ladder: lay.ladder, Written: now, Now: now} // nothing says when it was written
 	var headers []redeliver.Header
 	if c != nil {
 		headers, a.Leaves = c.headers, c.until
