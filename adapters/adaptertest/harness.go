@@ -48,6 +48,9 @@ type Harness struct {
 	// ReadsAhead tells that a process reads what stands behind a message of its key, or
 	// group, and holds it, where the policy's order is redeliver.PerKey.
 	ReadsAhead bool
+	// CrashesBeside is how often a message may kill its process beside others, before it
+	// runs alone. Default 2.
+	CrashesBeside int
 	// Wrap runs a test: in a bubble with a virtual clock, say. Nil: it is called,
 	// many at once. Within it no subtest is run, all goroutines of the kit's own
 	// end before it does, and what the kit waits for it waits for in it.

@@ -70,15 +70,18 @@ type Config struct {
 	// is in flight. Default 0: nothing shrinks. At most MaxInFlight.
 	MinInFlight int
 	// Prefetch is how many unacked first deliveries the broker sends to one
-	// Subscribe. Least, and by default: MaxInFlight; where the Order is PerKey, 1,000 by
-	// default or MaxInFlight, if that is more. At most 65,535. Many times as many make suspects of those that were fetched and did not run, when a process is
-	// restarted again and again: see Crashes in the package's documentation.
+	// Subscribe. Default, and least: MaxInFlight. At most twice MaxInFlight, because
+	// RabbitMQ counts deliveries of messages that did not run, too: see Crashes in the
+	// package's documentation. Where the Order is PerKey or Blocking the default is
+	// 1,000 (PerKey) or MaxInFlight, whichever is more, and it may be up to 65,535; if
+	// Queues has both kinds, the others use twice MaxInFlight of it.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries, those included
 	// that wait here for the rest of their delay: the shards of a level have it
 	// together. What waits here is in memory: see RetryBytes. A subscriber begins with
 	// few and asks for more as they are used; then, for a moment, it may have half
-	// as many again.
+	// as many again. The queue from which retries come back to be run at once has at
+	// most twice MaxRetriesInFlight of it.
 	// Default: 4,000 where the policy's backoff has jitter, else twice
 	// MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
@@ -166,11 +169,17 @@ func (c Config) policy(queue string) redeliver.Policy {
 	return c.Policy.WithDefaults()
 }
 
+// mostUnrun is how many messages may be in hand for each that runs, where the broker's
+// count of deliveries matters: it rises for those, too, that have not begun.
+const mostUnrun = 2
+
 // prefetch is Prefetch for a policy.
 func (c Config) prefetch(p redeliver.Policy) int {
 	switch {
-	case c.Prefetch != 0:
+	case c.Prefetch != 0 && ordered(p):
 		return c.Prefetch
+	case c.Prefetch != 0:
+		return min(c.Prefetch, mostUnrun*c.MaxInFlight)
 	case p.Order == redeliver.PerKey:
 		return max(c.MaxInFlight, DefaultKeyPrefetch)
 	default:
@@ -205,7 +214,12 @@ func (c Config) validate() error {
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
 	if c.Prefetch != 0 {
-		ps.Count("Prefetch", c.Prefetch, min(max(1, c.MaxInFlight), maxPrefetch), maxPrefetch)
+		least := min(max(1, c.MaxInFlight), maxPrefetch)
+		most := maxPrefetch
+		if !c.anyOrdered() {
+			most = min(mostUnrun*least, most)
+		}
+		ps.Count("Prefetch", c.Prefetch, least, most)
 	}
 	if c.RetryPrefetch != 0 {
 		ps.Count("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
@@ -224,6 +238,16 @@ func (c Config) validate() error {
 	}
 	checkRecovery(&ps, c.AMQP)
 	return ps.Err()
+}
+
+// anyOrdered tells whether the messages of any policy keep their places.
+func (c Config) anyOrdered() bool {
+	for _, p := range c.Queues {
+		if ordered(p) {
+			return true
+		}
+	}
+	return ordered(c.Policy)
 }
 
 func checkURLs(ps *redeliver.Problems, urls []string) {

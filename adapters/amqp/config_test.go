@@ -69,11 +69,16 @@ func TestEdgesOfTheConfig(t *testing.T) {
 		change func(*Config)
 		want   []string
 	}{
-		"least":                       {func(*Config) {}, nil},
-		"no URL":                      {func(c *Config) { c.URLs = nil }, []string{"URLs"}},
-		"most":                        {func(c *Config) { c.MaxInFlight, c.Shards, c.RetryPrefetch = maxPrefetch, maxShards, maxPrefetch }, nil},
-		"prefetch below what runs":    {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 9 }, []string{"Prefetch"}},
-		"prefetch as what runs":       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 10 }, nil},
+		"least":                      {func(*Config) {}, nil},
+		"no URL":                     {func(c *Config) { c.URLs = nil }, []string{"URLs"}},
+		"most":                       {func(c *Config) { c.MaxInFlight, c.Shards, c.RetryPrefetch = maxPrefetch, maxShards, maxPrefetch }, nil},
+		"prefetch below what runs":   {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 9 }, []string{"Prefetch"}},
+		"prefetch as what runs":      {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 10 }, nil},
+		"most prefetch":              {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 20 }, nil},
+		"prefetch above what counts": {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 21 }, []string{"Prefetch"}},
+		"prefetch of ordered queues": {func(c *Config) {
+			c.MaxInFlight, c.Prefetch, c.Queues = 10, maxPrefetch, map[string]redeliver.Policy{"a": {Order: redeliver.Blocking}}
+		}, nil},
 		"retry prefetch below":        {func(c *Config) { c.MaxRetriesInFlight, c.RetryPrefetch = 10, 9 }, []string{"RetryPrefetch"}},
 		"shortest consumer timeout":   {func(c *Config) { c.ConsumerTimeout = time.Second }, nil},
 		"management without a host":   {func(c *Config) { c.ManagementURL = "http://" }, []string{"ManagementURL"}},
@@ -128,6 +133,17 @@ func TestDefaultsChangeNothingThatIsSet(t *testing.T) {
 	}
 	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.PerKey}); prefetch != DefaultKeyPrefetch {
 		t.Errorf("prefetch %d where keys wait, want %d", prefetch, DefaultKeyPrefetch)
+	}
+}
+
+// Beside queues whose messages keep their places others have no more in hand than alone.
+func TestPrefetchFollowsTheOrder(t *testing.T) {
+	c := Config{MaxInFlight: 10, Prefetch: 500}.withDefaults()
+	if got := c.prefetch(redeliver.Policy{Order: redeliver.PerKey}); got != 500 {
+		t.Errorf("%d by key, want 500", got)
+	}
+	if got := c.prefetch(redeliver.Policy{}); got != 20 {
+		t.Errorf("%d elsewhere, want 20", got)
 	}
 }
 

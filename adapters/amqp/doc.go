@@ -47,7 +47,10 @@
 // policy no longer has empty themselves; delete their queues when they are empty.
 //
 // A queue that the topology creates is a quorum queue and dead-letters to the DLQ
-// on the broker's own delivery limit; one that exists is used as it is. A queue
+// on the broker's own delivery limit; one that exists is used as it is, unless it would lose
+// messages: a quorum queue without a dead-letter exchange whose delivery limit is below 10,
+// or below 1,000 where messages keep their places, is refused. What a policy of the broker
+// says of that is known only with [Config.ManagementURL]. A queue
 // of ours that exists with other arguments is refused.
 //
 // # Delivery guarantees
@@ -103,23 +106,36 @@
 //
 // # Crashes
 //
-// A message that came back more than once (on a classic queue: at all)
-// is a suspect. It is moved to the queue of suspects and runs when nothing else
-// of its client does. One that was alone when its process died Policy.MaxCrashes
+// RabbitMQ counts how often a message comes back, for crashes as for lost connections
+// and for subscribers that close, and also for messages that were prefetched and did not
+// run. A message that has come back five times is written to orders.retry, where it is
+// counted from the beginning and runs a second later; on a classic queue, which does not
+// count, that is so when it comes back at all. So the broker's limit of deliveries, 20 on
+// a quorum queue of RabbitMQ 4, takes no message away.
+//
+// A message that has been written anew twice and has come back five times again
+// is a suspect: it may have killed its process, 15 times by now. It is moved to the queue
+// of suspects and runs when nothing else of its client does. One that was alone when its process died Policy.MaxCrashes
 // times goes to the DLQ, crashed; its neighbours are never charged: the next message
-// begins when the broker has the suspect's ack. Connections
+// begins when the broker has the suspect's ack. Connections of a suspect
 // that were lost while the process lived do not count, as long as the message
-// comes back to the same process. What waited for its retry, through however many
-// restarts, is no suspect for that. While a suspect waits for its turn, the client
+// comes back to the same process. While a suspect waits for its turn, the client
 // begins nothing else, at most for as long as its longest handler runs.
 //
-// Before 4.3 RabbitMQ counts what a subscriber hands back when it closes, like a
-// crash, so what was handed back twice before it could run is a suspect too. With
-// Prefetch as it is by default, which is MaxInFlight, there is none: what was
-// fetched runs. With a Prefetch of 300 for 5 in flight, and five restarts in a row
-// after 15 messages each, 418 of 600 messages ran alone: with handlers of 10 ms
-// they took 13 ms each, where five at once take 2. A restart now and then, after
-// more messages than Prefetch, costs nothing.
+// What comes back for what its neighbours did comes back less often the fewer messages
+// lie here unrun. So Prefetch is at most twice MaxInFlight.
+//
+// # Pauses
+//
+// When a failed message can be written nowhere, or the policy holds back all but probes
+// (Policy.Outage, Policy.DeadLetterRate), for 10 s, what has not begun goes back to the
+// broker, once. Until the end of it each queue sends one message at a time. On RabbitMQ
+// before 4.3 a pause counts as one delivery, for each message that was in hand.
+//
+// What is in hand in such a time comes back each ConsumerTimeout. A quorum queue with a
+// delivery limit of 20 and no dead-letter exchange would drop it after some nine hours in
+// which nothing can be written, by a user who lost the right to, say. While the broker is in
+// alarm nothing is fetched again that has come back. Give such a queue a dead-letter exchange.
 //
 // # Delay limits
 //
@@ -181,8 +197,8 @@
 //     the broker says; its reader tries until it can. It does not count as deleted,
 //     although RabbitMQ answers "not found".
 //   - A handler never returns: its attempt ends with the policy's Timeout.
-//   - A message lies here unrun for half of [Config.ConsumerTimeout]: it is handed
-//     back. A handler that runs longer than the broker's consumer_timeout loses
+//   - A message lies here unrun for half of [Config.ConsumerTimeout], because handlers
+//     are slow: it is handed back. A handler that runs longer than the broker's consumer_timeout loses
 //     its channel, and its message comes back.
 //   - A delivery cannot be decoded: it goes to the DLQ as it is, undecodable.
 //   - A delivery's headers are such that the client would end the connection over

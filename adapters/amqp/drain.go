@@ -137,7 +137,6 @@ func (l *lane) giveBack() {
 		if l.ch.Nack(e.tag, false, true) != nil {
 			return
 		}
-		l.r.client.turn.Known.Add(l.idOf(e))
 		l.acks.handedBack(e)
 	}
 }
@@ -195,11 +194,12 @@ func (l *lane) renew() error {
 	return errTired
 }
 
-// survived notes that this process has outlived a delivery that comes back. A suspect in
-// its place stays one, on classic queues too: its marker goes when it has had a turn, and
-// would be there for the next message of the same id otherwise.
+// survived notes that this process has outlived a delivery that comes back: a suspect is
+// not charged for it, and what keeps its place is no suspect. A suspect in its place
+// stays one, on classic queues too: its marker goes when it has had a turn, and would be
+// there for the next message of the same id otherwise.
 func (l *lane) survived(e *entry) {
-	if e.solo == nil {
+	if (l.kind == suspectQueue || l.ordered) && e.solo == nil {
 		l.r.client.turn.Known.Add(l.idOf(e))
 	}
 }

@@ -26,6 +26,7 @@ type entry struct {
 	again   bool // it was delivered before
 	then    then
 	times   int // a suspect's crashes
+	copies  int // how often it was written anew because it had come back often
 	acked
 	slotted atomic.Bool // it has one of its lane's slots
 	busy    atomic.Bool // it counts in the client's turn
@@ -52,6 +53,7 @@ type then uint8
 const (
 	toHandler  then = iota
 	toLevel         // hop to a shorter level
+	toRetry         // it has come back often: to the way back, where it is counted from the beginning
 	toOrigin        // a delayed publish is due
 	toSuspects      // it may have killed its process
 	toDLQ           // it has, too often
@@ -104,12 +106,9 @@ func (l *lane) take(d amqp.Delivery, now time.Time) {
 			l.enqueue(e)
 			return
 		}
-		if unread != nil {
-			l.ready.Push(e)
+		if n, counted := deliveryCount(d.Headers); unread == nil && e.again && (n >= mostReturns || !counted) {
+			l.renewCopy(e, false)
 			return
-		}
-		if n, counted := deliveryCount(d.Headers); e.again && l.r.client.suspect(n, counted, idOf(&e.rec.Delivery)) {
-			e.then = toSuspects
 		}
 		l.ready.Push(e)
 		return
@@ -231,9 +230,13 @@ func (r *reader) move(ctx context.Context, e *entry, st *redeliver.State) (strin
 	switch e.then {
 	case toOrigin:
 		return r.fwd.publish(ctx, e.d, r.client.published)
+	case toRetry:
+		e.rec.copies = e.copies + 1
+		return r.fwd.anew(ctx, e.d, st)
 	case toSuspects:
 		return r.fwd.suspect(ctx, e.d, st)
 	default:
+		e.rec.copies = e.copies
 		return r.fwd.hop(ctx, e.d, st)
 	}
 }

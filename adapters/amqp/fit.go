@@ -35,6 +35,9 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 	if !until.IsZero() {
 		p.Headers[HeaderUntil] = until.UTC().Format(time.RFC3339Nano)
 	}
+	if r.copies > 0 {
+		p.Headers[headerCopies] = int32(r.copies)
+	}
 	if !fit(&p, frame, room, dispensable) {
 		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", delayqueue.ErrRefused, headerSize(&p), frame)
 	}

@@ -52,6 +52,18 @@ func (f *forwarder) hop(ctx context.Context, d *delayqueue.Delivery, st *redeliv
 	return f.Schedule(ctx, d, &hopping)
 }
 
+// anew writes a message to the way back, as it is. It runs some time later, when the
+// broker has the ack of the original: a message that kills its process would leave both
+// each time.
+func (f *forwarder) anew(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	again := *st
+	again.Due = redeliver.CeilMilli(time.Now().Add(restsBefore).UTC())
+	return f.write(ctx, f.layout.retry(), d, &again, time.Time{}, spare)
+}
+
+// restsBefore is how long a message rests that was written anew.
+const restsBefore = time.Second
+
 // suspect moves a message to the queue where suspects run one at a time.
 func (f *forwarder) suspect(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
 	return f.write(ctx, f.layout.suspects(), d, st, time.Time{}, counted)

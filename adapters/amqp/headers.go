@@ -35,6 +35,10 @@ const (
 	HeaderUntil = "redeliver-amqp-until"
 )
 
+// headerCopies is how often a message on the way back was written there anew because it
+// had come back often.
+const headerCopies = "redeliver-amqp-copies"
+
 const directReplyTo = "amq.rabbitmq.reply-to"
 
 // copies are the headers that make the broker send a message elsewhere too, by

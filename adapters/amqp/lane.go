@@ -43,6 +43,9 @@ type lane struct {
 	waiting pauses // what waits in place
 	tired   bool   // it has kept its messages for too long
 
+	halted time.Time // since when nothing may begin but probes; zero when something may
+	paused bool      // that has been so for some time, see pause
+
 	calling  context.Context // its end: no suspect gets a turn any more
 	callOff  context.CancelFunc
 	secluded chan *entry // suspects that have their turn
@@ -100,7 +103,7 @@ func (l *lane) run(ctx context.Context) error {
 	defer l.r.sub.Carry(l.flight.Load)()
 	for ctx.Err() == nil {
 		busy, open := l.read()
-		if !open || l.fit() != nil {
+		if !open || l.fit(time.Now()) != nil {
 			return l.abandon()
 		}
 		busy = l.send() || busy
@@ -228,7 +231,7 @@ func (l *lane) peek() *message.Message {
 
 // patience is how long a blocked lane may sleep.
 func (l *lane) patience(now time.Time) time.Duration {
-	d := l.r.client.cfg.ConsumerTimeout / 20
+	d := min(l.r.client.cfg.ConsumerTimeout/20, pauseAfter)
 	if l.flight.Unwatched() || l.tired || l.alone != nil { // nobody tells when the gate closes
 		d = delayqueue.Glance
 	}

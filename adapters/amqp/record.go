@@ -26,6 +26,7 @@ type record struct {
 	unread    error  // why its headers could not be read
 	raw       []byte // they, where that is so and they are not too long
 	marshaler Marshaler
+	copies    int    // see headerCopies
 	entry     *entry // its way through the lane that read it; nil for a publish
 }
 

@@ -47,8 +47,8 @@ func (l *lane) flush(force bool) {
 }
 
 // handBack gives back what has lain here unrun for half of the time after which
-// the broker would close the channel. It comes again, uncounted. A suspect has
-// its turn and runs at once.
+// the broker would close the channel: slow handlers keep their slots for as long. A
+// suspect has its turn and runs at once.
 func (l *lane) handBack(now time.Time) {
 	limit := l.r.client.cfg.ConsumerTimeout / 2
 	if now.Sub(l.swept) < limit/10 || l.kind == suspectQueue {
@@ -59,14 +59,23 @@ func (l *lane) handBack(now time.Time) {
 		l.tire(now, limit)
 		return
 	}
-	l.ready.Delete(func(e *entry) bool {
-		if now.Sub(e.arrived) < limit || l.ch.Nack(e.tag, false, true) != nil {
+	_ = l.returnUnrun(func(e *entry) bool { return now.Sub(e.arrived) >= limit }) // the channel's end shows in l.in
+}
+
+// returnUnrun hands back what has not begun and is wanted back.
+func (l *lane) returnUnrun(wanted func(*entry) bool) (err error) {
+	back := func(e *entry) bool {
+		if err != nil || !wanted(e) {
 			return false
 		}
-		l.r.client.turn.Known.Add(l.idOf(e))
-		l.acks.handedBack(e)
-		return true
-	})
+		if err = l.ch.Nack(e.tag, false, true); err == nil {
+			l.acks.handedBack(e)
+		}
+		return err == nil
+	}
+	l.ready.Delete(back)
+	l.hold.Delete(back)
+	return err
 }
 
 // end takes an entry out of flight.
@@ -84,7 +93,7 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		switch {
 		case l.kind == suspectQueue || e.solo != nil:
 			l.flush(true) // see proven
-		case e.again:
+		case e.again && l.ordered:
 			l.r.client.turn.Known.Settled(e.d.ID)
 		}
 	}

@@ -118,7 +118,7 @@ func (r *reader) lanes() []laneConfig {
 	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
 	all := []laneConfig{
 		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy), slots: make(chan struct{}, cfg.MaxInFlight)},
-		{kind: retryQueue, queue: r.layout.retry(), prefetch: back, slots: slots},
+		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, mostUnrun*cfg.MaxRetriesInFlight), slots: slots},
 		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
 	}
 	for _, q := range r.layout.queues {
@@ -205,7 +205,14 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 	}
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
-	return l.run(ctx)
+	err = l.run(ctx)
+	if l.paused { // while the broker takes nothing, what comes back is counted and cannot be written anew
+		select {
+		case <-r.client.publishing.blocked.Opened():
+		case <-ctx.Done():
+		}
+	}
+	return err
 }
 
 // disconnected tells once that a queue cannot be read; consuming tells when all

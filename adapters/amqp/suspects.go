@@ -9,17 +9,48 @@ import (
 
 // A message that kills its process comes back, and with it everything that the
 // process had prefetched. The broker's count of deliveries rises for all of them,
-// and for lost connections and shutdowns too, so it charges nobody: it marks
-// suspects. A suspect is moved to a queue of its own. From there one is fetched
+// and for lost connections and shutdowns too, so it charges nobody. What came back
+// often is written anew to the way back, where it is counted from the beginning: the
+// broker drops what reaches its limit. When that has happened some times the message is
+// a suspect and is moved to a queue of its own. From there one is fetched
 // at a time, when nothing else of that client runs, and nothing else begins until
 // it is settled and the broker has its ack. One that comes back from there without
 // an answer, and whose channel this process has not seen ending, was alone when
 // its process died.
 
-// suspicion is how often a delivery must have come back to be a suspect: a
-// restart hands back all that was prefetched, and is no crash. Classic queues
-// say only whether, not how often.
+// A message that comes back mostReturns times is written anew, mostCopies times to the
+// way back, and then to the suspects. Classic queues say only whether one has come back,
+// so from there it is written anew the first time.
+const (
+	mostReturns = 5
+	mostCopies  = 2
+)
+
+// suspicion is how often a message that keeps its place must have come back to be a
+// suspect: a restart hands back all that was prefetched, and is no crash.
 const suspicion = 2
+
+// renewCopy writes a message anew that has come back often. It waits for no slot, no turn
+// and no room: each channel that ends meanwhile counts, too. One that still waits has
+// killed nobody, and goes on waiting.
+func (l *lane) renewCopy(e *entry, waits bool) {
+	switch {
+	case waits:
+		e.then = toLevel
+	case e.copies >= mostCopies:
+		e.then = toSuspects
+	default:
+		e.then = toRetry
+	}
+	l.flight.Squeeze()
+	l.flight.Begin(e)
+	l.pass(e)
+}
+
+func copiesOf(headers amqp.Table) int {
+	n, _ := headers[headerCopies].(int32)
+	return max(0, int(n))
+}
 
 // inquiry is how often the queue of suspects is looked at.
 const inquiry = time.Second
@@ -108,7 +139,8 @@ func (l *lane) proven(v verdict) (more, ok bool) {
 	return err == nil && q.Messages > 0, err == nil
 }
 
-// deliveryCount is how often a quorum queue delivered a message before.
+// deliveryCount is how often a quorum queue delivered a message before. From RabbitMQ
+// 4.3 on it does not count what is handed back, and says how often it was acquired.
 func deliveryCount(headers amqp.Table) (n int, counted bool) {
 	switch v := headers["x-delivery-count"].(type) {
 	case int64:
@@ -116,12 +148,13 @@ func deliveryCount(headers amqp.Table) (n int, counted bool) {
 	case int32:
 		return int(v), true
 	default:
-		return 0, false
+		_, counted = headers["x-acquired-count"]
+		return 0, counted
 	}
 }
 
-// suspect tells whether a message that was delivered before, n times by a queue
-// that counted, may have killed its process.
+// suspect tells whether a message that keeps its place and was delivered before, n times
+// by a queue that counted, may have killed its process.
 func (c *Client) suspect(n int, counted bool, id string) bool {
 	least := suspicion
 	if !counted {

@@ -13,7 +13,8 @@ import (
 // until it may go on.
 func (l *lane) receive(e *entry) {
 	d := &e.rec.Delivery
-	count, counted := deliveryCount(d.Headers)
+	count, _ := deliveryCount(d.Headers)
+	e.copies = copiesOf(d.Headers)
 	leaves := leaves(d.Headers, e.arrived.Add(l.level))
 	ours, findings := original(d)
 	l.keyAgain(e)
@@ -22,12 +23,16 @@ func (l *lane) receive(e *entry) {
 		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
 		Findings: findings, Written: e.arrived, Jitter: l.mayHold(), Now: e.arrived,
 	}
+	if e.copies > 0 {
+		a.Jitter = max(a.Jitter, restsBefore) // see anew
+	}
 	if l.kind == delayQueue {
 		a.Level, a.Leaves, a.Jitter = l.level, leaves, layout.jitter
 	}
 	stay := delayqueue.Arrive(&a, ours, func() string { return idOf(d) })
 	st := stay.State
 	l.r.sub.Met(st)
+	stay.Publish = stay.Publish && e.copies == 0 && l.kind != suspectQueue // which first deliveries reach, too
 	if stay.Publish && !l.r.publishesTo(d.Exchange, d.RoutingKey) {
 		// Nor may a block send a message to another place than where this
 		// topology publishes.
@@ -60,12 +65,9 @@ func (l *lane) receive(e *entry) {
 		return
 	case stay.Publish:
 		e.then = toOrigin
-	case e.again && (l.kind == delayQueue || left > 0):
-		// Before it is due it has killed nobody, but the broker counts restarts
-		// in that time too. Written again, it is counted from the beginning.
-		e.then = toLevel
-	case e.again && l.r.client.suspect(count, counted, st.ID):
-		e.then = toSuspects
+	case e.again && count >= mostReturns:
+		l.renewCopy(e, left > 0)
+		return
 	}
 	if stay.Hops {
 		e.then = toLevel

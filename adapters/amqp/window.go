@@ -32,14 +32,24 @@ func fitWindow(window, most, n, bytes, limit int) int {
 }
 
 // fit asks the broker for more messages, or for fewer, by another consumer. What
-// the old one has brought stays in hand. It has another name: under the same one
-// each ack of an old message would bring a new one, and RabbitMQ 3.10 would end the
-// connection at the second time. An error means that the channel is gone.
-func (l *lane) fit() error {
-	if l.kind != retryQueue && l.kind != delayQueue {
+// the old one has brought stays in hand, unless the lane pauses. It has another name:
+// under the same one each ack of an old message would bring a new one, and RabbitMQ 3.10
+// would end the connection at the second time. An error means that the channel is gone.
+func (l *lane) fit(now time.Time) error {
+	if l.kind == suspectQueue || l.ordered {
 		return nil
 	}
-	window := fitWindow(l.window, l.prefetch, l.acks.len, l.acks.bytes, l.r.client.cfg.RetryBytes)
+	was := l.paused
+	l.pause(now)
+	window := l.window
+	switch {
+	case l.paused:
+		window = 1
+	case was:
+		window = l.firstWindow(l.r.client.cfg.RetryBytes)
+	case l.kind != mainQueue:
+		window = fitWindow(window, l.prefetch, l.acks.len, l.acks.bytes, l.r.client.cfg.RetryBytes)
+	}
 	if window == l.window {
 		return nil
 	}
@@ -48,7 +58,12 @@ func (l *lane) fit() error {
 		return err
 	}
 	for d := range l.in {
-		l.take(d, time.Now())
+		l.take(d, now)
+	}
+	if l.paused {
+		if err := l.returnUnrun(func(*entry) bool { return true }); err != nil {
+			return err
+		}
 	}
 	l.consumers++
 	in, err := read(l.ch, l.queue, l.consumers, window)
@@ -56,6 +71,26 @@ func (l *lane) fit() error {
 		l.in = in
 	}
 	return err
+}
+
+// pauseAfter is how long a lane keeps what may not begin, at most.
+const pauseAfter = 10 * time.Second
+
+// pause notes whether the lane is paused: for some time nothing may begin, because
+// something can be written nowhere (the gate is closed), or because the policy holds
+// back all but probes. A paused lane hands back once what has not begun, for others,
+// and because the broker counts each time that a message comes back. It goes on with a
+// window of one message: that is what a probe needs, and a queue without a consumer may
+// expire.
+func (l *lane) pause(now time.Time) {
+	switch {
+	case !l.r.sub.Gate.Closed() && !l.r.sub.Throttle.Held():
+		l.halted, l.paused = time.Time{}, false
+	case l.halted.IsZero():
+		l.halted = now
+	default:
+		l.paused = l.paused || now.Sub(l.halted) >= min(pauseAfter, l.r.client.cfg.ConsumerTimeout/4)
+	}
 }
 
 // firstWindow is how many messages a lane has in hand at first.

@@ -106,7 +106,9 @@ func child(raw string) error {
 			case redeliver.DeadLettered:
 				say(said{What: "dead", ID: e.State.ID, Attempts: e.State.Attempts, Reason: e.State.Reason})
 			case redeliver.Hopped:
-				say(said{What: "suspect", ID: e.State.ID})
+				if strings.HasSuffix(e.To, ".suspects") {
+					say(said{What: "suspect", ID: e.State.ID})
+				}
 			default:
 			}
 		}),

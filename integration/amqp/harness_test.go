@@ -50,7 +50,7 @@ func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
 	return adaptertest.Harness{
-		Name: "RabbitMQ", Features: features, ReadsAhead: true, MaxHeaders: 5000, // more do not fit into a frame
+		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more do not fit into a frame
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Waits: func(testing.TB, string, string) adaptertest.Message { // it leaves no room in a frame of 128 KiB
 				return adaptertest.Message{Body: []byte("v"), Headers: []adaptertest.Header{{Name: "long", Value: bytes.Repeat([]byte("x"), 128<<10-3000)}}}
@@ -140,7 +140,9 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 		if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
 			return err
 		}
-		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true})
+		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{
+			amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-delivery-limit": int32(1_000_000),
+		})
 		return err
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ func TestOnANodeOfItsOwn(t *testing.T) {
 	}))
 	isImpatient(t, r) // with all of its virtual hosts
 	t.Run("where the node loses patience", beside(map[string]func(*testing.T, *brokers.Rabbit){
-		"timeout behind slow handlers": liesBehindSlow, "timeout behind many handlers": liesBehindMany,
-		"held for a long delay": heldLong, "a handler that runs longer": runsLonger,
+		"timeout behind slow handlers": liesBehind,
+		"held for a long delay":        heldLong, "a handler that runs longer": runsLonger,
 	}))
 }

@@ -23,7 +23,7 @@ func newTimeoutLab(t *testing.T, r *brokers.Rabbit, change func(*lab)) *lab {
 	return newLab(t, r, func(l *lab) {
 		l.cfg.ConsumerTimeout = consumerTimeout
 		l.cfg.Policy.Timeout = consumerTimeout
-		l.cfg.MaxInFlight, l.cfg.Prefetch = 1, 100
+		l.cfg.MaxInFlight, l.cfg.Prefetch = 1, 2
 		change(l)
 	})
 }
@@ -46,19 +46,15 @@ func isImpatient(t *testing.T, r *brokers.Rabbit) {
 	set("channel_tick_interval", "1000") // it looks once a minute otherwise
 }
 
-// A handler that begins just before what lies behind it is handed back leaves the machine 8 s to stand still in.
-func liesBehindSlow(t *testing.T, r *brokers.Rabbit) { liesBehind(t, r, 12, 2*time.Second) }
-func liesBehindMany(t *testing.T, r *brokers.Rabbit) { liesBehind(t, r, 60, 400*time.Millisecond) }
-
-// liesBehind has n handlers run one after another, longer together than the
-// broker waits: what lies behind is handed back before, and comes again.
-func liesBehind(t *testing.T, r *brokers.Rabbit, n int, each time.Duration) {
+// liesBehind has handlers run one after another of which two take longer than the
+// broker waits: what lies behind one is handed back before, and comes again.
+func liesBehind(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutLab(t, r, func(*lab) {})
 	l.declared()
-	all := ids(n)
+	all := ids(3)
 	l.put(all...)
 	l.consume(func(*message.Message, run) error {
-		shortly(each)
+		shortly(consumerTimeout * 3 / 5)
 		return nil
 	})
 	l.finished(all)

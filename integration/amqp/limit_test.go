@@ -1,0 +1,104 @@
+package amqp_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/integration/brokers"
+)
+
+// limited is a queue as many have it that existed before redeliver: RabbitMQ drops a message of it that comes back
+// for the 21st time. RabbitMQ 4 has that limit by default.
+func limited(version string) amqp091.Table {
+	args := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}
+	if version == "3.10" {
+		args["x-delivery-limit"] = int32(20)
+	}
+	return args
+}
+
+// While a message can be written nowhere, its neighbours go back to the broker once, and wait there.
+func TestAPausedIntakeDropsNothing(t *testing.T) {
+	t.Parallel()
+	for version, r := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			line := &line{refused: new(sync.Map)}
+			l := newLab(t, r, func(l *lab) {
+				l.cfg.AMQP.Dial, l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = line.dial, time.Second, time.Second
+				l.declareQueue(limited(version))
+			})
+			l.declared()
+			line.refused.Store(l.queue+".", true) // levels, retry and DLQ
+			l.consume(func(msg *message.Message, r run) error {
+				if msg.UUID == "failing" && r.attempt == 1 {
+					return errDeclined
+				}
+				return nil
+			})
+			l.put("failing")
+			l.awaitChange("intake paused", 1)
+			all := ids(50)
+			l.put(all...)
+			// Thirty hand-backs, if it were still handed back every half of ConsumerTimeout.
+			shortly(12 * time.Second)
+			l.mu.Lock()
+			for _, id := range all {
+				if len(l.runs[id]) > 0 {
+					t.Errorf("%s ran while the intake was paused", id)
+				}
+			}
+			l.mu.Unlock()
+			line.refused.Clear()
+			all = append(all, "failing")
+			l.finished(all)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.dead) > 0 {
+				t.Errorf("dead letters: %v, want none", l.deadIDs())
+			}
+		})
+	}
+}
+
+// While the policy holds messages back because of an outage, they stay with the broker.
+func TestAnOutageDropsNothing(t *testing.T) {
+	t.Parallel()
+	for version, r := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, r, func(l *lab) {
+				l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = time.Second, time.Second
+				l.cfg.Policy.Outage = redeliver.DefaultOutage()
+				l.cfg.Policy.Outage.MaxPause = 2 * time.Second
+				l.declareQueue(limited(version))
+			})
+			l.declared()
+			over := make(chan struct{})
+			l.consume(func(*message.Message, run) error {
+				select {
+				case <-over:
+					return nil
+				default:
+					return errDeclined
+				}
+			})
+			all := ids(200)
+			l.put(all...)
+			l.awaitChange(redeliver.ChangeOutage, 1)
+			shortly(12 * time.Second) // as above
+			close(over)
+			l.finished(all)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.dead) > 0 {
+				t.Errorf("dead letters: %v, want none", l.deadIDs())
+			}
+		})
+	}
+}
