@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,13 +18,14 @@ const (
 )
 
 // main looks at the queue that is read: what its owner or a policy of the broker
-// does with messages before redeliver does, and what would lose them.
-func (s *survey) main(ctx context.Context, m *management, r ruled) error {
+// does with messages before redeliver does, and what would lose them. exists tells
+// whether another queue is there.
+func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 	switch r.Type {
 	case amqp.QueueTypeQuorum:
 	case amqp.QueueTypeClassic:
 		if !s.layout.ordered() {
-			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again runs alone once, as a suspect", r.Name)
+			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again goes on by %s", r.Name, s.layout.retry())
 		}
 	default:
 		addType(&s.problems, r.Name, r.Type)
@@ -48,12 +48,16 @@ func (s *survey) main(ctx context.Context, m *management, r ruled) error {
 	}
 	s.consumerTimeout(r)
 	s.bounds(r)
-	return s.limit(ctx, m, r)
+	return s.limit(exists, r)
 }
+
+// leastLimit is the lowest limit at which a message is written anew in time, with as
+// much again to spare.
+const leastLimit = 2 * mostReturns
 
 // limit looks at the broker's own count of deliveries, at the end of which it
 // takes the message away.
-func (s *survey) limit(ctx context.Context, m *management, r ruled) error {
+func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
 	if r.Type != amqp.QueueTypeQuorum {
 		return nil // a classic queue has none
 	}
@@ -68,19 +72,31 @@ func (s *survey) limit(ctx context.Context, m *management, r ruled) error {
 	key, keyed := r.first("dead-letter-routing-key")
 	target := fmt.Sprint(key.value)
 	if dead && keyed && exchange.value == "" && target != s.layout.dlq() {
-		there, err := m.exists(ctx, target)
+		there, err := exists(target)
 		if err != nil {
 			return err
 		}
 		dead = there
 	}
 	n, _ := limit.number()
+	least := int64(leastLimit)
+	if s.layout.ordered() {
+		least = deliveries
+	}
+	known := ""
+	if !s.asked {
+		known = ". What a policy says redeliver knows only with ManagementURL"
+	}
 	switch {
+	case !dead && n >= least && s.layout.ordered():
+		s.notef("%s has %s and drops what comes back more often, for lost connections and shutdowns too", r.Name, limit)
+	case !dead && n >= least:
+		s.notef("%s has %s and drops what comes back more often: redeliver writes a message anew, to %s, when it has come back %d times. While that is not possible, for hours, messages can be lost", r.Name, limit, s.layout.retry(), mostReturns)
 	case !dead && keyed && exchange.value != nil:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf(
-			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or no limit`, s.layout.dlq()))
+			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.dlq(), least, known))
 	case exchange.value == "" && target == s.layout.dlq() && n >= deliveries:
 	case exchange.value == "" && target == s.layout.dlq():
 		s.notef("%s has %s: what comes back more often, for lost connections and shutdowns too, the broker moves to %s before redeliver decides, without a reason", r.Name, limit, target)

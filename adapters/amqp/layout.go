@@ -158,6 +158,9 @@ func deadLettering(to string) amqp.Table {
 // origin is the queue that is read, as it is created where it does not exist.
 func (l *layout) origin(t Topology) ownQueue {
 	args := deadLettering(l.dlq())
+	if l.ordered() { // crashes are counted otherwise, and nothing is written anew
+		args[deliveryLimit] = int32(noLimit)
+	}
 	if t.QueueArgs != nil {
 		args = t.QueueArgs
 	}

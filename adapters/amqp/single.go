@@ -13,9 +13,10 @@ import (
 
 // A queue with a single active consumer delivers to one of those that read it, and
 // to the next when that one's channel has ended. What the channel had is then
-// delivered again first, in order. AMQP does not tell whether a queue has one, but
+// delivered again first, in order. AMQP does not tell what arguments a queue has, but
 // RabbitMQ compares a declaration of a queue that is there with the queue, argument
-// by argument, and says which is the first that differs and what it is.
+// by argument, and says which is the first that differs and what it is. What a policy
+// says it does not compare.
 
 // single are the arguments of a queue with a single active consumer.
 func single(args amqp.Table) amqp.Table {
@@ -30,58 +31,71 @@ func single(args amqp.Table) amqp.Table {
 // compared is about how many arguments RabbitMQ compares.
 const compared = 30
 
-// single looks whether the queue that is read, which is there, has a single active
-// consumer: nothing is declared, because the queue exists.
-func (d *declarer) single(l *layout, t Topology, ps *redeliver.Problems) (unchecked []string) {
-	args, durable := l.origin(t).args, true // as ours would be
-	ours := true
-	why := "too many arguments differ"
+// arguments finds out how the queue that is read, which is there, was declared, as far as
+// RabbitMQ compares arguments: nothing is declared, because the queue exists. With why
+// that was not possible.
+func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
+	there = queueInfo{Name: q.name, Type: amqp.QueueTypeClassic, Durable: true}
+	args := maps.Clone(q.args) // as ours would be
+	if args == nil {
+		args = amqp.Table{}
+	}
 	for range compared {
 		refused := d.do(func(ch *amqp.Channel) error {
-			if _, err := ch.QueueDeclarePassive(l.queue, true, false, false, false, nil); err != nil {
+			if _, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil); err != nil {
 				return err // it was deleted, and is not to be declared like this
 			}
-			_, err := ch.QueueDeclare(l.queue, durable, false, false, false, args)
+			_, err := ch.QueueDeclare(q.name, there.Durable, false, false, false, args)
 			return err
 		})
 		switch {
 		case d.err != nil || refused == nil:
-			return nil
-		case inequivalent(refused, "durable") && durable:
-			durable = false
-			continue
-		case ours && !inequivalent(refused, amqp.SingleActiveConsumerArg): // with little, so that there is room for the answer
-			args, ours = single(nil), false
-			continue
-		case inequivalent(refused, amqp.SingleActiveConsumerArg):
-			addCompeting(ps, l.queue, l.policy)
-			return nil
-		}
-		if why = refused.Reason; !learn(args, why) {
-			break
+			there.Arguments = object(args)
+			if kind, ok := args[amqp.QueueTypeArg].(string); ok {
+				there.Type = kind
+			}
+			return there, ""
+		case inequivalent(refused, "durable") && there.Durable:
+			there.Durable = false
+		case !learn(args, refused.Reason):
+			return there, refused.Reason
 		}
 	}
-	return []string{fmt.Sprintf("whether %s has a single active consumer (the broker says: %s)", l.queue, why)}
+	return there, "too many arguments differ"
 }
 
 // difference is what RabbitMQ says of an argument that differs: its name, and what
 // it is, where it is something.
 var difference = regexp.MustCompile(`inequivalent arg '([^']+)' .* but current is (?:none|the value '(.*)' of type '([a-z]+)'|'(.*)')$`)
 
+// different is the name alone: RabbitMQ cuts what it says after 255 bytes.
+var different = regexp.MustCompile(`inequivalent arg '([^']+)'`)
+
 // learn takes over the argument that a refusal is about. It is false when that
 // cannot be read.
 func learn(args amqp.Table, reason string) bool {
 	found := difference.FindStringSubmatch(reason)
 	if found == nil {
-		return false
-	}
-	name, value := found[1], found[2]
-	switch found[3] {
-	case "": // none, or another text
-		if found[4] != "" {
-			args[name] = found[4]
-			return true
+		cut := different.FindStringSubmatch(reason)
+		if cut == nil {
+			return false
 		}
+		_, ours := args[cut[1]]
+		delete(args, cut[1]) // without ours there is more room for theirs
+		return ours
+	}
+	name, value, kind := found[1], found[2], found[3]
+	if found[4] != "" { // another value of our type
+		value, kind = found[4], "longstr"
+		switch args[name].(type) {
+		case int32, int64:
+			kind = "signedint"
+		case bool:
+			kind = "bool"
+		}
+	}
+	switch kind {
+	case "": // none
 		if _, ok := args[name]; !ok {
 			return false
 		}

@@ -67,9 +67,19 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	case s.major == 0:
 		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.queue, errNoRabbit))
 	default:
+		before := len(s.problems)
 		s.unchecked = append(s.unchecked, d.kindOf(s.layout.queue, &s.problems)...)
-		if s.layout.ordered() {
-			s.unchecked = append(s.unchecked, d.single(s.layout, s.cfg.Topology, &s.problems)...)
+		if len(s.problems) > before {
+			break
+		}
+		q, why := d.arguments(s.layout.origin(s.cfg.Topology))
+		if why != "" {
+			s.unchecked = append(s.unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
+		} else if d.err == nil {
+			exists := func(name string) (bool, error) { return d.exists(&s.problems, name), d.err }
+			if err := s.main(exists, ruled{queueInfo: q}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if d.err != nil {
@@ -108,7 +118,7 @@ func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 	m := newManagement(&c.cfg)
 	if m == nil {
 		for _, what := range []string{
-			"limits, TTL, expiry and dead-letter exchange of " + l.queue, "policies and operator policies on all queues",
+			"policies and operator policies on all queues: limits, TTL, expiry, dead-letter exchange",
 			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.dlq(),
 			"levels and shards that are left over",
 		} {
@@ -190,7 +200,8 @@ func (s *survey) ask(ctx context.Context, m *management, properties amqp.Table) 
 		return r
 	}
 	origin := s.layout.origin(s.cfg.Topology)
-	if err := s.main(ctx, m, rule(s.info(origin))); err != nil {
+	exists := func(name string) (bool, error) { return m.exists(ctx, name) }
+	if err := s.main(exists, rule(s.info(origin))); err != nil {
 		return err
 	}
 	s.seen = true

@@ -32,8 +32,26 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			refused: "queue orders is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one",
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange": {
-			api:     fakeAPI{version: "4.0.5", queues: []fields{queue("orders", quorum, nil)}},
+			api:   fakeAPI{version: "4.0.5", queues: []fields{queue("orders", quorum, nil)}},
+			noted: "orders has delivery-limit=20 by RabbitMQ 4's default and drops what comes back more often: redeliver writes a message anew, to orders.retry, when it has come back 5 times",
+		},
+		"the lowest limit without a dead-letter exchange": {
+			api:   fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 10), nil)}},
+			noted: "orders has delivery-limit=10 by argument and drops what comes back more often",
+		},
+		"a lower limit without a dead-letter exchange": {
+			api:     fakeAPI{queues: []fields{queue("orders", with(quorum, "x-delivery-limit", 9), nil)}},
+			refused: "queue orders is delivery-limit=9 by argument: drops",
+		},
+		"limit of RabbitMQ 4 without a dead-letter exchange, where messages keep their places": {
+			api:     fakeAPI{version: "4.0.5", queues: []fields{queue("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			change:  func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
+		},
+		"a high limit without a dead-letter exchange, where messages keep their places": {
+			api:    fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
+			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			noted:  "orders has delivery-limit=1000 by argument and drops what comes back more often, for lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
 			api: fakeAPI{version: "4.0.5", queues: []fields{queue("orders", with(quorum, "x-delivery-limit", -1), nil)}},
@@ -43,9 +61,9 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			noted: "orders is a classic queue",
 		},
 		"a queue that will be created with a limit of RabbitMQ 4": {
-			api:     fakeAPI{version: "4.0.5"},
-			change:  func(c *Config) { c.Topology.QueueArgs = amqp.Table{"x-queue-type": "quorum"} },
-			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
+			api:    fakeAPI{version: "4.0.5"},
+			change: func(c *Config) { c.Topology.QueueArgs = amqp.Table{"x-queue-type": "quorum"} },
+			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
 		"limit that leads to somebody else": {
 			api:   fakeAPI{queues: []fields{queue("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},

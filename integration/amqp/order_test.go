@@ -35,7 +35,7 @@ func inTurn(t *testing.T, n int) map[string]*brokers.Rabbit {
 // singles are the arguments of queues that have one consumer at a time.
 var singles = map[string]amqp091.Table{
 	"ours":    nil, // as redeliver declares it
-	"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true},
+	"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-delivery-limit": int32(1000)},
 	"classic": {amqp091.SingleActiveConsumerArg: true},
 }
 

@@ -64,7 +64,7 @@ func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		for kind, args := range map[string]amqp091.Table{
 			"created": nil,
-			"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "it's \"theirs\"", "x-delivery-limit": int32(50)},
+			"quorum":  {amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "it's \"theirs\"", "x-delivery-limit": int32(1000)},
 			"classic": {amqp091.SingleActiveConsumerArg: true, "x-max-length": int32(100), "x-max-priority": int32(3), "x-expires": int32(600_000)},
 		} {
 			t.Run(fmt.Sprintf("%s on %s", kind, version), func(t *testing.T) {
