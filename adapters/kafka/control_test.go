@@ -167,6 +167,14 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 	ev.await(t, n, is[redeliver.RetryScheduled])
 	w := p.waiting(t)
 	eventually(t, "all wait", func() bool { return depth(t, w) == n })
+	// Until then a kill has them fail once more, after the release.
+	eventually(t, "the origin is committed", func() bool {
+		var done int64
+		for partition := range int32(4) {
+			done += unacked(t, p.addrs, p.group, p.topic, partition)
+		}
+		return done == n
+	})
 	canceled := give(t, w, cancel(deadletter.Filter{Fingerprints: []string{cause(t, w)}}))
 	give(t, w, release("1h"))
 	for i := range kills {

@@ -19,6 +19,7 @@ func newGrid(colour bool, columns []string) *grid {
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	style.Format.Header = text.FormatDefault
 	if colour {
+		text.EnableColors() // The library asks the process's environment; ours was asked already.
 		style.Color.Header = text.Colors{text.Bold}
 	}
 	w.SetStyle(style)
