@@ -76,10 +76,8 @@ func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
 	b := &batches{config: config.WithDefaults(), fn: fn}
 	return func(msg *message.Message) error {
 		m := b.add(msg)
-		if !m.done.Load() {
-			m.verdict.Wait()
-		}
-		return m.result()
+		<-m.settled
+		return m.err
 	}
 }
 
@@ -91,12 +89,7 @@ type batches struct {
 	mu     sync.Mutex                  // held to add one
 }
 
-// add adds a message to what waits. When it has no verdict yet, its queue is
-// locked and waiting for the verdict unlocks it. It stands apart because its frame is not to
-// lie on the stack of every message that waits: goroutines are young there, and a
-// stack that grows costs more than all the rest.
-//
-//go:noinline
+// add adds a message to those that wait for a batch.
 func (b *batches) add(msg *message.Message) *BatchMessage {
 	ctx := msg.Context()
 	a, d := attemptOf(ctx)
@@ -106,14 +99,13 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		d.Gathers()
 	}
 	g := b.gatherer(sub)
-	g.queue.Lock()
-	m := g.message()
-	m.Message, m.ctx = msg, ctx
+	m := &BatchMessage{Message: msg, ctx: ctx, settled: make(chan struct{})}
 	if a != nil {
 		m.place.Init(ctx, (*waiter)(m), &a.Attempt, d, len(msg.Payload))
 	} else {
 		m.place.Init(ctx, (*waiter)(m), nil, d, len(msg.Payload))
 	}
+	g.queue.Lock()
 	switch {
 	case a != nil && !a.gather(m): // something in between took all its time
 		g.queue.Unlock()
@@ -124,18 +116,11 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		m.place.Leave()
 		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(ctx)))
 	default:
-		m.verdict.L = (*parked)(g.queue)
 		g.queue.Join(&m.place)
+		g.queue.Unlock()
 	}
 	return m
 }
-
-// parked is the lock of a message that waits for its verdict: the queue's,
-// which it lets go when it sleeps and has no use for when it wakes.
-type parked delayqueue.Batches
-
-func (*parked) Lock()     {}
-func (p *parked) Unlock() { (*delayqueue.Batches)(p).Unlock() }
 
 // gatherer returns what gathers the messages of a subscription; nil is for those
 // that come from no subscriber of redeliver.

@@ -75,6 +75,27 @@ func (c *crowd) route(tb testing.TB, h message.NoPublishHandlerFunc) {
 	}
 }
 
+// paper is a broker that confirms whatever is written, and keeps nothing.
+type paper struct{}
+
+func (paper) Schedule(_ context.Context, _ *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	st.AppendHeaders(nil) // as every adapter does
+	return "orders.billing.retry.1s", nil
+}
+
+func (paper) DeadLetter(_ context.Context, _ *delayqueue.Delivery, st *redeliver.State) (string, error) {
+	st.AppendHeaders(nil)
+	return "orders.billing.dlq", nil
+}
+
+// BenchmarkRouterFailure is what a message costs that fails and is scheduled again.
+func BenchmarkRouterFailure(b *testing.B) {
+	b.ReportAllocs()
+	c := newCrowd(b.N, 200)
+	c.sub.Scheduler, c.sub.DeadLetters = paper{}, paper{}
+	c.route(b, func(*message.Message) error { return errHandler })
+}
+
 func BenchmarkRouter(b *testing.B) {
 	for name, h := range map[string]message.NoPublishHandlerFunc{
 		"alone":   func(*message.Message) error { return nil },
@@ -87,8 +108,8 @@ func BenchmarkRouter(b *testing.B) {
 	}
 }
 
-// A message in a batch costs one allocation of ours, its attempt: its place
-// in the batch is one of many that are made at a time. And no goroutine.
+// A message in a batch costs three allocations of ours, its attempt, its place in the
+// batch and what its handler waits for. And no goroutine.
 func TestBatchIsCheap(t *testing.T) {
 	const size = 100
 	sub := subscribe(&broker{}, redeliver.Policy{Timeout: minute})
@@ -123,8 +144,8 @@ func TestBatchIsCheap(t *testing.T) {
 			}
 		}
 	})
-	// 100 messages are 100; a batch has a few of its own, and other tests may be at it.
-	if n > 1.9*size {
+	// 100 messages are 300; a batch has a few of its own, and other tests may be at it.
+	if n > 3.9*size {
 		t.Errorf("a batch of %d costs %v allocations", size, n)
 	}
 	if most > before+size/2 {

@@ -2,8 +2,6 @@ package middleware
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -58,8 +56,7 @@ type BatchMessage struct {
 	place delayqueue.Batched
 
 	err     error
-	done    atomic.Bool // err stands
-	verdict sync.Cond   // told then
+	settled chan struct{} // closed when err stands
 }
 
 // Context is the message's context, also when it is settled: what it has as a
@@ -101,14 +98,5 @@ func (w *waiter) Describe() (redeliver.Headers, []byte) { return w.Metadata, w.P
 // give lets the message's handler return.
 func (m *BatchMessage) give(err error) {
 	m.err = err
-	m.done.Store(true)
-	m.verdict.Signal()
-}
-
-// result is the verdict, which stands.
-func (m *BatchMessage) result() error {
-	if !m.done.Load() {
-		panic("a message of a batch woke without its verdict")
-	}
-	return m.err
+	close(m.settled)
 }
