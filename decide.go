@@ -60,29 +60,11 @@ type Decision struct {
 //     else RetryLater.
 func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
-	p.DecideInto(&d, err, now)
+	if err != nil {
+		p = p.WithDefaults()
+		p.decide(&d, err, now.UTC())
+	}
 	return d
-}
-
-// DecideInto is [Policy.Decide] for a decision whose State is filled in. Large
-// structs are what makes the stacks of young goroutines grow, and every failed
-// message has one: the library itself decides in place.
-func (p *Policy) DecideInto(d *Decision, err error, now time.Time) {
-	if err == nil {
-		d.Action, d.Delay = Commit, 0
-		return
-	}
-	full := p
-	if p.Backoff == nil || p.MaxRetries == 0 || p.Timeout == 0 || p.MaxLevels == 0 {
-		full = p.complete()
-	}
-	full.decide(d, err, now.UTC())
-}
-
-//go:noinline
-func (p *Policy) complete() *Policy {
-	full := p.WithDefaults()
-	return &full
 }
 
 func (p *Policy) decide(d *Decision, err error, now time.Time) {

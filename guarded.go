@@ -5,20 +5,18 @@ import "time"
 // What a guard makes of a decision. Like Decide these are functions of their
 // arguments alone; when they are asked for, package delayqueue knows.
 
-// PostponeInto is DecideInto for a failure that is not its message's fault: it is put
-// aside as by [Postpone], or for as long as RetryAfter says. d has the state under which
-// the attempt ran. What is no attempt, and what blames the message, is decided as ever.
-func (p *Policy) PostponeInto(d *Decision, err error, now time.Time) {
+// Postpone is [Policy.Decide] for a failure that is not its message's fault: it is put
+// aside as by [Postpone], or for as long as RetryAfter says. What is no attempt, and what
+// blames the message, is decided as ever.
+func (p Policy) Postpone(s State, err error, now time.Time) Decision {
 	if wait, named := retryAfter(err); named && wait > 0 {
-		q := *p
-		q.Backoff, q.Classify = Fixed(min(wait, MaxWait)), nil
-		q.DecideInto(d, Postpone(err), now)
-	} else {
-		p.DecideInto(d, Postpone(err), now)
+		p.Backoff, p.Classify = Fixed(min(wait, MaxWait)), nil
 	}
+	d := p.Decide(s, Postpone(err), now)
 	if d.Action == Postponed {
 		d.State.Error = p.errorText(err) // and not of what wraps it, which ErrorText does not expect
 	}
+	return d
 }
 
 // Cause names what failed: errors of one type whose texts are the same, but for their

@@ -30,15 +30,14 @@ func TestCause(t *testing.T) {
 }
 
 // The text of a failure that is postponed is the handler's, as ErrorText writes it.
-func TestPostponeIntoKeepsTheText(t *testing.T) {
+func TestPostponeKeepsTheText(t *testing.T) {
 	p := redeliver.Policy{ErrorText: func(err error) string {
 		if strings.HasPrefix(fmt.Sprintf("%T", err), "*redeliver.") {
 			return "wrapped"
 		}
 		return "own text"
 	}}
-	d := redeliver.Decision{State: redeliver.State{ID: "a", Attempts: 3}}
-	p.PostponeInto(&d, errors.New("boom"), now)
+	d := p.Postpone(redeliver.State{ID: "a", Attempts: 3}, errors.New("boom"), now)
 	if d.Action != redeliver.Postponed || d.State.Error != "own text" || d.State.ErrorType != "*errors.errorString" || d.State.Attempts != 3 || d.State.PostponedSince.IsZero() {
 		t.Errorf("%+v", d)
 	}
@@ -46,7 +45,7 @@ func TestPostponeIntoKeepsTheText(t *testing.T) {
 
 // What asks for a wait is put aside for so long; what asks for none of its own, or for
 // nothing, for the backoff's delay.
-func TestPostponeIntoWaitsAsItIsTold(t *testing.T) {
+func TestPostponeWaitsAsItIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want time.Duration
@@ -58,8 +57,7 @@ func TestPostponeIntoWaitsAsItIsTold(t *testing.T) {
 		"for ages":      {redeliver.RetryAfter(errBoom, 2*redeliver.MaxWait), 24 * time.Hour}, // a message is put aside for a day at most
 	} {
 		p := redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second)}
-		d := redeliver.Decision{State: redeliver.State{ID: "a"}}
-		if p.PostponeInto(&d, c.err, now); d.Action != redeliver.Postponed || d.Delay != c.want || d.State.Attempts != 0 {
+		if d := p.Postpone(redeliver.State{ID: "a"}, c.err, now); d.Action != redeliver.Postponed || d.Delay != c.want || d.State.Attempts != 0 {
 			t.Errorf("%s: %s for %s after %d attempts, want %s", name, d.Action, d.Delay, d.State.Attempts, c.want)
 		}
 	}

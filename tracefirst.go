@@ -4,7 +4,8 @@ import "context"
 
 // FirstTracer is a Tracer that needs less for the first attempt of a message, which most
 // messages have only: no TracedRun is made for it, and what all of a subscription's have
-// in common is looked up once.
+// in common is looked up once. Without it a message in BenchmarkObserved/tracer of package
+// observe/otel, which has the goroutine of its own that a Router gives it, takes 1.7 times as long.
 type FirstTracer interface {
 	Tracer
 	// First returns what is called in the place of Begin for the messages of a

@@ -202,10 +202,7 @@ func (a *Attempt) tell(err error) {
 }
 
 // Fail does what the policy says of the failure of an attempt, or of a message
-// that cannot have one: the outcome is Again or Moved. It stands apart, with what
-// it calls, because the frame of Run is on the stack of every message.
-//
-//go:noinline
+// that cannot have one: the outcome is Again or Moved.
 func (d *Delivery) Fail(err error) (o Outcome, next *Delivery, _ error) {
 	if d.Lost() {
 		d.Sub.abandoned(d, err)
@@ -234,12 +231,12 @@ func (d *Delivery) Invalid(headers redeliver.Headers, body []byte) (err error) {
 	if headers == nil && body == nil {
 		return nil
 	}
-	var m redeliver.Message // it is large, and a literal would be made in another place first
+	var m redeliver.Message
 	m.Headers, m.Body = headers, body
+	d.readState(&m.State)
 	if k, ok := d.Record.(Keyed); ok {
 		m.Key = k.MessageKey()
 	}
-	d.ReadState(&m.State)
 	if err := d.Sub.Policy.Invalid(m); err != nil {
 		return &redeliver.InvalidError{Err: err}
 	}

@@ -10,25 +10,18 @@ import (
 // Decide asks the policy about the answer of this delivery's attempt, or of a message
 // that failed without one, and the guards that the policy asks for: they count the
 // failure, so it must be called once for each, by who does then what it says.
-//
-//go:noinline
 func (d *Delivery) Decide(err error, now time.Time) *redeliver.Decision {
-	dec := new(redeliver.Decision)
-	d.ReadState(&dec.State)
-	if d.Sub.Throttle.guard == nil {
-		d.Sub.decideInto(dec, err, now)
-	} else {
-		d.weigh(dec, err, now)
+	st := d.State()
+	dec := d.Sub.decide(st, err, now)
+	if d.Sub.Throttle.guard != nil && d.weigh(&dec, &st, err, now) {
+		dec = d.Sub.postpone(st, err, now)
 	}
-	return dec
+	return &dec
 }
 
-// weigh decides, and has the guards judge.
-//
-//go:noinline
-func (d *Delivery) weigh(dec *redeliver.Decision, err error, now time.Time) {
-	s, before := d.Sub, dec.State
-	s.decideInto(dec, err, now)
+// weigh has the guards judge a failure under the state before, and reports whether the
+// message is to be postponed.
+func (d *Delivery) weigh(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	f := failure{
 		err: err, id: maphash.String(keySeed, before.ID), probe: d.Alone || d.isProbe(),
 		ill: tells(dec) == ill, sparable: dec.Sparable(),
@@ -37,16 +30,15 @@ func (d *Delivery) weigh(dec *redeliver.Decision, err error, now time.Time) {
 		f.print, f.key = dec.State.Cause(), d.keyHash(before.ID)
 		f.counted, f.since = before.Attempts > 0 && before.PostponedSince.IsZero(), now.Sub(before.FirstFailed)
 	}
-	if s.Throttle.judge(&f) {
-		s.postpone(dec, &before, err, now)
-	}
+	return d.Sub.Throttle.judge(&f)
 }
 
 // postpone decides anew about a failure under a state, as about one that is an outage's.
-func (s *Subscription) postpone(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) {
-	*dec = redeliver.Decision{State: *before}
-	s.rule(&dec.State).PostponeInto(dec, err, now)
+func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) redeliver.Decision {
+	rule := s.rule(&st)
+	dec := rule.Postpone(st, err, now)
 	dec.State.Policy = s.Fingerprint()
+	return dec
 }
 
 // judge has the guards judge a failure, tells the sink what they found, and reports

@@ -25,8 +25,6 @@ func Untold(p redeliver.Policy) string {
 // another than the policy's, else the policy. st says afterwards which one, and so do
 // the headers with which the message goes on. Either way what the rule does not say is
 // the policy's: its Timeout, its functions, its order, its levels.
-//
-//go:noinline
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	own := s.Schedule()
 	if st.Schedule != "" && st.Schedule != own && !s.Policy.Supersede {

@@ -16,12 +16,8 @@ type traced struct {
 	ended atomic.Bool
 }
 
-// beginSpan is Delivery.BeginSpan for an attempt whose handler is about to be called. It
-// stands apart because its frame is not to lie on the stack of every message.
-//
-//go:noinline
+// beginSpan is Delivery.BeginSpan for an attempt whose handler is about to be called.
 func (a *Attempt) beginSpan(outer context.Context) context.Context {
-	roomForSpan(false)
 	headers, _ := a.task.Describe()
 	return a.d.BeginSpan(outer, headers)
 }
@@ -39,15 +35,13 @@ func (d *Delivery) BeginSpan(outer context.Context, headers redeliver.Headers) c
 	return d.beginAgain(outer, headers)
 }
 
-//go:noinline
 func (d *Delivery) beginAgain(outer context.Context, headers redeliver.Headers) context.Context {
 	again := &struct {
 		traced
 		run redeliver.TracedRun
 		all [1]redeliver.TracedMessage
 	}{}
-	d.ReadState(&again.all[0].State)
-	again.all[0].Headers = headers
+	again.all[0] = redeliver.TracedMessage{State: d.State(), Headers: headers}
 	again.run = redeliver.TracedRun{Origin: d.Sub.Origin, Group: d.Sub.Group, Messages: again.all[:]}
 	again.ctx, again.span = d.Sub.span(outer, &again.run)
 	d.root().span.Store(&again.traced)
@@ -112,8 +106,6 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 }
 
 // buried tells the tracer that the message rests in the DLQ.
-//
-//go:noinline
 func (d *Delivery) buried(dec *redeliver.Decision, where string, cause error) {
 	b := &redeliver.Burial{Where: where, Began: dec.State.LastFailed, Err: cause}
 	b.Message.State = dec.State
@@ -153,7 +145,7 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 	}
 	run := &redeliver.TracedRun{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]redeliver.TracedMessage, len(all))}
 	for i, m := range all { // all have a delivery: the queue is their subscription's
-		m.d.ReadState(&run.Messages[i].State)
+		run.Messages[i].State = m.d.State()
 		if t, ok := m.who.(interface {
 			Describe() (redeliver.Headers, []byte)
 		}); ok {

@@ -15,11 +15,6 @@ func (s *Subscription) firstRuns() redeliver.FirstRuns {
 	if f := s.firsts.Load(); f != nil {
 		return f.runs
 	}
-	return s.findFirsts()
-}
-
-//go:noinline
-func (s *Subscription) findFirsts() redeliver.FirstRuns {
 	f := new(firsts)
 	if t, ok := s.Tracer.(redeliver.FirstTracer); ok {
 		func() {
@@ -52,18 +47,3 @@ func (t *traced) begin(ctx context.Context, f redeliver.FirstRuns, run *redelive
 	}()
 	t.ctx, t.span = f.Begin(ctx, run)
 }
-
-// roomForSpan has the stack grow once, here, where there is little on it to be moved, and
-// not twice in the depths of a tracer. With a Router each message has a goroutine of its
-// own, and this was half of what a span that is not sampled costs.
-//
-//go:noinline
-func roomForSpan(never bool) {
-	if never { // it is there for its frame
-		var room [2 << 10]byte
-		fill(room[:])
-	}
-}
-
-//go:noinline
-func fill(b []byte) { clear(b) }

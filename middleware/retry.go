@@ -67,10 +67,7 @@ func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, er
 }
 
 // again runs a message once more, in place: a fresh one, because the handler may
-// have changed what it got, under a delivery that knows of the attempt. It stands
-// apart because the frame of handle is on the stack of every message.
-//
-//go:noinline
+// have changed what it got, under a delivery that knows of the attempt.
 func again(outer context.Context, h message.HandlerFunc, msg *message.Message, d *delayqueue.Delivery) ([]*message.Message, error) {
 	for {
 		run, err := d.Record.Message()

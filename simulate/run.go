@@ -108,7 +108,7 @@ func (p *play) decide(f *flight, failure error, now time.Duration) {
 	if f.postponed > 0 {
 		st.PostponedSince = p.began.Add(f.postponed - 1)
 	}
-	p.s.Policy.DecideInto(&p.dec, failure, p.began.Add(now))
+	p.dec = p.s.Policy.Decide(p.dec.State, failure, p.began.Add(now))
 }
 
 func (f *flight) remember(began time.Time, st *redeliver.State) {

@@ -37,8 +37,6 @@ func (a *asks) none(headers redeliver.Headers) bool {
 
 // learn shows the propagator a message without headers. It is done with the first message:
 // OpenTelemetry's global one may be set before that, and reads nothing until then.
-//
-//go:noinline
 func (a *asks) learn() *[]string {
 	var names listener
 	if ctx := a.propagator.Extract(context.Background(), &names); ctx != context.Background() {

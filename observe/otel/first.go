@@ -26,8 +26,7 @@ type firstRuns struct {
 }
 
 // Begin implements [redeliver.FirstRuns]. Most spans are not sampled, so what only those
-// need that are comes after it has begun, and in functions of its own: a Router's
-// goroutine is young, and its stack must not grow for more than OpenTelemetry's part.
+// need that are comes after it has begun.
 func (f *firstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (context.Context, redeliver.Span) {
 	s := &span{headers: carrier{run.Headers}, retriesAreErrors: f.t.cfg.RetriesAreErrors}
 	if f.t.asks.none(run.Headers) {
@@ -53,13 +52,9 @@ func (f *firstRuns) begin(ctx context.Context, s *span, run *redeliver.FirstRun)
 }
 
 // isRoot tells whether a span begins a trace there anyway.
-//
-//go:noinline
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
 // published begins the span of a message that may name its publisher.
-//
-//go:noinline
 func (f *firstRuns) published(came context.Context, s *span, run *redeliver.FirstRun) context.Context {
 	ctx, published := f.t.published(came, &s.headers)
 	switch {
@@ -78,8 +73,6 @@ func (f *firstRuns) published(came context.Context, s *span, run *redeliver.Firs
 }
 
 // tell gives a span that records what it has begun without.
-//
-//go:noinline
 func (f *firstRuns) tell(s *span, run *redeliver.FirstRun) {
 	s.SetAttributes(attrMessageID.String(run.Message.State().ID))
 	if f.t.cfg.System == "kafka" && run.Source.Known {
