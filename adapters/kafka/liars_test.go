@@ -63,8 +63,6 @@ func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
 		{"attempts in words", with(redeliver.HeaderAttempt, "many"), false, 2},
 		{"another group", with(redeliver.HeaderGroup, "mail"), false, 3},
 		{"another origin", with(redeliver.HeaderOrigin, "secrets"), true, 2},
-		{"due in the year 9999", with(redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), false, 2},
-		{"due in 20 hours", with(redeliver.HeaderDue, now.Add(20*time.Hour).UTC().Format(time.RFC3339Nano)), false, 2},
 		{"due long ago", with(redeliver.HeaderDue, "0001-01-01T00:00:01Z"), true, 2},
 		{"due in words", with(redeliver.HeaderDue, "soon"), false, 2},
 		{"no UTF-8", with(redeliver.HeaderError, "\xff\xfe"), false, 2},
@@ -75,7 +73,7 @@ func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
 			r.Timestamp = now.AddDate(10, 0, 0)
 			with(redeliver.HeaderDue, "soon")(r)
 		}, false, 2},
-		{"written in 1970", func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1) }, false, 2},
+		{"written in 1970", func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1) }, true, 2},
 		{"ten thousand headers", func(r *kgo.Record) {
 			for i := range 10_000 {
 				r.Headers = append(r.Headers, kgo.RecordHeader{Key: redeliver.HeaderDue, Value: fmt.Append(nil, i)})
@@ -84,9 +82,6 @@ func TestGarbageOnADelayTopicEndsInTheHandlerOrTheDLQ(t *testing.T) {
 	}
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.retry.300ms", "orders.billing.retry"} {
 		for _, tc := range cases {
-			if tc.name == "due in 20 hours" && topic == "orders.billing.retry.300ms" {
-				continue // the last level holds any wait
-			}
 			t.Run(topic+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
 				addrs := fake(t, "orders").ListenAddrs()

@@ -31,7 +31,8 @@ func TestWorkerCountsCrashes(t *testing.T) {
 			if status := p.status(); status != 1 {
 				t.Fatalf("exit status %d", status)
 			}
-			if died++; died > 10 {
+			// Up to 15 times the message comes back beside others before it runs alone.
+			if died++; died > 25 {
 				t.Fatalf("%d processes have died of one message", died)
 			}
 			if good == "" {

@@ -154,13 +154,17 @@ func (k *harness) oversized(suffixes ...string) func(tb testing.TB, origin, grou
 	return func(tb testing.TB, origin, group string) adaptertest.Message {
 		tb.Helper()
 		const setting, small = "max.message.bytes", "65536"
-		there, err := k.admin.ListTopics(tb.Context())
+		var topics []string
+		err := until(tb.Context(), func(ctx context.Context) (bool, error) { // the subscriber may not have made them yet
+			there, err := k.admin.ListTopics(ctx)
+			topics = slices.DeleteFunc(there.Names(), func(topic string) bool {
+				return !slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasPrefix(topic, origin+"."+group+"."+s) })
+			})
+			return len(topics) >= len(suffixes), err
+		})
 		if err != nil {
 			tb.Fatal(err)
 		}
-		topics := slices.DeleteFunc(there.Names(), func(topic string) bool {
-			return !slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasPrefix(topic, origin+"."+group+"."+s) })
-		})
 		altered, err := k.admin.AlterTopicConfigs(tb.Context(), []kadm.AlterConfig{{Name: setting, Value: kadm.StringPtr(small)}}, topics...)
 		for _, a := range altered {
 			err = errors.Join(err, a.Err)

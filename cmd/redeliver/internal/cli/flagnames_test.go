@@ -48,6 +48,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		for _, verb := range []string{"dlq show x --topic t", "doctor --topic t", "plan --topic t", "run --topic t --http http://h", "console --listen 127.0.0.1:0 --dlq x,topic=t"} {
 			t.Run(verb+" "+broker, func(t *testing.T) {
 				t.Parallel()
+				says := says
 				args := append(strings.Fields(verb), "--broker", broker)
 				switch {
 				case strings.HasPrefix(verb, "console"):
