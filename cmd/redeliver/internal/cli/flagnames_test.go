@@ -48,7 +48,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		for _, verb := range []string{"dlq show x --topic t", "doctor --topic t", "plan --topic t", "run --topic t --http http://h", "console --listen 127.0.0.1:0 --dlq x,topic=t"} {
 			t.Run(verb+" "+broker, func(t *testing.T) {
 				t.Parallel()
-				says := says
+				want := says
 				args := append(strings.Fields(verb), "--broker", broker)
 				switch {
 				case strings.HasPrefix(verb, "console"):
@@ -59,9 +59,9 @@ func TestErrorsNameFlags(t *testing.T) {
 					args = append(args, "--group", "g")
 				}
 				if strings.HasPrefix(verb, "run") && strings.HasPrefix(broker, "kafka") {
-					says = "check the address"
+					want = "check the address"
 				}
-				got := call{}.run(t, args...).want(t, 1, "--broker "+strings.TrimSuffix(broker, "/"), says)
+				got := call{}.run(t, args...).want(t, 1, "--broker "+strings.TrimSuffix(broker, "/"), want)
 				if goNames.MatchString(got.err) {
 					t.Errorf("%s", got.err)
 				}
