@@ -151,8 +151,18 @@ type Abandoned struct {
 	Err   error
 }
 
+// MessagesLost: messages that waited are gone from a topic of redeliver's, although nobody
+// had handled them: its retention was too short, or somebody deleted it.
+type MessagesLost struct {
+	Origin, Group string
+	Where         string // the topic, with its partition where that is one
+	Count         int64  // at most so many; 0 where nobody knows
+	Detail        string // what happened, and what to do
+}
+
 // SubscriptionChanged: a subscription's connection, partitions or intake
-// changed. One event for a change of state, not one for a try.
+// changed. One event for a change of state, not one for a try; what lasts is told again
+// every minute.
 type SubscriptionChanged struct {
 	Origin, Group string
 	Change        string // a few words: "assigned", "revoked", "intake paused", "disconnected", ...
@@ -172,4 +182,5 @@ func (HandlerStuck) event()        {}
 func (LateAnswer) event()          {}
 func (HeadersIgnored) event()      {}
 func (Abandoned) event()           {}
+func (MessagesLost) event()        {}
 func (SubscriptionChanged) event() {}

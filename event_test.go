@@ -62,6 +62,8 @@ func logTable() []logged {
 		{redeliver.HeadersIgnored{Topic: "t", ID: "i", Findings: []redeliver.Finding{{Header: "h", Value: "v", Problem: "p"}}}, "WARN", "headers ignored",
 			m{"topic": "t", "id": "i", "findings": []any{m{"Header": "h", "Value": "v", "Problem": "p"}}}},
 		{redeliver.Abandoned{State: st, Err: errLeaky}, "INFO", "attempt abandoned", m{"error": safe}},
+		{redeliver.MessagesLost{Origin: "o", Group: "g", Where: "t/3", Count: 7, Detail: "d"}, "ERROR", "messages are lost",
+			m{"origin": "o", "group": "g", "where": "t/3", "count": 7.0, "detail": "d"}},
 		{redeliver.SubscriptionChanged{Origin: "o", Group: "g", Change: "assigned", Detail: "3"}, "INFO", "subscription: assigned", m{"origin": "o", "group": "g", "detail": "3"}},
 		{redeliver.SubscriptionChanged{Origin: "o", Group: "g", Change: "disconnected", Err: errLeaky}, "WARN", "subscription: disconnected",
 			m{"origin": "o", "group": "g", "detail": "", "error": safe}},
@@ -122,8 +124,8 @@ func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
 			t.Errorf("written at the level WARN: %s", line)
 		}
 	}
-	if n := strings.Count(out.String(), "\n"); n != 7 {
-		t.Errorf("%d lines at WARN and above, want 7", n)
+	if n := strings.Count(out.String(), "\n"); n != 8 {
+		t.Errorf("%d lines at WARN and above, want 8", n)
 	}
 }
 

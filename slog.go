@@ -115,6 +115,8 @@ func describe(e Event) (slog.Level, string, *State, error) {
 		return slog.LevelWarn, "headers ignored", nil, nil
 	case Abandoned:
 		return slog.LevelInfo, "attempt abandoned", &e.State, e.Err
+	case MessagesLost:
+		return slog.LevelError, "messages are lost", nil, nil
 	case SubscriptionChanged:
 		level := slog.LevelInfo
 		if e.Err != nil {
@@ -153,6 +155,8 @@ func details(e Event) []slog.Attr {
 		return []slog.Attr{slog.Int64("stuck", e.Stuck)}
 	case HeadersIgnored:
 		return []slog.Attr{slog.String("topic", e.Topic), slog.String("id", e.ID), slog.Any("findings", firstOf(e.Findings))}
+	case MessagesLost:
+		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("where", e.Where), slog.Int64("count", e.Count), slog.String("detail", e.Detail)}
 	case SubscriptionChanged:
 		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("detail", e.Detail)}
 	default:

@@ -94,6 +94,8 @@ func (s *Sink) Event(e redeliver.Event) {
 		s.ignored.Add(background, 1, with(attrSystem.String(s.system), attrDest.String(e.Topic)))
 	case redeliver.Abandoned:
 		s.count(s.abandoned, &e.State)
+	case redeliver.MessagesLost:
+		s.lost.Add(background, max(1, e.Count), s.places.of(place{e.Origin, e.Group}).plain...)
 	case redeliver.SubscriptionChanged:
 		of := s.places.of(place{e.Origin, e.Group})
 		for _, t := range observed.Turns[e.Change] {

@@ -147,6 +147,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		redeliver.hops{us} 1
 		redeliver.ignored_headers{messaging.destination.name=orders} 1
 		redeliver.late_answers{us} 1
+		redeliver.lost_messages{us} 8
 		redeliver.postponed{us} 1
 		redeliver.publish_failures{us} 1
 		redeliver.replays{us redeliver.outcome=committed} 1

@@ -42,6 +42,7 @@ func (s *Sink) of(p place) *series {
 		}
 		s.dead.WithLabelValues(p.origin, p.group, string(redeliver.ReasonExhausted))
 		s.refused.WithLabelValues(p.origin, p.group)
+		s.lost.WithLabelValues(p.origin, p.group)
 		s.known[p] = found
 	}
 	return found
@@ -96,6 +97,9 @@ func (s *Sink) Event(e redeliver.Event) {
 		s.ignored.WithLabelValues(e.Topic).Inc()
 	case redeliver.Abandoned:
 		s.abandoned.WithLabelValues(e.State.Origin, e.State.Group).Inc()
+	case redeliver.MessagesLost:
+		s.of(place{e.Origin, e.Group})
+		s.lost.WithLabelValues(e.Origin, e.Group).Add(float64(max(1, e.Count)))
 	case redeliver.SubscriptionChanged:
 		s.changed(&e)
 	}

@@ -142,6 +142,9 @@ redeliver_ignored_headers_total{messaging_system="kafka",topic="orders"} 1
 # HELP redeliver_late_answers_total Answers of handlers that came when the message had moved on.
 # TYPE redeliver_late_answers_total counter
 redeliver_late_answers_total{group="billing",messaging_system="kafka",origin="orders"} 1
+# HELP redeliver_lost_messages_total Messages that waited and are gone from a topic of redeliver's: the most that there may have been, or 1 where nobody knows.
+# TYPE redeliver_lost_messages_total counter
+redeliver_lost_messages_total{group="billing",messaging_system="kafka",origin="orders"} 8
 # HELP redeliver_postponed_total Messages that were put aside without an attempt being counted: a circuit breaker is open.
 # TYPE redeliver_postponed_total counter
 redeliver_postponed_total{group="billing",messaging_system="kafka",origin="orders"} 1
@@ -160,7 +163,7 @@ redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin=
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1
 `, "redeliver_abandoned_total", "redeliver_committed_total", "redeliver_dead_lettered_total",
 		"redeliver_delayed_published_total", "redeliver_handlers_stuck", "redeliver_hops_total", "redeliver_ignored_headers_total",
-		"redeliver_late_answers_total", "redeliver_postponed_total", "redeliver_publish_failures_total", "redeliver_retries_scheduled_total",
+		"redeliver_late_answers_total", "redeliver_lost_messages_total", "redeliver_postponed_total", "redeliver_publish_failures_total", "redeliver_retries_scheduled_total",
 		"redeliver_subscription_impaired")
 }
 

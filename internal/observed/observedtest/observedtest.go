@@ -52,6 +52,8 @@ func Events() []redeliver.Event {
 		redeliver.LateAnswer{State: state(0), Stuck: 1},
 		redeliver.HeadersIgnored{Topic: "orders"},
 		redeliver.Abandoned{State: state(0)},
+		redeliver.MessagesLost{Origin: "orders", Group: "billing", Where: "orders.billing.retry.10s/3", Count: 7},
+		redeliver.MessagesLost{Origin: "orders", Group: "billing", Where: "orders.billing.retry.10s"},
 		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "disconnected"},
 		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "intake paused"},
 		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"},
