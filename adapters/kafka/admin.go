@@ -132,7 +132,7 @@ func (c *Client) provision(l *layout) error {
 	created := false
 	for _, t := range l.topics {
 		if !t.exists {
-			if err := c.admin.create(t, l.neededRetention()); err != nil {
+			if _, err := c.admin.create(t, l.neededRetention()); err != nil {
 				return err
 			}
 			created = true
@@ -175,10 +175,10 @@ func (c *Client) verify(l *layout) error {
 // retentions are tried, longest first, where a managed Kafka refuses -1.
 var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
 
-// create makes one topic; that it exists already is no error.
-func (a admin) create(t ownTopic, needed time.Duration) error {
+// create makes one topic, and reports whether it has: that it exists already is no error.
+func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error) {
 	settings := maps.Clone(t.settings)
-	err := a.try(t, settings)
+	err = a.try(t, settings)
 	for _, r := range retentions {
 		if err == nil || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
 			break
@@ -187,13 +187,15 @@ func (a admin) create(t ownTopic, needed time.Duration) error {
 		err = a.try(t, settings)
 	}
 	switch {
-	case err == nil || errors.Is(err, sarama.ErrTopicAlreadyExists):
-		return nil
+	case err == nil:
+		return true, nil
+	case errors.Is(err, sarama.ErrTopicAlreadyExists):
+		return false, nil
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
-		return fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
+		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
 			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
 	default:
-		return fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
+		return false, fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
 	}
 }
 

@@ -93,6 +93,7 @@ func newCaution(l *lane, from int64, found note) *caution {
 		most: min(max(cap(l.slots)/lanes, leastWindow), windowMost), bell: make(chan struct{}, 1),
 		every: l.r.commits, since: time.Now(),
 	}
+	c.note.topic = l.r.lives[l.topic]
 	c.idle = found.known() && found.state != stateLeft && c.note.end == 0 && len(c.note.suspects) == 0
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -280,7 +281,7 @@ func (c *caution) tend() (busy bool) {
 	}
 	if c.free && !c.blind && c.turn == noTurn && c.solo == nil && c.writing == nil && len(c.note.suspects) == 0 {
 		c.end()
-		c.l.note, c.l.moved = note{owner: c.note.owner, state: stateRun, alone: -1}.text(0), c.l.track.mark > c.from
+		c.l.note, c.l.moved = note{owner: c.note.owner, topic: c.note.topic, state: stateRun, alone: -1}.text(0), c.l.track.mark > c.from
 		c.l.care = nil
 	}
 	return busy

@@ -236,7 +236,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 		return err
 	}
 	if there[topic] == nil {
-		if err := s.client.admin.create(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
+		if _, err := s.client.admin.create(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
 			return err
 		}
 		if err := s.client.admin.awaitLeaders(topic); err != nil {

@@ -13,7 +13,7 @@ func (c *Client) createControl(t ownTopic) (exists bool, err error) {
 	if err != nil || there[t.name] != nil || c.cfg.NoProvisioning {
 		return there[t.name] != nil, err
 	}
-	if err := c.admin.create(t, 0); err != nil {
+	if _, err := c.admin.create(t, 0); err != nil {
 		return false, err
 	}
 	return true, c.admin.awaitLeaders(t.name)

@@ -130,7 +130,7 @@ func (q *deadQueue) provisionState(there map[string]*sarama.TopicMetadata) error
 	if q.c.cfg.NoProvisioning {
 		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
 	}
-	if err := q.c.admin.create(t, 0); err != nil {
+	if _, err := q.c.admin.create(t, 0); err != nil {
 		return err
 	}
 	if err := q.c.admin.awaitLeaders(t.name); err != nil {

@@ -169,6 +169,9 @@
 //   - A delay topic or the DLQ does not take a message: the write is tried again
 //     with backoff up to 10 s; meanwhile the source stays unacked, the handler
 //     does not run again, and no new handler is started (the event intake paused).
+//   - Somebody deletes a topic of ours: it is created again, once an hour at most, and the
+//     loss is told ([redeliver.MessagesLost]). Where it is not (Config.NoProvisioning, no
+//     rights), the other topics are read without it, and it is told every minute.
 //   - A delay topic stays unwritable for good (deleted, no rights): the whole
 //     subscription waits for it, loudly. The DLQ is not used in its place, but for
 //     a message that the topic refuses for itself: it is too large, invalid, or fails with
@@ -177,8 +180,8 @@
 //   - The DLQ refuses a message for itself: a stub takes its place there, with the key,
 //     redeliver's headers, the origin's partition and offset, and redeliver-truncated, the
 //     length and SHA-256 of the body.
-//   - Brokers go away: the client joins again with backoff up to 5 s and says so
-//     once.
+//   - Brokers go away: the client joins again with backoff up to 5 s and says so,
+//     every minute.
 //   - A handler is slow: only its key waits. A partition that is 10 x MaxInFlight
 //     records ahead of its lowest unsettled one begins no more; one that has read
 //     some thousand records ahead pauses. So does one with 1 MiB of keys and values

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -30,6 +32,7 @@ type forwarder struct {
 	producer *producer
 	layout   *layout
 	dialect  deadletter.Dialect
+	unknown  func() // is called when a topic is not there
 }
 
 // Schedule implements [delayqueue.Scheduler]. A wait that is too short for a
@@ -136,6 +139,9 @@ func (f *forwarder) send(ctx context.Context, rec *record, topic string, st *red
 	}
 	if errors.Is(err, errUnsure) {
 		e.unsure = c
+	}
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		f.unknown() // the next sweep looks for it
 	}
 	return topic, err
 }

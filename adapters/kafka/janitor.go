@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,12 +25,14 @@ type owned struct {
 }
 
 type settled struct {
-	mark  int64 // below it everything is, as its own lane knows
-	swept int64 // below it everything was given back
+	life  string // of the topic; empty where that is not known
+	mark  int64  // below it everything is, as its own lane knows
+	swept int64  // below it everything was given back
 }
 
-// begin notes where a partition is read from: below that the group is done.
-func (o *owned) begin(topic string, partition int32, from int64) {
+// begin notes where a partition is read from: below that the group is done, in this life
+// of its topic.
+func (o *owned) begin(topic, life string, partition int32, from int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.partitions == nil {
@@ -37,7 +41,7 @@ func (o *owned) begin(topic string, partition int32, from int64) {
 	if o.partitions[topic] == nil {
 		o.partitions[topic] = make(map[int32]*settled)
 	}
-	o.partitions[topic][partition] = &settled{mark: from}
+	o.partitions[topic][partition] = &settled{life: life, mark: from}
 }
 
 // mark notes how far a partition may be committed.
@@ -63,6 +67,20 @@ func (r *reader) own(topic string, partition int32) (release func()) {
 	}
 }
 
+// another reports whether topics have been created again since their lanes began.
+func (o *owned) another(now lives) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for topic, set := range o.partitions {
+		for _, s := range set {
+			if s.life != "" && now[topic] != "" && s.life != now[topic] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (o *owned) list() map[string][]int32 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,13 +95,13 @@ func (o *owned) list() map[string][]int32 {
 
 // below is up to where a partition's records may be deleted now; ok is false
 // when there is nothing new. What the group has committed may be from another
-// life of the topic, one that was deleted and made anew: the lane's mark is not.
-// What is only marked might be read again.
-func (o *owned) below(topic string, partition int32, committed int64) (offset int64, ok bool) {
+// life of the topic, one that was deleted and made anew, and the lane may be, too: life is
+// that of now. What is only marked might be read again.
+func (o *owned) below(topic, life string, partition int32, committed int64) (offset int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.partitions[topic][partition]
-	if s == nil {
+	if s == nil || s.life != life {
 		return 0, false
 	}
 	offset = min(committed, s.mark)
@@ -144,6 +162,19 @@ func (r *reader) sweep() error {
 	if len(partitions) == 0 {
 		return nil
 	}
+	now, err := r.client.admin.lives(slices.Collect(maps.Keys(partitions))...)
+	if err != nil {
+		return err
+	}
+	if r.owned.another(now) {
+		r.old.joinAnew() // what the lanes know is of topics that are gone
+		return nil
+	}
+	return r.sweepIn(now, partitions)
+}
+
+// sweepIn is sweep while topics have the ids of now.
+func (r *reader) sweepIn(now lives, partitions map[string][]int32) error {
 	committed, err := r.client.admin.committed(r.layout.group, partitions)
 	if err != nil {
 		return err
@@ -157,7 +188,7 @@ func (r *reader) sweep() error {
 				errs = append(errs, err)
 				continue
 			}
-			if offset, ok := r.owned.below(topic, p, offset); ok {
+			if offset, ok := r.owned.below(topic, now[topic], p, offset); ok {
 				below[p] = offset
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // anyway, and the next owner finds it beside the offset. Below the offset
 // everything is settled, whatever the note says.
 //
-//	redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7
+//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7
 //
 // window, suspects and alone are counted from base; 7x2 is a suspect that was alone
 // two times when its process died. A field that is not known is skipped, so that
@@ -21,6 +21,7 @@ import (
 // somebody else's, and says nothing.
 type note struct {
 	owner    string // who wrote it: another name for every Client
+	topic    string // its id; empty where that is not known
 	state    noteState
 	end      int64          // below it only what stands in window, or alone, may have begun; 0 for none
 	window   map[int64]bool // what may have begun, by offset
@@ -53,7 +54,11 @@ func (n note) known() bool { return n.state != "" }
 // text is the note as it is written. What stands below mark is settled, and left out.
 func (n note) text(mark int64) string {
 	var b strings.Builder
-	b.WriteString(noteVersion + " by=" + n.owner + " state=" + string(n.state))
+	b.WriteString(noteVersion + " by=" + n.owner)
+	if n.topic != "" {
+		b.WriteString(" topic=" + n.topic)
+	}
+	b.WriteString(" state=" + string(n.state))
 	if n.end > mark {
 		b.WriteString(" end=" + strconv.FormatInt(n.end, 10))
 	}
@@ -118,7 +123,7 @@ func parseNote(text string) note {
 		}
 		values[name] = value
 	}
-	n := note{owner: values["by"], state: noteState(values["state"]), alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	n := note{owner: values["by"], topic: values["topic"], state: noteState(values["state"]), alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	switch n.state {
 	case stateRun, stateCareful, stateLeft:
 	default:

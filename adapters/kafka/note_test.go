@@ -22,8 +22,9 @@ func TestANoteIsReadAsItWasWritten(t *testing.T) {
 		mark int64
 		note note
 	}{
-		"redeliver/1 by=k3jv8q2a state=run":  {1000, note{owner: "k3jv8q2a", state: stateRun, alone: -1}},
-		"redeliver/1 by=k3jv8q2a state=left": {1000, note{owner: "k3jv8q2a", state: stateLeft, end: 900, alone: 999, window: offsets(998), suspects: map[int64]int{997: 1}}},
+		"redeliver/1 by=k3jv8q2a state=run":                              {1000, note{owner: "k3jv8q2a", state: stateRun, alone: -1}},
+		"redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=run": {1000, note{owner: "k3jv8q2a", topic: "7Zl2hRiCRuqDSlzQ1RMKxw", state: stateRun, alone: -1}},
+		"redeliver/1 by=k3jv8q2a state=left":                             {1000, note{owner: "k3jv8q2a", state: stateLeft, end: 900, alone: 999, window: offsets(998), suspects: map[int64]int{997: 1}}},
 		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7": {1000, note{
 			owner: "k3jv8q2a", state: stateCareful, end: 5200, alone: 1007, window: offsets(1000, 1001, 1002, 1003, 1105, 999),
 			suspects: map[int64]int{1003: 0, 1004: 0, 1005: 0, 1007: 2, 1008: 1, 3: 4},
@@ -43,7 +44,7 @@ func TestANoteIsReadAsItWasWritten(t *testing.T) {
 		if want.alone < c.mark {
 			want.alone = -1
 		}
-		if got.owner != want.owner || got.state != want.state || got.end != want.end || got.alone != want.alone ||
+		if got.owner != want.owner || got.topic != want.topic || got.state != want.state || got.end != want.end || got.alone != want.alone ||
 			!maps.Equal(got.window, want.window) || !maps.Equal(got.suspects, want.suspects) {
 			t.Errorf("read %+v from %q, want %+v", got, text, want)
 		}

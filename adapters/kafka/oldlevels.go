@@ -19,6 +19,7 @@ import (
 type oldLevels struct {
 	mu         sync.Mutex
 	now        []time.Duration
+	missing    []string           // of our own topics
 	again      context.CancelFunc // ends the session, so that the next one reads what is there now
 	rebalanced atomic.Bool        // since the last look: those who came or went may have another policy
 }
@@ -35,8 +36,8 @@ func (l *layout) oldLevels(names Names, there map[string]*sarama.TopicMetadata) 
 	return old
 }
 
-// look has the reader join the group anew when the old levels are not those that
-// it reads, and returns all topics. A cluster that does not answer changes nothing.
+// look creates topics of ours again that somebody deleted, has the reader join the group
+// anew when the levels are not those that it reads, and returns all topics. A cluster that does not answer changes nothing.
 func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 	there, err := r.client.admin.topics()
 	if err == nil && there[r.layout.origin] == nil { // it does not know all of them yet
@@ -45,18 +46,36 @@ func (r *reader) look() (map[string]*sarama.TopicMetadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := r.readable(r.layout.oldLevels(r.client.cfg.Names, there), there)
+	there, missing, err := r.restore(there)
+	if err != nil {
+		return nil, err
+	}
 	o := &r.old
+	if len(missing) > 0 {
+		o.rebalanced.Store(true) // they are looked for at the next sweep again
+	}
+	found := r.readable(r.layout.oldLevels(r.client.cfg.Names, there), there)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if slices.Equal(found, o.now) {
+	if slices.Equal(found, o.now) && slices.Equal(missing, o.missing) {
 		return there, nil
 	}
-	o.now = found
+	o.now, o.missing = found, missing
+	o.joinAnewLocked()
+	return there, nil
+}
+
+// joinAnew ends the session, if there is one, and with it those of all members.
+func (o *oldLevels) joinAnew() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.joinAnewLocked()
+}
+
+func (o *oldLevels) joinAnewLocked() {
 	if o.again != nil {
 		o.again()
 	}
-	return there, nil
 }
 
 // readable leaves out, and tells of, old levels with which the order of keys could not be
@@ -109,7 +128,7 @@ func (r *reader) endsBy(again context.CancelFunc) {
 // reads lists what is to be read now: the origin, and the topics on which messages wait.
 func (r *reader) reads() (names []string, levels map[string]waitLevel) {
 	r.old.mu.Lock()
-	old := r.old.now
+	old, missing := r.old.now, r.old.missing
 	r.old.mu.Unlock()
 	names = []string{r.layout.origin}
 	levels = make(map[string]waitLevel)
@@ -118,7 +137,7 @@ func (r *reader) reads() (names []string, levels map[string]waitLevel) {
 		levels[name] = waitLevel{level}
 	}
 	for _, t := range r.layout.topics {
-		if t.waits() && !t.old {
+		if t.waits() && !t.old && !slices.Contains(missing, t.name) {
 			add(t.name, t.level)
 		}
 	}

@@ -31,6 +31,11 @@ type session struct {
 // before the first claim, and everything after the group's offsets expired.
 func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
+	lives, err := r.client.admin.lives(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
+	if err != nil {
+		return err
+	}
+	r.lives = lives
 	if r.startsAtNewest() {
 		if _, err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
 			return err
@@ -42,6 +47,9 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 		}
 	}
 	r.notes.begin(r.client.admin, r.layout.group, r.mine(sess.Claims()))
+	if err := r.beginAnew(sess); err != nil {
+		return err
+	}
 	r.old.rebalanced.Store(true)
 	r.joined(claimsText(sess.Claims()))
 	return nil
@@ -90,7 +98,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		from = oldest
 	}
 	if _, waits := r.levels[claim.Topic()]; waits {
-		r.owned.begin(claim.Topic(), claim.Partition(), from)
+		r.owned.begin(claim.Topic(), r.lives[claim.Topic()], claim.Partition(), from)
 		r.control.await(sess.Context())
 		sess = marker{sess, &r.owned}
 	}
@@ -170,7 +178,7 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 			return false, fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
 		}
 	}
-	text := note{owner: r.client.owner, state: stateLeft, alone: -1}.text(0)
+	text := note{owner: r.client.owner, topic: r.lives[origin], state: stateLeft, alone: -1}.text(0)
 	err = r.client.admin.commitAtOnce(r.layout.group, sess, origin, offsets, text)
 	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
 		text = ""

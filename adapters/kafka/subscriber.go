@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,32 +77,31 @@ const outAhead = 64
 // reader is one Subscribe: a member of the group that reads the origin and its
 // delay topics.
 type reader struct {
-	client  *Client
-	layout  *layout
-	group   sarama.ConsumerGroup
-	sub     *delayqueue.Subscription
-	fwd     *forwarder
-	out     chan *message.Message // nil with native
-	native  *native               // nil with out
-	values  context.Context       // the Subscribe context's values, never its end
-	levels  map[string]waitLevel  // of the session
-	old     oldLevels
-	owned   owned
-	control *control
-	notes   notes
-	unread  unread
-	jitter  time.Duration // the most that the policy's backoff adds to a delay
-	wait    time.Duration // how long a fetch may wait for records
-	commits time.Duration // so often is committed what is settled
-	ended   time.Time     // the last session
+	client   *Client
+	layout   *layout
+	group    sarama.ConsumerGroup
+	sub      *delayqueue.Subscription
+	fwd      *forwarder
+	out      chan *message.Message // nil with native
+	native   *native               // nil with out
+	values   context.Context       // the Subscribe context's values, never its end
+	levels   map[string]waitLevel  // of the session
+	lives    lives                 // of the topics of the session
+	old      oldLevels
+	owned    owned
+	control  *control
+	notes    notes
+	told     told
+	restored restored
+	jitter   time.Duration // the most that the policy's backoff adds to a delay
+	wait     time.Duration // how long a fetch may wait for records
+	commits  time.Duration // so often is committed what is settled
+	ended    time.Time     // the last session
 
 	// slots bound what is in flight: first deliveries and retries have their own.
 	first, retries chan struct{}
 	weight         atomic.Int64 // bytes that the lanes have read ahead
 	handed         atomic.Int64 // messages that lie in out, or that a consumer has taken and not answered
-
-	mu        sync.Mutex
-	connected bool
 }
 
 // waitLevel is what a topic on which messages wait stands for.
@@ -115,9 +113,8 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	fwd := &forwarder{producer: c.producer, layout: l, dialect: c.cfg.DeadLetterHeaders}
 	r := &reader{
 		client: c, layout: l, group: group, fwd: fwd, values: values,
-		first:     make(chan struct{}, c.cfg.MaxInFlight),
-		retries:   make(chan struct{}, c.cfg.MaxRetriesInFlight),
-		connected: true,
+		first:   make(chan struct{}, c.cfg.MaxInFlight),
+		retries: make(chan struct{}, c.cfg.MaxRetriesInFlight),
 		sub: &delayqueue.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
 			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
@@ -125,6 +122,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		},
 	}
 	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
+	fwd.unknown = func() { r.old.rebalanced.Store(true) }
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
 	consumer := c.cfg.consumerConfig(l.origin).Consumer
@@ -172,7 +170,7 @@ func (r *reader) run(ctx context.Context) {
 		if err != nil {
 			r.disconnected(err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-				_, _ = r.look() // an old level was deleted: with it nobody can join
+				_, _ = r.look() // a level was deleted: with it nobody can join
 			}
 		}
 		if time.Since(began) > time.Second {
@@ -210,21 +208,14 @@ func (r *reader) fencedAfter() time.Duration {
 	return group.Session.Timeout + group.Heartbeat.Interval
 }
 
-// disconnected tells once that the group is lost; joined tells that it is back.
+// disconnected tells that the group is lost, and again after a while; joined tells that it
+// is back.
 func (r *reader) disconnected(err error) {
-	r.mu.Lock()
-	was := r.connected
-	r.connected = false
-	r.mu.Unlock()
-	if was {
-		r.tell("disconnected", "joining again with backoff", err)
-	}
+	r.tellAgain("disconnected", "disconnected", "joining again with backoff", err)
 }
 
 func (r *reader) joined(detail string) {
-	r.mu.Lock()
-	r.connected = true
-	r.mu.Unlock()
+	r.told.forget("disconnected")
 	r.tell("assigned", detail, nil)
 }
 

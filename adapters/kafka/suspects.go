@@ -97,7 +97,7 @@ func (l *lane) renounce() {
 // death: its session's last commit says so. What is suspect stays so, uncharged.
 func (l *lane) depart() {
 	mark := max(l.track.mark, l.from)
-	left := note{owner: l.r.client.owner, state: stateLeft, alone: -1}
+	left := note{owner: l.r.client.owner, topic: l.r.lives[l.topic], state: stateLeft, alone: -1}
 	c := l.care
 	if c != nil {
 		left.end, left.suspects = c.note.end, c.note.suspects

@@ -9,15 +9,38 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// unreadAgain is after how long it is told again that partitions of a topic are not read.
-const unreadAgain = time.Minute
+// repeatEvery is after how long it is told again that something is still wrong.
+const repeatEvery = time.Minute
 
-// unread tells of partitions that the group gives to this member and that it cannot
-// read: its session goes on with the others, so nothing else says so, and what is there
-// waits for ever.
-type unread struct {
-	mu   sync.Mutex
-	told map[string]time.Time // by topic and error
+// told is when what is still wrong was told last.
+type told struct {
+	mu sync.Mutex
+	at map[string]time.Time // by what is wrong
+}
+
+// tellAgain tells what is wrong, once and again after a while.
+func (r *reader) tellAgain(what, change, detail string, err error) {
+	t, now := &r.told, time.Now()
+	t.mu.Lock()
+	last, was := t.at[what]
+	tells := !was || now.Sub(last) >= repeatEvery
+	if tells {
+		if t.at == nil {
+			t.at = make(map[string]time.Time)
+		}
+		t.at[what] = now
+	}
+	t.mu.Unlock()
+	if tells {
+		r.tell(change, detail, err)
+	}
+}
+
+// forget has what is wrong told at once when it comes again.
+func (t *told) forget(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.at, what)
 }
 
 // heard takes what the group says beside its sessions. What ends a session, Consume
@@ -35,21 +58,9 @@ func (r *reader) heard(err error) {
 	}
 }
 
-// tellUnread tells, once for a topic and an error and again after a while.
+// tellUnread tells of a partition that the group gives to this member and that it cannot
+// read, once for a topic and an error and again after a while. The session goes on with the
+// others, so nothing else says so, and what is there waits for ever.
 func (r *reader) tellUnread(topic string, partition int32, what string, err error) {
-	u, now := &r.unread, time.Now()
-	key := topic + " " + err.Error()
-	u.mu.Lock()
-	last, was := u.told[key]
-	tells := !was || now.Sub(last) >= unreadAgain
-	if tells {
-		if u.told == nil {
-			u.told = make(map[string]time.Time)
-		}
-		u.told[key] = now
-	}
-	u.mu.Unlock()
-	if tells {
-		r.tell("a partition is not read", fmt.Sprintf("%s/%d: what is there waits, trying again%s", topic, partition, what), err)
-	}
+	r.tellAgain(topic+" "+err.Error(), "a partition is not read", fmt.Sprintf("%s/%d: what is there waits, trying again%s", topic, partition, what), err)
 }

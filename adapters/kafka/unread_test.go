@@ -58,10 +58,35 @@ func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
 			!strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "grant Read") || strings.Contains(told[2].Detail, "grant") {
 			t.Errorf("told: %+v", told)
 		}
-		<-time.After(unreadAgain)
+		<-time.After(repeatEvery)
 		say("a", sarama.ErrTopicAuthorizationFailed)
 		if len(told) != 5 {
 			t.Errorf("told: %+v", told)
+		}
+	})
+}
+
+// It was told once, and the subscription stood still for days without another word.
+func TestALostGroupIsToldAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		r := offline(sinkOf(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == "disconnected" {
+				told++
+			}
+		}))
+		for range 30 {
+			r.disconnected(sarama.ErrOutOfBrokers)
+			<-time.After(10 * time.Second)
+		}
+		if told != 5 {
+			t.Errorf("told %d times in 5 minutes, want 5", told)
+		}
+		r.joined("")
+		r.disconnected(sarama.ErrOutOfBrokers)
+		if told != 6 {
+			t.Error("not told when it was lost once more")
 		}
 	})
 }

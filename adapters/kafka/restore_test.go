@@ -1,0 +1,117 @@
+package kafka_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+// watchful is a client's configuration that soon sees what becomes of topics.
+func watchful() *sarama.Config {
+	cfg := sarama.NewConfig()
+	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
+	return cfg
+}
+
+func lost(where string) func(redeliver.Event) bool {
+	return func(e redeliver.Event) bool {
+		l, ok := e.(redeliver.MessagesLost)
+		return ok && l.Where == where
+	}
+}
+
+// A topic of ours that somebody deletes stopped all members of the group: none could join
+// any more, and a message that never fails did not run either.
+func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for suffix, handler := range map[string]message.NoPublishHandlerFunc{
+		"retry.100ms": failFirst(0), "retry": failFirst(10 * time.Millisecond),
+		"dlq": func(*message.Message) error { return redeliver.Permanent(errDeclined) },
+	} {
+		t.Run(suffix, func(t *testing.T) {
+			t.Parallel()
+			p := onKafka(t)
+			c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: watchful()})
+			kafka.SweepEvery(c, 100*time.Millisecond)
+			route(t, c, p.topic, handler)
+			put(t, p.addrs, order(p.topic, "before"))
+			ev.awaitEnds(t, "before")
+			kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), p.ours(suffix))
+			for i := range 10 {
+				put(t, p.addrs, order(p.topic, fmt.Sprint("after-", i)))
+				ev.awaitEnds(t, fmt.Sprint("after-", i))
+			}
+			l, _ := ev.await(t, 1, lost(p.ours(suffix)))[0].(redeliver.MessagesLost)
+			if l.Origin != p.topic || l.Group != p.group || l.Detail == "" {
+				t.Errorf("told %+v", l)
+			}
+		})
+	}
+}
+
+// Where topics are not created, the others are read all the same, and the missing one as
+// soon as it is there.
+func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: watchful()}
+	c, _ := open(t, cfg)
+	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	cfg.NoProvisioning = true
+	c, ev := open(t, cfg)
+	kafka.SweepEvery(c, 100*time.Millisecond)
+	route(t, c, p.topic, func(msg *message.Message) error {
+		if string(msg.Payload) == "fails" {
+			return failFirst(0)(msg)
+		}
+		return nil
+	})
+	ev.joined(t, 1)
+	level := p.ours("retry.100ms")
+	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), level)
+	ev.await(t, 1, func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == "a topic is missing" && c.Err != nil
+	})
+	for i := range 10 {
+		put(t, p.addrs, order(p.topic, fmt.Sprint("after-", i)))
+		ev.awaitEnds(t, fmt.Sprint("after-", i))
+	}
+	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, level)
+	put(t, p.addrs, order(p.topic, "fails"))
+	ev.awaitEnds(t, "fails")
+	for _, l := range all[redeliver.MessagesLost](ev) {
+		t.Errorf("told %+v although it created nothing", l)
+	}
+}
+
+// What the group has committed says nothing of a topic that was deleted and created again
+// under the same name: what is written there would be skipped.
+func TestOnKafkaATopicThatIsCreatedAgainIsReadFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	kafka.SweepEvery(c, 100*time.Millisecond)
+	route(t, c, p.topic, failFirst(0))
+	put(t, p.addrs, order(p.topic, "before"))
+	ev.awaitEnds(t, "before")
+	level := p.ours("retry.100ms")
+	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), level)
+	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, level)
+	for i := range 5 {
+		put(t, p.addrs, order(p.topic, fmt.Sprint("after-", i)))
+		ev.awaitEnds(t, fmt.Sprint("after-", i))
+	}
+	ev.await(t, 1, lost(level))
+}
