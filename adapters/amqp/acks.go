@@ -27,7 +27,7 @@ const (
 
 // add registers a delivery, the newest of its channel.
 func (a *acks) add(e *entry) {
-	a.len, a.bytes = a.len+1, a.bytes+len(e.rec.Body)
+	a.len, a.bytes = a.len+1, a.bytes+len(e.rec.Delivery.Body)
 	e.before, a.newest = a.newest, e
 	if e.before == nil {
 		a.oldest = e
@@ -52,7 +52,7 @@ func (a *acks) settle(e *entry) {
 func (a *acks) handedBack(e *entry) { a.remove(e) }
 
 func (a *acks) remove(e *entry) {
-	a.len, a.bytes = a.len-1, a.bytes-len(e.rec.Body)
+	a.len, a.bytes = a.len-1, a.bytes-len(e.rec.Delivery.Body)
 	if e.before == nil {
 		a.oldest = e.after
 	} else {

@@ -29,7 +29,7 @@ func (n *native) give(e *entry) {
 	if n.batches != nil {
 		e.batched = e.lane.slab.place()
 		e.batched.begin(e)
-		n.batches.Give(&e.batched.place, e.d, e, len(e.rec.Body))
+		n.batches.Give(&e.batched.place, e.d, e, len(e.rec.Delivery.Body))
 		return
 	}
 	n.workers.Give(e)
@@ -79,7 +79,7 @@ func (e *entry) nacked(requeue bool) error {
 }
 
 // Describe implements [delayqueue.Task].
-func (e *entry) Describe() (redeliver.Headers, []byte) { return &e.rec, e.rec.Body }
+func (e *entry) Describe() (redeliver.Headers, []byte) { return &e.rec, e.rec.Delivery.Body }
 
 // Answered implements [delayqueue.Task]: what a handler does to the delivery is
 // part of its answer, and no end of it.

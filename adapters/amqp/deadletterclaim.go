@@ -11,7 +11,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // deadClaim is the right to change a DLQ: a fence on a connection of its own, on
@@ -178,19 +177,10 @@ func (c *deadClaim) write(ctx context.Context, msgs []*deadletter.Message, queue
 		if !refuses(err) {
 			continue
 		}
-		// The channel ended over one message, and with it all that were on it.
 		p, _ := compose(msgs[i]) // as before, and it went well then
-		if _, errs[i] = s.send(ctx, "", queue, p); refuses(errs[i]) {
-			errs[i] = fmt.Errorf("%w: %w", delayqueue.ErrRefused, errs[i])
-		}
+		_, errs[i] = s.alone(ctx, "", queue, p)
 	}
 	return errs
-}
-
-// refuses tells whether the broker does not take a message as it is: one that is too
-// large.
-func refuses(err error) bool {
-	return code(err) == amqp.ContentTooLarge || code(err) == amqp.PreconditionFailed
 }
 
 func sameError(n int, err error) []error {

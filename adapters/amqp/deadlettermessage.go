@@ -37,6 +37,7 @@ func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
+	from, _ := d.Headers[headerOriginal].(string)
 	at := position(d)
 	deaths := deathsOf(d.Headers)
 	var ours []redeliver.Header
@@ -59,6 +60,9 @@ func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
 		m.Headers = append(m.Headers, deaths...) // behind: another filler's word comes first
 	}
 	deadletter.Read(m, q.info, ours, func() string { return idOf(d) })
+	if t := m.State.Truncated; t != "" {
+		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); the broker has dead-lettered the original from queue %s, by default to %[1]s", q.info.DLQ, t, from)
+	}
 	m.Findings = append(m.Findings, findings...)
 	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {
 		if !brokers(h.Name) {
@@ -171,7 +175,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 			r.Headers[h.Name] = h.Value
 		}
 	}
-	r.Body = m.Body
+	r.Delivery.Body = m.Body
 	return r
 }
 

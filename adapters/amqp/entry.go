@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -37,6 +36,7 @@ type entry struct {
 	sits    atomic.Bool                     // it waits in place
 	waited  atomic.Pointer[redeliver.State] // what it waited for last
 	unsure  *pending                        // how it was written, while nobody knows whether it was
+	rejects bool                            // the DLQ has a stub of it
 
 	state    *redeliver.State     // what it brought from a queue that we write
 	d        *delayqueue.Delivery // delivery, once it leaves for the handler
@@ -193,36 +193,19 @@ func (l *lane) pass(e *entry) {
 		return
 	}
 	go func() {
-		var buried *redeliver.Decision // what no queue takes for good
-		var refused error
-		where, err := sub.Persist(e.d, &st, func(ctx context.Context) (string, error) {
-			where, err := l.r.move(ctx, e, &st)
-			if !errors.Is(err, delayqueue.ErrRefused) {
-				return where, err
-			}
-			buried, refused = &redeliver.Decision{State: st}, err
-			sub.Policy.Unschedulable(buried, err)
-			return l.r.fwd.DeadLetter(ctx, e.d, &buried.State)
-		})
-		if err == nil {
-			sub.Tell(e.passed(where, &st, buried, refused))
+		dec := &redeliver.Decision{Action: redeliver.RetryLater, State: st}
+		where, err := sub.PersistDecision(e.d, dec, func(ctx context.Context) (string, error) { return l.r.move(ctx, e, &st) })
+		switch {
+		case err != nil:
+		case dec.Action == redeliver.DeadLetter:
+			sub.Tell(redeliver.DeadLettered{State: dec.State, Where: where, Err: redeliver.ErrUnschedulable})
+		case e.then == toOrigin:
+			sub.Tell(redeliver.Published{State: st, Topic: where})
+		default:
+			sub.Tell(redeliver.Hopped{State: st, From: l.queue, To: where})
 		}
 		e.Moved(err == nil)
 	}()
-}
-
-// passed is the event of an entry that was written to where. The place tells whether it
-// is buried: of several tries one may have been refused and a later one not, and one
-// that was unsure is waited for by the next, wherever that would go.
-func (e *entry) passed(where string, st *redeliver.State, buried *redeliver.Decision, refused error) redeliver.Event {
-	switch {
-	case buried != nil && where == e.lane.r.layout.dlq():
-		return redeliver.DeadLettered{State: buried.State, Where: where, Err: refused}
-	case e.then == toOrigin:
-		return redeliver.Published{State: *st, Topic: where}
-	default:
-		return redeliver.Hopped{State: *st, From: e.lane.queue, To: where}
-	}
 }
 
 // move writes an entry to where it goes next.

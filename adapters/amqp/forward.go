@@ -69,9 +69,14 @@ func (f *forwarder) suspect(ctx context.Context, d *delayqueue.Delivery, st *red
 	return f.write(ctx, f.layout.suspects(), d, st, time.Time{}, counted)
 }
 
-// DeadLetter implements [delayqueue.DeadLetters].
+// DeadLetter implements [delayqueue.DeadLetters]. Behind a stub the broker moves the
+// original: that has no limit of size.
 func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return f.write(ctx, f.layout.dlq(), d, st, time.Time{}, 0)
+	where, err := f.write(ctx, f.layout.dlq(), d, st, time.Time{}, 0)
+	if rec, ok := d.Record.(*record); ok && err == nil && st.Truncated != "" {
+		rec.entry.rejects = true
+	}
+	return where, err
 }
 
 // publish writes a delayed publish to its exchange at last, as its publisher made it.

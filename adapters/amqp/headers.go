@@ -39,6 +39,10 @@ const (
 // had come back often.
 const headerCopies = "redeliver-amqp-copies"
 
+// headerOriginal is, in a dead letter without a body, the queue from which the broker has
+// dead-lettered the original.
+const headerOriginal = "redeliver-amqp-original"
+
 const directReplyTo = "amq.rabbitmq.reply-to"
 
 // copies are the headers that make the broker send a message elsewhere too, by

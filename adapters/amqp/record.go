@@ -30,6 +30,9 @@ type record struct {
 	entry     *entry // its way through the lane that read it; nil for a publish
 }
 
+// Body implements [delayqueue.Truncatable].
+func (r *record) Body() []byte { return r.Delivery.Body }
+
 // Message implements [delayqueue.Record].
 func (r *record) Message() (msg *message.Message, err error) {
 	defer func() {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // window is how many publishes of one sender may be unconfirmed. More channels,
@@ -22,6 +24,7 @@ type sender struct {
 	slots chan struct{} // unconfirmed publishes
 	turn  chan struct{} // held while a frame is written; a channel, to wait with a context
 	gen   *generation   // guarded by turn
+	lone  *sender       // see alone; nil for that itself
 }
 
 // generation is one channel of a sender and what is unconfirmed on it.
@@ -53,7 +56,10 @@ func identityOf(exchange, key string, headers amqp.Table, messageID string) iden
 }
 
 func newSender(l *link) *sender {
-	return &sender{link: l, slots: make(chan struct{}, window), turn: make(chan struct{}, 1)}
+	return &sender{
+		link: l, slots: make(chan struct{}, window), turn: make(chan struct{}, 1),
+		lone: &sender{link: l, slots: make(chan struct{}, 1), turn: make(chan struct{}, 1)},
+	}
 }
 
 // pending is a publish that waits for its confirm.
@@ -67,8 +73,16 @@ type pending struct {
 }
 
 // send publishes a message and returns when it is confirmed, refused, or ctx
-// ends. Then it may still be there, and unsure can be waited for.
+// ends. Then it may still be there, and unsure can be waited for. A message that the
+// broker does not take as it is, is [delayqueue.ErrRefused].
 func (s *sender) send(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
+	if unsure, err = s.once(ctx, exchange, key, m); refuses(err) {
+		return s.alone(ctx, exchange, key, m)
+	}
+	return unsure, err
+}
+
+func (s *sender) once(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
 	if err := s.reserve(ctx); err != nil {
 		return nil, err
 	}
@@ -82,6 +96,22 @@ func (s *sender) send(ctx context.Context, exchange, key string, m amqp.Publishi
 	return nil, err
 }
 
+// alone publishes a message again over which its channel may have ended, and that ended
+// for all that were on it: now nothing else is on its channel, so a refusal is its own.
+func (s *sender) alone(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
+	unsure, err = s.lone.once(ctx, exchange, key, m)
+	if refuses(err) {
+		err = fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+	}
+	return unsure, err
+}
+
+// refuses reports whether the broker has ended a channel because it does not take a
+// message as it is: one that is too large.
+func refuses(err error) bool {
+	return code(err) == amqp.ContentTooLarge || code(err) == amqp.PreconditionFailed
+}
+
 // reserve waits for a place in the window. Who holds a place must not call it:
 // all places could be held by such, and none would ever be free.
 func (s *sender) reserve(ctx context.Context) error {
@@ -89,7 +119,7 @@ func (s *sender) reserve(ctx context.Context) error {
 	case s.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("amqp: %d publishes wait for a confirm: %w", window, ctx.Err())
+		return fmt.Errorf("amqp: %d publishes wait for a confirm: %w", cap(s.slots), ctx.Err())
 	}
 }
 
