@@ -172,6 +172,8 @@
 //   - Somebody deletes a topic of ours: it is created again, once an hour at most, and the
 //     loss is told ([redeliver.MessagesLost]). Where it is not (Config.NoProvisioning, no
 //     rights), the other topics are read without it, and it is told every minute.
+//   - A retention, or somebody, deletes what waits on a delay topic: the next session counts
+//     it and tells ([redeliver.MessagesLost]).
 //   - A delay topic stays unwritable for good (deleted, no rights): the whole
 //     subscription waits for it, loudly. The DLQ is not used in its place, but for
 //     a message that the topic refuses for itself: it is too large, invalid, or fails with

@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/uncounted"
 )
 
@@ -274,6 +275,12 @@ func (l *lane) heed(from int64) {
 	}
 	if err != nil { // nothing is known then
 		f = foundNote{offset: from}
+	}
+	if lost := from - f.offset; l.waits != nil && f.offset >= 0 && lost > 0 {
+		r.sub.Tell(redeliver.MessagesLost{
+			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", l.topic, l.partition), Count: lost,
+			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention, deleted what waited there. See the topic's retention.ms and retention.bytes", from, f.offset),
+		})
 	}
 	if f.offset != from && f.note.known() { // the log was cut, or somebody moved the offset: of these records nothing is known
 		f.note = note{}

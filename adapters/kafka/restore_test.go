@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -114,4 +115,36 @@ func TestOnKafkaATopicThatIsCreatedAgainIsReadFromItsBeginning(t *testing.T) {
 		ev.awaitEnds(t, fmt.Sprint("after-", i))
 	}
 	ev.await(t, 1, lost(level))
+}
+
+// Only the janitor deletes on our topics, and only what is settled. What else is gone was
+// lost without a word.
+func TestOnKafkaWhatARetentionDeletesIsTold(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
+	fails := func(context.Context, *sarama.ConsumerMessage) error { return errDeclined }
+	ev, stop := consume(t, p, kafka.Config{Policy: policy}, fails)
+	const waiting, deleted = 10, 6
+	recs, _ := orders(p.topic, waiting)
+	put(t, p.addrs, recs...)
+	ev.await(t, waiting, is[redeliver.RetryScheduled])
+	stop()
+	adm := kadm.NewClient(independent(t, p.addrs))
+	level := kafka.DelayTopic(p.topic, p.group, time.Hour)
+	below := make(kadm.Offsets)
+	below.AddOffset(level, 0, deleted, -1)
+	if _, err := adm.DeleteRecords(t.Context(), below); err != nil {
+		t.Fatal(err)
+	}
+	ev, stop = consume(t, p, kafka.Config{Policy: policy}, fails)
+	l, _ := ev.await(t, 1, lost(level+"/0"))[0].(redeliver.MessagesLost)
+	if l.Count != deleted || l.Origin != p.topic || l.Group != p.group {
+		t.Errorf("told %+v, want %d", l, deleted)
+	}
+	stop()
+	ev, _ = consume(t, p, kafka.Config{Policy: policy}, fails)
+	for _, l := range all[redeliver.MessagesLost](ev) {
+		t.Errorf("told again: %+v", l)
+	}
 }

@@ -54,7 +54,8 @@ func (r *reader) heard(err error) {
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
 		r.tellUnread(where.Topic, where.Partition, "; grant Read", where.Err)
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
-		r.tellUnread(where.Topic, where.Partition, "", where.Err)
+		r.tellAgain(where.Topic+" "+where.Err.Error(), "a partition is not read",
+			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)
 	}
 }
 
