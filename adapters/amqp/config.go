@@ -169,9 +169,9 @@ func (c Config) policy(queue string) redeliver.Policy {
 	return c.Policy.WithDefaults()
 }
 
-// mostUnrun is how many messages may be in hand for each that runs, where the broker's
+// maxUnrunPerSlot is how many messages may be in hand for each that runs, where the broker's
 // count of deliveries matters: it rises for those, too, that have not begun.
-const mostUnrun = 2
+const maxUnrunPerSlot = 2
 
 // prefetch is Prefetch for a policy.
 func (c Config) prefetch(p redeliver.Policy) int {
@@ -179,7 +179,7 @@ func (c Config) prefetch(p redeliver.Policy) int {
 	case c.Prefetch != 0 && ordered(p):
 		return c.Prefetch
 	case c.Prefetch != 0:
-		return min(c.Prefetch, mostUnrun*c.MaxInFlight)
+		return min(c.Prefetch, maxUnrunPerSlot*c.MaxInFlight)
 	case p.Order == redeliver.PerKey:
 		return max(c.MaxInFlight, DefaultKeyPrefetch)
 	default:
@@ -217,7 +217,7 @@ func (c Config) validate() error {
 		least := min(max(1, c.MaxInFlight), maxPrefetch)
 		most := maxPrefetch
 		if !c.anyOrdered() {
-			most = min(mostUnrun*least, most)
+			most = min(maxUnrunPerSlot*least, most)
 		}
 		ps.Count("Prefetch", c.Prefetch, least, most)
 	}
@@ -240,7 +240,7 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// anyOrdered tells whether the messages of any policy keep their places.
+// anyOrdered reports whether the messages of any policy keep their places.
 func (c Config) anyOrdered() bool {
 	for _, p := range c.Queues {
 		if ordered(p) {

@@ -106,7 +106,7 @@ func (l *lane) take(d amqp.Delivery, now time.Time) {
 			l.enqueue(e)
 			return
 		}
-		if n, counted := deliveryCount(d.Headers); unread == nil && e.again && (n >= mostReturns || !counted) {
+		if n, counted := deliveryCount(d.Headers); unread == nil && e.again && (n >= maxReturns || !counted) {
 			l.renewCopy(e, false)
 			return
 		}

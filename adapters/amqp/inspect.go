@@ -53,7 +53,7 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 
 // leastLimit is the lowest limit at which a message is written anew in time, with as
 // much again to spare.
-const leastLimit = 2 * mostReturns
+const leastLimit = 2 * maxReturns
 
 // limit looks at the broker's own count of deliveries, at the end of which it
 // takes the message away.
@@ -91,7 +91,7 @@ func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
 	case !dead && n >= least && s.layout.ordered():
 		s.notef("%s has %s and drops what comes back more often, for lost connections and shutdowns too", r.Name, limit)
 	case !dead && n >= least:
-		s.notef("%s has %s and drops what comes back more often: redeliver writes a message anew, to %s, when it has come back %d times. While that is not possible, for hours, messages can be lost", r.Name, limit, s.layout.retry(), mostReturns)
+		s.notef("%s has %s and drops what comes back more often: redeliver writes a message anew, to %s, when it has come back %d times. While that is not possible, for hours, messages can be lost", r.Name, limit, s.layout.retry(), maxReturns)
 	case !dead && keyed && exchange.value != nil:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:

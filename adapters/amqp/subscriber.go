@@ -118,7 +118,7 @@ func (r *reader) lanes() []laneConfig {
 	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
 	all := []laneConfig{
 		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy), slots: make(chan struct{}, cfg.MaxInFlight)},
-		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, mostUnrun*cfg.MaxRetriesInFlight), slots: slots},
+		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight), slots: slots},
 		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
 	}
 	for _, q := range r.layout.queues {

@@ -18,12 +18,12 @@ import (
 // an answer, and whose channel this process has not seen ending, was alone when
 // its process died.
 
-// A message that comes back mostReturns times is written anew, mostCopies times to the
+// A message that comes back maxReturns times is written anew, maxCopies times to the
 // way back, and then to the suspects. Classic queues say only whether one has come back,
 // so from there it is written anew the first time.
 const (
-	mostReturns = 5
-	mostCopies  = 2
+	maxReturns = 5
+	maxCopies  = 2
 )
 
 // suspicion is how often a message that keeps its place must have come back to be a
@@ -37,7 +37,7 @@ func (l *lane) renewCopy(e *entry, waits bool) {
 	switch {
 	case waits:
 		e.then = toLevel
-	case e.copies >= mostCopies:
+	case e.copies >= maxCopies:
 		e.then = toSuspects
 	default:
 		e.then = toRetry
@@ -153,7 +153,7 @@ func deliveryCount(headers amqp.Table) (n int, counted bool) {
 	}
 }
 
-// suspect tells whether a message that keeps its place and was delivered before, n times
+// suspect reports whether a message that keeps its place and was delivered before, n times
 // by a queue that counted, may have killed its process.
 func (c *Client) suspect(n int, counted bool, id string) bool {
 	least := suspicion

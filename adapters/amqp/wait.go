@@ -65,7 +65,7 @@ func (l *lane) receive(e *entry) {
 		return
 	case stay.Publish:
 		e.then = toOrigin
-	case e.again && count >= mostReturns:
+	case e.again && count >= maxReturns:
 		l.renewCopy(e, left > 0)
 		return
 	}

@@ -24,8 +24,8 @@ const (
 // headers, and what a batch of one record adds.
 const headerRoom = 64 << 10
 
-// leastSegment is the smallest segment.bytes of our topics.
-const leastSegment = 16 << 20
+// minSegmentBytes is the smallest segment.bytes of our topics.
+const minSegmentBytes = 16 << 20
 
 // layout is the topics of one subscription: what it needs, and what is there.
 type layout struct {
@@ -164,7 +164,7 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
 		// The active segment is never given back: keep it small. No batch may be larger.
-		"segment.bytes":                  strconv.Itoa(max(leastSegment, largest)),
+		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, largest)),
 		"unclean.leader.election.enable": "false",
 		"max.message.bytes":              strconv.Itoa(largest),
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// restoreAgain is after how long a topic is created once more: who deletes it a second
+// minRestoreInterval is after how long a topic is created once more: who deletes it a second
 // time may mean it.
-const restoreAgain = time.Hour
+const minRestoreInterval = time.Hour
 
 // restored is when topics of ours were created again that somebody had deleted.
 type restored struct {
@@ -61,15 +61,15 @@ func (r *reader) restore(there map[string]*sarama.TopicMetadata) (map[string]*sa
 func (r *restored) by(topic string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Since(r.at[topic]) < restoreAgain
+	return time.Since(r.at[topic]) < minRestoreInterval
 }
 
 func (r *reader) restoreLocked(t ownTopic) (created bool, err error) {
 	if r.client.cfg.NoProvisioning {
 		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with %d partitions, %d replicas and %s", t.name, t.partitions, t.replicas, settingsText(t.settings))
 	}
-	if time.Since(r.restored.at[t.name]) < restoreAgain {
-		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.name, restoreAgain)
+	if time.Since(r.restored.at[t.name]) < minRestoreInterval {
+		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.name, minRestoreInterval)
 	}
 	if created, err = r.client.admin.create(t, r.layout.neededRetention()); created {
 		if r.restored.at == nil {
