@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what the tests need, before anything is compiled.
+# setup.sh gets what the tests need, before anything is compiled.
 #
 #	integration/setup.sh test        what make test needs
 #	integration/setup.sh prove       what make prove needs, which includes make test
@@ -66,7 +66,9 @@ want_rabbitmq() { # MAJOR SUITE
 docker=
 answers_docker() {
   [[ ${REDELIVER_TEST_WAY-} == native ]] && return 1
-  [[ $docker ]] || docker=$(timeout 3 docker info --format yes 2>/dev/null || echo no)
+  local limit=(timeout 3)
+  command -v timeout >/dev/null || limit=() # macOS has none
+  [[ $docker ]] || docker=$(${limit[@]+"${limit[@]}"} docker info --format yes 2>/dev/null || echo no)
   [[ $docker == yes ]]
 }
 # natively VARIABLE: nobody runs the broker for us.
@@ -193,4 +195,4 @@ for item in "${fetches[@]}"; do
   [[ $item == *" fetch_jars "* ]] || continue
   (set -e; fetch $item)
 done
-for process in "${running[@]}"; do wait "$process"; done
+for process in ${running[@]+"${running[@]}"}; do wait "$process"; done

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The contract of every adapter, on the oldest and the newest RabbitMQ that the suites have.
+// The contract of every adapter, on RabbitMQ 3.10, and in make prove on 4.0.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

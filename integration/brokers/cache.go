@@ -14,15 +14,31 @@ import (
 // fetched returns the directory of that name in the user's cache directory, which integration/setup.sh has filled as the
 // recipe says. part is what the script calls it.
 func fetched(name string, recipe []byte, part string) (string, error) {
+	dir, err := cacheDir(name)
+	if err != nil {
+		return "", err
+	}
+	if !isComplete(dir, recipe) {
+		return "", fmt.Errorf("%s is not there, or is of another version: run REDELIVER_TEST_WAY=native integration/setup.sh %s", dir, part)
+	}
+	return dir, nil
+}
+
+func cacheDir(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("finding the cache directory for the broker's programs: %w", err)
 	}
-	dir := filepath.Join(cache, "redeliver", name)
-	if have, err := os.ReadFile(filepath.Join(dir, "complete")); err != nil || strings.TrimSpace(string(have)) != hashOf(recipe) {
-		return "", fmt.Errorf("%s is not in %s: run integration/setup.sh %s", name, filepath.Dir(dir), part)
-	}
-	return dir, nil
+	return filepath.Join(cache, "redeliver", name), nil
+}
+
+// markerOf returns the file in a directory of the cache that holds the hash of its recipe. It is written last: without it
+// the directory is half made, and with another hash it is something else.
+func markerOf(dir string) string { return filepath.Join(dir, "complete") }
+
+func isComplete(dir string, recipe []byte) bool {
+	have, err := os.ReadFile(markerOf(dir))
+	return err == nil && strings.TrimSpace(string(have)) == hashOf(recipe)
 }
 
 func hashOf(recipe []byte) string {
@@ -36,32 +52,26 @@ func cached(
 	ctx context.Context, name string, recipe []byte, logf func(string, ...any),
 	fill func(ctx context.Context, dir string) error,
 ) (string, error) {
-	cache, err := os.UserCacheDir()
+	dir, err := cacheDir(name)
 	if err != nil {
-		return "", fmt.Errorf("finding the cache directory for the broker's programs: %w", err)
+		return "", err
 	}
-	cache = filepath.Join(cache, "redeliver")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", fmt.Errorf("making the cache directory for the broker's programs: %w", err)
 	}
-	dir := filepath.Join(cache, name)
 	unlock, err := lock(ctx, dir+".lock")
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 
-	// The marker is written last and holds the recipe's hash: without it the directory is half a download, with
-	// another hash it is something else.
-	want := hashOf(recipe)
-	marker := filepath.Join(dir, "complete")
-	if have, err := os.ReadFile(marker); err == nil && string(have) == want {
+	if isComplete(dir, recipe) {
 		return dir, nil
 	}
-	logf("fetching %s into %s, once", name, dir)
+	logf("making %s in %s, once", name, dir)
 	began := time.Now()
 	if err := os.RemoveAll(dir); err != nil {
-		return "", fmt.Errorf("clearing half a download: %w", err)
+		return "", fmt.Errorf("clearing what is half made: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the directory for the broker's programs: %w", err)
@@ -69,9 +79,9 @@ func cached(
 	if err := fill(ctx, dir); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(marker, []byte(want), 0o644); err != nil {
+	if err := os.WriteFile(markerOf(dir), []byte(hashOf(recipe)), 0o644); err != nil {
 		return "", fmt.Errorf("marking the broker's programs as complete: %w", err)
 	}
-	logf("fetched %s in %.1fs", name, time.Since(began).Seconds())
+	logf("made %s in %.1fs", name, time.Since(began).Seconds())
 	return dir, nil
 }

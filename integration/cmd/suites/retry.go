@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxFlaky is how many failures a run accepts if they pass alone. More than that is no accident.
+// maxFlaky is how many failures a run accepts if they pass alone.
 const maxFlaky = 2
 
 // retry runs each failed test once more, alone, if there are at most maxFlaky. A package whose process ended before its
