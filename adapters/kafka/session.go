@@ -97,7 +97,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
 		if _, waits := r.levels[claim.Topic()]; waits {
 			// What is deleted before anything is settled is missed only if this is committed.
-			sess.MarkOffset(claim.Topic(), claim.Partition(), oldest, note{owner: r.client.owner, topic: r.lives[claim.Topic()], state: stateLeft, alone: -1}.text(oldest))
+			sess.MarkOffset(claim.Topic(), claim.Partition(), oldest, "")
 		}
 		from = oldest
 	}
