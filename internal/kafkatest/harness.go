@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/adaptertest"
@@ -154,16 +155,17 @@ func (k *harness) oversized(suffixes ...string) func(tb testing.TB, origin, grou
 	return func(tb testing.TB, origin, group string) adaptertest.Message {
 		tb.Helper()
 		const setting, small = "max.message.bytes", "65536"
-		var topics []string
-		err := until(tb.Context(), func(ctx context.Context) (bool, error) { // the subscriber may not have made them yet
-			there, err := k.admin.ListTopics(ctx)
-			topics = slices.DeleteFunc(there.Names(), func(topic string) bool {
-				return !slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasPrefix(topic, origin+"."+group+"."+s) })
-			})
-			return len(topics) >= len(suffixes), err
-		})
+		// Not kadm's ListTopics: it may answer as of 5 s ago, when the subscriber had not made all topics.
+		there, err := kmsg.NewPtrMetadataRequest().RequestWith(tb.Context(), k.client)
 		if err != nil {
 			tb.Fatal(err)
+		}
+		var topics []string
+		for _, t := range there.Topics {
+			ours := func(s string) bool { return strings.HasPrefix(*t.Topic, origin+"."+group+"."+s) }
+			if slices.ContainsFunc(suffixes, ours) {
+				topics = append(topics, *t.Topic)
+			}
 		}
 		altered, err := k.admin.AlterTopicConfigs(tb.Context(), []kadm.AlterConfig{{Name: setting, Value: kadm.StringPtr(small)}}, topics...)
 		for _, a := range altered {
