@@ -20,6 +20,8 @@ type entry struct {
 	then then // what to do when its time has come
 	died int  // how often its process died while it ran alone
 
+	suspect bool // as it left; item.suspect needs the broker's mu
+
 	state *redeliver.State     // what it brought from where messages wait
 	d     *delayqueue.Delivery // made when it leaves for the handler
 	msg   *message.Message
@@ -88,7 +90,7 @@ func (r *reader) choose() *entry {
 			if chosen != nil || !r.q.begin(e.it, r) {
 				return false
 			}
-			chosen, e.died = e, e.it.crashes
+			chosen, e.died, e.suspect = e, e.it.crashes, e.it.suspect
 			return true
 		})
 		if chosen != nil {
@@ -99,12 +101,13 @@ func (r *reader) choose() *entry {
 	if it == nil {
 		return nil
 	}
-	return &entry{r: r, it: it, died: it.crashes, rec: &delivered{it.record, it, it.idOf(r.q.topic, it.offset), r.client.cfg.Decode}}
+	rec := &delivered{it.record, it, it.idOf(r.q.topic, it.offset), r.client.cfg.Decode}
+	return &entry{r: r, it: it, died: it.crashes, suspect: it.suspect, rec: rec}
 }
 
 // delivery makes an entry's context and what the middlewares need to know.
 func (r *reader) delivery(e *entry) *delayqueue.Delivery {
-	d := &delayqueue.Delivery{Sub: r.sub, Record: e.rec, Waited: e.state, Mover: e, ID: e.rec.id, Alone: e.it.suspect}
+	d := &delayqueue.Delivery{Sub: r.sub, Record: e.rec, Waited: e.state, Mover: e, ID: e.rec.id, Alone: e.suspect}
 	if e.state != nil {
 		d.Source = e.state.Source
 	} else {
