@@ -12,6 +12,9 @@ import (
 // maxFlaky is how many failures a run accepts if they pass alone.
 const maxFlaky = 2
 
+// dataRace is what package testing writes below a test that was running when the race detector found a race.
+const dataRace = "race detected during execution of test"
+
 // retry runs each failed test once more, alone, if there are at most maxFlaky. A package whose process ended before its
 // tests runs again as a whole.
 func (t *table) retry(ctx context.Context, out io.Writer) {
@@ -55,7 +58,8 @@ func (t *table) retry(ctx context.Context, out io.Writer) {
 }
 
 // failuresOf returns the failures of a package that have to pass: of a test and its subtests the innermost. A package
-// whose process ended early is one failure without a test's name.
+// whose process ended early is one failure without a test's name; so is one with a data race, which fails every test
+// that ran meanwhile.
 func (s *suite) failuresOf(p *pkg) []failure {
 	if p.verdict != "FAIL" {
 		return nil
@@ -67,7 +71,8 @@ func (s *suite) failuresOf(p *pkg) []failure {
 			all = append(all, f)
 		}
 	}
-	if !p.completed || len(all) == 0 {
+	race := slices.ContainsFunc(all, func(f failure) bool { return strings.Contains(strings.Join(f.output, ""), dataRace) })
+	if !p.completed || len(all) == 0 || race {
 		whole := failure{pkg: p.name}
 		for _, f := range all {
 			whole.output = append(whole.output, f.output...)

@@ -280,6 +280,7 @@ func TestRetry(t *testing.T) {
 		{"always", `func TestA(t *testing.T) { t.Error("wrong") }; var _ = os.Args`, false, nil},
 		{"one of two always", once("A") + `func TestB(t *testing.T) { t.Error("wrong") }`, false, nil},
 		{"crashes once", crash, true, []string{""}},
+		{"a race in three", strings.ReplaceAll(once("A")+once("B")+once("C"), "the first time", dataRace), true, []string{""}},
 		{"skips in silence", once("A") + `func TestB(t *testing.T) { t.SkipNow() }`, false, nil},
 		{"does not compile", `func TestA(t *testing.T) { undefined() }; var _ = os.Args`, false, nil},
 	} {
