@@ -41,6 +41,12 @@ type failure struct {
 	output    []string
 }
 
+// topLevel returns the name of the test without those of its subtests.
+func (f failure) topLevel() string {
+	name, _, _ := strings.Cut(f.test, "/")
+	return name
+}
+
 // suite is one run of go test, and collects its events. Like go test without -v it shows the output of a test only when
 // the test fails, with one addition: a line that a test logs with "report: " in it is always shown, such as a seed, or
 // how many processes were killed.
@@ -56,6 +62,8 @@ type suite struct {
 	err  error         // how the command ended
 
 	expected []skip
+	failing  []expectedFailure // not empty: these tests have to fail, and no others
+	wrong    []string          // what differs from failing
 
 	packages []*pkg
 	failures []failure

@@ -76,6 +76,75 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+func TestSuiteOfExpectedFailures(t *testing.T) {
+	const a, b = `func TestA(t *testing.T) { t.Error("wrong") }; `, `func TestB(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("wrong") }) }; `
+	for _, c := range []struct {
+		name  string
+		tests string
+		ok    bool
+		shows string
+	}{
+		{"all fail", a + b, true, "sample TestA: the known fault"},
+		{"one passes", a + `func TestB(t *testing.T) {}`, false, "sample: TestB did not fail"},
+		{"one is gone", a, false, "sample: TestB did not fail"},
+		{"one more fails", a + b + `func TestC(t *testing.T) { t.Error("wrong") }`, false, "sample: TestC failed"},
+		{"panics", a + b + `func TestC(t *testing.T) { panic("out of coffee") }`, false, "out of coffee"},
+		{"does not compile", a + b + `func TestC(t *testing.T) { undefined() }`, false, "undefined: undefined"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			s := sample(t, c.tests, &out)
+			s.failing = []expectedFailure{{"sample", "TestA", "the known fault"}, {"sample", "TestB", "another"}}
+			s.execute(t.Context())
+			sum := table{suites: []*suite{s}}
+			sum.retry(t.Context(), &out)
+			sum.print(&out)
+			if sum.ok() != c.ok || len(sum.flaky) > 0 {
+				t.Errorf("ok = %v, want %v; %d flaky, want none; output:\n%s", sum.ok(), c.ok, len(sum.flaky), out.String())
+			}
+			if !strings.Contains(out.String(), c.shows) {
+				t.Errorf("output lacks %q:\n%s", c.shows, out.String())
+			}
+		})
+	}
+}
+
+// The tests of known faults and the list are the same set.
+func TestEveryExpectedFailureIsListed(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (TestExpectedFailure\w+)\(t \*testing\.T\)`).FindAllSubmatch(text, -1) {
+			found = append(found, "./"+filepath.ToSlash(rel)+" "+string(m[1]))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, e := range expectedFailures {
+		listed = append(listed, e.pkg+" "+e.test)
+	}
+	slices.Sort(found)
+	slices.Sort(listed)
+	if !slices.Equal(found, listed) {
+		t.Errorf("the tests are\n%s\nand expected.go lists\n%s", strings.Join(found, "\n"), strings.Join(listed, "\n"))
+	}
+}
+
 // sample returns a suite over a module of one package with these tests.
 func sample(t *testing.T, tests string, out *bytes.Buffer) *suite {
 	t.Helper()

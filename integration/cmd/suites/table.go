@@ -63,6 +63,9 @@ func (t *table) print(out io.Writer) {
 	t.printReasons(out)
 	t.printFailures(out)
 	t.printFlaky(out)
+	for _, s := range t.suites {
+		s.printExpected(out)
+	}
 }
 
 // printReasons prints what the table cannot show: why a verdict is FAIL, and what was skipped and why.
@@ -106,7 +109,7 @@ func (t *table) printFlaky(out io.Writer) {
 	listed, _ := os.ReadFile("CONTRIBUTING.md")
 	for _, f := range t.flaky {
 		fmt.Fprintf(out, "\nFLAKY %s %s: it failed, then passed alone. The failure's output:\n%s\n", short(f.pkg), f.test, f.lastLines())
-		name, _, _ := strings.Cut(f.test, "/")
+		name := f.topLevel()
 		if !strings.Contains(string(listed), name) {
 			fmt.Fprintf(out, "Add %s to the list of rare failures in CONTRIBUTING.md until its cause is found.\n", name)
 		}
