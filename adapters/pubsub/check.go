@@ -210,7 +210,8 @@ func (c *check) publish(ctx context.Context, msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SendTimeout)
 	defer cancel()
 	msg.SetContext(ctx)
-	return publish(ctx, c.cfg.Publisher, c.topic, msg)
+	_, err := startPublish(c.cfg.Publisher, c.topic, msg).wait(ctx)
+	return err
 }
 
 // subscribe makes two Subscribes.

@@ -90,10 +90,12 @@
 //
 // # Failure modes
 //
-//   - Publish fails, panics or does not return within SendTimeout: it is tried again
-//     with backoff up to 10 s; the source stays unacked, the handler does not run
-//     again, and no new handler is started (the event intake paused). A Publish
-//     that was given up may succeed later: the message is there twice.
+//   - Publish fails or panics: it is tried again with backoff up to 10 s; the source
+//     stays unacked, the handler does not run again, and no new handler is started
+//     (the event intake paused).
+//   - Publish does not return within SendTimeout: the same, but redeliver waits for that
+//     call and does not publish the message again until it has returned. A Publish that
+//     never returns holds up its subscription: give the publisher a timeout of its own.
 //   - An error of Publish that [Config.Refused] knows concerns one message, which
 //     goes to the DLQ, unschedulable.
 //   - The subscriber closes a channel by itself, as some do at bytes that they

@@ -32,9 +32,9 @@ func (f *forwarder) Schedule(ctx context.Context, d *delayqueue.Delivery, st *re
 func (f *forwarder) wait(ctx context.Context, rec *record, st *redeliver.State, publish bool) (string, error) {
 	where, until := f.layout.place(st.Due, time.Now())
 	if publish && where == f.layout.back {
-		return f.layout.topic, f.write(ctx, f.layout.topic, rec, nil)
+		return f.write(ctx, f.layout.topic, rec, nil)
 	}
-	return where, f.write(ctx, where, rec, &carried{headers: st.AppendHeaders(nil), until: until, publish: publish})
+	return f.write(ctx, where, rec, &carried{headers: st.AppendHeaders(nil), until: until, publish: publish})
 }
 
 // DeadLetter implements [delayqueue.DeadLetters].
@@ -43,7 +43,7 @@ func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *
 	if err != nil {
 		return where, err
 	}
-	return where, f.write(ctx, where, rec, &carried{headers: st.AppendHeaders(nil)})
+	return f.write(ctx, where, rec, &carried{headers: st.AppendHeaders(nil)})
 }
 
 func (f *forwarder) record(d *delayqueue.Delivery, where string) (*record, string, error) {
@@ -54,32 +54,51 @@ func (f *forwarder) record(d *delayqueue.Delivery, where string) (*record, strin
 	return rec, where, nil
 }
 
-// write does one write, with what is carried, if anything is.
-func (f *forwarder) write(ctx context.Context, topic string, rec *record, c *carried) error {
-	msg, err := rec.with(c)
-	if err != nil {
-		return fmt.Errorf("pubsub: message %s for %s: %w", rec.id(), topic, err)
+// write does one write, with what is carried, if anything is, and returns where. If an
+// earlier Publish of the record has not returned, write waits for that one and publishes
+// nothing: it may have succeeded, whatever its topic.
+func (f *forwarder) write(ctx context.Context, topic string, rec *record, c *carried) (string, error) {
+	call := rec.unanswered
+	if call == nil {
+		msg, err := rec.with(c)
+		if err != nil {
+			return topic, fmt.Errorf("pubsub: message %s for %s: %w", rec.id(), topic, err)
+		}
+		msg.SetContext(ctx)
+		call = startPublish(f.cfg.Publisher, topic, msg)
 	}
-	msg.SetContext(ctx)
-	err = publish(ctx, f.cfg.Publisher, topic, msg)
+	returned, err := call.wait(ctx)
+	rec.unanswered = nil
+	if !returned {
+		rec.unanswered = call
+	}
 	if err != nil && f.cfg.Refused != nil && f.cfg.Refused(err) {
 		err = fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
 	}
-	return err
+	return call.topic, err
 }
 
-// publish bounds a Publish, which has no context of its own. One that is not over
-// in time is left behind: it may still succeed, and then the message is there twice.
-func publish(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
-	done := make(chan error, 1)
-	go guard("Publish", func() { done <- pub.Publish(topic, msg) }, func(err error) { done <- err })
+// publishCall is a call of Publish, which has no context of its own and may take any time.
+type publishCall struct {
+	topic  string
+	result chan error // of one
+}
+
+func startPublish(pub message.Publisher, topic string, msg *message.Message) *publishCall {
+	call := &publishCall{topic, make(chan error, 1)}
+	go guard("Publish", func() { call.result <- pub.Publish(topic, msg) }, func(err error) { call.result <- err })
+	return call
+}
+
+// wait returns the result of the call, or an error if ctx ends before Publish has returned.
+func (c *publishCall) wait(ctx context.Context) (returned bool, err error) {
 	select {
-	case err := <-done:
+	case err := <-c.result:
 		if err != nil {
-			return fmt.Errorf("publishing to %s: %w", topic, err)
+			return true, fmt.Errorf("publishing to %s: %w", c.topic, err)
 		}
-		return nil
+		return true, nil
 	case <-ctx.Done():
-		return fmt.Errorf("publishing to %s: Publish has not returned: %w", topic, context.Cause(ctx))
+		return false, fmt.Errorf("publishing to %s: Publish has not returned: %w", c.topic, context.Cause(ctx))
 	}
 }

@@ -22,11 +22,15 @@ import (
 // among all who get the message, and one of them may change it in place; the metadata,
 // which that copies, it shares with what the subscriber delivered where it has no entry
 // of ours. Nobody else gets them. It implements delayqueue.Record.
+//
+// unanswered alone changes, by the one write at a time that a record has.
 type record struct {
 	uuid     string
 	payload  []byte
 	metadata message.Metadata
 	decode   func(*message.Message) error
+
+	unanswered *publishCall // has not returned within its try
 }
 
 // newRecord takes a message apart: what is the user's, and what stands in our

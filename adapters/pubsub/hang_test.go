@@ -1,0 +1,76 @@
+package pubsub
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A Publish that hangs is awaited, not repeated: the message is there once when the broker is
+// back. One that fails in the end is repeated.
+func TestAPublishThatHangsIsAwaited(t *testing.T) {
+	for name, fails := range map[string]bool{"it succeeds": false, "it fails": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, sink, back := newMemory(), &told{}, make(chan struct{})
+				m := b.member(t, "billing")
+				var mu sync.Mutex
+				var topics []string // of each Publish
+				cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+					mu.Lock()
+					topics = append(topics, topic)
+					first := len(topics) == 1
+					mu.Unlock()
+					<-back
+					if first && fails {
+						return errors.New("the connection is gone")
+					}
+					return m.Publish(topic, msg)
+				}}, m)
+				cfg.Sink, cfg.Policy = sink, redeliver.Policy{Backoff: redeliver.Fixed(90 * time.Second), Levels: []time.Duration{time.Second, time.Minute}}
+				var ran []int
+				serve(t, cfg, func(msg *message.Message) error {
+					st, _ := redeliver.FromContext(msg.Context())
+					mu.Lock()
+					defer mu.Unlock()
+					ran = append(ran, st.Attempt())
+					if st.Attempt() == 1 {
+						return errors.New("boom")
+					}
+					return nil
+				})
+				b.put("orders", message.NewMessage("a", []byte("payload")))
+				elapse(time.Hour) // the message is due meanwhile: a new Publish would go elsewhere
+				mu.Lock()
+				if n := len(topics); n != 1 {
+					t.Errorf("%d calls of Publish hang, want 1", n)
+				}
+				mu.Unlock()
+				close(back)
+				elapse(time.Hour)
+				mu.Lock()
+				defer mu.Unlock()
+				if !slices.Equal(ran, []int{1, 2}) {
+					t.Errorf("ran as attempts %v, want 1 and 2", ran)
+				}
+				scheduled := of[redeliver.RetryScheduled](sink)
+				if len(scheduled) != 1 {
+					t.Fatalf("%d RetryScheduled events, want 1", len(scheduled))
+				}
+				if fails && topics[1] == topics[0] {
+					t.Errorf("published to %q: the second Publish must go to where the message waits by then", topics)
+				}
+				if where := scheduled[0].Where; !fails && where != topics[0] || fails && where != topics[1] {
+					t.Errorf("the event says %s, published to %q", where, topics)
+				}
+			})
+		})
+	}
+}
