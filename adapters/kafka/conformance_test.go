@@ -29,5 +29,5 @@ func TestConformance(t *testing.T) {
 
 func TestGuaranteeTable(t *testing.T) {
 	t.Parallel()
-	adaptertest.CheckTable(t, "../../README.md", "Kafka", kafkatest.Features)
+	adaptertest.CheckTable(t, "../../docs/reference/guarantees.md", "Kafka", kafkatest.Features)
 }

@@ -5,6 +5,7 @@ import (
 	"log"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -13,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// A part of it stands in the README, word for word; a test sees to it.
+// A page of docs shows a part of it; a test compares them.
 func ExamplePublisher() {
 	if err := publishing(context.Background(), invoice); err != nil {
 		log.Fatal(err)
@@ -52,6 +53,26 @@ func publishing(ctx context.Context, invoice message.HandlerFunc) error {
 	})
 
 	return router.Run(ctx)
+}
+
+// The README shows a part of it; a test compares them.
+func ExampleConsume() {
+	if err := consuming(context.Background(), func(context.Context, []byte) error { return nil }); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func consuming(ctx context.Context, charge func(context.Context, []byte) error) error {
+	client, err := sarama.NewClient([]string{"localhost:9092"}, sarama.NewConfig())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	err = kafka.Consume(ctx, client, kafka.Config{Group: "billing"}, []string{"orders"},
+		func(ctx context.Context, record *sarama.ConsumerMessage) error {
+			return charge(ctx, record.Value) // an error: again after 1, 2 and 4 s plus jitter, then the DLQ
+		})
+	return err
 }
 
 func invoice(msg *message.Message) ([]*message.Message, error) {

@@ -20,7 +20,7 @@ var (
 	sub message.Subscriber
 )
 
-// A part of it stands in the README, word for word; a test sees to it.
+// A page of docs shows a part of it; a test compares them.
 func Example() {
 	if err := charging(context.Background(), func(*message.Message) error { return errors.New("card declined") }); err != nil {
 		log.Fatal(err)

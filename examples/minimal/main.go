@@ -1,4 +1,4 @@
-// Command minimal is the program of the README.
+// Command minimal is a consumer with retries and a dead-letter queue. The README shows parts of it.
 package main
 
 import (

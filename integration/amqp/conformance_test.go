@@ -22,5 +22,5 @@ func TestConformance(t *testing.T) {
 }
 
 func TestGuaranteeTable(t *testing.T) {
-	adaptertest.CheckTable(t, "../../README.md", "RabbitMQ", features)
+	adaptertest.CheckTable(t, "../../docs/reference/guarantees.md", "RabbitMQ", features)
 }

@@ -12,17 +12,21 @@ import (
 // version is what differs from one RabbitMQ to the next.
 var version = regexp.MustCompile(`RabbitMQ [0-9][^ ,\n]*`)
 
-// The README shows what the worker says of one policy on the three brokers. Each of its commands is run here, on a topic
-// whose name is as long as the one there, so that the columns are the same.
-func TestReadmeShowsThePlanOfEachBroker(t *testing.T) {
+// The pages of the three brokers show the worker's plan for the same policy. Each command runs here, on a topic whose name
+// is as long as the one there, so that the columns are the same.
+func TestPagesShowThePlanOfEachBroker(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	var text string
+	for _, page := range []string{"kafka", "rabbitmq", "sqs"} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", page+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(b)
 	}
 	const prompt = "$ worker --plan "
 	shown := map[string]string{} // by command
-	for _, block := range strings.Split(string(text), "```")[1:] {
+	for _, block := range strings.Split(text, "```")[1:] {
 		for i, part := range strings.Split(block, prompt) {
 			if i > 0 {
 				command, said, _ := strings.Cut(part, "\n")
@@ -63,10 +67,10 @@ func TestReadmeShowsThePlanOfEachBroker(t *testing.T) {
 		}
 		got := strings.Join(lines, "\n")
 		if version.ReplaceAllString(got, "RabbitMQ") != version.ReplaceAllString(want, "RabbitMQ") {
-			t.Errorf("worker --plan %s says\n%s\nthe README has\n%s", command, got, want)
+			t.Errorf("worker --plan %s says\n%s\nthe page has\n%s", command, got, want)
 		}
 	}
 	for scheme := range on {
-		t.Errorf("the README has no plan on %s", scheme)
+		t.Errorf("no page has a plan on %s", scheme)
 	}
 }

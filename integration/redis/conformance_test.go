@@ -17,5 +17,5 @@ func TestConformance(t *testing.T) {
 }
 
 func TestGuaranteeTable(t *testing.T) {
-	adaptertest.CheckTable(t, "../../README.md", "Redis Streams", features)
+	adaptertest.CheckTable(t, "../../docs/reference/guarantees.md", "Redis Streams", features)
 }

@@ -25,8 +25,8 @@ func TestConformanceFIFO(t *testing.T) {
 }
 
 func TestGuaranteeTable(t *testing.T) {
-	adaptertest.CheckTable(t, "../../README.md", "SQS", features)
-	adaptertest.CheckTable(t, "../../README.md", "SQS FIFO", fifoFeatures)
+	adaptertest.CheckTable(t, "../../docs/reference/guarantees.md", "SQS", features)
+	adaptertest.CheckTable(t, "../../docs/reference/guarantees.md", "SQS FIFO", fifoFeatures)
 }
 
 // fifoFeatures are what FIFO queues can do.

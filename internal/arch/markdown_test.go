@@ -4,11 +4,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/redeliver/redeliver"
 )
 
 var (
@@ -158,14 +161,94 @@ func proves(t *testing.T, file, name string) bool {
 	return strings.Contains(string(source), `name: "`+name+`"`)
 }
 
-// Each promise of the README leads to a test.
-func TestReadmeProvesWhatItPromises(t *testing.T) {
+// A block of Go below the comment "A part of FILE; a test compares them." is in that file as it is, but for its indent.
+func TestPagesShowPartsOfPrograms(t *testing.T) {
+	t.Parallel()
+	part := regexp.MustCompile("(?s)<!-- A part of (\\S+); a test compares them. -->\n```go\n(.*?)```\n")
+	compared := 0
+	for page := range pages(t) {
+		text, err := os.ReadFile(filepath.Join(root(t), page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range part.FindAllStringSubmatch(string(text), -1) {
+			compared++
+			program, err := os.ReadFile(filepath.Join(root(t), m[1]))
+			if err != nil {
+				t.Errorf("%s: %v", page, err)
+				continue
+			}
+			indented := strings.ReplaceAll("\n"+m[2], "\n", "\n\t")
+			if indented = strings.TrimRight(strings.ReplaceAll(indented, "\n\t\n", "\n\n"), "\t"); !strings.Contains(string(program), indented) {
+				t.Errorf("%s: the part of %s is not in that file; copy it again", page, m[1])
+			}
+		}
+	}
+	if compared < 7 {
+		t.Errorf("compared %d blocks, want at least 7: this test does not see them", compared)
+	}
+}
+
+// Every program that the README runs is there.
+func TestReadmeRunsProgramsThatExist(t *testing.T) {
 	t.Parallel()
 	text := pages(t)["README.md"]
-	for heading, least := range map[string]int{"What is promised": 7, "What each broker can promise": 12} {
-		if rows := proven(t, "README.md", text, heading); rows < least {
-			t.Errorf("%s: %d rows, of at least %d: this test does not read them", heading, rows, least)
+	commands := regexp.MustCompile(`go run (\./[\w/-]+)`).FindAllStringSubmatch(text, -1)
+	if len(commands) == 0 {
+		t.Error("found no go run in the README: this test does not read it")
+	}
+	for _, c := range commands {
+		if _, err := os.Stat(filepath.Join(root(t), c[1], "main.go")); err != nil {
+			t.Errorf("the README runs %s: %v", c[1], err)
 		}
+	}
+}
+
+// The page about policies has every field and every reason that a policy gives.
+func TestPolicyPageIsComplete(t *testing.T) {
+	t.Parallel()
+	text := pages(t)["docs/reference/policy.md"]
+	for field := range reflect.TypeFor[redeliver.Policy]().Fields() {
+		if !strings.Contains(text, "`"+field.Name+"`") {
+			t.Errorf("docs/reference/policy.md has no field %s", field.Name)
+		}
+	}
+	for _, reason := range []redeliver.Reason{
+		redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonTimeout, redeliver.ReasonPanic,
+		redeliver.ReasonExpired, redeliver.ReasonInvalidated, redeliver.ReasonCrashed,
+	} {
+		if !strings.Contains(text, "`"+string(reason)+"`") {
+			t.Errorf("docs/reference/policy.md does not name the reason %s", reason)
+		}
+	}
+}
+
+// Each promise of the README and of the page of guarantees leads to a test.
+func TestPromisesLeadToTests(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		page, heading string
+		minRows       int
+	}{
+		{"README.md", "Promises", 7},
+		{"docs/reference/guarantees.md", "Promises", 9},
+		{"docs/reference/guarantees.md", "By broker", 12},
+	} {
+		if rows := proven(t, c.page, pages(t)[c.page], c.heading); rows < c.minRows {
+			t.Errorf("%s, %s: %d rows, want at least %d: this test does not read them", c.page, c.heading, rows, c.minRows)
+		}
+	}
+}
+
+// The README stays short enough to be read.
+func TestReadmeHasAtMostAThousandWords(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Fields(string(text))); n > 1000 {
+		t.Errorf("the README has %d words, want at most 1,000; move what can wait to a page of docs/", n)
 	}
 }
 
