@@ -18,8 +18,10 @@ import (
 type Publisher struct{ client *Client }
 
 // Publish writes the messages to where the topology says and returns when a
-// queue has each of them, or with the errors of those that were refused or that
-// no queue takes: the others are written. It waits for Config.SendTimeout at most.
+// queue has each of them. The error names each message that was not written, as in
+// "message 2 of 3": one that cannot be prepared (by the marshaler, say), that the broker
+// refuses, or that no queue takes. The others are written all the same. Publish waits
+// for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on
 // the levels of the topic's queue, and is published when it is due. A subscriber
@@ -28,12 +30,24 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
 	var errs []error
-	var waiting []*pending
+	fail := func(i int, err error) {
+		errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
+	}
+	type written struct {
+		outgoing
+		nth int
+		*pending
+	}
+	var waiting []written
 	settle := func() {
 		for _, w := range waiting {
-			if err := w.wait(ctx); err != nil {
-				p.client.forget(topic, w, err)
-				errs = append(errs, err)
+			err := w.wait(ctx)
+			if refuses(err) { // of one of those on the channel
+				_, err = w.sender.alone(ctx, w.exchange, w.key, w.Publishing)
+			}
+			if err != nil {
+				p.client.forget(topic, w.pending, err)
+				fail(w.nth, err)
 			}
 		}
 		waiting = waiting[:0]
@@ -49,10 +63,10 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 			w, err = out.sender.start(ctx, out.exchange, out.key, out.Publishing)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
-			break
+			fail(i, err)
+			continue
 		}
-		waiting = append(waiting, w)
+		waiting = append(waiting, written{out, i, w})
 	}
 	settle()
 	return errors.Join(errs...)

@@ -17,9 +17,11 @@ import (
 type Publisher struct{ client *Client }
 
 // Publish writes the messages and returns when the broker has confirmed all of
-// them (acks of all in-sync replicas), or with the errors of those that it
-// refused: the others are written. It does not look at the messages' contexts
-// but for their key (SetKey); it waits for Config.SendTimeout at most.
+// them (acks of all in-sync replicas). The error names each message that was not
+// written, as in "message 2 of 3": one that cannot be prepared (by the marshaler,
+// say), or that the broker refuses. The others are written all the same. Publish does
+// not look at the messages' contexts but for their key (SetKey); it waits for at most
+// Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on
 // the delay topics of the client's group for that topic, which are created with
@@ -30,19 +32,17 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	waiting := make([]*confirm, 0, len(messages))
-	var errs []error
+	waiting := make([]*confirm, len(messages))
+	errs := make([]error, len(messages))
 	for i, msg := range messages {
-		w, err := p.start(ctx, topic, msg)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
-			break
-		}
-		waiting = append(waiting, w)
+		waiting[i], errs[i] = p.start(ctx, topic, msg)
 	}
-	for _, w := range waiting {
-		if err := w.wait(ctx); err != nil {
-			errs = append(errs, err)
+	for i, w := range waiting {
+		if errs[i] == nil {
+			errs[i] = w.wait(ctx)
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), errs[i])
 		}
 	}
 	return errors.Join(errs...)

@@ -144,54 +144,10 @@ func (c *deadClaim) write(ctx context.Context, q *queue, msgs []*deadletter.Mess
 		}
 		all, of = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}), append(of, i)
 	}
-	if q.fifo {
-		inOrder(s, all)
-	} else {
-		for _, m := range all {
-			s.batches.add(m)
-		}
-	}
-	for i, m := range all {
-		select {
-		case errs[of[i]] = <-m.done:
-		case <-ctx.Done():
-			errs[of[i]] = fmt.Errorf("sqs: sending to %s: %w", q.name, context.Cause(ctx))
-		}
+	for i, err := range s.sendAll(all) {
+		errs[of[i]] = err
 	}
 	return errs
-}
-
-// inOrder sends messages, as many in a request as it takes. Behind one that failed
-// nothing more of its group is sent: it would overtake it.
-func inOrder(s *sender, all []*sending) {
-	broken := make(map[string]error)
-	for len(all) > 0 {
-		n, bytes := 0, 0
-		var batch []*sending
-		for n < len(all) && len(batch) < batchMost {
-			m := all[n]
-			if err := broken[m.group]; err != nil {
-				m.done <- fmt.Errorf("sqs: a message before it in its group was not sent: %w", err)
-				n++
-				continue
-			}
-			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.limit {
-				break
-			}
-			batch = append(batch, m)
-			n++
-		}
-		sent := slices.Clone(batch) // write uses it up
-		s.write(batch)
-		for _, m := range sent {
-			err := <-m.done
-			if err != nil && !errors.Is(err, delayqueue.ErrRefused) {
-				broken[m.group] = err
-			}
-			m.done <- err
-		}
-		all = all[n:]
-	}
 }
 
 // Forget implements [deadletter.Forgetter].

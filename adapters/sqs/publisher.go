@@ -19,9 +19,11 @@ import (
 type Publisher struct{ client *Client }
 
 // Publish writes the messages to the queue of a topic and returns when SQS has
-// each of them, or with the errors of those that it has not taken: the others are
-// written. It waits for Config.SendTimeout at most. The messages of one Publish
-// to a FIFO queue are written in order, up to the first request that fails.
+// each of them. The error names each message that was not written, as in "message 2 of
+// 3": one that cannot be prepared (by the marshaler, say), or that SQS does not take. The
+// others are written all the same. In a FIFO queue those behind a message of their group
+// for which SQS could not be reached are not: they would overtake it. Publish waits for
+// at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits in
 // the queue, of which a subscriber of redeliver's must be the reader: SQS alone
@@ -34,76 +36,31 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return err
 	}
-	all := make([]outgoing, 0, len(messages))
-	var errs []error
+	var all []*sending
+	var nth []int // the places of all among the messages
+	errs := make([]error, len(messages))
 	for i, msg := range messages {
 		o, err := p.prepare(topic, q, msg)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
-			break
+			errs[i] = err
+			continue
 		}
-		all = append(all, o)
+		all = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)})
+		nth = append(nth, i)
 	}
-	if q.fifo {
-		err = p.inOrder(ctx, q, all)
-	} else {
-		err = p.atOnce(ctx, q, all)
+	for i, err := range p.client.sender(q, publishLinger).sendAll(all) {
+		errs[nth[i]] = err
 	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)
+		}
+	}
+	err = errors.Join(errs...)
 	if noQueue(err) {
 		p.client.forget(topic)
 	}
-	return errors.Join(append(errs, err)...)
-}
-
-func (p *Publisher) atOnce(ctx context.Context, q *queue, all []outgoing) error {
-	s := p.client.sender(q, publishLinger)
-	if len(all) == 1 {
-		return s.send(ctx, all[0])
-	}
-	results := make([]chan error, len(all))
-	for i, o := range all {
-		m := &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}
-		results[i] = m.done
-		s.batches.add(m)
-	}
-	var errs []error
-	for _, done := range results {
-		select {
-		case err := <-done:
-			errs = append(errs, err)
-		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("sqs: sending to %s: %w", q.name, ctx.Err()))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// inOrder writes one request after another.
-func (p *Publisher) inOrder(ctx context.Context, q *queue, all []outgoing) error {
-	s := p.client.sender(q, publishLinger)
-	for len(all) > 0 {
-		n, bytes := 0, 0
-		for n < len(all) && n < batchMost {
-			if bytes += all[n].size(); n > 0 && bytes > q.limit {
-				break
-			}
-			n++
-		}
-		batch := make([]*sending, n)
-		for i := range batch {
-			batch[i] = &sending{outgoing: all[i], ctx: ctx, done: make(chan error, 1)}
-		}
-		s.write(batch)
-		var errs []error
-		for _, m := range batch {
-			errs = append(errs, <-m.done)
-		}
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
-		all = all[n:]
-	}
-	return nil
+	return err
 }
 
 // prepare makes what is sent for a message.

@@ -8,10 +8,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Of messages that are published together, one is not taken, and SQS says so within a success. Publish tells, and has
-// written the others; on a FIFO queue nothing that comes behind the request.
-func TestPublishTellsWhatIsNotTaken(t *testing.T) {
-	for queue, written := range map[string]int{"orders": 24, "orders.fifo": 9} {
+// Of messages that are published together, one cannot be prepared, and one is not taken, which SQS says within a success.
+// Publish names them and has written the others; in a FIFO queue nothing behind the request that failed.
+func TestPublishNamesWhatIsNotWritten(t *testing.T) {
+	for queue, written := range map[string]int{"orders": 23, "orders.fifo": 9} {
 		inBubble(t, func(b *bubble) {
 			b.create(queue)
 			c := b.client(b.T, Config{})
@@ -25,9 +25,16 @@ func TestPublishTellsWhatIsNotTaken(t *testing.T) {
 			for i := range 25 {
 				msgs = append(msgs, message.NewMessage(fmt.Sprint("m", i), fmt.Append(nil, "v", i)))
 			}
+			msgs[1].Payload = make([]byte, 2<<20)
 			err := c.Publisher().Publish(queue, msgs...)
-			if err == nil || strings.Count(err.Error(), "InternalError") != 1 || !strings.Contains(err.Error(), queue) {
-				b.Errorf("%s: published: %v", queue, err)
+			text := fmt.Sprint(err)
+			if n := strings.Count(text, " of 25: "); n != 25-written {
+				b.Errorf("%s: the error names %d messages, want %d: %v", queue, n, 25-written, err)
+			}
+			for _, want := range []string{"message 2 of 25: sqs: message m1 for " + queue, "message 4 of 25: sqs: sending to " + queue, "InternalError"} {
+				if !strings.Contains(text, want) {
+					b.Errorf("%s: the error lacks %q: %v", queue, want, err)
+				}
 			}
 			if n := len(b.in(queue)); n != written {
 				b.Errorf("%s has %d messages, want %d", queue, n, written)

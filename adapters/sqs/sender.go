@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -51,14 +52,69 @@ func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 func (s *sender) send(ctx context.Context, o outgoing) error {
 	m := &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}
 	s.batches.add(m)
+	return s.await(m)
+}
+
+// await returns what became of a message.
+func (s *sender) await(m *sending) error {
 	select {
 	case err := <-m.done:
 		return err
-	case <-ctx.Done():
+	case <-m.ctx.Done():
 		if m.taken.CompareAndSwap(false, true) {
-			return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, ctx.Err())
+			return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
 		}
 		return <-m.done // the request ends with ctx
+	}
+}
+
+// sendAll writes messages, to a FIFO queue one request after another, and returns what
+// became of each.
+func (s *sender) sendAll(all []*sending) []error {
+	if s.queue.fifo {
+		s.inOrder(all)
+	} else {
+		for _, m := range all {
+			s.batches.add(m)
+		}
+	}
+	errs := make([]error, len(all))
+	for i, m := range all {
+		errs[i] = s.await(m)
+	}
+	return errs
+}
+
+// inOrder sends messages, as many in a request as it takes. Behind one that failed
+// nothing more of its group is sent: it would overtake it.
+func (s *sender) inOrder(all []*sending) {
+	broken := make(map[string]error)
+	for len(all) > 0 {
+		n, bytes := 0, 0
+		var batch []*sending
+		for n < len(all) && len(batch) < batchMost {
+			m := all[n]
+			if err := broken[m.group]; err != nil {
+				m.done <- fmt.Errorf("sqs: a message before it in its group was not sent: %w", err)
+				n++
+				continue
+			}
+			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.limit {
+				break
+			}
+			batch = append(batch, m)
+			n++
+		}
+		sent := slices.Clone(batch) // write uses it up
+		s.write(batch)
+		for _, m := range sent {
+			err := <-m.done
+			if err != nil && !errors.Is(err, delayqueue.ErrRefused) {
+				broken[m.group] = err
+			}
+			m.done <- err
+		}
+		all = all[n:]
 	}
 }
 
