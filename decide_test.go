@@ -16,11 +16,8 @@ var now = time.Date(2026, 3, 14, 15, 9, 26, 535_897_932, time.UTC)
 
 var errBoom = errors.New("boom")
 
-// The errors of sony/gobreaker, whose real ones integration/breaker holds them against.
-var (
-	errBreakerOpen = errors.New("circuit breaker is open")
-	errBreakerBusy = errors.New("too many requests")
-)
+// errBreakerOpen is as in sony/gobreaker, whose real one integration/breaker holds it against.
+var errBreakerOpen = errors.New("circuit breaker is open")
 
 // texted is an error of another type than that of errors.New.
 type texted string
@@ -126,9 +123,10 @@ func TestDecideReadsTheHandlersAnswer(t *testing.T) {
 		"postpone, wrapped twice":           {wrap(redeliver.Postpone(errBoom)), aside(10*time.Second, 0)},
 		"breaker open":                      {errBreakerOpen, aside(10*time.Second, 0)},
 		"breaker open, wrapped twice":       {wrap(errBreakerOpen), aside(10*time.Second, 0)},
-		"breaker half-open and busy":        {errors.Join(errBoom, wrap(errBreakerBusy)), aside(10*time.Second, 0)},
+		"breaker open, joined":              {errors.Join(errBoom, wrap(errBreakerOpen)), aside(10*time.Second, 0)},
+		"too many requests":                 {wrap(errors.New("too many requests")), later(10*time.Second, 1)},
 		"a breaker's text and more":         {errors.New("charge: circuit breaker is open"), later(10*time.Second, 1)},
-		"a breaker's text in another type":  {wrap(texted("too many requests")), later(10*time.Second, 1)},
+		"a breaker's text in another type":  {wrap(texted("circuit breaker is open")), later(10*time.Second, 1)},
 		"breaker open, handler gave a time": {redeliver.RetryAfter(errBreakerOpen, time.Minute), later(time.Minute, 1)},
 		"breaker open, permanent":           {redeliver.Permanent(errBreakerOpen), dead(redeliver.ReasonPermanent, 1)},
 

@@ -112,11 +112,12 @@ type PostponeError struct{ Err error }
 // Postpone puts the message aside for the policy's delay without counting an
 // attempt, for at most [MaxPostponed] in all. Postpone(nil) is nil.
 //
-// The errors of an open circuit breaker of sony/gobreaker (v1 and v2) do the same by
-// themselves, wrapped or joined. They are known by their text, so any error that
-// errors.New made with exactly the text "circuit breaker is open" or "too many
-// requests" counts as one. RetryAfter around such an error counts the attempt. For
-// another breaker, set Policy.Classify.
+// The error of an open circuit breaker of sony/gobreaker (v1 and v2) does the same by
+// itself, wrapped or joined. It is known by its text, so any error that errors.New made
+// with exactly the text "circuit breaker is open" counts as one. RetryAfter around such
+// an error counts the attempt. The error "too many requests" of a breaker that is half
+// open counts as an attempt: a handler may return the same text for an HTTP status 429.
+// For that one, or another breaker, set Policy.Classify.
 func Postpone(err error) error {
 	if err == nil {
 		return nil
@@ -252,8 +253,8 @@ func as[T error](err error) (found T, yes bool) {
 	return found, yes
 }
 
-// openBreaker reports whether err wraps an error of an open or half-open circuit breaker
-// of sony/gobreaker. Its errors are plain texts, so it need not be imported to know them.
+// openBreaker reports whether err wraps the error of an open circuit breaker of
+// sony/gobreaker. It is a plain text, so the package need not be imported to know it.
 func openBreaker(err error) (yes bool) {
 	defer func() {
 		if recover() != nil { // a method of the user's
@@ -275,6 +276,6 @@ func wrapsBreakerError(err error) bool {
 	case nil:
 		return false
 	default:
-		return reflect.TypeOf(err) == plainError && (err.Error() == "circuit breaker is open" || err.Error() == "too many requests")
+		return reflect.TypeOf(err) == plainError && err.Error() == "circuit breaker is open"
 	}
 }

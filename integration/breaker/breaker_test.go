@@ -1,5 +1,5 @@
 // Package breaker_test holds what redeliver knows of the errors of sony/gobreaker against the real package: redeliver
-// knows them by their text and does not import it.
+// knows one of them by its text and does not import it.
 package breaker_test
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that an open breaker did not let through is postponed, and so is one that meets a half-open breaker whose
-// probe is under way.
+// A message that an open breaker did not let through is postponed. One that meets a half-open breaker whose probe is under
+// way has an ordinary retry: the text of that error may be anybody's.
 func TestAnOpenBreakerPostpones(t *testing.T) {
 	t.Parallel()
 	breaker := gobreaker.NewCircuitBreaker[int](gobreaker.Settings{
@@ -45,8 +45,8 @@ func TestAnOpenBreakerPostpones(t *testing.T) {
 		runtime.Gosched() // a nanosecond passes
 	}
 	_, _ = breaker.Execute(func() (int, error) {
-		if _, err := breaker.Execute(fails); !errors.Is(err, gobreaker.ErrTooManyRequests) || decide(err) != redeliver.Postponed {
-			t.Errorf("the breaker is %s and busy (%v): %s, want it postponed", breaker.State(), err, decide(err))
+		if _, err := breaker.Execute(fails); !errors.Is(err, gobreaker.ErrTooManyRequests) || decide(err) != redeliver.RetryLater {
+			t.Errorf("the breaker is %s and busy (%v): %s, want an ordinary retry", breaker.State(), err, decide(err))
 		}
 		return 0, nil
 	})
