@@ -51,9 +51,10 @@ type State struct {
 	// Trace is the latest attempt that a [Tracer] has seen, as a traceparent of W3C's
 	// Trace Context. Empty where there was none, and while the first attempt runs.
 	Trace string
-	// Truncated says of a dead letter without a body what was left out, because the DLQ
+	// Truncated says of a dead letter without its body what was left out, because the DLQ
 	// refused it: its length in bytes and its hash, "18874368 sha256:...". Source says
-	// where the original is. Empty where nothing was.
+	// where the original is. On RabbitMQ the dead letter has a part of the body, and others
+	// have the other parts. Empty where nothing was left out.
 	Truncated string
 }
 

@@ -13,8 +13,8 @@ import (
 
 // ErrRefused marks the error of a write that concerns this one message, however often it
 // is tried: the message is too large for the topic, say. A message that its level refuses
-// goes to the DLQ, unschedulable. One that the DLQ refuses goes there without its body,
-// where its Record is [Truncatable].
+// goes to the DLQ, unschedulable. One that the DLQ refuses goes there without its body, or
+// in parts, where its Record is [Truncatable].
 var ErrRefused = errors.New("the broker refuses this message")
 
 // ErrDoubtful marks the error of a write of which the adapter does not know whether it
@@ -23,8 +23,9 @@ var ErrRefused = errors.New("the broker refuses this message")
 // otherwise.
 var ErrDoubtful = errors.New("the broker refuses this message, or all")
 
-// Truncatable is a Record that can be written without its body: an adapter whose records
-// are leaves out the body, and all headers but redeliver's, where State.Truncated is set.
+// Truncatable is a Record that can be written without its body: where State.Truncated is
+// set, an adapter whose records are leaves out the body, and all headers but redeliver's, or
+// writes the message in parts.
 type Truncatable interface {
 	Record
 	// Body is the body as it was published.

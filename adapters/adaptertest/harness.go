@@ -42,6 +42,9 @@ type Harness struct {
 	// for Waits, too. The kit calls it when a service of the group has subscribed to the
 	// origin. A place without a function takes whatever the origin takes.
 	Oversized map[Place]func(t testing.TB, origin, group string) Message
+	// TwoParts tells that the message of Oversized[DLQ] goes to the DLQ in two parts, each
+	// with all headers. Else it goes there without its body and its headers.
+	TwoParts bool
 	// Forged returns st in the adapter's own headers, as a producer may forge them,
 	// beside those of [redeliver.State.AppendHeaders]. Nil: there are no others.
 	Forged func(st redeliver.State) []Header

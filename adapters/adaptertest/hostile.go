@@ -80,19 +80,38 @@ func (h *hostileMessage) play(b *bench) {
 	}
 }
 
-// buried checks the dead letter: the message as it was, or a stub that says where that is.
+// buried checks the dead letter: the message as it was, a stub that says where that is, or its parts.
 func (h *hostileMessage) buried(b *bench, bad Message) {
 	b.Helper()
-	dead := b.dead(1)[0]
+	var parts []Message
+	if h.oversized == DLQ && b.h.TwoParts {
+		parts = b.dead(2)
+	} else {
+		parts = b.dead(1)
+	}
+	dead := parts[0]
 	st := b.why(dead)
 	if st.ID != bad.ID {
 		b.Errorf("the dead letter says that it is %q, want %q", st.ID, bad.ID)
 	}
 	if h.oversized == DLQ {
 		want := fmt.Sprintf("%d sha256:%x", len(bad.Body), sha256.Sum256(bad.Body))
-		if len(dead.Body) > 0 || len(dead.Headers) > 0 || st.Truncated != want || st.Reason != redeliver.ReasonUnschedulable || st.Origin != b.origin {
-			b.Errorf("the stub has a body of %d bytes, %d headers and says %+v, want it to say %s", len(dead.Body), len(dead.Headers), st, want)
+		if st.Truncated != want || st.Reason != redeliver.ReasonUnschedulable || st.Origin != b.origin {
+			b.Errorf("the dead letter says %+v, want it to say %s", st, want)
 		}
+		if !b.h.TwoParts {
+			if len(dead.Body) > 0 || len(dead.Headers) > 0 {
+				b.Errorf("the stub has a body of %d bytes and %d headers, want none", len(dead.Body), len(dead.Headers))
+			}
+			return
+		}
+		if other := b.why(parts[1]); other != st {
+			b.Errorf("the other part says %+v, want %+v", other, st)
+		}
+		for _, p := range parts {
+			b.sameHeaders("a part", p.Headers, bad.Headers)
+		}
+		b.sameBody("what the parts make", slices.Concat(parts[0].Body, parts[1].Body), bad.Body)
 		return
 	}
 	b.same("the dead letter", dead, bad)

@@ -35,8 +35,19 @@ func tests() []test {
 // Features do not make are named in the log.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	run(t, h, tests())
+}
+
+// RunHostile is Run for the promises of hostile messages alone.
+func RunHostile(t *testing.T, h Harness) {
+	t.Helper()
+	run(t, h, hostile())
+}
+
+func run(t *testing.T, h Harness, all []test) {
+	t.Helper()
 	var todo []test
-	for _, c := range tests() {
+	for _, c := range all {
 		missing := slices.DeleteFunc(strings.Fields(c.needs), h.Features.has)
 		if len(missing) > 0 {
 			t.Logf("%s makes no promise of %s: %s is not run", h.Name, strings.Join(missing, ", "), c.name)

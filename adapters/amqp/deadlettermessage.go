@@ -37,7 +37,7 @@ func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
-	from, _ := d.Headers[headerOriginal].(string)
+	part, _ := d.Headers[headerPart].(string)
 	at := position(d)
 	deaths := deathsOf(d.Headers)
 	var ours []redeliver.Header
@@ -60,8 +60,8 @@ func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
 		m.Headers = append(m.Headers, deaths...) // behind: another filler's word comes first
 	}
 	deadletter.Read(m, q.info, ours, func() string { return idOf(d) })
-	if t := m.State.Truncated; t != "" {
-		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); the broker has dead-lettered the original from queue %s, by default to %[1]s", q.info.DLQ, t, from)
+	if part != "" && !q.foreign {
+		m.Mismatch = fmt.Sprintf("it is part %s of a message whose body is too large for the broker (%s): join the bodies of the parts", part, m.State.Truncated)
 	}
 	m.Findings = append(m.Findings, findings...)
 	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {

@@ -186,9 +186,8 @@
 //   - The broker refuses one message, because it is larger than its max_message_size: it
 //     is tried once more, alone on a channel, because the answer ends the channel of all.
 //     What a level refuses goes to the DLQ, unschedulable. What the DLQ refuses goes there
-//     without its body and its own headers, and the original is rejected: the broker
-//     dead-letters it whole, if its queue has a dead-letter exchange. Give a queue that
-//     existed before one that leads to the DLQ, or the original is gone.
+//     in parts: dead letters with all headers, a part of the body, and
+//     redeliver-truncated. They are not replayed: join their bodies.
 //   - The broker is in alarm (memory, disk) and blocks publishers: the same; the
 //     events blocked and unblocked say so. Acks go on, on a connection of their own.
 //   - The connection is lost, or says nothing for three heartbeats: a new one, with

@@ -36,7 +36,8 @@ type entry struct {
 	sits    atomic.Bool                     // it waits in place
 	waited  atomic.Pointer[redeliver.State] // what it waited for last
 	unsure  *pending                        // how it was written, while nobody knows whether it was
-	rejects bool                            // the DLQ has a stub of it
+	maxBody int                             // bytes that the broker takes, of a message that it refused as too large
+	parts   int                             // of its body, that the DLQ has
 
 	state    *redeliver.State     // what it brought from a queue that we write
 	d        *delayqueue.Delivery // delivery, once it leaves for the handler

@@ -44,25 +44,9 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 	return p, nil
 }
 
-// stub is publishing for the DLQ where it refuses the message itself.
-func (r *record) stub(st *redeliver.State, frame int) amqp.Publishing {
-	p := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: r.MessageId, Headers: amqp.Table{HeaderExchange: r.Exchange, HeaderRoutingKey: r.RoutingKey}}
-	if r.entry != nil {
-		p.Headers[headerOriginal] = r.entry.lane.queue
-	}
-	for name, value := range st.Headers() {
-		p.Headers[name] = string(value)
-	}
-	_ = fit(&p, frame, counted, spentInDLQ) // the least that is left is small
-	return p
-}
-
 // dead is publishing for the DLQ, which takes everything that a frame brought
 // here: with as many of ours as fit, at worst with none.
 func (r *record) dead(st *redeliver.State, frame int) amqp.Publishing {
-	if st.Truncated != "" {
-		return r.stub(st, frame)
-	}
 	p := r.publishing(st)
 	spent := spentInDLQ
 	if r.raw != nil {

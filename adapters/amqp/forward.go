@@ -69,14 +69,34 @@ func (f *forwarder) suspect(ctx context.Context, d *delayqueue.Delivery, st *red
 	return f.write(ctx, f.layout.suspects(), d, st, time.Time{}, counted)
 }
 
-// DeadLetter implements [delayqueue.DeadLetters]. Behind a stub the broker moves the
-// original: that has no limit of size.
+// DeadLetter implements [delayqueue.DeadLetters].
 func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	where, err := f.write(ctx, f.layout.dlq(), d, st, time.Time{}, 0)
-	if rec, ok := d.Record.(*record); ok && err == nil && st.Truncated != "" {
-		rec.entry.rejects = true
+	if rec, err := recordOf(d); err == nil && st.Truncated != "" && rec.entry.maxBody > 0 {
+		return f.deadInParts(ctx, rec, st)
 	}
-	return where, err
+	return f.write(ctx, f.layout.dlq(), d, st, time.Time{}, 0)
+}
+
+// deadInParts writes a message to the DLQ that is too large for the broker: in as many
+// parts as it needs, each with a part of the body and with all headers. Rejecting the
+// original instead would lose it, unless its queue dead-letters, which a policy can end.
+func (f *forwarder) deadInParts(ctx context.Context, rec *record, st *redeliver.State) (string, error) {
+	queue, e, body := f.layout.dlq(), rec.entry, rec.Delivery.Body
+	e.rest()
+	for n := max(1, (len(body)+e.maxBody-1)/e.maxBody); e.parts < n; e.parts++ {
+		if where, err := e.resume(ctx); err != nil {
+			return where, err
+		} else if where != "" {
+			continue // this part was written after all
+		}
+		part := *rec
+		part.Delivery.Body = body[e.parts*e.maxBody : min(len(body), (e.parts+1)*e.maxBody)]
+		part.part = fmt.Sprintf("%d/%d", e.parts+1, n)
+		if err := f.send(ctx, e, queue, part.dead(st, f.sender.link.frameMax())); err != nil {
+			return queue, err
+		}
+	}
+	return queue, nil
 }
 
 // publish writes a delayed publish to its exchange at last, as its publisher made it.
@@ -118,14 +138,22 @@ func (f *forwarder) write(ctx context.Context, queue string, d *delayqueue.Deliv
 	} else if p, err = rec.waiting(st, until, frame, room); err != nil {
 		return queue, err
 	}
+	return queue, f.send(ctx, e, queue, p)
+}
+
+// send publishes to a queue of ours, and declares the queues once more if it was deleted.
+func (f *forwarder) send(ctx context.Context, e *entry, queue string, p amqp.Publishing) (err error) {
 	e.unsure, err = f.sender.send(ctx, "", queue, p)
 	if errors.Is(err, errNoQueue) { // it was deleted under us
 		if err := f.declare(ctx); err != nil {
-			return queue, err
+			return err
 		}
 		e.unsure, err = f.sender.send(ctx, "", queue, p)
 	}
-	return queue, err
+	if n := maxBodyOf(err); refuses(err) && n != e.maxBody {
+		e.maxBody, e.parts = n, 0
+	}
+	return err
 }
 
 // resume waits for the answer of a try that had none in its time, and says where

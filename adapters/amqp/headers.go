@@ -39,9 +39,9 @@ const (
 // had come back often.
 const headerCopies = "redeliver-amqp-copies"
 
-// headerOriginal is, in a dead letter without a body, the queue from which the broker has
-// dead-lettered the original.
-const headerOriginal = "redeliver-amqp-original"
+// headerPart is, in a dead letter with a part of a body that was too large, which part of
+// how many: 2/3.
+const headerPart = "redeliver-amqp-part"
 
 const directReplyTo = "amq.rabbitmq.reply-to"
 
@@ -112,6 +112,7 @@ func (r *record) publishing(st *redeliver.State) amqp.Publishing {
 	}
 	set(HeaderExpiration, d.Expiration)
 	set(HeaderUserID, d.UserId)
+	set(headerPart, r.part)
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo, p.Headers[HeaderReplyTo] = "", d.ReplyTo
 	}

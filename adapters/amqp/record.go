@@ -27,6 +27,7 @@ type record struct {
 	raw       []byte // they, where that is so and they are not too long
 	marshaler Marshaler
 	copies    int    // see headerCopies
+	part      string // see headerPart
 	entry     *entry // its way through the lane that read it; nil for a publish
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"sync"
 	"time"
 
@@ -110,6 +112,19 @@ func (s *sender) alone(ctx context.Context, exchange, key string, m amqp.Publish
 // message as it is: one that is too large.
 func refuses(err error) bool {
 	return code(err) == amqp.ContentTooLarge || code(err) == amqp.PreconditionFailed
+}
+
+var maxSize = regexp.MustCompile(`larger than configured max size (\d+)`)
+
+// maxBodyOf is how large a body the broker takes that has refused one with err; a size that
+// hardly any broker refuses where err does not say.
+func maxBodyOf(err error) int {
+	if found := maxSize.FindStringSubmatch(fmt.Sprint(err)); found != nil {
+		if n, err := strconv.Atoi(found[1]); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 64 << 10
 }
 
 // reserve waits for a place in the window. Who holds a place must not call it:

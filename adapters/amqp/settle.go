@@ -88,7 +88,7 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		return // it was given up
 	}
 	if how != delayqueue.Abandoned {
-		l.settle(e)
+		l.acks.settle(e)
 		l.free(e)
 		switch {
 		case l.kind == suspectQueue || e.solo != nil:
@@ -98,16 +98,6 @@ func (l *lane) end(e *entry, how delayqueue.Ending) {
 		}
 	}
 	l.leave(e)
-}
-
-// settle notes that a delivery is settled. One of which the DLQ has only a stub is
-// rejected: the broker dead-letters it, if its queue has a dead-letter exchange.
-func (l *lane) settle(e *entry) {
-	if !e.rejects {
-		l.acks.settle(e)
-	} else if e.what == open && l.ch.Reject(e.tag, false) == nil {
-		l.acks.handedBack(e)
-	}
 }
 
 // leave gives back what an entry in flight held.

@@ -41,15 +41,22 @@ type harness struct {
 	refused        sync.Map // names of queues, or their beginnings, that take nothing
 	single         sync.Map // names of queues with a single active consumer
 	exchanges      sync.Map // origins that are none of the queues
+	unlimited      sync.Map // channels from before the limit of the size of messages was lowered, by origin
 }
 
 // newHarness wants a virtual host of its own: whenever a test ends it lists all queues that are there.
 func newHarness(t *testing.T, b *brokers.Rabbit) adaptertest.Harness {
 	t.Helper()
+	_, kit := newHarnesses(t, b)
+	return kit
+}
+
+func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harness) {
+	t.Helper()
 	h := &harness{url: b.URL(), admin: newAdmin(t, b), declares: &wire{url: b.URL()}, uses: &wire{url: b.URL()}}
 	t.Cleanup(h.declares.close)
 	t.Cleanup(h.uses.close)
-	return adaptertest.Harness{
+	return h, adaptertest.Harness{
 		Name: "RabbitMQ", Features: features, ReadsAhead: true, CrashesBeside: 15, MaxHeaders: 5000, // more do not fit into a frame
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Waits: func(testing.TB, string, string) adaptertest.Message { // it leaves no room in a frame of 128 KiB
@@ -187,7 +194,12 @@ func (h *harness) putBack(t testing.TB, _, group string, msgs ...adaptertest.Mes
 
 func (h *harness) write(t testing.TB, exchange, key string, msgs []adaptertest.Message) {
 	t.Helper()
-	ch := h.uses.channel(t)
+	var ch *amqp091.Channel
+	if unlimited, ok := h.unlimited.LoadAndDelete(key); ok {
+		ch = unlimited.(*amqp091.Channel)
+	} else {
+		ch = h.uses.channel(t)
+	}
 	defer ch.Close()
 	if err := ch.Confirm(false); err != nil {
 		t.Fatal(err)
