@@ -42,6 +42,17 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			SlowHoldsUpNone: true, // this broker reads nothing ahead
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
+			adaptertest.Waits: func(_ testing.TB, origin, group string) adaptertest.Message {
+				b := h.broker(origin)
+				b.do(func() {
+					for _, name := range topics(origin, group, adaptertest.Waits) {
+						b.bounded[name] = true
+					}
+				})
+				return adaptertest.Message{Body: make([]byte, maxPayload+1)}
+			},
+		},
 		Forged: func(st redeliver.State) []adaptertest.Header {
 			c := carried{headers: st.AppendHeaders(nil), until: st.Due}
 			text, err := c.pack()
@@ -89,7 +100,7 @@ func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Servi
 	c, err := Open(Config{
 		Publisher: m, Subscriber: m, Group: cfg.Group, Confirms: true, MaxUnacked: NoLimit, Policy: cfg.Policy, Sink: cfg.Sink,
 		MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
-		Decode: decode,
+		Decode: decode, Refused: func(err error) bool { return errors.Is(err, errTooLarge) },
 	})
 	if err != nil {
 		return nil, err
@@ -173,19 +184,23 @@ func seen(msg *message.Message) adaptertest.Message {
 	return read(clone(native))
 }
 
-func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
-	b := h.broker(origin)
+// topics are those of a place.
+func topics(origin, group string, what adaptertest.Place) []string {
 	l, err := newLayout(&Config{Group: group, MaxUnacked: NoLimit, Policy: redeliver.Policy{}}, origin)
 	if err != nil {
 		panic(err)
 	}
-	topics := append(l.delays[:], l.back)
 	if what == adaptertest.DLQ {
-		topics = []string{l.dlq}
+		return []string{l.dlq}
 	}
+	return append(l.delays[:], l.back)
+}
+
+func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
+	b := h.broker(origin)
 	set := func(refused bool) {
 		b.do(func() {
-			for _, name := range topics {
+			for _, name := range topics(origin, group, what) {
 				b.refused[name] = refused
 			}
 		})

@@ -20,7 +20,10 @@ type memory struct {
 	groups  map[[2]string][]*pending // by topic and group: what is not acked
 	changed chan struct{}
 	refused map[string]bool // topics that take nothing
+	bounded map[string]bool // topics that take at most maxPayload of a message
 }
+
+const maxPayload = 1 << 20
 
 // pending is a message that a group has not acked.
 type pending struct {
@@ -28,12 +31,15 @@ type pending struct {
 	taken bool
 }
 
-var errTaken = errors.New("the test made the broker refuse this write")
+var (
+	errTaken    = errors.New("the test made the broker refuse this write")
+	errTooLarge = errors.New("the payload is too large")
+)
 
 func newMemory() *memory {
 	return &memory{
 		topics: make(map[string][]*message.Message), groups: make(map[[2]string][]*pending),
-		changed: make(chan struct{}), refused: make(map[string]bool),
+		changed: make(chan struct{}), refused: make(map[string]bool), bounded: make(map[string]bool),
 	}
 }
 
@@ -81,7 +87,7 @@ func (m *memory) member(tb testing.TB, group string) *member {
 
 func (p *member) Publish(topic string, msgs ...*message.Message) error {
 	p.m.mu.Lock()
-	refused := p.m.refused[topic]
+	refused, bounded := p.m.refused[topic], p.m.bounded[topic]
 	p.m.mu.Unlock()
 	if refused {
 		return errTaken
@@ -90,6 +96,9 @@ func (p *member) Publish(topic string, msgs ...*message.Message) error {
 		return err
 	}
 	for _, msg := range msgs {
+		if bounded && len(msg.Payload) > maxPayload {
+			return errTooLarge
+		}
 		p.m.put(topic, msg)
 	}
 	return nil
