@@ -22,14 +22,6 @@ func TestConformanceInBubbles(t *testing.T) {
 	adaptertest.Run(t, h)
 }
 
-func TestConformanceInRealTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the same promises are kept in bubbles, without the waits")
-	}
-	t.Parallel()
-	adaptertest.Run(t, newHarness())
-}
-
 func newHarness() adaptertest.Harness {
 	return newHarnessOf(&harness{brokers: make(map[string]*memory)})
 }

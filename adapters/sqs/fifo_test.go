@@ -124,9 +124,10 @@ func TestAFIFOShutdownKeepsTheOrder(t *testing.T) {
 
 // A message that came back to the process that knows it keeps its attempts and its due time.
 func TestAFIFOMessageThatComesBackIsRemembered(t *testing.T) {
+	const step = 10 * time.Minute
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
-		c := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Hour)}, decline)
+		c := b.start("one", "orders.fifo", Config{Policy: steps(3, step)}, decline)
 		b.put("orders.fifo", "a", "v", "g", nil)
 		b.put("orders.fifo", "b", "v", "g", nil)
 		b.after(time.Minute)
@@ -135,10 +136,10 @@ func TestAFIFOMessageThatComesBackIsRemembered(t *testing.T) {
 			m.visible = time.Now()
 		}
 		b.fake.mu.Unlock()
-		b.after(5*time.Hour + 30*time.Minute)
+		b.after(5*step + step/2)
 		b.close(c)
-		b.wantRuns("a", 0, time.Hour, 2*time.Hour, 3*time.Hour)
-		b.wantRuns("b", 3*time.Hour, 4*time.Hour, 5*time.Hour)
+		b.wantRuns("a", 0, step, 2*step, 3*step)
+		b.wantRuns("b", 3*step, 4*step, 5*step)
 	})
 }
 

@@ -1,0 +1,16 @@
+//go:build prove
+
+package redelivertest
+
+import (
+	"testing"
+
+	"github.com/redeliver/redeliver/adapters/adaptertest"
+)
+
+// TestConformanceInRealTime runs the kit without synctest, whose scheduling differs: TestConformanceInBubbles runs the same
+// tests in virtual time.
+func TestConformanceInRealTime(t *testing.T) {
+	t.Parallel()
+	adaptertest.Run(t, newHarness())
+}
