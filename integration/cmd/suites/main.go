@@ -99,6 +99,13 @@ const onKafka = "^TestOnKafka"
 // packagesAtOnce is the same on every machine: with three at once, brokers on two cores stand still for seconds.
 const packagesAtOnce = "-p=2"
 
+// atOnceInUnit overrides packagesAtOnce and how many parallel tests of one package run at once. The tests of unit wait most
+// of their time, and no broker runs beside them.
+var atOnceInUnit = []string{"-p=3", "-parallel=8"}
+
+// longestUnit are the packages of unit that take longest. Named first, they do not run alone at the end.
+var longestUnit = []string{"./adapters/kafka", "./cmd/redeliver/internal/cli", "./adapters/sqs", "./adapters/pubsub"}
+
 // suites returns what the tier runs, in order.
 func (o options) suites() ([]*suite, error) {
 	self, err := os.Executable()
@@ -128,7 +135,7 @@ func (o options) suites() ([]*suite, error) {
 	}
 	race := append(slices.Clone(argv), "-race")
 
-	unit := newSuite("unit", race, []string{"./...", "./cmd/redeliver/..."})
+	unit := newSuite("unit", append(slices.Clone(race), atOnceInUnit...), append(slices.Clone(longestUnit), "./...", "./cmd/redeliver/..."))
 	if o.tier == "unit" {
 		unit.argv = append(unit.argv, "-skip", onKafka)
 		return []*suite{unit}, nil
