@@ -104,6 +104,41 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 	})
 }
 
+// Deploys beside a backlog of retries that are due, with the default prefetch: no subscriber has more in hand than its slots
+// need, and nobody is a suspect for what each of them hands back.
+func TestRestartsBesideABacklogOfRetries(t *testing.T) {
+	t.Parallel()
+	const restarts, each = 20, 15
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.Policy, l.cfg.MaxRetriesInFlight = redeliver.Policy{}, 5
+	})
+	l.declared()
+	handle := func(_ *message.Message, r run) error {
+		if r.attempt == 1 {
+			return errDeclined
+		}
+		<-time.After(20 * time.Millisecond)
+		return nil
+	}
+	all := ids(2 * restarts * each)
+	l.put(all...)
+	l.consume(handle)
+	due := l.planned(len(all))
+	for i := range restarts {
+		l.await("progress", func() bool { return len(l.done) >= min(each*(i+1), len(all)) })
+		l.close()
+		if i == 0 {
+			<-time.After(time.Until(due[len(due)-1]))
+		}
+		l.open()
+		l.consume(handle)
+	}
+	l.finished(all)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noSuspects()
+}
+
 // restarts are those while messages wait on a level.
 type restarts struct {
 	level time.Duration
