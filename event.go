@@ -165,7 +165,7 @@ type MessagesLost struct {
 // every minute.
 type SubscriptionChanged struct {
 	Origin, Group string
-	Change        string // a few words: "assigned", "revoked", "intake paused", "disconnected", ...
+	Change        Change
 	Detail        string
 	Err           error // nil when the change is for the better
 }

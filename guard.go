@@ -6,16 +6,6 @@ import (
 	"time"
 )
 
-// Changes of a subscription that the guards of its policy tell of, as
-// SubscriptionChanged.Change. Detail says more, and Err why, where it is for the worse.
-const (
-	ChangeOutage     = "outage"      // nothing new begins: see Outage
-	ChangeProbing    = "probing"     // a probe has succeeded, and others follow it
-	ChangeOutageOver = "outage over" // all messages run again
-	ChangeFlood      = "flood"       // too many dead letters: see DeadLetterRate
-	ChangeFloodOver  = "flood over"  // all messages run again
-)
-
 // Outage says when failures are not the messages' fault: when nearly all fail, and
 // one error stands behind many keys. While it lasts nothing new begins and nothing is
 // committed past what has not run; no attempt is counted, and no message goes to the

@@ -122,7 +122,7 @@ func describe(e Event) (slog.Level, string, *State, error) {
 		if e.Err != nil {
 			level = slog.LevelWarn
 		}
-		return level, "subscription: " + e.Change, nil, e.Err
+		return level, "subscription: " + string(e.Change), nil, e.Err
 	default:
 		return slog.LevelDebug, "event", nil, nil
 	}

@@ -61,7 +61,7 @@ func (b *broker) Event(e redeliver.Event) {
 	b.told = append(b.told, e)
 	name := fmt.Sprintf("%T", e)[len("redeliver."):]
 	if c, ok := e.(redeliver.SubscriptionChanged); ok {
-		name = c.Change
+		name = string(c.Change)
 	}
 	b.log = append(b.log, name)
 }

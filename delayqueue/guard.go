@@ -92,7 +92,7 @@ func (g *guard) next() (at time.Duration) {
 }
 
 // tellf notes what the sink is to be told.
-func (g *guard) tellf(change string, err error, format string, args ...any) {
+func (g *guard) tellf(change redeliver.Change, err error, format string, args ...any) {
 	g.news = append(g.news, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
 }
 

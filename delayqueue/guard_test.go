@@ -51,7 +51,7 @@ func (work) Expired(err error) error               { return err }
 func (work) Settle(bool)                           {}
 func changesOf(b *broker) (told []string) {
 	for _, e := range events[redeliver.SubscriptionChanged](b) {
-		told = append(told, e.Change)
+		told = append(told, string(e.Change))
 	}
 	return told
 }

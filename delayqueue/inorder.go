@@ -12,7 +12,7 @@ func (s *Subscription) pause(where string, err error) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	if s.Gate.Close() {
-		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake paused", Detail: "writing to " + where, Err: err})
+		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangeIntakePaused, Detail: "writing to " + where, Err: err})
 	}
 }
 
@@ -21,7 +21,7 @@ func (s *Subscription) resume() {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	if s.Gate.Open() {
-		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "intake resumed"})
+		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangeIntakeResumed})
 	}
 }
 

@@ -30,7 +30,7 @@ func TestChangesAreToldInTheirOrder(t *testing.T) {
 		if !ok {
 			return
 		}
-		if c.Change == "intake resumed" {
+		if c.Change == redeliver.ChangeIntakeResumed {
 			resumed()
 			select {
 			case <-again: // told before this, although it came to be behind it
@@ -39,8 +39,8 @@ func TestChangesAreToldInTheirOrder(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, c.Change)
-		if c.Change == "intake paused" {
+		told = append(told, string(c.Change))
+		if c.Change == redeliver.ChangeIntakePaused {
 			if paused++; paused == 2 {
 				close(again)
 			}

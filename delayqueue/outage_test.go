@@ -167,7 +167,7 @@ func TestWhatIsToldOfAnOutage(t *testing.T) {
 
 	var got []string
 	for _, e := range g.news {
-		got = append(got, e.Change+": "+e.Detail)
+		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
 		"outage: messages of 3 keys failed alike; nothing new begins, and the first probe follows in 1s",
@@ -197,7 +197,7 @@ func TestWhatIsToldOfAFlood(t *testing.T) {
 	}
 	var got []string
 	for _, e := range g.news {
-		got = append(got, e.Change+": "+e.Detail)
+		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
 		"flood: more than 2 dead letters in 5m0s; nothing new begins for 1m0s",

@@ -58,7 +58,7 @@ func (s *Subscription) Differs(fingerprint, how string) {
 		return
 	}
 	s.Tell(redeliver.SubscriptionChanged{
-		Origin: s.Origin, Group: s.Group, Change: "policies differ",
+		Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePolicyDiffers,
 		Detail: fmt.Sprintf("this instance runs %s, another one %s: %s", s.Fingerprint(), fingerprint, how), Err: ErrPolicies,
 	})
 }
@@ -75,7 +75,7 @@ func (s *Subscription) Agrees() {
 	}
 	r.mu.Unlock()
 	if n > 0 {
-		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: "policies agree", Detail: "all instances run " + s.Fingerprint()})
+		s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePoliciesAgree, Detail: "all instances run " + s.Fingerprint()})
 	}
 }
 

@@ -81,7 +81,7 @@ func TestADecisionByTheOwnRuleAllocatesNothingMore(t *testing.T) {
 
 func changes(b *broker) (all []string) {
 	for _, e := range events[redeliver.SubscriptionChanged](b) {
-		all = append(all, e.Change)
+		all = append(all, string(e.Change))
 	}
 	return all
 }

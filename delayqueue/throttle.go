@@ -306,7 +306,7 @@ func (t *Throttle) turn() *redeliver.SubscriptionChanged {
 		t.limit = max(t.least, was/2)
 		if began {
 			return &redeliver.SubscriptionChanged{
-				Origin: t.sub.Origin, Group: t.sub.Group, Change: "throttled",
+				Origin: t.sub.Origin, Group: t.sub.Group, Change: redeliver.ChangeThrottled,
 				Detail: fmt.Sprintf("%d of %d messages failed in a second; at most %d of %d are in flight now, and fewer if that goes on", t.bad, all, t.limit, t.most),
 			}
 		}
@@ -315,7 +315,7 @@ func (t *Throttle) turn() *redeliver.SubscriptionChanged {
 		if t.limit >= t.most {
 			t.limit = 0
 			return &redeliver.SubscriptionChanged{
-				Origin: t.sub.Origin, Group: t.sub.Group, Change: "throttle over",
+				Origin: t.sub.Origin, Group: t.sub.Group, Change: redeliver.ChangeThrottleOver,
 				Detail: fmt.Sprintf("messages succeed again; up to %d are in flight", t.most),
 			}
 		}

@@ -307,7 +307,7 @@ func TestBatchAboveMaxInFlight(t *testing.T) {
 		<-time.After(hour) // far beyond Timeout and Policy.Timeout
 		l.want(t)
 		mu.Lock()
-		if len(told) != 1 || told[0].Change != "batches refused" || told[0].Origin != "documents" || !errors.Is(told[0].Err, redeliver.ErrConfig) {
+		if len(told) != 1 || told[0].Change != redeliver.ChangeBatchRefused || told[0].Origin != "documents" || !errors.Is(told[0].Err, redeliver.ErrConfig) {
 			t.Errorf("told %+v", told)
 		}
 		mu.Unlock()

@@ -22,7 +22,7 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *delayqueue.Subscription) *gat
 		if c.CheckSize(&ps, sub.MaxInFlight); ps != nil {
 			g.refused = ps.Err()
 			sub.Tell(redeliver.SubscriptionChanged{
-				Origin: sub.Origin, Group: sub.Group, Change: "batches refused",
+				Origin: sub.Origin, Group: sub.Group, Change: redeliver.ChangeBatchRefused,
 				Detail: "no message is handled until the service starts with another configuration", Err: g.refused,
 			})
 		}

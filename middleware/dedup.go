@@ -148,7 +148,7 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	ctx, deliv := msg.Context(), delayqueue.FromContext(msg.Context())
 	key, err := d.key(deliv, msg)
 	if err != nil {
-		tellOnce(&d.derivedTold, deliv, "dedup refused", err)
+		tellOnce(&d.derivedTold, deliv, redeliver.ChangeDedupRefused, err)
 	}
 	if key == "" {
 		return h(msg)
@@ -159,7 +159,7 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	}
 	defer d.leave(key, run)
 	seen, err := d.seen(ctx, key)
-	d.asking.told(deliv, "dedup store", err)
+	d.asking.told(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, err)
 	switch {
 	case err != nil:
 		return nil, redeliver.Postpone(fmt.Errorf("dedup: asking the store: %w", err))
@@ -173,9 +173,9 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 	switch {
 	case err != nil:
 	case len(produced) > 0:
-		tellOnce(&d.producedTold, deliv, "dedup refused", ErrProduced)
+		tellOnce(&d.producedTold, deliv, redeliver.ChangeDedupRefused, ErrProduced)
 	default:
-		d.marking.told(deliv, "dedup marks", d.mark(ctx, key))
+		d.marking.told(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack, d.mark(ctx, key))
 	}
 	return produced, err
 }
@@ -256,18 +256,18 @@ func (d *dedup) mark(ctx context.Context, key string) error {
 // outage tells of a store that does not answer, when that begins and when it is over.
 type outage struct{ is atomic.Bool }
 
-func (o *outage) told(d *delayqueue.Delivery, what string, err error) {
+func (o *outage) told(d *delayqueue.Delivery, lost, back redeliver.Change, err error) {
 	if err == nil && !o.is.Load() || o.is.Swap(err != nil) == (err != nil) || d == nil {
 		return
 	}
-	change := what + " lost"
+	change := lost
 	if err == nil {
-		change = what + " back"
+		change = back
 	}
 	d.Sub.Tell(redeliver.SubscriptionChanged{Origin: d.Sub.Origin, Group: d.Sub.Group, Change: change, Err: err})
 }
 
-func tellOnce(told *sync.Map, d *delayqueue.Delivery, change string, err error) {
+func tellOnce(told *sync.Map, d *delayqueue.Delivery, change redeliver.Change, err error) {
 	if d == nil {
 		return
 	}

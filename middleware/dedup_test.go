@@ -56,7 +56,7 @@ func failsFirst(msg *message.Message) error {
 func changes(s *redelivertest.Subscription) (all []string) {
 	for _, e := range s.Events() {
 		if e, ok := e.(redeliver.SubscriptionChanged); ok {
-			all = append(all, e.Change)
+			all = append(all, string(e.Change))
 		}
 	}
 	return all

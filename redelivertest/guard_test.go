@@ -26,13 +26,13 @@ type shop struct {
 	at     []time.Duration // of all attempts, since start
 	dead   map[string]redeliver.State
 	done   map[string]time.Duration
-	told   []string
-	toldAt map[string]time.Duration // the last of each
+	told   []redeliver.Change
+	toldAt map[redeliver.Change]time.Duration // the last of each
 	start  time.Time
 }
 
 func newShop() *shop {
-	return &shop{own: map[string]error{}, runs: map[string]int{}, dead: map[string]redeliver.State{}, done: map[string]time.Duration{}, toldAt: map[string]time.Duration{}, start: time.Now()}
+	return &shop{own: map[string]error{}, runs: map[string]int{}, dead: map[string]redeliver.State{}, done: map[string]time.Duration{}, toldAt: map[redeliver.Change]time.Duration{}, start: time.Now()}
 }
 
 func (s *shop) set(err error) {
@@ -72,7 +72,7 @@ func (s *shop) Event(e redeliver.Event) {
 }
 
 // want checks what was told, and how many messages were committed and dead-lettered.
-func (s *shop) want(t *testing.T, done, dead int, told ...string) {
+func (s *shop) want(t *testing.T, done, dead int, told ...redeliver.Change) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func guarded(order redeliver.Order) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Second), Order: order, Outage: redeliver.DefaultOutage()}
 }
 
-var outageAndBack = []string{redeliver.ChangeOutage, redeliver.ChangeProbing, redeliver.ChangeOutageOver}
+var outageAndBack = []redeliver.Change{redeliver.ChangeOutage, redeliver.ChangeProbing, redeliver.ChangeOutageOver}
 
 // Ten minutes away, with retries for three seconds: nothing is lost to the DLQ, nothing
 // is hammered, and it goes on when the dependency is back.

@@ -60,7 +60,7 @@ func (s *told) Event(e redeliver.Event) {
 	if e, ok := e.(redeliver.SubscriptionChanged); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.all = append(s.all, e.Change)
+		s.all = append(s.all, string(e.Change))
 	}
 }
 

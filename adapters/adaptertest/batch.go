@@ -353,7 +353,7 @@ func (b *bench) refuses(cfg Config, bc middleware.BatchConfig) {
 	var refused *redeliver.SubscriptionChanged
 	b.await("the subscription is refused", func() bool {
 		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
-			if e.Change == "batches refused" {
+			if e.Change == redeliver.ChangeBatchRefused {
 				refused = &e
 			}
 		}

@@ -24,7 +24,7 @@ func knowing() redeliver.Policy {
 }
 
 // changes are what was told of the subscription, of what outages are told with.
-func (b *bench) changes() (told []string) {
+func (b *bench) changes() (told []redeliver.Change) {
 	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
 			told = append(told, e.Change)

@@ -77,7 +77,7 @@ func rivalIsToldOf(b *bench) {
 	b.awaitEnds("a", "b", "c")
 	told := 0
 	for _, c := range heard[redeliver.SubscriptionChanged](b.journal) {
-		if c.Change != "policies differ" {
+		if c.Change != redeliver.ChangePolicyDiffers {
 			continue
 		}
 		told++

@@ -36,7 +36,7 @@ func shrinks(b *bench) {
 	b.await("the sink is told", func() bool {
 		told = told[:0]
 		for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
-			if e.Change == "throttled" {
+			if e.Change == redeliver.ChangeThrottled {
 				told = append(told, e)
 			}
 		}

@@ -85,7 +85,7 @@ func (s *solo) begin(ctx context.Context) bool {
 			return true
 		}
 		turn.Give()
-		l.r.tell("suspect not marked", "it waits in its place for its turn", err)
+		l.r.tell(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
 		timer := time.NewTimer(inquiry)
 		select {
 		case <-timer.C:

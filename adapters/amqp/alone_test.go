@@ -24,7 +24,7 @@ func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
 				f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey}}, func([]string, redeliver.State) error { return nil })
 				unmarked := make(chan struct{}, 1)
 				f.r.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
-					if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == "suspect not marked" {
+					if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeSuspectUnmarked {
 						select {
 						case unmarked <- struct{}{}:
 						default:

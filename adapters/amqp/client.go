@@ -60,9 +60,9 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 
 // tellBlocked reports an alarm of the broker.
 func (c *Client) tellBlocked(reason string, blocked bool) {
-	change := "unblocked"
+	change := redeliver.ChangeUnblocked
 	if blocked {
-		change = "blocked"
+		change = redeliver.ChangeBlocked
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -221,7 +221,7 @@ func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if !r.lost {
-		r.tell("disconnected", "reading "+queue+"; trying again with backoff", err)
+		r.tell(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 	r.lost = true
 }
@@ -236,7 +236,7 @@ func (r *reader) consuming(queue string, ch *amqp.Channel) {
 	}
 	r.lost = r.lost && !all
 	if all {
-		r.tell("consuming", "", nil)
+		r.tell(redeliver.ChangeConsuming, "", nil)
 	}
 }
 
@@ -246,6 +246,6 @@ func (r *reader) stopped(queue string) {
 	delete(r.up, queue)
 }
 
-func (r *reader) tell(change, detail string, err error) {
+func (r *reader) tell(change redeliver.Change, detail string, err error) {
 	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.queue, Group: r.layout.queue, Change: change, Detail: detail, Err: err})
 }

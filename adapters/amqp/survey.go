@@ -48,7 +48,7 @@ func (c *Client) refuse(ctx context.Context, l *layout) error {
 	if err != nil {
 		sub := delayqueue.Subscription{Sink: c.cfg.Sink}
 		sub.Tell(redeliver.SubscriptionChanged{
-			Origin: l.queue, Group: l.queue, Change: "not checked",
+			Origin: l.queue, Group: l.queue, Change: redeliver.ChangeNotChecked,
 			Detail: "policies and limits on the queues: the management API does not tell", Err: err,
 		})
 	}

@@ -132,13 +132,13 @@ func (c *control) refresh(ctx context.Context) error {
 func (c *control) report(err error) {
 	switch failed := err != nil; {
 	case failed && !c.failed:
-		c.r.tell("commands are not read", "trying again; messages that wait can be neither released nor cancelled, all else goes on", err)
+		c.r.tell(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, all else goes on", err)
 	case !failed && c.failed:
-		c.r.tell("commands are read", "", nil)
+		c.r.tell(redeliver.ChangeCommandsRead, "", nil)
 	}
 	c.failed = err != nil
 	for _, err := range c.book.refused {
-		c.r.tell("command not obeyed", "see who writes to "+c.r.layout.control.name, err)
+		c.r.tell(redeliver.ChangeCommandIgnored, "see who writes to "+c.r.layout.control.name, err)
 	}
 	c.book.refused = nil
 }
@@ -162,10 +162,14 @@ func (c *control) update(now time.Time) {
 		}
 		detail := fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why)
 		if cmd.Kind == deadletter.ReleaseWaiting && c.r.perKey() {
-			c.r.tell("command not obeyed", detail, errPerKeyRelease)
+			c.r.tell(redeliver.ChangeCommandIgnored, detail, errPerKeyRelease)
 			continue
 		}
-		c.r.tell("command "+string(cmd.Kind), detail, nil)
+		change := redeliver.ChangeReleased
+		if cmd.Kind == deadletter.CancelWaiting {
+			change = redeliver.ChangeCancelled
+		}
+		c.r.tell(change, detail, nil)
 	}
 }
 

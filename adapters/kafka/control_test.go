@@ -395,7 +395,7 @@ func TestACancelIsWithdrawnAndExpires(t *testing.T) {
 	all := give(t, w, cancel(deadletter.Filter{}))
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		change, ok := e.(redeliver.SubscriptionChanged)
-		return ok && change.Change == "command cancel" && change.Detail == all.ID+" by ann: test"
+		return ok && change.Change == redeliver.ChangeCancelled && change.Detail == all.ID+" by ann: test"
 	})
 	if err := w.Withdraw(t.Context(), all.ID); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ const control = "orders.billing.control"
 func changed(change, text string) func(redeliver.Event) bool {
 	return func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == change && c.Err != nil && strings.Contains(c.Err.Error(), text)
+		return ok && string(c.Change) == change && c.Err != nil && strings.Contains(c.Err.Error(), text)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestTheControlTopicIsCreatedLater(t *testing.T) {
 	allowed.Store(true)
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == "commands are read"
+		return ok && c.Change == redeliver.ChangeCommandsRead
 	})
 	give(t, p.waiting(t), release())
 	ev.awaitEnds(t, "order-0001")

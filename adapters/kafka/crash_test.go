@@ -255,7 +255,7 @@ func TestWhoEndsInOrderIsNotTakenForDead(t *testing.T) {
 			t.Errorf("its partition is left with the note %q", got)
 		}
 		for _, ch := range all[redeliver.SubscriptionChanged](ev) {
-			if ch.Change == "begins with care" {
+			if ch.Change == redeliver.ChangeRunsSuspects {
 				t.Errorf("took the one before for dead: %s", ch.Detail)
 			}
 		}
@@ -288,7 +288,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	}
 	told := 0
 	for _, ch := range all[redeliver.SubscriptionChanged](ev) {
-		if ch.Change == "crashes are not counted" {
+		if ch.Change == redeliver.ChangeCrashesUncounted {
 			told++
 		}
 	}

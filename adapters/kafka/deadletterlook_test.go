@@ -112,7 +112,7 @@ func TestGarbageInTheStateOfADLQIsToldOf(t *testing.T) {
 	told := func(detail string) func(redeliver.Event) bool {
 		return func(e redeliver.Event) bool {
 			c, ok := e.(redeliver.SubscriptionChanged)
-			return ok && c.Change == "the state of the DLQ has garbage" && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
+			return ok && c.Change == redeliver.ChangeDLQStateGarbage && c.Origin == p.topic && c.Group == p.group && c.Detail == detail
 		}
 	}
 	const rest = " records of orders.billing.dlq.state are passed over; see who else writes to it"

@@ -175,7 +175,7 @@ func (c *deadClaim) trim(ctx context.Context) {
 	}
 	if err != nil {
 		c.q.c.cfg.Sink.Event(redeliver.SubscriptionChanged{
-			Origin: c.q.info.Origin, Group: c.q.info.Group, Change: "settled dead letters are not given back",
+			Origin: c.q.info.Origin, Group: c.q.info.Group, Change: redeliver.ChangeDLQNotEmptied,
 			Detail: "grant Delete on " + c.q.info.DLQ, Err: err,
 		})
 	}

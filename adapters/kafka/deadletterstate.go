@@ -18,7 +18,7 @@ func (q *deadQueue) refresh(ctx context.Context) error {
 	strange, err := q.readState(ctx)
 	if strange > 0 {
 		q.c.cfg.Sink.Event(redeliver.SubscriptionChanged{
-			Origin: q.info.Origin, Group: q.info.Group, Change: "the state of the DLQ has garbage",
+			Origin: q.info.Origin, Group: q.info.Group, Change: redeliver.ChangeDLQStateGarbage,
 			Detail: fmt.Sprintf("%d records of %s are passed over; see who else writes to it", strange, q.state.topic),
 		})
 	}

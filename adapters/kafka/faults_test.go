@@ -76,7 +76,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 			changes := func(what string) int {
 				n := 0
 				for _, c := range all[redeliver.SubscriptionChanged](ev) {
-					if c.Change == what {
+					if string(c.Change) == what {
 						n++
 					}
 				}
@@ -97,7 +97,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 			ev.await(t, 2, c.taken)
 			ev.await(t, 1, func(e redeliver.Event) bool {
 				c, ok := e.(redeliver.SubscriptionChanged)
-				return ok && c.Change == "intake resumed"
+				return ok && c.Change == redeliver.ChangeIntakeResumed
 			})
 			ev.awaitEnds(t, "a", "b")
 			eventually(t, "both are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 2 })

@@ -209,7 +209,7 @@ func (e *events) joined(t *testing.T, n int) {
 	t.Helper()
 	e.await(t, n, func(ev redeliver.Event) bool {
 		c, ok := ev.(redeliver.SubscriptionChanged)
-		return ok && c.Change == "assigned"
+		return ok && c.Change == redeliver.ChangeAssigned
 	})
 }
 

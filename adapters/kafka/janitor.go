@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver"
 )
 
 // sweepEvery is how often what is settled on our topics is given back to the
@@ -143,7 +145,7 @@ func (r *reader) startJanitor() (stop func()) {
 			// costs disk, not messages, and is said once, until it works again.
 			err := r.sweep()
 			if err != nil && !told {
-				r.tell("settled records are not given back", "grant Delete on the delay topics", err)
+				r.tell(redeliver.ChangeTopicsNotEmptied, "grant Delete on the delay topics", err)
 			}
 			told = err != nil
 		}

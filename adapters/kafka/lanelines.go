@@ -207,9 +207,9 @@ func (l *lane) bounded() bool {
 	full := n >= most && l.ready.Peek().rec.Offset > l.lines.highest()
 	if full != l.full {
 		l.full = full
-		change := "partition goes on"
+		change := redeliver.ChangePartitionGoesOn
 		if full {
-			change = "partition stands still"
+			change = redeliver.ChangePartitionFull
 		}
 		l.r.tell(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxParked is %d", l.topic, l.partition, n, most), nil)
 	}

@@ -164,7 +164,7 @@ func TestANoteOfALaneThatGoesOnIsWrittenAgain(t *testing.T) {
 		t.Errorf("%d commits were refused, want the first", refused.Hits())
 	}
 	for _, changed := range all[redeliver.SubscriptionChanged](ev) {
-		if changed.Change == "crashes are not counted" {
+		if changed.Change == redeliver.ChangeCrashesUncounted {
 			t.Errorf("told %+v", changed)
 		}
 	}

@@ -32,7 +32,7 @@ func (r *reader) load(ctx context.Context, ls *lines, partition int32) error {
 			return nil
 		}
 		if !told && ctx.Err() == nil {
-			r.tell("reading back what waits", fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
+			r.tell(redeliver.ChangeReadingBack, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
 		}
 		timer := time.NewTimer(loadPause)
 		select {

@@ -121,7 +121,7 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 			}
 			ev.await(t, 3, func(e redeliver.Event) bool {
 				c, ok := e.(redeliver.SubscriptionChanged)
-				return ok && c.Change == "assigned"
+				return ok && c.Change == redeliver.ChangeAssigned
 			})
 			ids := on(t, p, "new-", 4)
 			ev.awaitEnds(t, ids...)

@@ -238,7 +238,7 @@ func commitVersion(v sarama.KafkaVersion) int16 {
 // tellBlind tells, once, that crashes are not counted for now.
 func (r *reader) tellBlind(topic string, partition int32, err error) {
 	if r.notes.blind.CompareAndSwap(false, true) {
-		r.tell("crashes are not counted", fmt.Sprintf("%s/%d: what runs could not be noted beside the offset; it runs all the same. "+
+		r.tell(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: what runs could not be noted beside the offset; it runs all the same. "+
 			"Look whether the broker takes commits of group %s, with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
 	}
 }
@@ -291,7 +291,7 @@ func (l *lane) heed(from int64) {
 	}
 	l.care = newCaution(l, from, f.note)
 	if n := &l.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
-		r.tell("begins with care", fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
+		r.tell(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			l.topic, l.partition, max(n.end, from), len(n.suspects)), nil)
 	}
 }

@@ -132,7 +132,7 @@ func TestOnKafkaWhatWaitsIsBounded(t *testing.T) {
 	changes := func(change string) func(redeliver.Event) bool {
 		return func(e redeliver.Event) bool {
 			c, ok := e.(redeliver.SubscriptionChanged)
-			return ok && c.Change == change
+			return ok && string(c.Change) == change
 		}
 	}
 	stood := ev.await(t, 1, changes("partition stands still"))[0].(redeliver.SubscriptionChanged)

@@ -116,7 +116,7 @@ func TestPerKeyStandsStillWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	route(t, c, "orders", failFirst(1))
 	refused := ev.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == "disconnected"
+		return ok && c.Change == redeliver.ChangeDisconnected
 	})[0].(redeliver.SubscriptionChanged)
 	if text := refused.Err.Error(); !strings.Contains(text, "has 4 partitions and orders has 6") {
 		t.Errorf("%q does not say what is wrong", text)

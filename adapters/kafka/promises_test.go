@@ -182,8 +182,8 @@ func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
 	}
 	var told []string
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
-		told = append(told, c.Change)
-		if c.Change == "disconnected" && !strings.Contains(fmt.Sprint(c.Err), "authorize") {
+		told = append(told, string(c.Change))
+		if c.Change == redeliver.ChangeDisconnected && !strings.Contains(fmt.Sprint(c.Err), "authorize") {
 			t.Errorf("disconnected: %v", c.Err)
 		}
 	}

@@ -158,7 +158,7 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 	ev.await(t, 1, buried("bomb"))
 	stubbed(t, p, read(t, p.addrs, p.ours("dlq"), 1)[0], "bomb", bomb.Value)
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
-		if c.Change == "intake paused" {
+		if c.Change == redeliver.ChangeIntakePaused {
 			t.Errorf("the others waited: %v", c.Err)
 		}
 	}
@@ -258,7 +258,7 @@ func TestAnUnknownErrorOfOneMessageStopsNobody(t *testing.T) {
 		t.Errorf("dead-lettered as %+v", d.State)
 	}
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
-		if c.Change == "intake paused" {
+		if c.Change == redeliver.ChangeIntakePaused {
 			t.Errorf("the others waited: %v", c.Err)
 		}
 	}

@@ -34,7 +34,7 @@ func (r *reader) restore(there map[string]*sarama.TopicMetadata) (map[string]*sa
 		is, err := r.restoreLocked(t)
 		if err != nil {
 			missing = append(missing, t.name)
-			r.tellAgain(t.name, "a topic is missing", t.name+": the others are read, and what is to be written there waits", err)
+			r.tellAgain(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read, and what is to be written there waits", err)
 			continue
 		}
 		created = append(created, t.name)

@@ -83,7 +83,7 @@ func TestOnKafkaADeletedTopicThatIsNotCreatedStopsNothingElse(t *testing.T) {
 	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), level)
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == "a topic is missing" && c.Err != nil
+		return ok && c.Change == redeliver.ChangeTopicMissing && c.Err != nil
 	})
 	for i := range 10 {
 		put(t, p.addrs, order(p.topic, fmt.Sprint("after-", i)))

@@ -118,7 +118,7 @@ func TestARecordThatItsLevelRefusesForGoodGoesToTheDLQ(t *testing.T) {
 		t.Errorf("dead-lettered as %+v", dead)
 	}
 	for _, c := range all[redeliver.SubscriptionChanged](ev) {
-		if c.Change == "intake paused" {
+		if c.Change == redeliver.ChangeIntakePaused {
 			t.Error("one record's refusal paused the intake")
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // told are the changes of this name so far.
 func (e *events) told(change string) (found []redeliver.SubscriptionChanged) {
 	for _, c := range all[redeliver.SubscriptionChanged](e) {
-		if c.Change == change {
+		if string(c.Change) == change {
 			found = append(found, c)
 		}
 	}

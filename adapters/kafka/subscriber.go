@@ -211,14 +211,14 @@ func (r *reader) fencedAfter() time.Duration {
 // disconnected tells that the group is lost, and again after a while; joined tells that it
 // is back.
 func (r *reader) disconnected(err error) {
-	r.tellAgain("disconnected", "disconnected", "joining again with backoff", err)
+	r.tellAgain("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
 }
 
 func (r *reader) joined(detail string) {
 	r.told.forget("disconnected")
-	r.tell("assigned", detail, nil)
+	r.tell(redeliver.ChangeAssigned, detail, nil)
 }
 
-func (r *reader) tell(change, detail string, err error) {
+func (r *reader) tell(change redeliver.Change, detail string, err error) {
 	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
 }

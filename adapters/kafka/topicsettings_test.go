@@ -156,6 +156,6 @@ func TestAnOldLevelThatCannotBeReadInOrderRefusesNoStart(t *testing.T) {
 	ev.awaitEnds(t, "a")
 	ev.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == "a partition is not read" && strings.Contains(c.Detail, old)
+		return ok && c.Change == redeliver.ChangeNotRead && strings.Contains(c.Detail, old)
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
 )
 
 // repeatEvery is after how long it is told again that something is still wrong.
@@ -19,7 +21,7 @@ type told struct {
 }
 
 // tellAgain tells what is wrong, once and again after a while.
-func (r *reader) tellAgain(what, change, detail string, err error) {
+func (r *reader) tellAgain(what string, change redeliver.Change, detail string, err error) {
 	t, now := &r.told, time.Now()
 	t.mu.Lock()
 	last, was := t.at[what]
@@ -54,7 +56,7 @@ func (r *reader) heard(err error) {
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
 		r.tellUnread(where.Topic, where.Partition, "; grant Read", where.Err)
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
-		r.tellAgain(where.Topic+" "+where.Err.Error(), "a partition is not read",
+		r.tellAgain(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
 			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)
 	}
 }
@@ -63,5 +65,5 @@ func (r *reader) heard(err error) {
 // read, once for a topic and an error and again after a while. The session goes on with the
 // others, so nothing else says so, and what is there waits for ever.
 func (r *reader) tellUnread(topic string, partition int32, what string, err error) {
-	r.tellAgain(topic+" "+err.Error(), "a partition is not read", fmt.Sprintf("%s/%d: what is there waits, trying again%s", topic, partition, what), err)
+	r.tellAgain(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: what is there waits, trying again%s", topic, partition, what), err)
 }

@@ -54,7 +54,7 @@ func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
 			say("a", sarama.ErrOffsetOutOfRange)
 			say("a", sarama.ErrGroupAuthorizationFailed)
 		}
-		if len(told) != 4 || !errors.Is(told[0].Err, sarama.ErrTopicAuthorizationFailed) || told[0].Change != "a partition is not read" ||
+		if len(told) != 4 || !errors.Is(told[0].Err, sarama.ErrTopicAuthorizationFailed) || told[0].Change != redeliver.ChangeNotRead ||
 			!strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "grant Read") || strings.Contains(told[2].Detail, "grant") {
 			t.Errorf("told: %+v", told)
 		}
@@ -72,7 +72,7 @@ func TestALostGroupIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
 		r := offline(sinkOf(func(e redeliver.Event) {
-			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == "disconnected" {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeDisconnected {
 				told++
 			}
 		}))

@@ -113,7 +113,7 @@ func TestAnEndedSubscribeIsMadeAgain(t *testing.T) {
 		synctest.Wait()
 		var changes []string
 		for _, e := range of[redeliver.SubscriptionChanged](sink) {
-			changes = append(changes, e.Change)
+			changes = append(changes, string(e.Change))
 		}
 		if !slices.Equal(changes, []string{"consuming", "disconnected", "consuming"}) {
 			t.Errorf("told %v", changes)

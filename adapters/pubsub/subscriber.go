@@ -128,7 +128,7 @@ func (r *reader) run(ctx context.Context) {
 	defer r.sub.Watched()()
 	defer r.sub.Carry(r.load)()
 	defer r.cancel(errClosed)
-	r.tell("consuming", "", nil)
+	r.tell(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
 	for _, l := range r.lanes {
 		all.Go(func() { l.run(ctx) })
@@ -146,7 +146,7 @@ func (r *reader) lost(topic string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if r.down++; r.down == 1 {
-		r.tell("disconnected", "reading "+topic+"; subscribing again with backoff", err)
+		r.tell(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}
 }
 
@@ -154,10 +154,10 @@ func (r *reader) found() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {
-		r.tell("consuming", "", nil)
+		r.tell(redeliver.ChangeConsuming, "", nil)
 	}
 }
 
-func (r *reader) tell(change, detail string, err error) {
+func (r *reader) tell(change redeliver.Change, detail string, err error) {
 	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.topic, Group: r.layout.group, Change: change, Detail: detail, Err: err})
 }

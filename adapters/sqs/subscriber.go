@@ -115,7 +115,7 @@ func (r *reader) disconnected(queue string, err error) {
 	was := r.lost
 	r.lost, r.up = true, false
 	if !was {
-		r.tell("disconnected", "reading "+queue+"; trying again with backoff", err)
+		r.tell(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 }
 
@@ -125,10 +125,10 @@ func (r *reader) consuming() {
 	was := r.up
 	r.lost, r.up = false, true
 	if !was {
-		r.tell("consuming", "", nil)
+		r.tell(redeliver.ChangeConsuming, "", nil)
 	}
 }
 
-func (r *reader) tell(change, detail string, err error) {
+func (r *reader) tell(change redeliver.Change, detail string, err error) {
 	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.main.name, Group: r.layout.main.name, Change: change, Detail: detail, Err: err})
 }

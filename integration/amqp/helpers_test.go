@@ -227,7 +227,7 @@ func (l *lab) await(what string, ok func() bool) {
 func (l *lab) changes() (all []string) {
 	for _, e := range l.events {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
-			all = append(all, c.Change)
+			all = append(all, string(c.Change))
 		}
 	}
 	return all

@@ -90,7 +90,7 @@ func TestAnOutageDropsNothing(t *testing.T) {
 			})
 			all := ids(200)
 			l.put(all...)
-			l.awaitChange(redeliver.ChangeOutage, 1)
+			l.awaitChange(string(redeliver.ChangeOutage), 1)
 			shortly(12 * time.Second) // as above
 			close(over)
 			l.finished(all)

@@ -61,7 +61,7 @@ func TestTheManagementAPIDoesNotAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			e, ok := (<-p.events).(redeliver.SubscriptionChanged)
-			if !ok || e.Change != "not checked" || e.Origin != name || e.Err == nil || strings.Contains(e.Err.Error(), "s3cret") {
+			if !ok || e.Change != redeliver.ChangeNotChecked || e.Origin != name || e.Err == nil || strings.Contains(e.Err.Error(), "s3cret") {
 				t.Errorf("%+v", e)
 			}
 		})

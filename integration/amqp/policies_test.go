@@ -30,7 +30,7 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 			cfg := l.cfg
 			cfg.Policy.MaxRetries++
 			cfg.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
-				if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == "policies differ" {
+				if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangePolicyDiffers {
 					told <- c
 				}
 			})

@@ -16,7 +16,7 @@ func doIdle(ctx context.Context, s spec, ready func()) (*outcome, error) {
 		return nil, err
 	}
 	c, err := s.open(ctx, redeliver.SinkFunc(func(e redeliver.Event) {
-		if e, ok := e.(redeliver.SubscriptionChanged); ok && e.Change == "assigned" {
+		if e, ok := e.(redeliver.SubscriptionChanged); ok && e.Change == redeliver.ChangeAssigned {
 			select {
 			case assigned <- struct{}{}:
 			default:

@@ -333,7 +333,7 @@ func (h *handling) sink() redeliver.Sink {
 func (h *handling) event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.SubscriptionChanged:
-		if e.Change == "assigned" || e.Change == "consuming" { // on Kafka, on RabbitMQ and SQS
+		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming { // on Kafka, on RabbitMQ and SQS
 			h.once.Do(h.ready)
 		}
 	case redeliver.DeadLettered:

@@ -169,7 +169,7 @@ func (h *handler) event(e redeliver.Event) {
 		h.odd(e.State.ID, "stuck", "its handler outlives its timeout")
 	case redeliver.SubscriptionChanged:
 		line := history.Line{At: realNow().UnixNano(), Kind: history.Said, Load: h.load.Name, What: fmt.Sprintf("%s: %s %v", e.Change, e.Detail, e.Err)}
-		if e.Change == "assigned" || e.Change == "revoked" || e.Change == "disconnected" {
+		if e.Change == redeliver.ChangeAssigned || e.Change == "revoked" || e.Change == redeliver.ChangeDisconnected {
 			line.Kind = history.Moved
 		}
 		h.log.Add(line)

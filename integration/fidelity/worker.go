@@ -73,7 +73,7 @@ func (ev *Events) Calm(t *testing.T) {
 	for _, e := range ev.all {
 		switch e := e.(type) {
 		case redeliver.SubscriptionChanged:
-			if e.Change != "consuming" {
+			if e.Change != redeliver.ChangeConsuming {
 				t.Errorf("the subscription is %s: %s %v", e.Change, e.Detail, e.Err)
 			}
 		case redeliver.PublishFailed:

@@ -319,12 +319,12 @@ func (s *spy) Event(e redeliver.Event) {
 		s.journal.write(line{kind: refused, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
 		consumer.Sayf("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
-		s.journal.write(line{kind: told, at: time.Now(), text: e.Change})
+		s.journal.write(line{kind: told, at: time.Now(), text: string(e.Change)})
 		consumer.Sayf("%s: %s %v", e.Change, e.Detail, e.Err)
 		if e.Change == disconnected {
 			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
 		}
-		if e.Change == "assigned" || e.Change == "consuming" {
+		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming {
 			s.mu.Lock()
 			clear(s.held)
 			clear(s.sending) // what was given up without a word

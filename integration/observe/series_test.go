@@ -83,7 +83,7 @@ func TestWhatIsLookedAtIsExported(t *testing.T) {
 		}
 	}
 	for _, change := range troubles {
-		s.sink.Event(redeliver.SubscriptionChanged{Origin: s.topic, Group: s.group, Change: change})
+		s.sink.Event(redeliver.SubscriptionChanged{Origin: s.topic, Group: s.group, Change: redeliver.Change(change)})
 	}
 	all := scrape(t, s.registry)
 	for _, name := range []string{"redeliver_in_flight_messages", "redeliver_held_messages"} {

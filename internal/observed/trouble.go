@@ -15,9 +15,9 @@ const (
 	paused       = "intake paused"
 	blocked      = "blocked"
 	throttled    = "throttled"
-	outage       = redeliver.ChangeOutage
-	probing      = redeliver.ChangeProbing
-	flood        = redeliver.ChangeFlood
+	outage       = string(redeliver.ChangeOutage)
+	probing      = string(redeliver.ChangeProbing)
+	flood        = string(redeliver.ChangeFlood)
 	commands     = "commands are not read"
 	dedup        = "dedup store lost"
 	marks        = "dedup marks lost"
@@ -25,25 +25,25 @@ const (
 
 // Turns are what the changes of a subscription mean, by SubscriptionChanged.Change. An
 // outage goes on while it is probed whether it is over.
-var Turns = map[string][]Turn{
-	"disconnected":             {{disconnected, true}},
-	"assigned":                 {{disconnected, false}},
-	"consuming":                {{disconnected, false}},
-	"intake paused":            {{paused, true}},
-	"intake resumed":           {{paused, false}},
-	"blocked":                  {{blocked, true}},
-	"unblocked":                {{blocked, false}},
-	"throttled":                {{throttled, true}},
-	"throttle over":            {{throttled, false}},
-	redeliver.ChangeOutage:     {{outage, true}, {probing, false}},
-	redeliver.ChangeProbing:    {{outage, true}, {probing, true}},
-	redeliver.ChangeOutageOver: {{outage, false}, {probing, false}},
-	redeliver.ChangeFlood:      {{flood, true}},
-	redeliver.ChangeFloodOver:  {{flood, false}},
-	"commands are not read":    {{commands, true}},
-	"commands are read":        {{commands, false}},
-	"dedup store lost":         {{dedup, true}},
-	"dedup store back":         {{dedup, false}},
-	"dedup marks lost":         {{marks, true}},
-	"dedup marks back":         {{marks, false}},
+var Turns = map[redeliver.Change][]Turn{
+	redeliver.ChangeDisconnected:    {{disconnected, true}},
+	redeliver.ChangeAssigned:        {{disconnected, false}},
+	redeliver.ChangeConsuming:       {{disconnected, false}},
+	redeliver.ChangeIntakePaused:    {{paused, true}},
+	redeliver.ChangeIntakeResumed:   {{paused, false}},
+	redeliver.ChangeBlocked:         {{blocked, true}},
+	redeliver.ChangeUnblocked:       {{blocked, false}},
+	redeliver.ChangeThrottled:       {{throttled, true}},
+	redeliver.ChangeThrottleOver:    {{throttled, false}},
+	redeliver.ChangeOutage:          {{outage, true}, {probing, false}},
+	redeliver.ChangeProbing:         {{outage, true}, {probing, true}},
+	redeliver.ChangeOutageOver:      {{outage, false}, {probing, false}},
+	redeliver.ChangeFlood:           {{flood, true}},
+	redeliver.ChangeFloodOver:       {{flood, false}},
+	redeliver.ChangeCommandsNotRead: {{commands, true}},
+	redeliver.ChangeCommandsRead:    {{commands, false}},
+	redeliver.ChangeDedupStoreLost:  {{dedup, true}},
+	redeliver.ChangeDedupStoreBack:  {{dedup, false}},
+	redeliver.ChangeDedupMarksLost:  {{marks, true}},
+	redeliver.ChangeDedupMarksBack:  {{marks, false}},
 }

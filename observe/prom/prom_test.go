@@ -226,7 +226,7 @@ func TestTroublesBeginAndEnd(t *testing.T) {
 	} {
 		s, r := sink(t)
 		for _, change := range c.changes {
-			s.Event(redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: change})
+			s.Event(redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: redeliver.Change(change)})
 		}
 		all, err := r.Gather()
 		if err != nil {

@@ -92,11 +92,11 @@ func (s *Screen) Event(e redeliver.Event) {
 	case redeliver.DeadLettered:
 		s.linef(red, e.State.ID, "DLQ", "attempt %d failed: %s%s; reason %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), e.State.Reason)
 	case redeliver.SubscriptionChanged:
-		if e.Change == "assigned" || e.Change == "consuming" {
+		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming {
 			s.once.Do(func() { close(s.ready) })
 		}
 		if e.Err != nil {
-			s.linef(red, "", e.Change, "%v", e.Err)
+			s.linef(red, "", string(e.Change), "%v", e.Err)
 		}
 	}
 }

@@ -54,9 +54,9 @@ func Events() []redeliver.Event {
 		redeliver.Abandoned{State: state(0)},
 		redeliver.MessagesLost{Origin: "orders", Group: "billing", Where: "orders.billing.retry.10s/3", Count: 7},
 		redeliver.MessagesLost{Origin: "orders", Group: "billing", Where: "orders.billing.retry.10s"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "disconnected"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "intake paused"},
-		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "assigned"},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: redeliver.ChangeDisconnected},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: redeliver.ChangeIntakePaused},
+		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: redeliver.ChangeAssigned},
 		redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: "something new"},
 	}
 }

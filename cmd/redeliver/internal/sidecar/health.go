@@ -100,12 +100,12 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e.Change {
-	case "assigned", "consuming", "intake resumed":
+	case redeliver.ChangeAssigned, redeliver.ChangeConsuming, redeliver.ChangeIntakeResumed:
 		maps.DeleteFunc(h.waiting, func(topic, _ string) bool {
 			return topic == e.Origin || h.sqs && queueName(topic) == e.Origin
 		})
-	case "disconnected", "intake paused":
-		h.waiting[e.Origin] = e.Change
+	case redeliver.ChangeDisconnected, redeliver.ChangeIntakePaused:
+		h.waiting[e.Origin] = string(e.Change)
 	}
 }
 

@@ -175,7 +175,7 @@ func TestHealth(t *testing.T) {
 		return w.Code, strings.TrimSpace(w.Body.String())
 	}
 	changed := func(origin, change string) func() {
-		return func() { sink.Event(redeliver.SubscriptionChanged{Origin: origin, Change: change}) }
+		return func() { sink.Event(redeliver.SubscriptionChanged{Origin: origin, Change: redeliver.Change(change)}) }
 	}
 	steps := []struct {
 		do   func()

@@ -1,0 +1,55 @@
+package redeliver
+
+// Change is what changed about a subscription, see [SubscriptionChanged]. Its text is fixed: log lines and metrics have it.
+type Change string
+
+// The connection and what the subscription reads.
+const (
+	ChangeAssigned      Change = "assigned"                // Kafka: the group has given this member its partitions
+	ChangeConsuming     Change = "consuming"               // the other brokers: it reads its queue
+	ChangeDisconnected  Change = "disconnected"            // the connection or the membership is lost; it tries again with backoff
+	ChangeTopicMissing  Change = "a topic is missing"      // Kafka: somebody deleted a topic of ours; the others are read
+	ChangeNotRead       Change = "a partition is not read" // Kafka: one of its partitions cannot be read; the others are
+	ChangeReadingBack   Change = "reading back what waits" // Kafka, PerKey: a new owner reads the messages that wait; none runs before
+	ChangeRunsSuspects  Change = "begins with care"        // Kafka: the last owner died; messages that may have killed it run alone
+	ChangeNotChecked    Change = "not checked"             // RabbitMQ: the management API did not answer at the start
+	ChangeBatchRefused  Change = "batches refused"         // a batch cannot be as the middleware is configured; no message runs
+	ChangeDedupRefused  Change = "dedup refused"           // Dedup does not remember messages of this subscription
+	ChangePolicyDiffers Change = "policies differ"         // other instances of the group run another policy
+	ChangePoliciesAgree Change = "policies agree"          // all instances run the same policy again
+)
+
+// The intake.
+const (
+	ChangeIntakePaused    Change = "intake paused"          // a write is not confirmed; nothing new begins until it is
+	ChangeIntakeResumed   Change = "intake resumed"         // writes are confirmed again
+	ChangeBlocked         Change = "blocked"                // RabbitMQ: an alarm of the broker blocks writes
+	ChangeUnblocked       Change = "unblocked"              // the alarm is over
+	ChangeThrottled       Change = "throttled"              // fewer messages run at once, because many fail
+	ChangeThrottleOver    Change = "throttle over"          // as many as configured run at once again
+	ChangePartitionFull   Change = "partition stands still" // Kafka, PerKey: MaxParked messages wait behind failed ones
+	ChangePartitionGoesOn Change = "partition goes on"      // fewer do again
+	ChangeOutage          Change = "outage"                 // nothing new begins: see Outage
+	ChangeProbing         Change = "probing"                // a probe has succeeded, and others follow it
+	ChangeOutageOver      Change = "outage over"            // all messages run again
+	ChangeFlood           Change = "flood"                  // too many dead letters: see DeadLetterRate
+	ChangeFloodOver       Change = "flood over"             // all messages run again
+)
+
+// Commands, and what redeliver could not do.
+const (
+	ChangeReleased         Change = "command release"                         // Kafka: an operator released messages that wait
+	ChangeCancelled        Change = "command cancel"                          // Kafka: an operator cancelled messages that wait
+	ChangeCommandIgnored   Change = "command not obeyed"                      // Kafka: a command that is refused or is garbage
+	ChangeCommandsNotRead  Change = "commands are not read"                   // Kafka: the control topic cannot be read
+	ChangeCommandsRead     Change = "commands are read"                       // Kafka: it can be read again
+	ChangeCrashesUncounted Change = "crashes are not counted"                 // Kafka: the notes beside the offset cannot be written
+	ChangeSuspectUnmarked  Change = "suspect not marked"                      // RabbitMQ: a suspect's marker cannot be written
+	ChangeTopicsNotEmptied Change = "settled records are not given back"      // Kafka: the right Delete is missing on delay topics
+	ChangeDLQNotEmptied    Change = "settled dead letters are not given back" // Kafka: the right Delete is missing on a DLQ
+	ChangeDLQStateGarbage  Change = "the state of the DLQ has garbage"        // Kafka: records in .state that are not redeliver's
+	ChangeDedupStoreLost   Change = "dedup store lost"                        // Dedup's store does not answer; messages are postponed
+	ChangeDedupStoreBack   Change = "dedup store back"                        // it answers again
+	ChangeDedupMarksLost   Change = "dedup marks lost"                        // Dedup could not mark a message that was handled
+	ChangeDedupMarksBack   Change = "dedup marks back"                        // it marks again
+)
