@@ -219,6 +219,7 @@ func (c *caution) said() note {
 func (c *caution) write(next note) {
 	l := c.l
 	mark := max(l.track.mark, c.from)
+	l.replaceBeginning()
 	l.note, l.moved = next.text(mark), false
 	i := &inscription{sess: l.sess, topic: l.topic, partition: l.partition, offset: mark, text: l.note, ended: make(chan struct{})}
 	i.told = func(err error) { c.post(func() { c.told(i, err) }) }

@@ -63,9 +63,10 @@ type lane struct {
 	nap      nap
 	timer    *time.Timer
 
-	from int64    // where it began
-	note string   // stands beside the offsets that are marked, see note
-	care *caution // nil once nothing in the partition is suspect
+	from      int64        // where it began
+	beginning *inscription // commits from where the partition had no offset; nil for none
+	note      string       // stands beside the offsets that are marked, see note
+	care      *caution     // nil once nothing in the partition is suspect
 
 	uncounted bool // crashes are not: nothing of caution and turn is done
 }
@@ -417,6 +418,7 @@ func (l *lane) pause() {
 // mark tells the group how far it may commit.
 func (l *lane) mark() {
 	if l.moved && (l.care == nil || l.care.blind) {
+		l.replaceBeginning()
 		l.sess.MarkOffset(l.topic, l.partition, l.track.mark, l.note)
 		l.moved = false
 	}

@@ -235,6 +235,23 @@ func commitVersion(v sarama.KafkaVersion) int16 {
 	}
 }
 
+// commitBeginning commits where a level begins that has no offset: only then is it noticed when somebody deletes what
+// waits there before any of it is settled. The commit is one of the notes' requests, and the next commit of the partition
+// replaces it: one of the session's would undo a note that was written meanwhile.
+func (l *lane) commitBeginning() {
+	l.beginning = &inscription{
+		sess: l.sess, topic: l.topic, partition: l.partition, offset: l.from, ended: make(chan struct{}), told: func(error) {},
+	}
+	l.r.notes.write(l.r.client.admin, l.r.layout.group, l.beginning)
+}
+
+// replaceBeginning is called before anything else is committed for the partition.
+func (l *lane) replaceBeginning() {
+	if l.beginning != nil {
+		l.beginning.stale.Store(true)
+	}
+}
+
 // tellBlind tells, once, that crashes are not counted for now.
 func (r *reader) tellBlind(topic string, partition int32, err error) {
 	if r.notes.blind.CompareAndSwap(false, true) {
@@ -290,6 +307,9 @@ func (l *lane) heed(from int64) {
 		f.note = note{owner: f.note.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
 	l.care = newCaution(l, from, f.note)
+	if l.waits != nil && f.offset < 0 && err == nil {
+		l.commitBeginning()
+	}
 	if n := &l.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
 		r.tell(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			l.topic, l.partition, max(n.end, from), len(n.suspects)), nil)

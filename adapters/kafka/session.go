@@ -95,10 +95,6 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
 		}
 		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
-		if _, waits := r.levels[claim.Topic()]; waits {
-			// What is deleted before anything is settled is missed only if this is committed.
-			sess.MarkOffset(claim.Topic(), claim.Partition(), oldest, "")
-		}
 		from = oldest
 	}
 	if _, waits := r.levels[claim.Topic()]; waits {

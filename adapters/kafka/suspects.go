@@ -96,6 +96,7 @@ func (l *lane) renounce() {
 // depart notes that the lane has ended in order, so that nobody takes its end for a
 // death: its session's last commit says so. What is suspect stays so, uncharged.
 func (l *lane) depart() {
+	l.replaceBeginning()
 	mark := max(l.track.mark, l.from)
 	left := note{owner: l.r.client.owner, topic: l.r.lives[l.topic], state: stateLeft, alone: -1}
 	c := l.care
@@ -127,6 +128,7 @@ func (l *lane) depart() {
 func (l *lane) put() {
 	mark := max(l.track.mark, l.from)
 	// In this order: where the offset is marked already, only the second takes the note.
+	l.replaceBeginning()
 	l.sess.MarkOffset(l.topic, l.partition, mark, l.note)
 	l.sess.ResetOffset(l.topic, l.partition, mark, l.note)
 }
@@ -136,7 +138,7 @@ func (l *lane) put() {
 func (c *caution) await() {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
-	for _, i := range []*inscription{c.writing, c.late} {
+	for _, i := range []*inscription{c.writing, c.late, c.l.beginning} {
 		if i == nil {
 			continue
 		}
