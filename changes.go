@@ -5,18 +5,19 @@ type Change string
 
 // The connection and what the subscription reads.
 const (
-	ChangeAssigned      Change = "assigned"                // Kafka: the group has given this member its partitions
-	ChangeConsuming     Change = "consuming"               // the other brokers: it reads its queue
-	ChangeDisconnected  Change = "disconnected"            // the connection or the membership is lost; it tries again with backoff
-	ChangeTopicMissing  Change = "a topic is missing"      // Kafka: somebody deleted a topic of ours; the others are read
-	ChangeNotRead       Change = "a partition is not read" // Kafka: one of its partitions cannot be read; the others are
-	ChangeReadingBack   Change = "reading back what waits" // Kafka, PerKey: a new owner reads the messages that wait; none runs before
-	ChangeRunsSuspects  Change = "begins with care"        // Kafka: the last owner died; messages that may have killed it run alone
-	ChangeNotChecked    Change = "not checked"             // RabbitMQ: the management API did not answer at the start
-	ChangeBatchRefused  Change = "batches refused"         // a batch cannot be as the middleware is configured; no message runs
-	ChangeDedupRefused  Change = "dedup refused"           // Dedup does not remember messages of this subscription
-	ChangePolicyDiffers Change = "policies differ"         // other instances of the group run another policy
-	ChangePoliciesAgree Change = "policies agree"          // all instances run the same policy again
+	ChangeAssigned      Change = "assigned"                    // Kafka: the group has given this member its partitions
+	ChangeConsuming     Change = "consuming"                   // the other brokers: it reads its queue
+	ChangeDisconnected  Change = "disconnected"                // the connection or the membership is lost; it tries again with backoff
+	ChangeTopicMissing  Change = "a topic is missing"          // Kafka: somebody deleted a topic of ours; the others are read
+	ChangeNotRead       Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
+	ChangeReadingBack   Change = "reading back what waits"     // Kafka, PerKey: a new owner reads the messages that wait; none runs before
+	ChangeRunsSuspects  Change = "begins with care"            // Kafka: the last owner died; messages that may have killed it run alone
+	ChangeNotChecked    Change = "not checked"                 // RabbitMQ: the management API did not answer at the start
+	ChangeRetryMissing  Change = "middleware.Retry is missing" // a handler fails and no middleware of ours sees it
+	ChangeBatchRefused  Change = "batches refused"             // a batch cannot be as the middleware is configured; no message runs
+	ChangeDedupRefused  Change = "dedup refused"               // Dedup does not remember messages of this subscription
+	ChangePolicyDiffers Change = "policies differ"             // other instances of the group run another policy
+	ChangePoliciesAgree Change = "policies agree"              // all instances run the same policy again
 )
 
 // The intake.

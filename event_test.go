@@ -66,7 +66,7 @@ func logTable() []logged {
 			m{"origin": "o", "group": "g", "where": "t/3", "count": 7.0, "detail": "d"}},
 		{redeliver.SubscriptionChanged{Origin: "o", Group: "g", Change: "assigned", Detail: "3"}, "INFO", "subscription: assigned", m{"origin": "o", "group": "g", "detail": "3"}},
 		{redeliver.SubscriptionChanged{Origin: "o", Group: "g", Change: "disconnected", Err: errLeaky}, "WARN", "subscription: disconnected",
-			m{"origin": "o", "group": "g", "detail": "", "error": safe}},
+			m{"origin": "o", "group": "g", "error": safe}},
 		{redeliver.LateAnswer{State: st, Err: hostile{panics}}, "WARN", "late answer ignored", m{"stuck": 0.0, "error": "the error's text panicked: string"}},
 	}
 }

@@ -158,7 +158,11 @@ func details(e Event) []slog.Attr {
 	case MessagesLost:
 		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("where", e.Where), slog.Int64("count", e.Count), slog.String("detail", e.Detail)}
 	case SubscriptionChanged:
-		return []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group), slog.String("detail", e.Detail)}
+		attrs := []slog.Attr{slog.String("origin", e.Origin), slog.String("group", e.Group)}
+		if e.Detail != "" {
+			attrs = append(attrs, slog.String("detail", e.Detail))
+		}
+		return attrs
 	default:
 		return nil
 	}

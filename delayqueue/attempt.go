@@ -84,6 +84,7 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 // came. Run must be called once.
 func (a *Attempt) Run(outer context.Context, d *Delivery, t Task) (o Outcome, next *Delivery, err error) {
 	a.d, a.task = d, t
+	d.Sub.Answers()
 	if d.Sub.Policy.Invalid != nil {
 		if err := d.Invalid(t.Describe()); err != nil {
 			return d.Fail(err)
@@ -116,6 +117,7 @@ func (a *Attempt) outcome(err error) (o Outcome, next *Delivery, _ error) {
 // is the caller's to do.
 func (a *Attempt) Enter(outer context.Context, d *Delivery, t Task) {
 	a.d, a.task, a.at = d, t, waiting
+	d.Sub.Answers()
 	a.Init(outer, time.Time{})
 	if a.w = watchOf(d.Sub); a.w != nil {
 		a.Expires()

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,7 +93,20 @@ type Subscription struct {
 	telling     sync.Mutex             // of changes in their order, see pause
 	gathers     atomic.Bool            // its handler is one of batches: see Delivery.Gathers
 	loads       loads
+	answered    atomic.Bool // a middleware of ours sees its messages, see Answers
+	unanswered  atomic.Bool // it was reported that none does
 }
+
+// Answers notes that a middleware of ours sees the messages of the subscription and hears what handlers answer.
+func (s *Subscription) Answers() {
+	if !s.answered.Load() { // a load is cheaper than a store that all cores see
+		s.answered.Store(true)
+	}
+}
+
+// errNoRetry is the failure of a nacked message where no middleware of ours heard the handler's error.
+var errNoRetry = fmt.Errorf("%w, and no middleware.Retry saw the message: its error, Permanent and RetryAfter are lost. "+
+	"Add router.AddMiddleware(middleware.Retry())", redeliver.ErrNacked)
 
 // Tell tells the sink, if there is one. A sink that panics is not heard: it must
 // not take the message, or the process, along.
@@ -141,9 +155,17 @@ func (s *Subscription) decide(st redeliver.State, err error, now time.Time) rede
 // DecideNack asks the policy about a message that failed without an error: a
 // publisher of the Router, another middleware. It is an attempt like an error,
 // and runs again after delay, or, where that is 0, when the policy says. There is
-// no handler to run it at once, so it goes the way of a delayed one.
-func (s *Subscription) DecideNack(d *Delivery, delay time.Duration, now time.Time) *redeliver.Decision {
-	cause := redeliver.ErrNacked
+// no handler to run it at once, so it goes the way of a delayed one. The error is the cause for [Subscription.Forward].
+// Where no middleware of ours sees the subscription's messages it says so, and the sink hears of that once.
+func (s *Subscription) DecideNack(d *Delivery, delay time.Duration, now time.Time) (*redeliver.Decision, error) {
+	failure := redeliver.ErrNacked
+	if !s.answered.Load() {
+		failure = errNoRetry
+		if !s.unanswered.Swap(true) {
+			s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangeRetryMissing, Err: failure})
+		}
+	}
+	cause := failure
 	if delay > 0 {
 		cause = redeliver.RetryAfter(cause, delay)
 	}
@@ -151,7 +173,7 @@ func (s *Subscription) DecideNack(d *Delivery, delay time.Duration, now time.Tim
 	if dec.Action == redeliver.RetryNow {
 		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
 	}
-	return dec
+	return dec, failure
 }
 
 // Fingerprint is [Fingerprint] of the policy, reckoned once.

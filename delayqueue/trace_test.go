@@ -158,7 +158,8 @@ func TestAMessageNamesTheLatestRun(t *testing.T) {
 		d := &delayqueue.Delivery{Sub: sub, Record: record{}, Waited: &redeliver.State{ID: "a", Attempts: 1, Trace: firstRun}}
 		d.Begin(t.Context())
 		(&task{handle: func(context.Context) error { return nil }}).work(d)
-		if err := sub.Forward(d, sub.DecideNack(d, time.Minute, time.Now()), redeliver.ErrNacked); err != nil {
+		dec, cause := sub.DecideNack(d, time.Minute, time.Now())
+		if err := sub.Forward(d, dec, cause); err != nil {
 			t.Fatal(err)
 		}
 	}

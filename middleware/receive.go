@@ -171,6 +171,7 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 		msg.Nack()
 		return nil, ErrNoSubscription
 	}
+	d.Sub.Answers()
 	if most := d.Sub.Policy.Timeout; most > 0 && invisible > most {
 		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, most)
 	}

@@ -125,8 +125,8 @@ func (r *reader) land(e *entry, how delayqueue.Ending) {
 	if how == delayqueue.Nacked && r.flight.Has(e) && !e.d.Lost() {
 		// A message that failed without an error: a publisher of the Router,
 		// another middleware. It is an attempt like an error.
-		dec := r.sub.DecideNack(e.d, r.client.cfg.NackDelay, time.Now())
-		go func() { e.Moved(r.sub.Forward(e.d, dec, redeliver.ErrNacked) == nil) }()
+		dec, cause := r.sub.DecideNack(e.d, r.client.cfg.NackDelay, time.Now())
+		go func() { e.Moved(r.sub.Forward(e.d, dec, cause) == nil) }()
 		return
 	}
 	if !r.flight.Land(e, how) {

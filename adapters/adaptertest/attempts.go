@@ -173,8 +173,17 @@ func nackCounts(b *bench) {
 	b.awaitEnds("a")
 	b.wantRuns("a", 3)
 	b.noneEarlier(always(100*time.Millisecond), "a")
-	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, redeliver.ErrNacked.Error()) {
-		b.Errorf("the dead letter says %q, want that it was nacked", st.Error)
+	if st := b.buried(redeliver.ReasonExhausted, 3); !strings.Contains(st.Error, "Add router.AddMiddleware(middleware.Retry())") {
+		b.Errorf("the dead letter says %q, want that it was nacked and that the middleware is missing", st.Error)
+	}
+	var reported []redeliver.Change
+	for _, e := range heard[redeliver.SubscriptionChanged](b.journal) {
+		if e.Change == redeliver.ChangeRetryMissing {
+			reported = append(reported, e.Change)
+		}
+	}
+	if len(reported) != 1 {
+		b.Errorf("the missing middleware was reported %d times, want once", len(reported))
 	}
 }
 

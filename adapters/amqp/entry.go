@@ -174,7 +174,8 @@ func (l *lane) nack(e *entry) {
 		l.end(e, delayqueue.Abandoned)
 		return
 	}
-	l.forward(e, l.r.sub.DecideNack(e.d, l.r.client.cfg.NackDelay, time.Now()), redeliver.ErrNacked)
+	dec, cause := l.r.sub.DecideNack(e.d, l.r.client.cfg.NackDelay, time.Now())
+	l.forward(e, dec, cause)
 }
 
 // forward writes an entry in flight to where dec says, without a handler.

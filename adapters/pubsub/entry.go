@@ -133,7 +133,7 @@ func (e *entry) run(ctx context.Context, l *lane) delayqueue.Ending {
 	}
 	// A message that failed without an error: a publisher of the Router, another
 	// middleware. It is an attempt like an error.
-	return e.forward(l.r.sub.DecideNack(e.d, l.r.client.cfg.NackDelay, time.Now()), redeliver.ErrNacked)
+	return e.forward(l.r.sub.DecideNack(e.d, l.r.client.cfg.NackDelay, time.Now()))
 }
 
 // read makes the entry of a message for a handler, and believes what stands in our
