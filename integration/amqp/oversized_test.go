@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 		l.declareQueue(amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}) // it does not dead-letter
 	})
 	l.declared()
-	l.write(l.queue, amqp091.Publishing{MessageId: "large", DeliveryMode: amqp091.Persistent, Body: make([]byte, maxMessage+1)})
+	l.write(l.queue, amqp091.Publishing{MessageId: "large", DeliveryMode: amqp091.Persistent, Body: make([]byte, 2*maxMessage+1)}) // two parts are equal
 	neighbours := ids(20)
 	l.put(neighbours...)
 	lowerLimit(t, node)
@@ -91,7 +92,7 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	}
 	l.mu.Unlock()
 	l.awaitReady(l.queue, 0)
-	l.awaitReady(l.queue+".dlq", 2)
+	l.awaitReady(l.queue+".dlq", 3)
 	q, err := l.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: l.queue})
 	if err != nil {
 		t.Fatal(err)
@@ -99,13 +100,14 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	defer q.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	sizes := make(map[string]int)
+	sizes, places := make(map[string]int), make(map[deadletter.Position]bool)
 	err = deadletter.Browse(ctx, q, deadletter.Filter{}, 10, func(m *deadletter.Message) bool {
 		before, _, _ := strings.Cut(m.Mismatch, " of a message whose body is too large")
-		sizes[before] = len(m.Body)
+		sizes[before], places[m.Position] = len(m.Body), true
 		return true
 	})
-	if err != nil || len(sizes) != 2 || sizes["it is part 1/2"] != maxMessage || sizes["it is part 2/2"] != 1 {
-		t.Errorf("the DLQ has %v (%v), want two parts, of %d bytes and 1", sizes, err, maxMessage)
+	want := map[string]int{"it is part 1/3": maxMessage, "it is part 2/3": maxMessage, "it is part 3/3": 1}
+	if err != nil || !maps.Equal(sizes, want) || len(places) != len(want) {
+		t.Errorf("the DLQ has %v at %d positions (%v), want %v at three", sizes, len(places), err, want)
 	}
 }
