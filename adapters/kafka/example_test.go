@@ -1,4 +1,4 @@
-package kafka_test //nolint:testableexamples // it needs a broker
+package kafka_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // A page of docs shows a part of it; a test compares them.
-func ExamplePublisher() {
+func ExamplePublisher() { //nolint:testableexamples // it needs a broker
 	if err := publishing(context.Background(), invoice); err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func publishing(ctx context.Context, invoice message.HandlerFunc) error {
 }
 
 // The README shows a part of it; a test compares them.
-func ExampleConsume() {
+func ExampleConsume() { //nolint:testableexamples // it needs a broker
 	if err := consuming(context.Background(), func(context.Context, []byte) error { return nil }); err != nil {
 		log.Fatal(err)
 	}
