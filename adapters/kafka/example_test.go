@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"time"
 
@@ -77,4 +78,69 @@ func consuming(ctx context.Context, charge func(context.Context, []byte) error) 
 
 func invoice(msg *message.Message) ([]*message.Message, error) {
 	return []*message.Message{message.NewMessage("invoice-"+msg.UUID, msg.Payload)}, nil
+}
+
+// A service that runs its consumer group itself goes on doing so.
+func ExampleWrap() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	config := sarama.NewConfig()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	client, err := sarama.NewClient([]string{"localhost:9092"}, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	group, err := sarama.NewConsumerGroupFromClient("billing", client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	wrapped, err := kafka.Wrap(ctx, client, group, kafka.Config{Group: "billing"}, []string{"orders"},
+		func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	if err != nil {
+		log.Fatal(err)
+	}
+	for ctx.Err() == nil {
+		if err := group.Consume(ctx, wrapped.Topics(), wrapped); err != nil { // Topics may change
+			log.Print(err)
+		}
+	}
+	if err := wrapped.Close(context.WithoutCancel(ctx)); err != nil {
+		log.Print(err)
+	}
+}
+
+// Up to fifty records at once, each with an answer of its own.
+func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	client, err := sarama.NewClient([]string{"localhost:9092"}, sarama.NewConfig())
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "billing"}, []string{"orders"},
+		kafka.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, b *kafka.Batch) error {
+			for _, record := range b.Messages {
+				if len(record.Value) == 0 {
+					record.Reject("an order has a value")
+				}
+			}
+			return nil // the others are done
+		})
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// A plan says what a start would create, and creates nothing.
+func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	client, err := kafka.Open(ctx, kafka.Config{Brokers: []string{"localhost:9092"}, Group: "billing"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	plan, err := client.Plan("orders")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	fmt.Println(plan)
 }

@@ -1,0 +1,68 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+var url = []string{"amqp://guest:guest@localhost:5672/"}
+
+// A service that reads a queue with amqp091-go keeps its message type.
+func ExampleConsume() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	err := amqp.Consume(ctx, amqp.Config{URLs: url}, []string{"orders"}, func(_ context.Context, d amqp091.Delivery) error {
+		if len(d.Body) == 0 {
+			return redeliver.Permanent(errors.New("an order has a body"))
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Up to fifty deliveries at once, each with an answer of its own.
+func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: url}, []string{"orders"}, amqp.BatchConfig{Size: 50, Timeout: time.Second},
+		func(_ context.Context, b *amqp.Batch) error {
+			for _, m := range b.Messages {
+				fmt.Println(m.MessageId)
+			}
+			return nil
+		})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A plan says what a start would create, and creates nothing.
+func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	client, err := amqp.Open(ctx, amqp.Config{URLs: url, Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	plan, err := client.Plan(ctx, "orders")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	fmt.Println(plan)
+}
+
+// With the order PerKey a header may be the key.
+func ExampleKeyHeader() {
+	key := amqp.KeyHeader("customer")
+	fmt.Println(key(amqp091.Delivery{Headers: amqp091.Table{"customer": "c-17"}}))
+	// Output: c-17
+}

@@ -1,0 +1,59 @@
+package sqs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs"
+)
+
+// A service that reads a queue with the SDK keeps its message type. AWS's own configuration is found as the SDK finds it.
+func ExampleConsume() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	err := sqs.Consume(ctx, sqs.Config{}, []string{"orders"}, func(_ context.Context, m types.Message) error {
+		if m.Body == nil {
+			return redeliver.Permanent(errors.New("an order has a body"))
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Up to fifty messages at once, each with an answer of its own.
+func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	err := sqs.ConsumeBatch(ctx, sqs.Config{}, []string{"orders"}, sqs.BatchConfig{Size: 50, Timeout: time.Second},
+		func(_ context.Context, b *sqs.Batch) error {
+			for _, m := range b.Messages {
+				fmt.Println(*m.Message.MessageId)
+			}
+			return nil
+		})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A plan says what a start would create, and creates nothing. An endpoint stands for AWS: here an ElasticMQ.
+func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	client, err := sqs.Open(ctx, sqs.Config{Endpoint: "http://localhost:9324"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	plan, err := client.Plan(ctx, "orders")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	fmt.Println(plan)
+}

@@ -1,0 +1,24 @@
+package delayqueue_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// A policy's own delays, and longer ones for what a handler asks for.
+func ExampleNewLadder() {
+	for _, level := range delayqueue.NewLadder(redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential()}) {
+		fmt.Print(delayqueue.LevelName(level), " ")
+	}
+	// Output: 1s 2s 4s 15s 1m 10m 1h
+}
+
+// A wait that no level has takes several hops.
+func ExampleLadder_Path() {
+	ladder := delayqueue.Ladder{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}
+	fmt.Println(ladder.Path(95 * time.Second))
+	// Output: [1m0s 30s 5s]
+}

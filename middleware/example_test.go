@@ -1,0 +1,104 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/middleware"
+)
+
+// What a service has: a Router, and the two of redeliver's client on its broker, client.Subscriber() and client.Publisher().
+var (
+	router     *message.Router
+	subscriber message.Subscriber
+	publisher  message.Publisher
+)
+
+func charge(*message.Message) error { return nil }
+
+func save(context.Context, []*middleware.BatchMessage) error { return nil }
+
+// One Retry serves all handlers of a Router.
+func ExampleRetry() { //nolint:testableexamples // it needs a broker
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NewSlogLogger(nil))
+	if err != nil {
+		log.Fatal(err)
+	}
+	router.AddMiddleware(middleware.Retry())
+	router.AddConsumerHandler("charge", "orders", subscriber, charge)
+	if err := router.Run(context.Background()); err != nil {
+		log.Print(err)
+	}
+}
+
+// A hundred messages, or those of two seconds, are stored in one go. An error retries all of them.
+func ExampleBatch() { //nolint:testableexamples // it needs a broker
+	config := middleware.BatchConfig{Size: 100, Timeout: 2 * time.Second}
+	router.AddConsumerHandler("store", "orders", subscriber, middleware.Batch(config,
+		func(ctx context.Context, b *middleware.MessageBatch) error {
+			for _, m := range b.Messages {
+				if len(m.Payload) == 0 {
+					m.Reject("an order has a body") // this one alone, and now
+				}
+			}
+			return save(ctx, b.Messages)
+		}))
+}
+
+// Messages that were handled before are acked. With Redis instead of memory all processes know of them.
+func ExampleDedup() { //nolint:testableexamples // it needs a broker
+	router.AddMiddleware(
+		middleware.Retry(), // the outermost
+		middleware.Dedup(middleware.DedupConfig{TTL: time.Hour}),
+	)
+}
+
+// A refused publish is a failed attempt of the message that caused it.
+func ExamplePublishInside() { //nolint:testableexamples // it needs a broker
+	invoice := middleware.PublishInside(publisher, "invoices")(func(msg *message.Message) ([]*message.Message, error) {
+		return []*message.Message{message.NewMessage("invoice-"+msg.UUID, msg.Payload)}, nil
+	})
+	router.AddConsumerHandler("invoice", "orders", subscriber, func(msg *message.Message) error {
+		_, err := invoice(msg)
+		return err
+	})
+}
+
+// A producer numbered its messages per account, and they are handled in that order.
+func ExampleResequence() { //nolint:testableexamples // it needs a broker
+	router.AddMiddleware(middleware.Retry(), middleware.Resequence(middleware.ResequenceConfig{
+		Sequence: func(msg *message.Message) (stream string, number uint64, ok bool) {
+			number, err := strconv.ParseUint(msg.Metadata["number"], 10, 64)
+			return msg.Metadata["account"], number, err == nil
+		},
+	}))
+}
+
+// A program that asks for messages when it has time for some.
+func ExampleReceiver() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	receiver, err := middleware.NewReceiver(ctx, subscriber, "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer receiver.Close()
+	received, err := receiver.Receive(ctx, 16, 30*time.Second)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	for _, m := range received {
+		if err := charge(m.Message); err != nil {
+			continue // it comes again when its 30 s are over
+		}
+		if err := m.Ack(); err != nil {
+			fmt.Println("it may run again:", err)
+		}
+	}
+}
