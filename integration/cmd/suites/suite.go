@@ -30,6 +30,7 @@ type pkg struct {
 	passed     int
 	failed     int
 	completed  bool     // all its tests ran
+	inRace     bool     // its output is a report of the race detector
 	skipped    []string // why, one line each
 	silent     []string // names of tests skipped without a reason
 	unexpected []string // skipped for a reason, but not listed in skips.go
@@ -130,6 +131,7 @@ func (s *suite) addOutput(e event) {
 		}
 		return
 	}
+	s.showRace(e)
 	if strings.Contains(e.Output, reportMark) {
 		fmt.Fprintf(s.out, "%s: %s\n", e.Test, strings.TrimSpace(e.Output))
 	}
@@ -140,6 +142,20 @@ func (s *suite) addOutput(e event) {
 	}
 	key := e.Package + " " + e.Test
 	s.output[key] = append(s.output[key], e.Output)
+}
+
+// showRace shows the race detector's report at once: go test gives it to the test that wrote last, which may pass.
+func (s *suite) showRace(e event) {
+	p := s.pkg(e.Package)
+	switch {
+	case strings.HasPrefix(e.Output, "WARNING: DATA RACE"):
+		p.inRace = true
+	case strings.HasPrefix(e.Output, "=================="):
+		p.inRace = false
+	}
+	if p.inRace {
+		fmt.Fprint(s.out, e.Output)
+	}
 }
 
 func (s *suite) endTest(e event) {

@@ -46,6 +46,7 @@ func TestVerdict(t *testing.T) {
 		{"skips and says why", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip("no such feature") }`, false, "not listed in", "", ""},
 		{"skips in silence", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.SkipNow() }`, false, "TestB was skipped without a reason", "", ""},
 		{"skips without words", `func TestA(t *testing.T) {}; func TestB(t *testing.T) { t.Skip() }`, false, "TestB was skipped without a reason", "", ""},
+		{"shows a race in a test that passes", `func TestA(t *testing.T) { t.Log(""); os.Stdout.WriteString("==================\nWARNING: DATA RACE\nin a.go\n==================\n") }`, true, "in a.go", "", ""},
 		{"has no tests", ``, false, "no test ran", "", ""},
 		{"panics", `func TestA(t *testing.T) { t.Log("before"); panic("out of coffee") }`, false, "out of coffee", "", "before"},
 		{"exits", `func TestA(t *testing.T) { os.Exit(3) }; var _ = os.Exit`, false, "FAIL", "", ""},
