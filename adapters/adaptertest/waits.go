@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -9,13 +10,14 @@ import (
 )
 
 // waits: promise 4. That no attempt begins before State.Due is checked in every
-// test of the kit; here is what State.Due must be.
+// test of the kit; here is what State.Due must be, and how soon after it a retry begins.
 func waits() []test {
 	return []test{
 		{name: "ManyMessagesAreNeverEarly", body: neverEarly},
 		{name: "AWaitOfManyHopsIsNeverEarly", body: hops},
 		{name: "AWaitLongerThanAllLevelsTogetherIsNeverEarly", body: farHops},
 		{name: "AWaitBelowTheSmallestLevelIsHeld", body: held},
+		{name: "ARetryBeginsSoonAfterItIsDue", body: punctual},
 		{name: "JitterIsTheMessagesOwn", body: jitter},
 		{name: "GroupsDoNotSeeEachOthersRetries", needs: "ManyGroups", groups: 2, body: groups},
 	}
@@ -84,6 +86,36 @@ func farHops(b *bench) {
 // held: on the level it would take an hour.
 func held(b *bench) {
 	wait(b, 50*time.Millisecond, time.Hour)
+}
+
+// punctual: most slots are free, so nothing but the adapter delays a retry. The bound grows with what an ordinary message
+// takes, as in hostile: what it catches is a retry that waits for an unrelated event, such as the next message, a longer
+// level or a poll every minute.
+func punctual(b *bench) {
+	const n, delay = 20, 500 * time.Millisecond
+	b.start(Config{Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: []time.Duration{delay}}}, func(a *attempt) error {
+		if strings.HasPrefix(a.State.ID, "ordinary") || a.State.Attempts > 0 {
+			return nil
+		}
+		return errDeclined
+	})
+	b.put(named("ordinary, while it starts")...)
+	b.awaitEnds("ordinary, while it starts")
+	began := time.Now()
+	b.put(named("ordinary")...)
+	b.awaitEnds("ordinary")
+	bound := max(soon, 10*time.Since(began))
+	msgs, ids := many(n)
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	for _, id := range ids {
+		b.wantRuns(id, 2)
+		retry := b.ran(id)[1]
+		if late := retry.Began.Sub(retry.State.Due); late > bound {
+			b.Errorf("the retry of %s began %s after it was due, want at most %s", id, late, bound)
+		}
+	}
+	b.dead(0)
 }
 
 // wait fails messages once, with one delay on the given levels.
