@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -194,9 +195,27 @@ func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
 			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
+	case errors.Is(err, sarama.ErrInvalidTopic) && a.colliding(t.name) != "":
+		return false, fmt.Errorf("kafka: creating topic %s: topic %s is there, and Kafka refuses names that differ only by dots and underscores: %w; "+
+			"set Config.Names, which names the topics of one of the two subscriptions otherwise", t.name, a.colliding(t.name), err)
 	default:
 		return false, fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
 	}
+}
+
+// colliding returns an existing topic whose name differs only by dots and underscores, or "".
+func (a admin) colliding(name string) string {
+	all, err := a.topics()
+	if err != nil {
+		return ""
+	}
+	same := strings.NewReplacer(".", "_")
+	for other := range all {
+		if other != name && same.Replace(other) == same.Replace(name) {
+			return other
+		}
+	}
+	return ""
 }
 
 // inTimeTries is how often the brokers are asked to make or delete a topic that they did

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
@@ -16,7 +17,8 @@ import (
 type place struct {
 	addrs        []string
 	topic, group string
-	real         bool // not inside the test
+	real         bool           // not inside the test
+	cluster      *kfake.Cluster // the one inside the test
 }
 
 // ours is the name of a topic of redeliver's: "retry.10s", "dlq".
@@ -31,7 +33,8 @@ func onKafka(t *testing.T) place {
 	p := place{topic: "orders-" + name, group: "billing-" + name}
 	given := os.Getenv("REDELIVER_TEST_KAFKA")
 	if given == "" {
-		p.addrs = fake(t, p.topic).ListenAddrs()
+		p.cluster = fake(t, p.topic)
+		p.addrs = p.cluster.ListenAddrs()
 		return p
 	}
 	t.Logf("report: on the Kafka at %s", given)
