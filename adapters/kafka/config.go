@@ -107,6 +107,12 @@ type Config struct {
 	// the same. What you set stays, and is refused if it cannot work, but for
 	// Metadata.Full: members and producers ask for their own topics alone.
 	// Default: sarama.NewConfig() with Offsets.Initial Oldest.
+	//
+	// A program whose producers are not trusted sets sarama.MaxDecompressedBatchSize,
+	// which is one for the process and 0, no bound, by default: a record of 32 KB can
+	// unpack to 300 MB. A batch above the bound, and any that the client cannot decode,
+	// is reported (ChangeNotRead); until it is deleted or passed over, no partition of
+	// its broker is read. The command redeliver has a bound of 128 MiB.
 	Sarama *sarama.Config
 }
 

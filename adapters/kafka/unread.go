@@ -58,7 +58,19 @@ func (r *reader) heard(err error) {
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
 		r.tellAgain(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
 			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)
+	case undecodable(err):
+		// sarama tells every partition of the broker, and does not say whose records these are.
+		r.tellAgain("a fetch cannot be decoded", redeliver.ChangeNotRead, fmt.Sprintf("%s/%d, or another partition that the same broker leads, has "+
+			"a batch of records that the client cannot decode, and none of them is read; trying again. Find the batch in the partition whose lag "+
+			"grows from its committed offset, and move the group past it or delete it (kafka-delete-records); for a batch that is too large "+
+			"sarama.MaxDecompressedBatchSize may be raised", where.Topic, where.Partition), where.Err)
 	}
+}
+
+// undecodable reports whether a fetch failed because of what stands in the log.
+func undecodable(err error) bool {
+	_, packet := errors.AsType[sarama.PacketDecodingError](err)
+	return packet || errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.Is(err, sarama.ErrInsufficientData)
 }
 
 // tellUnread tells of a partition that the group gives to this member and that it cannot

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -58,9 +59,17 @@ func TestWhatTheGroupSaysBesideItsSessions(t *testing.T) {
 			!strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "grant Read") || strings.Contains(told[2].Detail, "grant") {
 			t.Errorf("told: %+v", told)
 		}
+		told = nil
+		for _, topic := range []string{"a", "b"} {
+			say(topic, fmt.Errorf("%w: zstd batch decompressed to more than 100 bytes", sarama.ErrDecompressedBatchTooLarge))
+			say(topic, sarama.PacketDecodingError{Info: "invalid compression specified (7)"})
+		}
+		if len(told) != 1 || told[0].Change != redeliver.ChangeNotRead || !strings.Contains(told[0].Detail, "a/3") || !strings.Contains(told[0].Detail, "MaxDecompressedBatchSize") {
+			t.Errorf("of batches that cannot be decoded: %+v", told)
+		}
 		<-time.After(repeatEvery)
 		say("a", sarama.ErrTopicAuthorizationFailed)
-		if len(told) != 5 {
+		if len(told) != 2 {
 			t.Errorf("told: %+v", told)
 		}
 	})

@@ -1,16 +1,22 @@
 package kafka
 
-// Bounds of the bytes that all lanes of a Subscribe have read ahead: keys and
-// values of what has not begun. They bound large messages, as readAhead and
+// Bounds of the bytes that all lanes of a Subscribe have read ahead: keys, values and
+// headers of what has not begun. They bound large messages, as readAhead and
 // holdSoft bound small ones.
 const (
 	aheadBytes = 32 << 20 // of all: above it a lane pauses that has its own part of them
 	aheadLeast = 1 << 20  // which is so much: the heavy ones must not stop the others
 )
 
+// headerBytes is what a header takes in memory beside its name and value: its pointer and two slices.
+const headerBytes = 64
+
 // weigh notes what a record that was read takes in memory.
 func (l *lane) weigh(e *entry) {
 	e.weight = len(e.rec.Key) + len(e.rec.Value)
+	for _, h := range e.rec.Headers {
+		e.weight += len(h.Key) + len(h.Value) + headerBytes
+	}
 	l.weight += e.weight
 	l.r.weight.Add(int64(e.weight))
 }

@@ -48,3 +48,23 @@ func TestLanesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 		t.Errorf("%d bytes are left of lanes that have ended", r.weight.Load())
 	}
 }
+
+// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. It weighed nothing, and a lane read 4,096
+// of them ahead.
+func TestHeadersWeigh(t *testing.T) {
+	l := &lane{r: &reader{}}
+	headers := make([]*sarama.RecordHeader, 400_000)
+	for i := range headers {
+		headers[i] = &sarama.RecordHeader{}
+	}
+	for range 2 {
+		l.weigh(&entry{rec: record{ConsumerMessage: &sarama.ConsumerMessage{Headers: headers}}})
+	}
+	if !l.heavy() {
+		t.Errorf("a lane with %d bytes of two such records reads on", l.weight)
+	}
+	one := &entry{rec: record{ConsumerMessage: &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}}}}
+	if l.weigh(one); one.weight != headerBytes+8 {
+		t.Errorf("a header of 8 bytes weighs %d", one.weight)
+	}
+}

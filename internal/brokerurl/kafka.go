@@ -44,6 +44,17 @@ func (u *URL) readKafka(path string, values url.Values) error {
 	return nil
 }
 
+// MaxDecompressedBatch is how many bytes a batch of records may have when it is unpacked, for programs that import this
+// package. A record of 32 KB can unpack to 300 MB and end a process in a container of 512 MiB, again and again. What such a
+// program writes itself is below sarama's bound of 100 MiB for a request.
+const MaxDecompressedBatch = 128 << 20
+
+// sarama's bound is one for the process. It is set before any client exists.
+var _ = func() bool {
+	sarama.MaxDecompressedBatchSize = MaxDecompressedBatch
+	return true
+}()
+
 // Sarama returns a client's configuration with the URL's TLS and SASL in it, and
 // sarama's defaults else, but for the group's start: at the oldest record.
 func (u URL) Sarama() *sarama.Config {
