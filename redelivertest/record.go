@@ -126,7 +126,7 @@ func deliveredIn(ctx context.Context) *delivered {
 // idOf is the id of a record that has stood at offset in a topic.
 func (rec *record) idOf(topic string, offset int64) string {
 	if rec.uuid != "" {
-		return redeliver.ShortID(rec.uuid)
+		return delayqueue.GivenID(rec.uuid)
 	}
 	return redeliver.ShortID(fmt.Sprintf("%s/0/%d", topic, offset))
 }

@@ -16,6 +16,7 @@ func attempts() []test {
 		{name: "NoRetriesMeansOneAttempt", body: noRetries},
 		{name: "ARetryThatSucceedsIsCommitted", body: retrySucceeds},
 		{name: "TheIDStaysTheSameThroughAllAttemptsAndTheDLQ", body: sameID},
+		{name: "AProducerTakesNoIDThatRedeliverDerives", body: takenID},
 		{name: "ImmediateRetriesRunAtOnceAndCount", body: immediate},
 		{name: "ANackWithoutAnErrorIsAnAttempt", body: nackCounts},
 		{name: "ANackRunsAgainAfterNackDelay", body: nackDelay},
@@ -143,6 +144,29 @@ func sameID(b *bench) {
 		if (m.ID == "given") != (string(m.Body) == "one") {
 			b.Errorf("%s is in the DLQ with UUID %q", m.Body, m.ID)
 		}
+	}
+}
+
+// takenID has producers name their messages as redeliver names those without an id.
+func takenID(b *bench) {
+	b.start(Config{Policy: quick(1)}, func(a *attempt) error {
+		if a.State.Attempts == 0 {
+			return errDeclined
+		}
+		return nil
+	})
+	b.put(Message{ID: "payments/0/11", Body: []byte("one")}, Message{ID: "derived:00ff", Body: []byte("two")})
+	awaitEvents[redeliver.Committed](b, 2)
+	want := map[string]string{"one": "given:payments/0/11", "two": "given:derived:00ff"}
+	runs := make(map[string]int)
+	for _, a := range b.all() {
+		body := string(a.Payload)
+		if runs[body]++; a.State.ID != want[body] {
+			b.Errorf("attempt %d of %s has id %q, want %q", a.State.Attempt(), body, a.State.ID, want[body])
+		}
+	}
+	if runs["one"] != 2 || runs["two"] != 2 {
+		b.Errorf("they ran %v times, want twice each", runs)
 	}
 }
 

@@ -104,7 +104,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, err
 	}
 	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
-	st := redeliver.State{ID: redeliver.ShortID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
+	st := redeliver.State{ID: delayqueue.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
 	f := forwarder{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""

@@ -76,10 +76,10 @@ func DeliveryFromContext(ctx context.Context) *amqp.Delivery {
 // the message, marked as derived. One that does not fit into a header is hashed.
 func idOf(d *amqp.Delivery) string {
 	if uuid, ok := d.Headers[UUIDHeader].(string); ok && uuid != "" {
-		return redeliver.ShortID(uuid)
+		return delayqueue.GivenID(uuid)
 	}
 	if d.MessageId != "" {
-		return redeliver.ShortID(d.MessageId)
+		return delayqueue.GivenID(d.MessageId)
 	}
 	return "derived:" + digest(d)
 }

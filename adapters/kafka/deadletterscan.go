@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // place is where a dead letter stands. The records before it, down to from, are no
@@ -127,7 +128,7 @@ func (s *deadScan) Close() error {
 func (q *deadQueue) idOf(m *deadletter.Message, place deadPlace) string {
 	for _, h := range m.Headers {
 		if h.Name == UUIDHeader && len(h.Value) > 0 {
-			return redeliver.ShortID(string(h.Value))
+			return delayqueue.GivenID(string(h.Value))
 		}
 	}
 	if src := m.State.Source; src.Known {

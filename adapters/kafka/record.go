@@ -232,7 +232,7 @@ func detach(m *sarama.ConsumerMessage) {
 func uuidOf(m *sarama.ConsumerMessage) string {
 	for _, h := range m.Headers {
 		if h != nil && string(h.Key) == UUIDHeader && len(h.Value) > 0 {
-			return redeliver.ShortID(string(h.Value))
+			return delayqueue.GivenID(string(h.Value))
 		}
 	}
 	var b strings.Builder

@@ -111,7 +111,7 @@ func MessageFromContext(ctx context.Context) *message.Message {
 // derived: equal messages share it.
 func (r *record) id() string {
 	if r.uuid != "" {
-		return redeliver.ShortID(r.uuid)
+		return delayqueue.GivenID(r.uuid)
 	}
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%d %s", len(r.payload), r.payload)

@@ -108,7 +108,7 @@ func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now t
 	if uuid, ok := uuidOf(&rec.native); ok {
 		id = uuid
 	}
-	st := redeliver.State{ID: redeliver.ShortID(id), Group: q.name, Origin: q.name, Due: due}
+	st := redeliver.State{ID: delayqueue.GivenID(id), Group: q.name, Origin: q.name, Due: due}
 	rec.messageID = st.ID
 	waiting, ok := rec.waiting(&st, q.limit)
 	if ok {

@@ -119,7 +119,7 @@ func uuidOf(m *types.Message) (uuid string, ok bool) {
 // idOf is the id of a message: Watermill's UUID, or the MessageId.
 func idOf(m *types.Message) string {
 	if uuid, ok := uuidOf(m); ok {
-		return redeliver.ShortID(uuid)
+		return delayqueue.GivenID(uuid)
 	}
 	return redeliver.ShortID(aws.ToString(m.MessageId))
 }
