@@ -103,6 +103,36 @@ func TestAReplayGoesThroughAGroupInOrder(t *testing.T) {
 	})
 }
 
+// On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made of it.
+func TestAReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := bury(t, f, "orders", 3, "tenant-7")
+		defer q.Close()
+		err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 3, func(m *deadletter.Message) bool {
+			if string(m.Key) != "tenant-7" {
+				t.Errorf("the key of %s is %q", m.ID, m.Key)
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		sent := f.in("orders")
+		for _, m := range sent {
+			if m.system["MessageGroupId"] != "tenant-7" || m.system["MessageDeduplicationId"] != nil {
+				t.Errorf("%s was replayed with %v", m.id, m.system)
+			}
+		}
+		if len(sent) != 3 {
+			t.Errorf("%d messages were replayed, want 3", len(sent))
+		}
+	})
+}
+
 func uuidIn(m *fakeMessage) string {
 	return m.attributes[UUIDAttribute].(map[string]any)["StringValue"].(string)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -140,7 +141,10 @@ func (c *deadClaim) write(ctx context.Context, q *queue, msgs []*deadletter.Mess
 		}
 		o.moved = true
 		if !q.fifo {
-			o.group, o.dedup = "", ""
+			o.dedup = ""
+			if !isGroupID(o.group) { // an import has another broker's key there
+				o.group = ""
+			}
 		}
 		all, of = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}), append(of, i)
 	}
@@ -148,6 +152,11 @@ func (c *deadClaim) write(ctx context.Context, q *queue, msgs []*deadletter.Mess
 		errs[of[i]] = err
 	}
 	return errs
+}
+
+// isGroupID reports whether SQS takes id as a MessageGroupId. On a standard queue it names a tenant of a fair queue.
+func isGroupID(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // Forget implements [deadletter.Forgetter].

@@ -61,7 +61,7 @@ func (q *deadLetters) message(m *types.Message, s *deadScan) *deadletter.Message
 	for _, name := range slices.Sorted(maps.Keys(e.Metadata)) {
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: []byte(e.Metadata[name])})
 	}
-	if group := rec.Attributes[groupID]; group != "" && q.dlq.fifo {
+	if group := rec.Attributes[groupID]; group != "" {
 		dead.Key = []byte(group)
 	}
 	if source != "" && headers == nil {

@@ -106,6 +106,7 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 		})
 	case redeliver.ChangeDisconnected, redeliver.ChangeIntakePaused:
 		h.waiting[e.Origin] = string(e.Change)
+	default: // it says nothing of whether messages come
 	}
 }
 
