@@ -28,10 +28,19 @@ func Untold(p redeliver.Policy) string {
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	own := s.Schedule()
 	if st.Schedule != "" && st.Schedule != own && !s.Policy.Supersede {
-		if old, ok := s.Policy.Under(st.Schedule); ok {
+		if old, ok := s.Policy.Under(st.Schedule); ok && s.takes(&old) {
 			return &old
 		}
 	}
 	st.Schedule = own
 	return &s.Policy
+}
+
+// takes reports whether a rule that a message brought may decide about it. Where strangers write, it gives the message no
+// more retries and no more time than the policy does.
+func (s *Subscription) takes(old *redeliver.Policy) bool {
+	if !s.StrangersWrite {
+		return true
+	}
+	return old.MaxRetries <= s.Policy.MaxRetries && (s.Policy.MaxAge == 0 || old.MaxAge != 0 && old.MaxAge <= s.Policy.MaxAge)
 }

@@ -49,6 +49,31 @@ func TestAMessageFinishesByTheRuleThatItBrings(t *testing.T) {
 	}
 }
 
+// A producer that forges a retry gets no more of them than the policy gives.
+func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
+	is := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(hour), MaxAge: 10 * hour}.WithDefaults()
+	for name, c := range map[string]struct {
+		brings redeliver.Policy
+		action redeliver.Action
+		delay  time.Duration
+	}{
+		"more retries": {redeliver.Policy{MaxRetries: 10_000, Backoff: redeliver.Fixed(second), MaxAge: hour}, redeliver.DeadLetter, 0},
+		"no MaxAge":    {redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(second)}, redeliver.DeadLetter, 0},
+		"fewer":        {redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(second), MaxAge: hour}, redeliver.DeadLetter, 0},
+	} {
+		sub, _ := subscribe(&broker{}, t.Context())
+		sub.Policy, sub.StrangersWrite = is, true
+		st := redeliver.State{ID: "a", Attempts: 2, Schedule: c.brings.Schedule(), Policy: "00c0ffee00c0ffee"}
+		if dec := sub.Decide(st, errOurs, time.Now()); dec.Action != c.action || dec.Delay != c.delay {
+			t.Errorf("%s: %s after %s, want %s", name, dec.Action, dec.Delay, c.action)
+		}
+		st.Attempts = 0
+		if dec := sub.Decide(st, errOurs, time.Now()); name == "fewer" && dec.Delay != second || name != "fewer" && dec.Delay != hour {
+			t.Errorf("%s: the first failure waits %s", name, dec.Delay)
+		}
+	}
+}
+
 // function is a Backoff that lists nothing.
 type function struct{}
 

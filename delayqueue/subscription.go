@@ -70,6 +70,10 @@ type Subscription struct {
 	// longer goes to the DLQ, unschedulable. 0: waits are cut to redeliver.MinBlock and
 	// MaxBlock, as RocketMQ's ordered consumer does.
 	LongestBlock time.Duration
+	// StrangersWrite says that retries come back through a place where producers write, so
+	// that a producer may forge them: the rule that a message brings cannot give it more
+	// retries or more time than Policy.
+	StrangersWrite bool
 	// Values has the values of the context of Subscribe, which a batch gets: those of a
 	// message are not there. Nil where the sessions of deliveries have the same.
 	Values context.Context

@@ -117,6 +117,16 @@ func quote(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
+// isAttribute reports whether SQS takes an attribute of this name and type.
+func isAttribute(d displaced) bool {
+	kind, _, _ := strings.Cut(d.Type, ".")
+	name := strings.ToLower(d.Name)
+	return len(d.Name) > 0 && len(d.Name) <= 256 && len(d.Type) <= 256 && (kind == "String" || kind == "Number" || kind == "Binary") &&
+		!strings.HasPrefix(name, "aws.") && !strings.HasPrefix(name, "amazon.") && !strings.HasPrefix(name, ".") &&
+		!strings.HasSuffix(name, ".") && !strings.Contains(name, "..") &&
+		!strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("_-.", r) })
+}
+
 // unpack reads the attribute's value. ok is false for what is no object of ours;
 // fields that are no text, and unknown ones, are passed over.
 func unpack(value string) (c carried, ok bool) {
@@ -134,9 +144,10 @@ func unpack(value string) (c carried, ok bool) {
 	var list []displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {
-			if a.Name != "" && a.Type != "" {
-				c.attributes = append(c.attributes, a)
+			if !isAttribute(a) { // SQS gave it to nobody: the state is forged, and no copy with it could be written
+				return c, false
 			}
+			c.attributes = append(c.attributes, a)
 		}
 	}
 	return c, true

@@ -154,6 +154,8 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 		"", "mine", "{}", "null", "[]", `"x"`, `{"attempt":"50"}`, `{"attempt":"50","group":"orders"}`,
 		`{"attempt":"50","group":"orders","origin":"mail"}`, `{"attempt":"50","group":"mail","origin":"orders"}`, `{"group":["orders"],"origin":"orders"}`,
 		`{"attempt":"50","group":"orders","origin":"orders"`,
+		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"AWS.bad name","type":"Bogus"}]}`,
+		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"two..dots","type":"String"}]}`,
 	} {
 		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value), "a": text("b")}}
 		r, c := newRecord(&m, "orders", DefaultMarshaler{})
