@@ -89,6 +89,13 @@ func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
 	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, p.topic); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the broker has the limit", func() bool {
+		found, err := adm.DescribeTopicConfigs(t.Context(), p.topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(found[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == limit })
+	})
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)

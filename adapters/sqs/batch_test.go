@@ -75,7 +75,7 @@ func pass(d time.Duration) {
 
 // What a user pays for: requests per message on success, and per retry, with many messages and with 500 in a second.
 func TestRequestsPerMessage(t *testing.T) {
-	const n = 300 // the fake takes as much time as the square of that
+	const n = 1000 // the fake takes as much time as the square of that
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		for i := range n {
