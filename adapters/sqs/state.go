@@ -124,7 +124,9 @@ func isAttribute(d displaced) bool {
 	return len(d.Name) > 0 && len(d.Name) <= 256 && len(d.Type) <= 256 && (kind == "String" || kind == "Number" || kind == "Binary") &&
 		!strings.HasPrefix(name, "aws.") && !strings.HasPrefix(name, "amazon.") && !strings.HasPrefix(name, ".") &&
 		!strings.HasSuffix(name, ".") && !strings.Contains(name, "..") &&
-		!strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("_-.", r) })
+		!strings.ContainsFunc(name, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("_-.", r)
+		})
 }
 
 // unpack reads the attribute's value. ok is false for what is no object of ours;
