@@ -106,6 +106,19 @@ type Config struct {
 	// Marshaler turns SQS messages into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
+	// StateKeys sign the state that redeliver keeps in the attribute "redeliver" of the
+	// messages of a queue (HMAC-SHA256 over the state and the digest of the body). The
+	// first key signs; a state signed with any of them is believed. Give every process
+	// of the queue the same keys, the command and the console included. Without keys,
+	// whoever may send to the queue can forge a state: its retries and waits are then
+	// held to Policy, and the rest of it is believed.
+	//
+	// To change a key, first add the new one as the second key everywhere, then make it
+	// the first, and remove the old one when nothing signed with it waits or stands in
+	// the DLQ. With keys, an unsigned state counts for nothing: its message is a new
+	// one, also where it waited when the first key came. At least 16 random bytes each.
+	// Default: none.
+	StateKeys [][]byte
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
@@ -178,6 +191,7 @@ func (c *Config) validate() error {
 	if c.MaxMessageSize != 0 {
 		ps.Count("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
 	}
+	stateKeys(c.StateKeys).validate(&ps)
 	return ps.Err()
 }
 

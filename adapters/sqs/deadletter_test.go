@@ -181,6 +181,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 		groupID: o.group, dedupID: "dead-1", traceHeader: o.trace, sentTimestamp: "1700000002000",
 	}}
 	q := &deadLetters{
+		c:    &Client{},
 		main: &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
 		info: deadletter.Info{DLQ: "orders-dlq.fifo", Origin: "orders.fifo", Group: "orders.fifo"},
 	}

@@ -71,6 +71,7 @@ func (c *deadClaim) Send(ctx context.Context, msgs []*deadletter.Message) []erro
 	errs := c.write(ctx, c.q.main, msgs, func(m *deadletter.Message) (outgoing, error) {
 		st := deadletter.NewState(m, c.q.info)
 		rec := recordOfDead(m, m.Headers)
+		rec.keys = c.q.c.cfg.StateKeys
 		o, ok := rec.waiting(&st, c.q.main.limit)
 		if !ok {
 			return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", delayqueue.ErrRefused, c.q.main.limit, c.q.main.name)
@@ -112,6 +113,7 @@ func (c *deadClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error
 			return o, nil
 		}
 		rec := recordOfDead(m, m.Headers)
+		rec.keys = c.q.c.cfg.StateKeys
 		o := rec.dead(&m.State, c.q.dlq.limit)
 		o.dedup = unique("import", rec, &m.State)
 		return o, nil

@@ -29,14 +29,14 @@ const sourceARN = "DeadLetterQueueSourceArn"
 // publisher had, where EncodedAttribute says that it is written otherwise.
 func (q *deadLetters) message(m *types.Message, s *deadScan) *deadletter.Message {
 	source := m.Attributes[sourceARN]
-	rec, ours := newRecord(m, q.info.Origin, nil)
+	rec, ours := newRecord(m, q.info.Origin, nil, q.c.cfg.StateKeys)
 	at := deadletter.Position(rec.current)
 	dead := &deadletter.Message{Position: at, Time: sent(m), Mark: s.d.marks[at]}
 	var headers []redeliver.Header
 	own := rec.MessageAttributes
 	if ours != nil {
 		headers = ours.headers
-	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil {
+	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil && rec.keys.verify(*a.StringValue, aws.ToString(rec.Body)) {
 		// Of another queue, or none of ours at all.
 		if c, ok := unpack(*a.StringValue); ok && slices.ContainsFunc(c.headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderGroup }) {
 			headers = c.headers

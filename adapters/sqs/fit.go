@@ -74,10 +74,10 @@ func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o o
 	o.attributes = make(map[string]types.MessageAttributeValue, len(r.MessageAttributes)+1)
 	maps.Copy(o.attributes, r.MessageAttributes)
 	c.makeRoom(o.attributes)
-	free := limit - o.size() - len(StateAttribute) - len(stringType)
+	free := limit - o.size() - len(StateAttribute) - len(stringType) - r.keys.size()
 	packed, ok := c.fit(free, dispensable)
 	if ok {
-		o.attributes[StateAttribute] = text(packed)
+		o.attributes[StateAttribute] = text(r.keys.sign(packed, o.body))
 	}
 	return o, ok
 }

@@ -103,7 +103,7 @@ func (p *Publisher) prepare(topic string, q *queue, msg *message.Message) (o out
 
 // later has a message wait, with its due time in an attribute of ours.
 func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now time.Time, fail func(error) (outgoing, error)) (outgoing, error) {
-	rec := record{native: types.Message{Body: aws.String(o.body), MessageAttributes: o.attributes}}
+	rec := record{native: types.Message{Body: aws.String(o.body), MessageAttributes: o.attributes}, keys: p.client.cfg.StateKeys}
 	id := msg.UUID
 	if uuid, ok := uuidOf(&rec.native); ok {
 		id = uuid

@@ -35,6 +35,7 @@ type record struct {
 	current   string // MessageId of the copy in hand
 	messageID string // of the first delivery, where that is known
 	marshaler Marshaler
+	keys      stateKeys
 	entry     *entry // its way through the lane that read it; nil for a publish
 }
 
@@ -76,10 +77,10 @@ func MessageFromContext(ctx context.Context) *types.Message {
 
 // newRecord takes a received message apart: what is the user's, and what is ours,
 // which is nil where nothing of it is believed.
-func newRecord(m *types.Message, queue string, marshaler Marshaler) (record, *carried) {
-	r := record{native: *m, current: aws.ToString(m.MessageId), marshaler: marshaler}
+func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKeys) (record, *carried) {
+	r := record{native: *m, current: aws.ToString(m.MessageId), marshaler: marshaler, keys: keys}
 	r.ReceiptHandle, r.messageID = nil, r.current
-	c := stateOf(&r.native, queue)
+	c := stateOf(&r.native, queue, keys)
 	if c == nil {
 		return r, nil
 	}
@@ -149,7 +150,7 @@ func strangers(m *types.Message) []redeliver.Finding {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
 			found = redeliver.AppendFinding(found, redeliver.Finding{
 				Header: name, Value: aws.ToString(v.StringValue),
-				Problem: "was not written by redeliver for this queue; it is not believed",
+				Problem: "was not written, or not signed, by redeliver for this queue; it is not believed",
 			})
 		}
 	}

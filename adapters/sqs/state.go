@@ -21,8 +21,11 @@ import (
 //	attributes        those of the message for which SQS's ten leave no room
 //	                  beside ours: a list of name, type and value, in base64
 //
-// It is believed only where group and origin are the queue that it is read from.
-// Any other attribute of that name is the message's own.
+//	mac               signs the rest where there are Config.StateKeys; the last field
+//
+// It is believed only where group and origin are the queue that it is read from, and,
+// where there are keys, only with a valid mac. Any other attribute of that name is the
+// message's own.
 const StateAttribute = "redeliver"
 
 const (
@@ -169,7 +172,7 @@ func read(raw json.RawMessage) (text string, ok bool) {
 	return string(raw), true
 }
 
-// of tells whether the state was written for a queue.
+// of reports whether the state was written for a queue.
 func (c *carried) of(queue string) bool {
 	var group, origin bool
 	for _, h := range c.headers {
@@ -181,9 +184,9 @@ func (c *carried) of(queue string) bool {
 
 // stateOf takes redeliver's state off a message that was read from queue, and puts
 // back what it stands for. It is nil where the message has none that is believed.
-func stateOf(m *types.Message, queue string) *carried {
+func stateOf(m *types.Message, queue string, keys stateKeys) *carried {
 	a, ok := m.MessageAttributes[StateAttribute]
-	if !ok || a.StringValue == nil {
+	if !ok || a.StringValue == nil || !keys.verify(*a.StringValue, aws.ToString(m.Body)) {
 		return nil
 	}
 	c, ok := unpack(*a.StringValue)
@@ -218,13 +221,13 @@ func displace(name string, v types.MessageAttributeValue) displaced {
 	return d
 }
 
-// isBinary tells whether values of a type, which may be a custom one ("Binary.png"),
+// isBinary reports whether values of a type, which may be a custom one ("Binary.png"),
 // are bytes.
 func isBinary(dataType string) bool {
 	return dataType == binaryType || strings.HasPrefix(dataType, binaryType+".")
 }
 
-// legal tells whether SQS takes a text.
+// legal reports whether SQS takes a text.
 func legal(s string) bool {
 	if !utf8.ValidString(s) {
 		return false

@@ -61,7 +61,7 @@ func sameAttributes(a, b map[string]types.MessageAttributeValue) bool {
 
 func recordOfParts(body string, attributes map[string]types.MessageAttributeValue, system map[string]string) *record {
 	m := types.Message{MessageId: aws.String("m-1"), Body: &body, MessageAttributes: maps.Clone(attributes), Attributes: system}
-	r, _ := newRecord(&m, "somewhere else", DefaultMarshaler{})
+	r, _ := newRecord(&m, "somewhere else", DefaultMarshaler{}, nil)
 	return &r
 }
 
@@ -84,7 +84,7 @@ func TestAStateTravels(t *testing.T) {
 			t.Fatal("the same state is written otherwise")
 		}
 		m := types.Message{MessageId: aws.String("m-2"), Body: &o.body, MessageAttributes: o.attributes, Attributes: map[string]string{groupID: "g", dedupID: "ours"}}
-		back, c := newRecord(&m, "orders", DefaultMarshaler{})
+		back, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c == nil {
 			t.Fatalf("not believed: %s", packed)
 		}
@@ -158,7 +158,7 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"two..dots","type":"String"}]}`,
 	} {
 		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value), "a": text("b")}}
-		r, c := newRecord(&m, "orders", DefaultMarshaler{})
+		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(strangers(&r.native)) != 1 {
 			t.Errorf("%s is believed, or not reported", value)
 		}
@@ -184,7 +184,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add("{\"id\":\"\\ud800\",\"group\":\"\x00\"}")
 	f.Fuzz(func(t *testing.T, value string) {
 		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: text(value)}}
-		r, c := newRecord(&m, "orders", DefaultMarshaler{})
+		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
 		if c == nil {
 			if len(r.MessageAttributes) != 1 {
 				t.Fatal("what is not believed is changed")

@@ -88,7 +88,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
 		sub: &delayqueue.Subscription{
 			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, StrangersWrite: true,
+			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, StrangersWrite: len(c.cfg.StateKeys) == 0,
 		},
 	}
 	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)

@@ -19,7 +19,7 @@ const holdMost = time.Second
 func (e *entry) read(m *types.Message) {
 	l := e.lane
 	var c *carried
-	e.rec, c = newRecord(m, l.r.layout.main.name, l.r.client.cfg.Marshaler)
+	e.rec, c = newRecord(m, l.r.layout.main.name, l.r.client.cfg.Marshaler, l.r.client.cfg.StateKeys)
 	e.rec.entry = e
 	known := l.r.client.turn.Known.Of(e.ticket.id)
 	came := max(0, received(m)-1-known) // before now, and nobody knows of an answer

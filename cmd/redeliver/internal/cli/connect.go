@@ -32,6 +32,7 @@ type connection struct {
 	config       string
 	passwordFile string
 	management   string
+	stateKeyFile string
 
 	from    string  // where url found the broker, for errors: --broker kafka://host:9092
 	read    profile // the profile that url chose
@@ -43,6 +44,7 @@ func (c *connection) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.profile, "profile", "", "`name` of a profile: a broker, a group (default $"+envProfile+")")
 	flags.StringVar(&c.config, "config", "", "`file` of the profiles, YAML (default $"+envConfig+", or redeliver/config.yaml where configurations are)")
 	flags.StringVar(&c.passwordFile, "password-file", "", "`file` with the password of the URL's user (default $"+envPassword+" has the password itself)")
+	flags.StringVar(&c.stateKeyFile, "state-key-file", "", "SQS: `file` with the keys that sign redeliver's state, one on each line; the first signs, each is believed (default the profile's)")
 	flags.StringVar(&c.management, "management-url", "", "`URL` of RabbitMQ's management API, http://host:15672: it lists queues (default $"+envManagement+", or the profile's)")
 }
 
@@ -78,7 +80,8 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 		return brokerurl.URL{}, usagef("%s: %w", strings.TrimSpace(c.from+" "+brokerurl.Shown(raw)), err)
 	}
 	c.from += " " + u.String()
-	return u, nil
+	u.StateKeys, err = stateKeys(cmp.Or(c.stateKeyFile, c.read.StateKeyFile))
+	return u, err
 }
 
 // secret is the password that does not stand in the URL. The file is asked first.
@@ -101,6 +104,26 @@ func secret(env func(string) string, file string) (string, error) {
 	}
 }
 
+// stateKeys reads the keys of a file, one on each line.
+func stateKeys(file string) (keys [][]byte, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usagef("reading the state keys: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" {
+			keys = append(keys, []byte(line))
+		}
+	}
+	if len(keys) == 0 {
+		return nil, usagef("the state key file %s is empty: write one key of at least 16 random bytes on each line", file)
+	}
+	return keys, nil
+}
+
 var errNoProfiles = errors.New("there is no file of profiles")
 
 // find returns a profile.
@@ -118,6 +141,9 @@ func (c *connection) find(env func(string) string, name string) (profile, error)
 	}
 	if p.PasswordFile != "" && !filepath.IsAbs(p.PasswordFile) { // it stands beside its profile
 		p.PasswordFile = filepath.Join(filepath.Dir(path), p.PasswordFile)
+	}
+	if p.StateKeyFile != "" && !filepath.IsAbs(p.StateKeyFile) {
+		p.StateKeyFile = filepath.Join(filepath.Dir(path), p.StateKeyFile)
 	}
 	return p, nil
 }

@@ -57,13 +57,13 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 		if before, behind, ok := strings.Cut(text, "="); ok && !strings.Contains(before, "://") {
 			name, url = before, behind
 		}
-		all = append(all, named{name, connection{broker: url, config: a.conn.config, passwordFile: a.conn.passwordFile}})
+		all = append(all, named{name, connection{broker: url, config: a.conn.config, passwordFile: a.conn.passwordFile, stateKeyFile: a.conn.stateKeyFile}})
 	}
 	for _, name := range f.profiles {
-		all = append(all, named{name, connection{profile: name, config: a.conn.config, passwordFile: a.conn.passwordFile}})
+		all = append(all, named{name, connection{profile: name, config: a.conn.config, passwordFile: a.conn.passwordFile, stateKeyFile: a.conn.stateKeyFile}})
 	}
 	if len(all) == 0 {
-		all = append(all, named{"", connection{config: a.conn.config, passwordFile: a.conn.passwordFile}})
+		all = append(all, named{"", connection{config: a.conn.config, passwordFile: a.conn.passwordFile, stateKeyFile: a.conn.stateKeyFile}})
 	}
 	for _, n := range all {
 		one := *a

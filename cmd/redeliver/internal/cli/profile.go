@@ -25,6 +25,7 @@ type profile struct {
 	Group        string `yaml:"group"`
 	PasswordFile string `yaml:"password-file"`
 	Management   string `yaml:"management-url"`
+	StateKeyFile string `yaml:"state-key-file"`
 }
 
 // profiles reads the file.
