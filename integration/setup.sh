@@ -113,7 +113,7 @@ python_with() { python3 -c "$1" || /usr/bin/python3 -c "$1"; }
 fetch_jars() { # DIR POM
   cp "$2" "$1/pom.xml"
   # -U: Maven remembers a jar that it could not get once, and would not ask again.
-  mvn -q -B -U -f "$1/pom.xml" dependency:copy-dependencies -DoutputDirectory="$1/lib" >"$1/log" 2>&1 ||
+  mvn -q -B -U -f "$1/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$1/lib" >"$1/log" 2>&1 ||
     { tail -30 "$1/log" >&2; return 1; }
 }
 

@@ -56,7 +56,7 @@ func buildJava(ctx context.Context, dir string, project fs.FS) error {
 	}
 	// -U as for the brokers' jars.
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-U", "-f", filepath.Join(dir, "pom.xml"),
-		"compile", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(dir, "lib"))
+		"compile", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies", "-DoutputDirectory="+filepath.Join(dir, "lib"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("maven could not build it: %w", err), errors.New(lastLines(string(out), 40)))
 	}
