@@ -68,7 +68,7 @@ bench-setup:
 
 outage: prove-setup tools ## record what an outage of a minute does on each broker, beside Watermill's Retry + PoisonQueue; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
-	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs $(ARGS)
+	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs/evidence $(ARGS)
 
 soak: prove-setup tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
 	REDELIVER_SOAK=1 $(WITH_BROKERS) --rabbitmq4 --moto -- $(SUITES) soak

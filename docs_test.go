@@ -121,7 +121,7 @@ var (
 // Every link to a proof leads to one: to a test, or to a promise of the
 // conformance kit. And no row of a comparison claims without one.
 func TestDocsLeadToTests(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
+	pages, err := filepath.Glob("docs/*/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestDocsLeadToTests(t *testing.T) {
 		}
 		for _, l := range proof.FindAllStringSubmatch(string(text), -1) {
 			links++
-			if source, err := os.ReadFile(filepath.Join("docs", l[2])); err != nil {
+			if source, err := os.ReadFile(filepath.Join(filepath.Dir(page), l[2])); err != nil {
 				t.Errorf("%s: %v", page, err)
 			} else if !proves(string(source), l[1]) {
 				t.Errorf("%s: there is no %s in %s", page, l[1], l[2])

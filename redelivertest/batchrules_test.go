@@ -17,14 +17,14 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// The rules of precedence are the table of docs/batching.md, and this is that table.
+// The rules of precedence are the table of docs/reference/batching.md, and this is that table.
 func TestBatchPrecedence(t *testing.T) {
-	docs, err := os.ReadFile("../docs/batching.md")
+	docs, err := os.ReadFile("../docs/reference/batching.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(docs), adaptertest.BatchTable) {
-		t.Error("docs/batching.md does not have the table of adapters/adaptertest/batchtable.md: copy it there")
+		t.Error("docs/reference/batching.md does not have the table of adapters/adaptertest/batchtable.md: copy it there")
 	}
 	for _, row := range adaptertest.BatchRows(t) {
 		t.Run(row.Calls+" and "+row.Returns, func(t *testing.T) { precedence(t, row) })

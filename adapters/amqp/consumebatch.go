@@ -25,7 +25,7 @@ const NoWait = delayqueue.NoWait
 // Each delivery of a batch may be answered by itself, which takes effect at once;
 // what is not, when the handler returns, is done after nil and has failed with
 // the error after an error or a panic. Each has its own attempts, delay and DLQ
-// reason: who wins is the table of docs/batching.md.
+// reason: who wins is the table of docs/reference/batching.md.
 //
 // handler's ctx ends with the policy's Timeout, which counts from the call, and
 // when all messages of the batch were lost to this process; a message's state is in

@@ -52,7 +52,7 @@
 // Every member reads the control topic, one partition, from its start (the user needs
 // Read on it). Where it is missing and may not be created, what waits can be neither
 // released nor cancelled, a warning says so, and all else goes on. A command settles
-// nothing: see docs/waiting.md.
+// nothing: see docs/reference/waiting.md.
 //
 // # Delivery guarantees
 //

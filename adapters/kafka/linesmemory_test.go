@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What docs/order.md and Config.MaxParked say of the memory of a message that waits: each of
+// What docs/explanation/order.md and Config.MaxParked say of the memory of a message that waits: each of
 // a key of its own, which is the most that it can be.
 func BenchmarkWhatWaitsInMemory(b *testing.B) {
 	const waiting = 100_000

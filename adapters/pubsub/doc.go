@@ -15,7 +15,7 @@
 // For Kafka, RabbitMQ and SQS there are adapters that know their broker, hold what
 // Watermill's message cannot, wait by the broker's own means and are faster. What
 // Watermill's own Pub/Subs can hold under this one, and how to set them up, is in
-// docs/watermill-pubsubs.md. [Check] tries a configuration. A consumer without a
+// docs/reference/watermill-pubsubs.md. [Check] tries a configuration. A consumer without a
 // group, of which every process gets every message, is not retried.
 //
 // # Vocabulary

@@ -19,7 +19,7 @@ func TestTutorialsShowTheirPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page := filepath.Join("..", "..", "docs", "tutorial-"+filepath.Dir(path)+".md")
+		page := filepath.Join("..", "..", "docs", "tutorials", filepath.Dir(path)+".md")
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

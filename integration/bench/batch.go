@@ -19,7 +19,7 @@ type batchSpec struct {
 	Timed   bool          `json:"timed"` // whether it is measured how long a full batch waits
 }
 
-// inFlightBatches is what docs/batching.md advises, (Concurrency + 1) x Size, for both sides.
+// inFlightBatches is what docs/reference/batching.md advises, (Concurrency + 1) x Size, for both sides.
 const inFlightBatches = 200
 
 // batchRow compares the Router with Batch and without it. What Batch's functions save by handling many messages at once

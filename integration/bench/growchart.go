@@ -133,7 +133,7 @@ func marks(at []float64, text func(float64) string) []chart.Tick {
 	return ticks
 }
 
-// chartName is the file of a row's chart, as docs/benchmarks.md has it.
+// chartName is the file of a row's chart, as docs/evidence/benchmarks.md has it.
 func (r *rowResult) chartName() string { return r.Name + ".svg" }
 
 // saveCharts writes the chart of every row that has one.
@@ -153,7 +153,7 @@ func (r *report) saveCharts(dir string) error {
 	return nil
 }
 
-// section is a row that grows as docs/benchmarks.md shows it: its chart, and a line for each point.
+// section is a row that grows as docs/evidence/benchmarks.md shows it: its chart, and a line for each point.
 func (r *rowResult) section() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n### `%s`\n\n%s.\n\n", r.Name, r.What)

@@ -9,7 +9,7 @@
 // beside RocketMQ starts one for itself, or takes that of REDELIVER_TEST_ROCKETMQ. Every side of every run is a process of its own: this program
 // starts itself again (see child.go), so that CPU time and memory are those of one side and heaps do not mix. The
 // messages are written and, where they end in a DLQ, read back by this process with franz-go, bare amqp091-go or the bare AWS SDK; the code under test only
-// sits in between. docs/benchmarks.md says what each row does.
+// sits in between. docs/evidence/benchmarks.md says what each row does.
 package main
 
 import (
@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.runs, "runs", 5, "runs of each side; one more before them is thrown away")
 	flags.Float64Var(&o.scale, "scale", 1, "factor for message counts and durations, for quick trials")
 	flags.StringVar(&o.json, "json", "", "also write everything that was measured to `FILE`")
-	flags.StringVar(&o.markdown, "markdown", "", "also write the table as it stands in docs/benchmarks.md to `FILE`")
+	flags.StringVar(&o.markdown, "markdown", "", "also write the table as it stands in docs/evidence/benchmarks.md to `FILE`")
 	flags.StringVar(&o.svg, "svg", "", "also draw each grow row into a file in `DIR`: grow-waiting.svg and so on")
 	flags.StringVar(&o.profile, "profile", "", "write CPU and allocation profiles of every side to `DIR`")
 	flags.IntVar(&o.inFlight, "in-flight", 0, "MaxInFlight of our side in all rows (default: each row's own)")

@@ -127,7 +127,7 @@ func (r *report) save(o options) error {
 	return nil
 }
 
-// table is the report as docs/benchmarks.md shows it.
+// table is the report as docs/evidence/benchmarks.md shows it.
 func (r *report) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured %s, %d runs a side, scale %g.\n\n", r.Began.Format("2006-01-02"), r.Runs, r.Scale)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// docs/capacity.md is computed, so new figures in docs/benchmarks.md make it out of date.
+// docs/evidence/capacity.md is computed, so new figures in docs/evidence/benchmarks.md make it out of date.
 func TestThePageIsAsItIsReckoned(t *testing.T) {
 	f := measured(t)
 	want, err := page(large(), f)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// figures are what docs/benchmarks.md has measured, as the page shows it: medians.
+// figures are what docs/evidence/benchmarks.md has measured, as the page shows it: medians.
 type figures struct {
 	PacedCores   float64 // of a consumer at paced failing messages a second, Kafka
 	FloodRate    float64 // messages a second that fail until they are dead, Kafka, on two cores with the broker
@@ -68,14 +68,14 @@ func result(page, row, figure string) (float64, error) {
 			return median(cells[2])
 		}
 	}
-	return 0, fmt.Errorf("docs/benchmarks.md has no figure %q of row %q", figure, row)
+	return 0, fmt.Errorf("docs/evidence/benchmarks.md has no figure %q of row %q", figure, row)
 }
 
 // point is a figure of a row that grows, which has a table of its own below a heading: a line for each point.
 func point(page, row, label, quantity string) (float64, error) {
 	_, rest, ok := strings.Cut(page, "\n### `"+row+"`\n")
 	if !ok {
-		return 0, fmt.Errorf("docs/benchmarks.md has no section `%s`", row)
+		return 0, fmt.Errorf("docs/evidence/benchmarks.md has no section `%s`", row)
 	}
 	section, _, _ := strings.Cut(rest, "\n#")
 	column := -1
@@ -90,7 +90,7 @@ func point(page, row, label, quantity string) (float64, error) {
 			return median(cells[column])
 		}
 	}
-	return 0, fmt.Errorf("docs/benchmarks.md has no %q at %q in section `%s`", quantity, label, row)
+	return 0, fmt.Errorf("docs/evidence/benchmarks.md has no %q at %q in section `%s`", quantity, label, row)
 }
 
 func split(line string) []string {

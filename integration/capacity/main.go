@@ -1,4 +1,4 @@
-// Command capacity reckons what a load takes from what docs/benchmarks.md has measured, and writes docs/capacity.md:
+// Command capacity reckons what a load takes from what docs/evidence/benchmarks.md has measured, and writes docs/evidence/capacity.md:
 //
 //	go run ./integration/capacity --write
 //	go run ./integration/capacity --retries 2000 --groups 40 --waiting 5e6 --wait 6h
@@ -18,8 +18,8 @@ import (
 
 // Where the figures come from, and where they go.
 const (
-	measuredPage = "docs/benchmarks.md"
-	capacityPage = "docs/capacity.md"
+	measuredPage = "docs/evidence/benchmarks.md"
+	capacityPage = "docs/evidence/capacity.md"
 )
 
 // large is the load of the page.

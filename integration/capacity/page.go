@@ -29,7 +29,7 @@ func number(v any) float64 {
 	}
 }
 
-// page is docs/capacity.md.
+// page is docs/evidence/capacity.md.
 func page(l load, f figures) (string, error) {
 	var b strings.Builder
 	err := pageTemplate.Execute(&b, struct {

@@ -1,5 +1,5 @@
 // Package chaos breaks what a retry layer stands on, at random and from a seed, and has the checker of package history
-// look for a promise that did not hold. docs/chaos.md tells what is injected, what is checked and how to repeat a run.
+// look for a promise that did not hold. docs/evidence/chaos.md tells what is injected, what is checked and how to repeat a run.
 //
 // A run has a [stage]: one broker, with proxies between it and everybody, and what can go wrong with it. Loads are
 // written to it by a client that knows nothing of redeliver. Consumers are processes of their own: this test binary, started again.

@@ -18,7 +18,7 @@ import (
 const (
 	rulesFile  = "redeliver.rules.yml"
 	rulesDir   = "../../observe/alerts"
-	operations = "../../docs/operations.md"
+	operations = "../../docs/how-to/alerts.md"
 )
 
 // rule is an alert as its file has it.
@@ -125,7 +125,7 @@ func TestEachAlertIsTested(t *testing.T) {
 	}
 }
 
-// Each alert says how bad it is, what happened and what to do, and docs/operations.md has more of it.
+// Each alert says how bad it is, what happened and what to do, and docs/how-to/alerts.md has more of it.
 func TestEachAlertIsExplained(t *testing.T) {
 	t.Parallel()
 	headings := make(map[string]bool)
@@ -149,8 +149,8 @@ func TestEachAlertIsExplained(t *testing.T) {
 			}
 		}
 		page, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-		if !strings.HasSuffix(page, "/docs/operations.md") || !headings[anchor] {
-			t.Errorf("%s links %s: no heading of docs/operations.md", r.Alert, r.Annotations["runbook_url"])
+		if !strings.HasSuffix(page, "/docs/how-to/alerts.md") || !headings[anchor] {
+			t.Errorf("%s links %s: no heading of docs/how-to/alerts.md", r.Alert, r.Annotations["runbook_url"])
 		}
 	}
 }

@@ -67,7 +67,7 @@ var troubles = []string{
 }
 
 // What rules and dashboard look at is what a service exports that fails in all the ways there are, on a real Kafka; and
-// what it exports is on the dashboard and in docs/metrics.md.
+// what it exports is on the dashboard and in docs/reference/metrics.md.
 func TestWhatIsLookedAtIsExported(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -75,11 +75,11 @@ func TestWhatIsLookedAtIsExported(t *testing.T) {
 	running := scrape(t, s.registry) // it exports what is in flight as long as it reads
 	s.end()
 	met := scrape(t, s.registry)
-	docs := string(read(t, "../../docs/metrics.md"))
+	docs := string(read(t, "../../docs/reference/metrics.md"))
 	for name := range met {
 		base := regexp.MustCompile(`_(sum|count|bucket)$`).ReplaceAllString(name, "")
 		if !strings.Contains(docs, "`"+base+"`") {
-			t.Errorf("docs/metrics.md has no %s", base)
+			t.Errorf("docs/reference/metrics.md has no %s", base)
 		}
 	}
 	for _, change := range troubles {

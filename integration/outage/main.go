@@ -1,7 +1,7 @@
 // Command outage runs services through an outage of what they depend on, on a real Kafka, a real RabbitMQ and an
 // ElasticMQ, and writes what became of every message:
 //
-//	make outage                         # all brokers, two minutes of load each; writes docs/outage-run.md and its charts
+//	make outage                         # all brokers, two minutes of load each; writes docs/evidence/outage-run.md and its charts
 //	make outage ARGS='--scale 0.17'     # a trial of 20 s each; its figures mean little
 //	bin/withbrokers --kafka -- bin/outage --brokers kafka --scale 0.17
 //

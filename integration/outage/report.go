@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// page is docs/outage-run.md.
+// page is docs/evidence/outage-run.md.
 type page struct {
 	Scale     float64
 	Began     time.Time

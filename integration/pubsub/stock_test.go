@@ -1,5 +1,5 @@
 // Package pubsub_test runs adapters/pubsub on the Pub/Subs of Watermill that are no adapter of redeliver's own, as they
-// are: what docs/watermill-pubsubs.md says of them.
+// are: what docs/reference/watermill-pubsubs.md says of them.
 package pubsub_test
 
 import (

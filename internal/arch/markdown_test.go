@@ -240,6 +240,27 @@ func TestPromisesLeadToTests(t *testing.T) {
 	}
 }
 
+// Readers find every page of docs/ by the index.
+func TestTheIndexListsEveryPage(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	index := all["docs/README.md"]
+	listed := 0
+	for page := range all {
+		rel, within := strings.CutPrefix(page, "docs/")
+		if !within || rel == "README.md" {
+			continue
+		}
+		listed++
+		if !strings.Contains(index, "]("+rel+")") {
+			t.Errorf("docs/README.md has no link to %s", rel)
+		}
+	}
+	if listed < 30 {
+		t.Errorf("docs/ has %d pages: this test does not see them", listed)
+	}
+}
+
 // The README stays short enough to be read.
 func TestReadmeHasAtMostAThousandWords(t *testing.T) {
 	t.Parallel()
@@ -266,7 +287,7 @@ func TestPagesProveWhatTheyPromise(t *testing.T) {
 			t.Errorf("%s has no proofs under %q", page, heading)
 		}
 	}
-	for _, page := range []string{"command", "console", "dead-letters", "deploys", "order", "sidecar", "upgrading", "waiting"} {
+	for _, page := range []string{"reference/command", "reference/console", "reference/dead-letters", "how-to/change-a-policy", "explanation/order", "reference/sidecar", "how-to/upgrade", "reference/waiting"} {
 		if !strings.Contains(pages(t)["docs/"+page+".md"], "\n## "+heading+"\n") {
 			t.Errorf("docs/%s.md promises, and has no section %q", page, heading)
 		}

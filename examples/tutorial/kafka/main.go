@@ -1,4 +1,4 @@
-// Command kafka is the program of docs/tutorial-kafka.md: it charges orders, or, with
+// Command kafka is the program of docs/tutorials/kafka.md: it charges orders, or, with
 // the number of one, places it.
 package main
 

@@ -1,4 +1,4 @@
-// Command rabbitmq is the program of docs/tutorial-rabbitmq.md: it charges orders, or, with
+// Command rabbitmq is the program of docs/tutorials/rabbitmq.md: it charges orders, or, with
 // the number of one, places it.
 package main
 

@@ -1,4 +1,4 @@
-// Command sqs is the program of docs/tutorial-sqs.md: it charges orders, or, with
+// Command sqs is the program of docs/tutorials/sqs.md: it charges orders, or, with
 // the number of one, places it.
 package main
 

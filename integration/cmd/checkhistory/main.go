@@ -1,4 +1,4 @@
-// Command checkhistory holds the history of a chaos run against the promises once more; see docs/chaos.md.
+// Command checkhistory holds the history of a chaos run against the promises once more; see docs/evidence/chaos.md.
 //
 //	go run ./integration/cmd/checkhistory FILE
 //

@@ -36,7 +36,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// The fields that docs/command.md promises are there, under these names.
+// The fields that docs/reference/command.md promises are there, under these names.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

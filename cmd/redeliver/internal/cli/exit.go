@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// How the command ends. They are documented in docs/command.md and stay.
+// How the command ends. They are documented in docs/reference/command.md and stay.
 const (
 	codeDone        = 0
 	codeFailed      = 1   // nothing was done, or nobody knows

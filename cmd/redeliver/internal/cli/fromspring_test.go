@@ -26,7 +26,7 @@ func springs(topic string, n int) *kgo.Record {
 	}}
 }
 
-// The commands of docs/from-spring-retryabletopic.md do what it says, in its words.
+// The commands of docs/how-to/move-from-spring.md do what it says, in its words.
 func TestTheWayFromSpring(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
@@ -37,7 +37,7 @@ func TestTheWayFromSpring(t *testing.T) {
 	if err := s.adm.CommitAllOffsets(t.Context(), "billing-retry-1000", dealt); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../../../../docs/from-spring-retryabletopic.md")
+	text, err := os.ReadFile("../../../../docs/how-to/move-from-spring.md")
 	if err != nil {
 		t.Fatal(err)
 	}

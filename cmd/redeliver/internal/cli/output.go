@@ -10,7 +10,7 @@ import (
 )
 
 // The formats of --output. In all but the table a list is an array (in jsonl one
-// object in a line), and everything else one object; docs/command.md has the fields.
+// object in a line), and everything else one object; docs/reference/command.md has the fields.
 const (
 	formatTable = "table"
 	formatJSON  = "json"

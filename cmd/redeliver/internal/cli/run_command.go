@@ -87,7 +87,7 @@ is done, 65 goes to the DLQ at once, and all others are tried again.
 
 It goes on until it is told to end (SIGTERM, Ctrl-C). Then what is in hand has --drain to
 finish, and what does not comes back. What a handler is told of a message, and how
-batches are answered: docs/sidecar.md.`,
+batches are answered: docs/reference/sidecar.md.`,
 		Example: `  redeliver run --broker kafka://localhost:9092 --topic orders --group billing --http http://localhost:8080/orders
   redeliver run --broker amqp://localhost/ --topic orders --retries 5 --backoff steps:10s,1m,1h --exec -- ./charge --fast
   redeliver run --broker sqs://eu-central-1 --topic orders --http http://localhost:8080/ --batch 100 --health :8081`,

@@ -134,7 +134,7 @@ func instead(kind brokerurl.Broker, verb string) error {
 	if kind == brokerurl.SQS {
 		why = "SQS lets nobody see or receive a delayed message before it is due"
 	}
-	return failed(codeFailed, "%s is there on Kafka alone: %s. What must not run any more is kept from it by Policy.Invalid of the consumers, which is asked before each attempt: see docs/waiting.md", verb, why)
+	return failed(codeFailed, "%s is there on Kafka alone: %s. What must not run any more is kept from it by Policy.Invalid of the consumers, which is asked before each attempt: see docs/reference/waiting.md", verb, why)
 }
 
 // waitsAt names a level for people.

@@ -135,7 +135,7 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
 }
 
-// The fields that docs/waiting.md promises are there, under these names.
+// The fields that docs/reference/waiting.md promises are there, under these names.
 func TestWaitingSchema(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)

@@ -38,7 +38,7 @@ func inWords(err error) string {
 	return strings.Join(append(words, err.Error()), " ")
 }
 
-// The document of docs/sidecar.md, byte for byte.
+// The document of docs/reference/sidecar.md, byte for byte.
 func TestBatchRequest(t *testing.T) {
 	text := &Message{
 		State: redeliver.State{ID: "orders/0/17", Origin: "orders", Group: "billing"}, Key: []byte("o-1"), Body: []byte(`{"sum": 12345678901234567890, "note": "<ü>"}`),

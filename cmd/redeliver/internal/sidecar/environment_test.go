@@ -16,7 +16,7 @@ func TestExecSees(t *testing.T) {
 	t.Setenv("REDELIVER_PASSWORD", "secret")
 	t.Setenv("REDELIVER_HEADER_TENANT", "of somebody else")
 	t.Setenv("LD_PRELOAD", "")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // docs/sidecar.md says so
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // docs/reference/sidecar.md says so
 	path := filepath.Join(t.TempDir(), "seen")
 	e, _ := run(t, "echo", path, "$(id)", "a b", ";", "*")
 	m := message()
