@@ -1,33 +1,47 @@
-// Package tutorial holds the tutorials' programs against what their pages show.
+// Package tutorial compares the tutorials' programs with what their pages show.
 package tutorial
 
 import (
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
+	"slices"
 	"testing"
 )
 
-// Whoever copies a tutorial's program gets one that compiles: the one that stands here.
+var block = regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n")
+
+// A reader who copies a tutorial's program gets one that compiles: each block of Go on a page is a whole file of the page's
+// directory here, which the build compiles.
 func TestTutorialsShowTheirPrograms(t *testing.T) {
-	programs, err := filepath.Glob("*/main.go")
-	if err != nil || len(programs) < 3 {
-		t.Fatalf("%d programs, %v", len(programs), err)
+	pages, err := filepath.Glob("../../docs/tutorials/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("found %d tutorials, want at least 5: %v", len(pages), err)
 	}
-	for _, path := range programs {
-		program, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	for _, page := range pages {
+		name := filepath.Base(page[:len(page)-len(".md")])
+		var files, shown []string
+		paths, err := filepath.Glob(filepath.Join(name, "*.go"))
+		if err != nil || len(paths) == 0 {
+			t.Errorf("examples/tutorial/%s has no program of %s: %v", name, page, err)
 		}
-		page := filepath.Join("..", "..", "docs", "tutorials", filepath.Dir(path)+".md")
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+		for _, path := range paths {
+			files = append(files, read(t, path))
 		}
-		_, rest, _ := strings.Cut(string(text), "```go\n")
-		shown, _, closed := strings.Cut(rest, "```\n")
-		if !closed || shown != string(program) {
-			t.Errorf("the program of %s is not examples/tutorial/%s: copy the file into it", page, filepath.ToSlash(path))
+		for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
+			shown = append(shown, m[1]+"\n")
+		}
+		if !slices.Equal(files, shown) {
+			t.Errorf("%s shows %d blocks of Go, which are not the %d files of examples/tutorial/%s: copy the files into it", page, len(shown), len(files), name)
 		}
 	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -31,9 +30,6 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	brokers := []string{cmp.Or(os.Getenv("KAFKA"), "localhost:9092")}
-	if err := createTopic(brokers, "orders"); err != nil {
-		return err
-	}
 	billing, err := kafka.Open(ctx, kafka.Config{
 		Brokers: brokers, Group: "billing",
 		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
@@ -61,18 +57,4 @@ func charge(msg *message.Message) error {
 	}
 	log.Printf("charged order %s", msg.UUID)
 	return nil
-}
-
-// createTopic makes the topic of the orders, which redeliver never does.
-func createTopic(brokers []string, topic string) error {
-	admin, err := sarama.NewClusterAdmin(brokers, nil)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	err = admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false)
-	if errors.Is(err, sarama.ErrTopicAlreadyExists) {
-		return nil
-	}
-	return err
 }

@@ -1,0 +1,37 @@
+package amqp_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp"
+)
+
+// A certificate of the client's own stands in place of a password. A page of docs shows a part of it; a test compares them.
+func ExampleOpen_tls() { //nolint:testableexamples // it needs a broker
+	if err := openWithCertificate(context.Background(), x509.NewCertPool()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func openWithCertificate(ctx context.Context, authorities *x509.CertPool) error {
+	certificate, err := tls.LoadX509KeyPair("billing.pem", "billing-key.pem")
+	if err != nil {
+		return err
+	}
+	billing, err := amqp.Open(ctx, amqp.Config{
+		URLs: []string{"amqps://rabbit-1:5671/shop"},
+		AMQP: amqp091.Config{
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities, Certificates: []tls.Certificate{certificate}},
+			SASL:            []amqp091.Authentication{&amqp091.ExternalAuth{}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return billing.Close(ctx)
+}

@@ -1,0 +1,24 @@
+package sqs_test
+
+import (
+	"context"
+	"log"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/redeliver/redeliver/adapters/sqs"
+)
+
+// The AWS configuration is the service's own. A page of docs shows a part of it; a test compares them.
+func ExampleOpen() { //nolint:testableexamples // it needs a broker
+	ctx := context.Background()
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion("eu-central-1"), config.WithSharedConfigProfile("billing"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	billing, err := sqs.Open(ctx, sqs.Config{AWS: &cfg})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer billing.Close(ctx)
+}
