@@ -1,0 +1,49 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+)
+
+// The pages about headers and events have all of them.
+func TestReferencePagesAreComplete(t *testing.T) {
+	t.Parallel()
+	names := redeliver.HeaderNames()
+	for _, reason := range redeliver.Reasons() {
+		names = append(names, string(reason))
+	}
+	requireNames(t, "docs/reference/headers.md", names, 28)
+
+	names = nil
+	for file, declared := range map[string]string{
+		"event.go":   `func \((\w+)\) event\(\)`,
+		"changes.go": `Change = "([^"]+)"`,
+	} {
+		source, err := os.ReadFile(filepath.Join(root(t), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(declared).FindAllStringSubmatch(string(source), -1) {
+			names = append(names, m[1])
+		}
+	}
+	requireNames(t, "docs/reference/events.md", names, 45)
+}
+
+func requireNames(t *testing.T, page string, names []string, minNames int) {
+	t.Helper()
+	text := pages(t)[page]
+	for _, name := range names {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("%s does not name %q", page, name)
+		}
+	}
+	if len(names) < minNames {
+		t.Errorf("found %d names for %s, want at least %d: this test does not read them", len(names), page, minNames)
+	}
+}
