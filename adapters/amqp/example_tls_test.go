@@ -5,24 +5,27 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log"
+	"os"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// A certificate of the client's own stands in place of a password. A page of docs shows a part of it; a test compares them.
+// A certificate of the client's own replaces the password. A page of docs shows a part of it; a test compares them.
 func ExampleOpen_tls() { //nolint:testableexamples // it needs a broker
-	if err := openWithCertificate(context.Background(), x509.NewCertPool()); err != nil {
+	ctx := context.Background()
+	authority, err := os.ReadFile("ca.pem")
+	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-func openWithCertificate(ctx context.Context, authorities *x509.CertPool) error {
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(authority)
 	certificate, err := tls.LoadX509KeyPair("billing.pem", "billing-key.pem")
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
+
 	billing, err := amqp.Open(ctx, amqp.Config{
 		URLs: []string{"amqps://rabbit-1:5671/shop"},
 		AMQP: amqp091.Config{
@@ -31,7 +34,7 @@ func openWithCertificate(ctx context.Context, authorities *x509.CertPool) error 
 		},
 	})
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	return billing.Close(ctx)
+	defer billing.Close(ctx)
 }
