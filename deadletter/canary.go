@@ -2,8 +2,11 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 const (
@@ -20,26 +23,34 @@ const (
 // watch sees what comes into the DLQ while a replay runs, and leads its canary.
 type watch struct {
 	r     *runner
-	scan  Scan
-	stage int // of the canary; past its end the rest is replayed
-	done  int // sent in this stage
-	ids   map[string]bool
-	all   int64 // sent by this runner
-	back  int64 // came back to it
+	scan  Scan            // of what comes; nil where looking hides, and the whole DLQ is looked at
+	stage int             // of the canary; past its end the rest is replayed
+	done  int             // sent in this stage
+	sent  map[string]int  // how often a message was replayed that was sent, by id
+	came  map[string]bool // ids of what came back
+	all   int64           // sent by this runner
+	back  int64           // came back to it
 
 	looked time.Time
 	took   time.Duration // the latest look
 }
 
 func newWatch(ctx context.Context, r *runner) (*watch, error) {
-	scan, err := r.claim.Scan(ctx, End)
-	if err != nil {
-		return nil, err
+	w := &watch{r: r, sent: make(map[string]int), came: make(map[string]bool)}
+	if c, ok := r.claim.(*claim); ok && c.q.hides() {
+		return w, nil
 	}
-	return &watch{r: r, scan: scan, ids: make(map[string]bool)}, nil
+	scan, err := r.claim.Scan(ctx, End)
+	w.scan = scan
+	return w, err
 }
 
-func (w *watch) close() error { return w.scan.Close() }
+func (w *watch) close() error {
+	if w.scan == nil {
+		return nil
+	}
+	return w.scan.Close()
+}
 
 // left is how many messages the present stage may still send.
 func (w *watch) left() int {
@@ -49,10 +60,10 @@ func (w *watch) left() int {
 	return w.r.task.Canary[w.stage] - w.done
 }
 
-func (w *watch) sent(id string) {
+func (w *watch) note(m *Message) {
 	w.all++
-	if len(w.ids) < remembered {
-		w.ids[id] = true
+	if len(w.sent) < remembered {
+		w.sent[m.ID] = m.State.Replays
 	}
 }
 
@@ -103,12 +114,51 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 func (w *watch) look(ctx context.Context) error {
 	w.looked = time.Now()
 	defer func() { w.took = time.Since(w.looked) }()
+	if w.scan == nil {
+		return w.lookAtAll(ctx)
+	}
 	return each(ctx, w.scan, func(m *Message) {
-		if m.State.Replays > 0 && (w.ids[m.ID] || w.all > remembered) {
-			w.back++
-			w.r.task.Counts.CameBack++
+		if _, known := w.sent[m.ID]; m.State.Replays > 0 && (known || w.all > remembered) {
+			w.cameBack()
 		}
 	})
+}
+
+func (w *watch) cameBack() {
+	w.back++
+	w.r.task.Counts.CameBack++
+}
+
+// lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. What
+// was sent lies there no more; what lies there and was replayed once more has come back.
+func (w *watch) lookAtAll(ctx context.Context) (err error) {
+	if s, ok := w.r.scan.(*scan); ok {
+		if a, ok := s.r.(driver.Arriver); ok {
+			if n, err := a.Arrived(ctx); err != nil || n <= 0 {
+				return err
+			}
+		}
+	}
+	if err := w.r.closeScan(); err != nil {
+		return err
+	}
+	c, _ := w.r.claim.(*claim)
+	s, err := c.q.Begin(ctx) // another, because one of the claim sees nothing that has come
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closed(ctx, s)) }()
+	all, err := c.q.look(ctx, s, c.holder, Start, true)
+	if err != nil {
+		return err
+	}
+	err = each(ctx, all, func(m *Message) {
+		if was, known := w.sent[m.ID]; known && m.State.Replays > was && !w.came[m.ID] {
+			w.came[m.ID] = true
+			w.cameBack()
+		}
+	})
+	return errors.Join(err, all.Close())
 }
 
 func (w *watch) stop() error {

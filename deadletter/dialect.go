@@ -43,9 +43,9 @@ const springNoTimestampType = "NoTimestampType"
 func (d Dialect) Append(to []Header, st *redeliver.State, handler, subscriber string) []Header {
 	const most = 512 // as a header's of redeliver's
 	add := func(name, value string, most int) {
-		to = append(to, Header{name, []byte(redeliver.Cut(value, most))})
+		to = append(to, Header{Name: name, Value: []byte(redeliver.Cut(value, most))})
 	}
-	number := func(name string, value []byte) { to = append(to, Header{name, value}) }
+	number := func(name string, value []byte) { to = append(to, Header{Name: name, Value: value}) }
 	switch d {
 	case SpringHeaders:
 		add(springPrefix+"original-topic", st.Origin, most)

@@ -25,16 +25,16 @@ func ToElsewhere(m *Message, info Info) []Header {
 		}
 	}
 	return append(headers,
-		Header{redeliver.HeaderID, []byte(redeliver.ShortID(st.ID))},
-		Header{redeliver.HeaderReplays, strconv.AppendInt(nil, int64(min(st.Replays, redeliver.MaxAttempts)), 10)})
+		Header{Name: redeliver.HeaderID, Value: []byte(redeliver.ShortID(st.ID))},
+		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, redeliver.MaxAttempts)), 10)})
 }
 
 // takeReturn reads what ToElsewhere wrote, of a message that somebody else has
 // dead-lettered again. A service may have copied it onward from another message: it is
 // believed only where the last id is the one that belongs to this message, and its pair
 // is no header of the user's then. What is not believed stays the user's.
-func (m *Message) takeReturn(fallback func() string) {
-	id, replays := m.lastHeader(redeliver.HeaderID), m.lastHeader(redeliver.HeaderReplays)
+func takeReturn(m *Message, fallback func() string) {
+	id, replays := lastHeader(m, redeliver.HeaderID), lastHeader(m, redeliver.HeaderReplays)
 	if id < 0 || replays < 0 {
 		return
 	}
@@ -60,7 +60,7 @@ func (m *Message) takeReturn(fallback func() string) {
 }
 
 // lastHeader is where the last of the user's headers of a name stands; -1 for nowhere.
-func (m *Message) lastHeader(name string) int {
+func lastHeader(m *Message, name string) int {
 	for i, h := range slices.Backward(m.Headers) {
 		if h.Name == name {
 			return i

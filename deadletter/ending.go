@@ -42,7 +42,7 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 	var e *end
 	switch {
 	case err == nil:
-		t.Status = StatusDone
+		t.Status, t.UnderWay = StatusDone, nil
 	case errors.As(err, &e):
 		t.Status, t.Note, err = e.status, e.note, nil
 	case errors.Is(err, ErrLost):

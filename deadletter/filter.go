@@ -53,7 +53,7 @@ func (f *Filter) Match(m *Message) bool {
 		return false
 	}
 	for name, value := range f.Headers {
-		if !m.has(name, value) {
+		if !hasHeader(m, name, value) {
 			return false
 		}
 	}
@@ -68,7 +68,7 @@ func (f *Filter) inTime(m *Message) bool {
 	return !at.Before(f.After) && (f.Before.IsZero() || at.Before(f.Before))
 }
 
-func (m *Message) has(name, value string) bool {
+func hasHeader(m *Message, name, value string) bool {
 	return slices.ContainsFunc(m.Headers, func(h Header) bool { return h.Name == name && string(h.Value) == value })
 }
 

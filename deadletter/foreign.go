@@ -93,11 +93,11 @@ func readForeign(m *Message, info Info) {
 		source := text(sqsSource)
 		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy lets it
 		m.State.Error = "SQS moved it here: it was received too often"
-		m.belongs(info, "", source[strings.LastIndexByte(source, ':')+1:])
+		belongs(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
 	case FilledByWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
-		m.belongs(info, "", text(watermillTopic))
+		belongs(m, info, "", text(watermillTopic))
 		m.State.Reason = redeliver.ReasonExhausted // its poison queue takes what the middlewares before it gave up
 	default:
 	}
@@ -115,7 +115,7 @@ func readConnect(m *Message, info Info, said map[string][]byte, text func(string
 	partition, err1 := strconv.ParseInt(string(said[connectPrefix+"partition"]), 10, 32)
 	offset, err2 := strconv.ParseInt(string(said[connectPrefix+"offset"]), 10, 64)
 	place(st, partition, err1 == nil, offset, err2 == nil)
-	m.belongs(info, "", text(connectPrefix+"topic"))
+	belongs(m, info, "", text(connectPrefix+"topic"))
 }
 
 // rabbitDeaths is an entry of x-death: how often a message died in one queue for one
@@ -159,7 +159,7 @@ func readRabbit(m *Message, info Info, said map[string][]byte, text func(string)
 	}
 	st.ErrorType = reason
 	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
-	m.belongs(info, "", origin)
+	belongs(m, info, "", origin)
 }
 
 // place sets the coordinates in the origin, where both are known and can be.

@@ -3,10 +3,10 @@ package deadletter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // Queue is one DLQ, as an adapter opens it: of one origin and one group. It is
@@ -38,14 +38,28 @@ type Queue interface {
 	Close() error
 }
 
-// From is where a scan begins.
-type From uint8
-
-// The places.
-const (
-	Start From = iota // at the oldest message
-	End               // behind what lies there now: only what comes later is seen
+// What a broker says of its DLQs, and of a message there. See package driver.
+type (
+	Info     = driver.Info
+	Holder   = driver.Holder
+	From     = driver.From
+	Message  = driver.Message
+	Header   = driver.Header
+	Position = driver.Position
+	Filler   = driver.Filler
+	Outcome  = driver.Outcome
+	// HeldError says who has the DLQ.
+	HeldError = driver.HeldError
 )
+
+// Where a scan begins.
+const (
+	Start = driver.Start
+	End   = driver.End
+)
+
+// FreeLook is an [Info]'s Look where looking changes nothing, and may be done unasked.
+const FreeLook = driver.FreeLook
 
 // Scan reads a DLQ. It belongs to one goroutine. Where copies of what nobody wants are
 // worth saving it is a [Sifter], too.
@@ -93,29 +107,6 @@ type Forgetter interface {
 	Forget(ctx context.Context, met map[Position]bool) error
 }
 
-// Info says what a DLQ is.
-type Info struct {
-	Broker string // "kafka", "rabbitmq", "sqs", "memory"
-	DLQ    string // its name
-	Own    string // redeliver's own DLQ for them, where somebody else fills DLQ; else empty
-	Origin string // the topic or queue whose messages failed
-	Group  string // the group that failed them
-	Back   string // where a replay is written, and only that group reads
-	ReadBy string // whose commits are passed over, where somebody else fills it; empty for nobody's
-	Look   string // what looking costs: FreeLook, or what counter it changes
-}
-
-// FreeLook is an [Info]'s Look where looking changes nothing, and may be done unasked.
-const FreeLook = "nothing"
-
-// Holder is who has a DLQ, and for what.
-type Holder struct {
-	Who   string    // a person and a host, as they call themselves
-	Task  string    // the id of the task
-	Since time.Time // when it was taken
-	Until time.Time // when it ends if it is not renewed; zero where the connection holds it
-}
-
 // Wanted is what a runner is asked to do.
 type Wanted string
 
@@ -129,38 +120,21 @@ const (
 // Sentinels for errors.Is.
 var (
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
-	ErrHeld = errors.New("another runner has the DLQ")
+	ErrHeld = driver.ErrHeld
 	// ErrLost marks a claim that has run out, or was taken over.
-	ErrLost = errors.New("the claim on the DLQ was lost")
+	ErrLost = driver.ErrLost
 	// ErrNoTask marks a task that is not recorded.
 	ErrNoTask = errors.New("no such task")
 	// ErrBehind is Scan.Next's where what is in hand holds up what is behind it (in
 	// a group of a FIFO queue of SQS): when that is settled, or its scan closed, Next
 	// goes on. Who only looks has come to the end by it.
-	ErrBehind = errors.New("more lies behind what is in hand")
+	ErrBehind = driver.ErrBehind
 	// ErrFull is Claim.Settle's where the broker keeps no more marks of messages that
 	// stay. A replay goes on without them.
-	ErrFull = errors.New("no more messages can be marked in the DLQ")
+	ErrFull = driver.ErrFull
 	// ErrNotFound marks a message that does not lie in the DLQ (any more).
 	ErrNotFound = errors.New("no such dead letter")
 )
-
-// HeldError says who has the DLQ.
-type HeldError struct {
-	DLQ    string
-	Holder Holder
-}
-
-func (e *HeldError) Error() string {
-	text := fmt.Sprintf("dlq %s is held by %s for task %s since %s", e.DLQ, e.Holder.Who, e.Holder.Task, e.Holder.Since.UTC().Format(time.RFC3339))
-	if !e.Holder.Until.IsZero() {
-		text += fmt.Sprintf(", until %s unless renewed", e.Holder.Until.UTC().Format(time.RFC3339))
-	}
-	return text + "; pause or cancel that task, or wait"
-}
-
-// Is makes errors.Is(err, ErrHeld) true.
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // NewState is the state with which a dead letter goes back to its group: its
 // policy begins anew, its id, its place in the origin and its first failure stay,

@@ -25,7 +25,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 		readOwn(m, info, ours)
 	} else {
 		readForeign(m, info)
-		m.takeReturn(fallback)
+		takeReturn(m, fallback)
 		for _, h := range m.Headers {
 			if isOurs(h) {
 				m.Findings = redeliver.AppendFinding(m.Findings, redeliver.Finding{
@@ -58,9 +58,9 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	// it when that is another.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {
-		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, m.original())
+		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
 	}
-	m.belongs(info, m.State.Group, m.State.Origin)
+	belongs(m, info, m.State.Group, m.State.Origin)
 	if m.State.Group == "" {
 		m.State.Group = info.Group
 	}
@@ -70,7 +70,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 }
 
 // original says where a message was first.
-func (m *Message) original() string {
+func originalOf(m *Message) string {
 	if src := m.State.Source; src.Known {
 		return fmt.Sprintf("%s/%d/%d", m.State.Origin, src.Partition, src.Offset)
 	}
@@ -80,7 +80,7 @@ func (m *Message) original() string {
 // belongs notes when a message names another group or origin than the queue's; its
 // state says so then, too, also where it is written down and read again. An empty name
 // is no claim. A name that is too long for a header was cut there.
-func (m *Message) belongs(info Info, group, origin string) {
+func belongs(m *Message, info Info, group, origin string) {
 	const most = 512 // as a header's
 	switch {
 	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):

@@ -113,7 +113,7 @@ func TestReadRabbitMQ(t *testing.T) {
 	deaths := `[{"count":1,"reason":"rejected","queue":"orders","time":"2026-03-04T05:06:09Z","exchange":"","routing-keys":["orders"]},
 		{"count":3,"reason":"expired","queue":"orders-wait","time":"2026-03-04T05:06:08Z"},
 		{"count":2,"reason":"delivery_limit","queue":"orders","time":"2026-03-04T05:06:07Z"}]`
-	m := &deadletter.Message{Headers: []deadletter.Header{{"tenant", []byte("acme")}, {"x-death", []byte(deaths)}, {"x-first-death-queue", []byte("orders")}, {"x-first-death-reason", []byte("delivery_limit")}}}
+	m := &deadletter.Message{Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}, {Name: "x-death", Value: []byte(deaths)}, {Name: "x-first-death-queue", Value: []byte("orders")}, {Name: "x-first-death-reason", Value: []byte("delivery_limit")}}}
 	deadletter.Read(m, info, nil, func() string { return "id" })
 	st := m.State
 	if m.Filler != deadletter.FilledByRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Attempts != 3 || st.Origin != "orders" || m.Mismatch != "" || len(m.Headers) != 1 || len(m.Foreign) != 3 {
@@ -123,12 +123,12 @@ func TestReadRabbitMQ(t *testing.T) {
 		t.Errorf("it failed from %s to %s", st.FirstFailed, st.LastFailed)
 	}
 	// RabbitMQ dead-lettered it from a level of redeliver's.
-	m = &deadletter.Message{Headers: []deadletter.Header{{"x-first-death-queue", []byte("orders.billing.retry.10s")}}}
+	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("orders.billing.retry.10s")}}}
 	deadletter.Read(m, orders, nil, func() string { return "m" })
 	if m.State.Origin != "orders" || m.Mismatch != "" {
 		t.Errorf("what died in a queue of redeliver's is read as %+v", m)
 	}
-	m = &deadletter.Message{Headers: []deadletter.Header{{"x-first-death-queue", []byte("refunds")}, {"x-first-death-reason", []byte("maxlen")}, {"x-death", []byte("garbage")}}}
+	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("refunds")}, {Name: "x-first-death-reason", Value: []byte("maxlen")}, {Name: "x-death", Value: []byte("garbage")}}}
 	deadletter.Read(m, info, nil, func() string { return "id" })
 	if m.Mismatch == "" || m.State.Reason != "" || m.State.ErrorType != "maxlen" {
 		t.Errorf("of another queue it says %+v", m)
@@ -138,7 +138,7 @@ func TestReadRabbitMQ(t *testing.T) {
 func TestReadSQSRedrive(t *testing.T) {
 	info := deadletter.Info{DLQ: "orders-dlq", Origin: "orders", Group: "orders"}
 	for source, ok := range map[string]bool{"arn:aws:sqs:eu-west-1:1234:orders": true, "arn:aws:sqs:eu-west-1:1234:refunds": false} {
-		m := &deadletter.Message{Headers: []deadletter.Header{{"DeadLetterQueueSourceArn", []byte(source)}}}
+		m := &deadletter.Message{Headers: []deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte(source)}}}
 		deadletter.Read(m, info, nil, func() string { return "id" })
 		if m.Filler != deadletter.FilledBySQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
 			t.Errorf("from %s it says %+v", source, m)

@@ -6,13 +6,6 @@ import (
 	"time"
 )
 
-// MaxMarks is how many messages that stay a [Record] has marks of, as quarantined or
-// refused, at most.
-const MaxMarks = 2000
-
-// keptTasks is how many tasks it has.
-const keptTasks = 100
-
 // Record is what is remembered of a DLQ besides its messages where there is no log
 // to keep it in: on RabbitMQ and SQS it is one message in a queue of its own. It is
 // plain data, and is kept as JSON. An adapter changes it under a lock; where a
@@ -118,15 +111,6 @@ func (r *Record) mark(at Position, o Outcome) {
 	}
 	r.Marks[at] = o
 }
-
-const (
-	// missedFor is how long a marked message is missed before its mark is forgotten. As
-	// long as SQS keeps any: nobody has it in hand by then.
-	missedFor = 14 * 24 * time.Hour
-	// maxMissed bounds how many are missed at once; the others wait until those are
-	// forgotten.
-	maxMissed = 200
-)
 
 // Forget drops the marks of messages that have gone by themselves, or that somebody else
 // has taken away: those that no runner has met in a whole look for 14 days. met are the

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -29,9 +30,11 @@ type runner struct {
 	resumed bool      // by a second runner: the end of its scan is not the task's
 	counted time.Time // when what is expected was counted, which was before the scan; zero where nothing is
 
-	unmarked int               // messages that stay, for whose marks there was no room
-	met      map[Position]bool // that are marked
-	whole    bool              // it has come to the end
+	unmarked int                              // messages that stay, for whose marks there was no room
+	met      map[Position]bool                // that are marked
+	whole    bool                             // it has come to the end
+	underWay underWay                         // what a runner before this one has counted
+	passed   struct{ scanned, matched int64 } // by the present scan, and still in the DLQ
 
 	scan   Scan
 	pace   pace
@@ -43,6 +46,7 @@ type runner struct {
 // messages, or in a wait; all else is done under a context that lasts longer.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
+	r.underWay = underWayOf(r.task.UnderWay)
 	long, over := outlasting(ctx)
 	defer over()
 	err := r.begin(long)
@@ -65,21 +69,59 @@ func (r *runner) begin(ctx context.Context) (err error) {
 		return err
 	}
 	r.task.Counts.Scanned, r.task.Counts.Matched = 0, 0
-	scan, err := r.claim.Scan(ctx, Start)
-	if err != nil {
+	if err := r.openScan(ctx); err != nil {
 		return err
 	}
-	r.scan = scan
 	if len(r.task.Canary) > 0 {
 		r.watch, err = newWatch(ctx, r)
 	}
 	return err
 }
 
+// openScan begins to read, where nothing is read yet.
+func (r *runner) openScan(ctx context.Context) error {
+	if r.scan != nil {
+		return nil
+	}
+	scan, err := r.claim.Scan(ctx, Start)
+	if err == nil {
+		r.scan = scan
+	}
+	return err
+}
+
+// closeScan gives back what was only looked at. The next scan looks at it again.
+func (r *runner) closeScan() error {
+	if r.scan == nil {
+		return nil
+	}
+	r.task.Counts.Scanned -= r.passed.scanned
+	r.task.Counts.Matched -= r.passed.matched
+	r.passed.scanned, r.passed.matched = 0, 0
+	err := r.scan.Close()
+	r.scan = nil
+	return err
+}
+
+// rest gives back what the broker would soon take back by itself.
+func (r *runner) rest() error {
+	s, ok := r.scan.(*scan)
+	if !ok {
+		return nil
+	}
+	if h, ok := s.r.(driver.Holding); ok && h.HoldsFor() > 0 && time.Since(s.opened) > h.HoldsFor()/2 {
+		return r.closeScan()
+	}
+	return nil
+}
+
 // work goes through the DLQ, window by window.
 func (r *runner) work(ctx context.Context) error {
 	for atEnd := false; !atEnd; {
 		if err := r.orders.obey(ctx, &r.task); err != nil {
+			return err
+		}
+		if err := errors.Join(r.rest(), r.openScan(ctx)); err != nil {
 			return err
 		}
 		var batch []*Message
@@ -118,7 +160,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	if r.watch != nil {
 		size = min(size, r.watch.left())
 	}
-	bytes := 0
+	bytes, counted := 0, 0
 	want := func(m *Message) bool {
 		if m.Mark != "" {
 			r.meet(m.Position)
@@ -129,7 +171,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		if err := r.orders.told.Err(); err != nil {
 			return nil, nil, false, err
 		}
-		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)) >= r.task.Expect {
+		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)-counted) >= r.task.Expect {
 			return batch, marks, true, nil // more than was expected is not touched, whatever the clocks say
 		}
 		m, err := Sift(ctx, r.scan, want)
@@ -147,18 +189,23 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return nil, nil, false, err
 		}
 		r.task.Counts.Scanned++
+		r.passed.scanned++
 		if m == nil {
 			continue
 		}
 		r.task.Counts.Matched++
+		r.passed.matched++
 		o := r.outcome(m)
 		switch {
 		case o.Out():
 			batch = append(batch, m)
-			bytes += m.size()
+			bytes += sizeOf(m)
+			if r.underWay[underWayName(m)] {
+				counted++
+			}
 		case m.Mark != o:
 			marks = append(marks, Settlement{Message: m, Outcome: o})
-			bytes += m.size()
+			bytes += sizeOf(m)
 		}
 	}
 	return batch, marks, false, nil
@@ -247,13 +294,18 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	if len(done) == 0 {
 		return nil
 	}
-	t := r.task
+	t, out := r.task, int64(0)
 	for _, s := range done {
-		if t.Counts.count(s.Outcome); !s.Outcome.Out() {
+		if !r.underWay[underWayName(s.Message)] {
+			t.Counts.count(s.Outcome)
+		}
+		if s.Outcome.Out() {
+			out++
+		} else {
 			r.meet(s.Message.Position)
 		}
 	}
-	t.Updated = now()
+	t.Updated, t.UnderWay = now(), r.underWay.bytes(done)
 	err := r.claim.Settle(ctx, t, done)
 	if errors.Is(err, ErrFull) && t.Kind == KindReplay {
 		r.unmarked += len(done)
@@ -263,7 +315,13 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	if err != nil {
 		return err
 	}
+	for _, s := range done {
+		delete(r.underWay, underWayName(s.Message))
+	}
+	t.UnderWay = r.underWay.bytes(nil)
 	r.task = t
+	r.passed.scanned -= out
+	r.passed.matched -= out
 	r.tell(done, why)
 	return nil
 }
@@ -296,7 +354,7 @@ func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement,
 		switch {
 		case err == nil:
 			if r.watch != nil {
-				r.watch.sent(batch[i].ID)
+				r.watch.note(batch[i])
 			}
 			out = append(out, Settlement{Message: batch[i], Outcome: Replayed})
 		case errors.Is(err, delayqueue.ErrRefused):

@@ -92,7 +92,7 @@ func readSpring(m *Message, info Info, said map[string][]byte, text func(string)
 		}
 	}
 	readSpringRetry(m, said)
-	m.belongs(info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
+	belongs(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 
 // readSpringRetry reads what @RetryableTopic counts. On its retry topics a message is

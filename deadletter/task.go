@@ -42,6 +42,8 @@ type Task struct {
 	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
 	Counts Counts `json:"counts"`
+	// UnderWay names the messages that are counted and may not be out yet: 8 bytes for each.
+	UnderWay []byte `json:"under_way,omitempty"`
 }
 
 // Counts is how far a task is. They are recorded with the outcomes that they count.

@@ -163,7 +163,7 @@ func (in *intake) gather() (batch []*Message, err error) {
 			return batch, fmt.Errorf("object %d: %w", in.n, err)
 		}
 		batch = append(batch, m)
-		bytes += m.size()
+		bytes += sizeOf(m)
 	}
 	return batch, nil
 }

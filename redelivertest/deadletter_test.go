@@ -16,16 +16,24 @@ import (
 )
 
 func TestDeadLetterQueue(t *testing.T) {
+	adaptertest.RunDeadLetters(deadKit(t))
+}
+
+func TestDeadLetterKills(t *testing.T) {
+	adaptertest.RunDeadLetterKills(deadKit(t))
+}
+
+func deadKit(t *testing.T) (*testing.T, adaptertest.Harness, adaptertest.DeadLetters) {
 	h := &harness{brokers: make(map[string]*Broker)}
 	kit := newHarnessOf(h)
 	kit.Wrap = synctest.Test
-	adaptertest.RunDeadLetters(t, kit, func(_ testing.TB, origin, group string) (deadletter.Queue, func()) {
+	return t, kit, func(_ testing.TB, origin, group string) (deadletter.Queue, func()) {
 		b := h.broker(origin)
 		b.mu.Lock()
 		q := (&Subscription{b.queue(origin, group)}).DeadLetterQueue()
 		b.mu.Unlock()
 		return q, func() { _ = q.Close() }
-	})
+	}
 }
 
 // A rate is kept to the moment, and a task that is paused may be cancelled.

@@ -1,0 +1,264 @@
+package adaptertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+// RunDeadLetterKills kills a runner between any two calls of its driver: for each call of a replay
+// and of a purge, once before it and once behind it. Another runner resumes. Nothing is lost, at
+// most a window is sent twice, and the task counts each message once. The DLQ must be one of
+// [deadletter.New].
+func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
+	t.Helper()
+	var todo []test
+	for name, kind := range map[string]deadletter.Kind{
+		"AReplayThatIsKilledAnywhereIsFinishedAndCounted": deadletter.KindReplay,
+		"APurgeThatIsKilledAnywhereIsFinishedAndCounted":  deadletter.KindPurge,
+	} {
+		todo = append(todo, test{name: name, body: func(b *bench) {
+			killsAll(&morgue{bench: b, open: open}, kind)
+		}})
+	}
+	play(t, h, todo)
+}
+
+const (
+	killMessages = 5
+	killWindow   = 2
+)
+
+func killsAll(d *morgue, kind deadletter.Kind) {
+	var declines atomic.Bool
+	d.start(Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, func(*attempt) error {
+		if declines.Load() {
+			return errDeclined
+		}
+		return nil
+	})
+	dead := 0
+	for call, survived := 1, false; !survived; call++ {
+		for _, behind := range []bool{false, true} {
+			ids := make([]string, killMessages)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("%s-%03d-%t-%d", kind, call, behind, i)
+			}
+			declines.Store(true)
+			d.put(named(ids...)...)
+			dead += len(ids)
+			awaitEvents[redeliver.DeadLettered](d.bench, dead)
+			declines.Store(false)
+			survived = d.killedAt(kind, call, behind, ids)
+		}
+	}
+}
+
+// killedAt kills a task at one call of its driver and resumes it; survived is true where there
+// are fewer calls.
+func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []string) (survived bool) {
+	d.Helper()
+	where := fmt.Sprintf("killed at call %d (behind it: %t)", call, behind)
+	q, kill := d.openOne()
+	m := &mortalDriver{left: call, behind: behind, kill: kill}
+	wrapped := deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return mortalDLQ{inner, m} })
+	ctx, cancel := d.patience()
+	defer cancel()
+	task := func(q deadletter.Queue) (deadletter.Task, error) {
+		if kind == deadletter.KindPurge {
+			return deadletter.Purge(ctx, q, deadletter.Removal{Who: "ann@ops", Why: "kills", Everything: true, Window: killWindow})
+		}
+		r := order()
+		r.Window = killWindow
+		return deadletter.Run(ctx, q, r)
+	}
+	t, err := task(wrapped)
+	survived = !m.dead
+	if survived && err != nil {
+		d.Fatalf("%s: the task ended as %s: %v", where, t.Status, err)
+	}
+	next := q
+	if !survived {
+		next = d.queue()
+		d.claimed(next)
+		t = d.takenOver(ctx, next, t.ID, task)
+	}
+	if n := t.Counts.Replayed + t.Counts.Purged; t.Status != deadletter.StatusDone || n != int64(len(ids)) {
+		d.Errorf("%s in %s: the task is %s (%s) and counts %d, want %d", where, m.at, t.Status, t.Note, n, len(ids))
+	}
+	if got := d.lie(next); len(got) > 0 {
+		d.Errorf("%s in %s: %q still lie in the DLQ", where, m.at, got)
+	}
+	runs := 1
+	if kind == deadletter.KindReplay {
+		d.awaitCommits(ids...)
+		runs = 2
+	}
+	again := 0
+	for _, id := range ids {
+		again += len(d.ran(id)) - runs
+	}
+	if again > killWindow || kind == deadletter.KindPurge && again > 0 {
+		d.Errorf("%s in %s: %d messages were replayed twice, want at most the window, %d", where, m.at, again, killWindow)
+	}
+	if next != q {
+		_ = next.Close()
+	}
+	_ = q.Close()
+	return survived
+}
+
+// takenOver resumes a task, or does it where it was not recorded before its runner was killed.
+func (d *morgue) takenOver(ctx context.Context, q deadletter.Queue, id string, task func(deadletter.Queue) (deadletter.Task, error)) (t deadletter.Task) {
+	d.Helper()
+	all, err := deadletter.History(ctx, q)
+	if err != nil {
+		d.Fatalf("the history: %v", err)
+	}
+	at := slices.IndexFunc(all, func(t deadletter.Task) bool { return t.ID == id })
+	switch {
+	case at < 0:
+		t, err = task(q)
+	case all[at].Status == deadletter.StatusDone: // it died when all was done
+		return all[at]
+	default:
+		t, err = deadletter.Resume(ctx, q, id, "ben@ops", deadletter.Report{})
+	}
+	if err != nil {
+		d.Fatalf("the next runner ended as %s (%s): %v", t.Status, t.Note, err)
+	}
+	return t
+}
+
+// mortalDriver counts the calls of a driver, and kills its process at one of them.
+type mortalDriver struct {
+	left   int
+	behind bool
+	kill   func()
+	dead   bool
+	at     string // the name of the call
+}
+
+// call does one call of the driver, where its process still lives.
+func (m *mortalDriver) call(name string, do func() error) error {
+	if m.dead {
+		return errKilled
+	}
+	m.left--
+	if m.left == 0 && !m.behind {
+		return m.die(name)
+	}
+	err := do()
+	if m.left == 0 {
+		return m.die(name)
+	}
+	return err
+}
+
+func (m *mortalDriver) die(name string) error {
+	m.dead, m.at = true, name
+	m.kill()
+	return errKilled
+}
+
+type mortalDLQ struct {
+	driver.DLQ
+	m *mortalDriver
+}
+
+func (q mortalDLQ) Begin(ctx context.Context) (s driver.Session, err error) {
+	err = q.m.call("Begin", func() (err error) {
+		s, err = q.DLQ.Begin(ctx)
+		return err
+	})
+	return mortalSession{s, q.m}, err
+}
+
+func (q mortalDLQ) Load(ctx context.Context) (s driver.State, err error) {
+	err = q.m.call("Load", func() (err error) {
+		s, err = q.DLQ.Load(ctx)
+		return err
+	})
+	return s, err
+}
+
+func (q mortalDLQ) Append(ctx context.Context, entries ...driver.Entry) error {
+	return q.m.call("Append", func() error { return q.DLQ.Append(ctx, entries...) })
+}
+
+type mortalSession struct {
+	driver.Session
+	m *mortalDriver
+}
+
+func (s mortalSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+	return s.m.call("Lock "+lock, func() error { return s.Session.Lock(ctx, lock, h) })
+}
+
+func (s mortalSession) Open(ctx context.Context, from deadletter.From) (r driver.Reader, err error) {
+	err = s.m.call("Open", func() (err error) {
+		r, err = s.Session.Open(ctx, from)
+		return err
+	})
+	return mortalReader{r, s.m}, err
+}
+
+func (s mortalSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) (errs []error) {
+	if err := s.m.call("Write", func() error {
+		errs = s.Session.Write(ctx, to, msgs)
+		return nil
+	}); err != nil {
+		return slices.Repeat([]error{err}, len(msgs))
+	}
+	return errs
+}
+
+// Remove may be killed inside: when the entries are recorded, and when one message is out.
+func (s mortalSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+	err := s.m.call("Remove (record)", func() error { return s.Session.Remove(ctx, nil, entries...) })
+	for i := 0; i < min(2, len(msgs)) && err == nil; i++ {
+		part := msgs[:1]
+		if i == 1 {
+			part = msgs[1:]
+		}
+		err = s.m.call("Remove (messages)", func() error { return s.Session.Remove(ctx, part) })
+	}
+	return err
+}
+
+func (s mortalSession) Close(ctx context.Context) error {
+	if s.Session == nil {
+		return errKilled
+	}
+	return s.m.call("Session.Close", func() error { return s.Session.Close(ctx) })
+}
+
+type mortalReader struct {
+	driver.Reader
+	m *mortalDriver
+}
+
+func (r mortalReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (m *deadletter.Message, err error) {
+	err = r.m.call("Next", func() (err error) {
+		m, err = r.Reader.Next(ctx, want)
+		return err
+	})
+	if errors.Is(err, errKilled) {
+		m = nil
+	}
+	return m, err
+}
+
+func (r mortalReader) Close(ctx context.Context) error {
+	if r.Reader == nil {
+		return errKilled
+	}
+	return r.m.call("Reader.Close", func() error { return r.Reader.Close(ctx) })
+}

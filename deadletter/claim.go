@@ -1,0 +1,232 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+const (
+	// MaxMarks is how many messages that stay have a mark, as quarantined or refused, on
+	// RabbitMQ and SQS, where the state of a DLQ is one message.
+	MaxMarks = 2000
+	// keptTasks is how many tasks the history has.
+	keptTasks = 100
+	// missedFor is how long a marked message is missed before its mark is forgotten. As long as
+	// SQS keeps any: nobody has it in hand by then.
+	missedFor = 14 * 24 * time.Hour
+	// maxMissed bounds how many are missed at once; the others wait until those are forgotten.
+	maxMissed = 200
+)
+
+// mark is what is remembered of a message that stays. Time tells it from another message that
+// came to the same position later, because the DLQ was made anew.
+type mark struct {
+	Outcome Outcome   `json:"outcome"`
+	Time    int64     `json:"time"` // of the message, in Unix milliseconds
+	Missed  time.Time `json:"missed,omitzero"`
+}
+
+func marksIn(state driver.State) map[Position]mark {
+	marks := make(map[Position]mark)
+	for key, value := range state {
+		var one mark
+		if at, ok := strings.CutPrefix(key, markPrefix); ok && json.Unmarshal(value, &one) == nil {
+			marks[Position(at)] = one
+		}
+	}
+	return marks
+}
+
+// claim is the right to change a DLQ: a session with the lock.
+type claim struct {
+	q       *queue
+	s       driver.Session
+	holder  Holder
+	looking bool // it has the right to look
+	scan    *scan
+}
+
+// Claim implements [Queue].
+func (q *queue) Claim(ctx context.Context, h Holder) (Claim, error) {
+	s, err := q.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.Since = now()
+	if err := s.Lock(ctx, driver.ClaimLock, h); err != nil {
+		return nil, errors.Join(err, closed(ctx, s))
+	}
+	return &claim{q: q, s: s, holder: h}, nil
+}
+
+// Scan implements [Claim].
+func (c *claim) Scan(ctx context.Context, from From) (Scan, error) {
+	s, err := c.q.look(ctx, c.s, c.holder, from, c.looking)
+	if err != nil {
+		return nil, err
+	}
+	c.looking = true
+	if from == Start {
+		c.scan = s
+	}
+	return s, nil
+}
+
+// Send implements [Claim].
+func (c *claim) Send(ctx context.Context, msgs []*Message) []error {
+	return c.s.Write(ctx, driver.Back, msgs)
+}
+
+// Add implements [Claim].
+func (c *claim) Add(ctx context.Context, msgs []*Message) []error {
+	return c.s.Write(ctx, driver.Dead, msgs)
+}
+
+// Settle implements [Claim].
+func (c *claim) Settle(ctx context.Context, t Task, done []Settlement) error {
+	marks := map[Position]mark{}
+	if c.scan != nil {
+		marks = c.scan.marks
+	}
+	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)} // first: it names what is under way
+	var out []*Message
+	fresh := 0
+	for _, s := range done {
+		key := markPrefix + string(s.Message.Position)
+		switch {
+		case !s.Outcome.Out():
+			if marks[s.Message.Position].Outcome == "" {
+				fresh++
+			}
+			entries = append(entries, entryOf(key, mark{Outcome: s.Outcome, Time: s.Message.Time.UnixMilli()}))
+			continue
+		case s.Message.Mark != "":
+			entries = append(entries, driver.Entry{Key: key})
+		}
+		out = append(out, s.Message)
+	}
+	if c.q.hides() && fresh > 0 && len(marks)+fresh > MaxMarks {
+		return fmt.Errorf("%w: marking in %s: %d messages have a mark, and %d more would be more than %d", ErrFull, c.q.Info().DLQ, len(marks), fresh, MaxMarks)
+	}
+	if err := c.record(ctx, out, entries); err != nil {
+		return err
+	}
+	for _, s := range done {
+		if s.Outcome.Out() {
+			delete(marks, s.Message.Position)
+		} else {
+			marks[s.Message.Position] = mark{Outcome: s.Outcome, Time: s.Message.Time.UnixMilli()}
+		}
+	}
+	return nil
+}
+
+// record writes entries and removes messages. Where there is no room the oldest tasks that have
+// ended are forgotten. Marks are not: a replay would take what they keep from it.
+func (c *claim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
+	err := c.s.Remove(ctx, out, entries...)
+	for keep := keptTasks / 2; errors.Is(err, ErrFull); keep /= 2 {
+		old, failed := c.oldTasks(ctx, keep)
+		if failed != nil {
+			return failed
+		}
+		if len(old) > 0 {
+			err = c.s.Remove(ctx, out, append(old, entries...)...)
+		}
+		if keep == 0 {
+			break
+		}
+	}
+	return err
+}
+
+// oldTasks are the entries that forget the tasks which have ended, but for the latest.
+func (c *claim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry, err error) {
+	state, err := c.q.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := tasksIn(state)
+	for i := range max(0, len(all)-keep) {
+		// Of an edit or import that is recorded as running, its process has died.
+		if t := &all[i]; t.ID != c.holder.Task && (!t.Open() || t.Kind.fixed() != "") {
+			entries = append(entries, driver.Entry{Key: taskPrefix + t.ID}, driver.Entry{Key: wantPrefix + t.ID})
+		}
+	}
+	return entries, nil
+}
+
+// Save implements [Claim].
+func (c *claim) Save(ctx context.Context, t Task) error {
+	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)}
+	if !t.Open() { // once for each task
+		old, err := c.oldTasks(ctx, keptTasks)
+		if err != nil {
+			return err
+		}
+		entries = append(old, entries...)
+	}
+	return c.record(ctx, nil, entries)
+}
+
+// Wanted implements [Claim].
+func (c *claim) Wanted(ctx context.Context, task string) (w Wanted, err error) {
+	if err := c.s.Remove(ctx, nil); err != nil { // whether the claim is lost
+		return "", err
+	}
+	state, err := c.q.Load(ctx)
+	if err != nil || state[wantPrefix+task] == nil {
+		return GoOn, err
+	}
+	err = json.Unmarshal(state[wantPrefix+task], &w)
+	return w, err
+}
+
+// Forget implements [Forgetter]: it drops the marks of messages that have gone by themselves, or
+// that somebody else has taken away: those that no runner has met in a whole look for 14 days.
+// One that was not seen once may only be in other hands.
+func (c *claim) Forget(ctx context.Context, met map[Position]bool) error {
+	state, err := c.q.Load(ctx)
+	if err != nil {
+		return err
+	}
+	entries := forget(marksIn(state), met, time.Now())
+	if len(entries) == 0 {
+		return nil
+	}
+	return c.record(ctx, nil, entries)
+}
+
+func forget(marks map[Position]mark, met map[Position]bool, now time.Time) (entries []driver.Entry) {
+	missed := 0
+	for at, m := range marks {
+		if !m.Missed.IsZero() && !met[at] {
+			missed++
+		}
+	}
+	for at, m := range marks {
+		key := markPrefix + string(at)
+		switch {
+		case met[at] && m.Missed.IsZero():
+		case met[at]:
+			m.Missed = time.Time{}
+			entries = append(entries, entryOf(key, m))
+		case m.Missed.IsZero() && missed < maxMissed:
+			missed++
+			m.Missed = now.UTC().Truncate(time.Second)
+			entries = append(entries, entryOf(key, m))
+		case !m.Missed.IsZero() && now.Sub(m.Missed) >= missedFor:
+			entries = append(entries, driver.Entry{Key: key})
+		}
+	}
+	return entries
+}
+
+// Release implements [Claim].
+func (c *claim) Release(ctx context.Context) error { return c.s.Close(ctx) }

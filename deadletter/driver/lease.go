@@ -1,0 +1,240 @@
+package driver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lease is the value of a lock's key.
+type lease struct {
+	Epoch    int64     `json:"epoch"`
+	Token    string    `json:"token"` // of one session
+	Who      string    `json:"who"`
+	Task     string    `json:"task"`
+	Since    time.Time `json:"since"`
+	Until    time.Time `json:"until"`
+	Released bool      `json:"released,omitempty"`
+}
+
+func (l *lease) held(now time.Time) bool {
+	return l.Token != "" && !l.Released && now.Before(l.Until)
+}
+
+func (l *lease) holder() Holder {
+	return Holder{Who: l.Who, Task: l.Task, Since: l.Since, Until: l.Until}
+}
+
+// supersedes reports whether a lease replaces another.
+func supersedes(was, is []byte) bool {
+	var old, next lease
+	if json.Unmarshal(is, &next) != nil {
+		return false
+	}
+	if was == nil || json.Unmarshal(was, &old) != nil {
+		return true
+	}
+	return next.Epoch > old.Epoch || next.Epoch == old.Epoch && next.Token == old.Token
+}
+
+func (s State) lease(lock string) (l lease) {
+	if raw := s[lockPrefix+lock]; raw != nil {
+		_ = json.Unmarshal(raw, &l) // what is no lease is nobody's
+	}
+	return l
+}
+
+// HeldIn says who has a lease by a state.
+func HeldIn(s State, lock string, now time.Time) (h Holder, ok bool) {
+	l := s.lease(lock)
+	if !l.held(now) {
+		return h, false
+	}
+	return l.holder(), true
+}
+
+// Leases are the locks of one session, on a broker that has none of its own: entries in the
+// state, which somebody else may replace when they have run out. They are renewed in the
+// background. Of two sessions that take one at once the one whose entry comes first has it.
+type Leases struct {
+	dlq   DLQ
+	lasts time.Duration
+	opts  LeaseOptions
+	token string
+	stop  func()
+
+	mu   sync.Mutex
+	mine map[string]lease
+	good time.Time // when the latest renewal that holds was begun
+	lost error
+}
+
+// LeaseOptions are what a driver may need beside.
+type LeaseOptions struct {
+	// Every is how often leases are renewed. Default: three times while they last.
+	Every time.Duration
+	// Least is asked how long they must last at least, because of what is in hand.
+	Least func() time.Duration
+	// Renewed is called after each renewal.
+	Renewed func(context.Context)
+}
+
+// NewLeases returns the leases of a session of d. They last for that long.
+func NewLeases(d DLQ, lasts time.Duration, o LeaseOptions) *Leases {
+	if o.Every == 0 {
+		o.Every = max(1, lasts/3)
+	}
+	l := &Leases{dlq: d, lasts: lasts, opts: o, token: rand.Text(), mine: make(map[string]lease)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { l.keep(ctx) })
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+	})
+	return l
+}
+
+// Take takes a lock, or returns a [HeldError].
+func (l *Leases) Take(ctx context.Context, lock string, h Holder) error {
+	state, err := l.dlq.Load(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	was := state.lease(lock)
+	if was.held(now) {
+		return &HeldError{DLQ: l.dlq.Info().DLQ, Holder: was.holder()}
+	}
+	next := lease{Epoch: was.Epoch + 1, Token: l.token, Who: h.Who, Task: h.Task, Since: now.UTC()}
+	e, err := next.entry(lock, now.Add(l.lasting()))
+	if err != nil {
+		return err
+	}
+	if err := l.dlq.Append(ctx, e); err != nil {
+		return err
+	}
+	if state, err = l.dlq.Load(ctx); err != nil {
+		return err
+	}
+	if owner := state.lease(lock); owner.Token != l.token {
+		return &HeldError{DLQ: l.dlq.Info().DLQ, Holder: owner.holder()}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.mine) == 0 {
+		l.good = now
+	}
+	l.mine[lock] = next
+	return nil
+}
+
+func (l *lease) entry(lock string, until time.Time) (Entry, error) {
+	l.Until = until.UTC()
+	value, err := json.Marshal(l)
+	if err != nil {
+		return Entry{}, fmt.Errorf("writing down a lease: %w", err)
+	}
+	return Entry{lockPrefix + lock, value}, nil
+}
+
+// lasting is how long a lease lasts that is written now.
+func (l *Leases) lasting() time.Duration {
+	if l.opts.Least == nil {
+		return l.lasts
+	}
+	return max(l.lasts, l.opts.Least())
+}
+
+// entries are the leases as they are to be written now.
+func (l *Leases) entries(now time.Time, released bool) (entries []Entry, err error) {
+	until := now.Add(l.lasting())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for lock, one := range l.mine {
+		one.Released = released
+		e, err := one.entry(lock, until)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// renew writes the leases anew, and looks whether they are still ours.
+func (l *Leases) renew(ctx context.Context) error {
+	began := time.Now()
+	entries, err := l.entries(began, false)
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	if err := l.dlq.Append(ctx, entries...); err != nil {
+		return err
+	}
+	state, err := l.dlq.Load(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for lock := range l.mine {
+		if now := state.lease(lock); now.Token != l.token {
+			l.lost = fmt.Errorf("%w: %s is held by %s now, for task %s", ErrLost, l.dlq.Info().DLQ, now.Who, now.Task)
+			return l.lost
+		}
+	}
+	l.good = began
+	return nil
+}
+
+// keep renews until ctx ends. An error that is not the loss is the broker's; Check says so when
+// it has lasted too long.
+func (l *Leases) keep(ctx context.Context) {
+	tick := time.NewTicker(l.opts.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		err := l.renew(ctx)
+		switch {
+		case errors.Is(err, ErrLost):
+			return
+		case err == nil && l.opts.Renewed != nil:
+			l.opts.Renewed(ctx)
+		}
+	}
+}
+
+// Check is the error of locks that are lost, or may be.
+func (l *Leases) Check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil && len(l.mine) > 0 && time.Since(l.good) > l.lasts {
+		l.lost = fmt.Errorf("%w: %s could not be renewed for %s, longer than it lasts; see whether the broker answers", ErrLost, l.dlq.Info().DLQ, l.lasts)
+	}
+	return l.lost
+}
+
+// Release gives the locks back. Those that are lost, or may be, are somebody else's.
+func (l *Leases) Release(ctx context.Context) error {
+	l.End()
+	if l.Check() != nil {
+		return nil
+	}
+	entries, err := l.entries(time.Now(), true)
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	return l.dlq.Append(ctx, entries...)
+}
+
+// End ends the renewals. The locks run out.
+func (l *Leases) End() { l.stop() }

@@ -1,0 +1,221 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+// Keys of the state of a DLQ.
+const (
+	taskPrefix = "task/"
+	wantPrefix = "want/"
+	markPrefix = "mark/" // of a position
+)
+
+// New makes a queue of what an adapter's driver does. Adapters call it.
+func New(d driver.DLQ) Queue { return &queue{d} }
+
+// WithDriver returns q over the driver that wrap makes of its own: for tests that count its
+// calls, or make them fail.
+func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
+	if own, ok := q.(*queue); ok {
+		return &queue{wrap(own.DLQ)}
+	}
+	return q
+}
+
+// queue is a DLQ over the driver of its broker.
+type queue struct{ driver.DLQ }
+
+// Tasks implements [Queue].
+func (q *queue) Tasks(ctx context.Context) ([]Task, error) {
+	state, err := q.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tasksIn(state), nil
+}
+
+// tasksIn are the tasks of a state, the oldest first. What is unreadable is no task.
+func tasksIn(state driver.State) (all []Task) {
+	for key, value := range state {
+		var t Task
+		if id, ok := strings.CutPrefix(key, taskPrefix); ok && json.Unmarshal(value, &t) == nil && t.ID == id {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(x, y Task) int {
+		if c := x.Created.Compare(y.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(x.ID, y.ID)
+	})
+	return all
+}
+
+// Want implements [Queue].
+func (q *queue) Want(ctx context.Context, task string, w Wanted) error {
+	e := driver.Entry{Key: wantPrefix + task}
+	if w != GoOn {
+		e = entryOf(e.Key, w)
+	}
+	return q.Append(ctx, e)
+}
+
+// entryOf is an entry with a value as JSON. Values are plain data.
+func entryOf(key string, value any) driver.Entry {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		raw = nil
+	}
+	return driver.Entry{Key: key, Value: raw}
+}
+
+// Holder implements [Queue].
+func (q *queue) Holder(ctx context.Context) (Holder, bool, error) {
+	return q.Held(ctx, driver.ClaimLock)
+}
+
+// hides reports whether a message that is read is hidden from others.
+func (q *queue) hides() bool { return q.Info().Look != FreeLook }
+
+// Oldest implements [Dater].
+func (q *queue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
+	if d, is := q.DLQ.(Dater); is {
+		return d.Oldest(ctx)
+	}
+	return at, false, nil
+}
+
+// Keeps implements [Keeper].
+func (q *queue) Keeps(ctx context.Context) (time.Duration, error) {
+	if k, is := q.DLQ.(Keeper); is {
+		return k.Keeps(ctx)
+	}
+	return 0, fmt.Errorf("%w how long %s keeps a message", ErrNotTold, q.Info().DLQ)
+}
+
+// Drops implements [Dropper].
+func (q *queue) Drops(ctx context.Context) (string, error) {
+	if d, is := q.DLQ.(Dropper); is {
+		return d.Drops(ctx)
+	}
+	return "", fmt.Errorf("%w whether %s has a bound", ErrNotTold, q.Info().DLQ)
+}
+
+// Scan implements [Queue]. The scan has a session of its own.
+func (q *queue) Scan(ctx context.Context, from From) (Scan, error) {
+	s, err := q.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	scan, err := q.look(ctx, s, Holder{Who: "somebody who looks", Task: "none"}, from, false)
+	if err != nil {
+		return nil, errors.Join(err, closed(ctx, s))
+	}
+	scan.alone = s
+	return scan, nil
+}
+
+// lookAgain is how often somebody who waits for another's look tries again.
+const lookAgain = 200 * time.Millisecond
+
+// look opens a reader of a session. Where looking hides, one session looks at a time.
+func (q *queue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*scan, error) {
+	if q.hides() && !has {
+		if err := q.lockLook(ctx, s, h); err != nil {
+			return nil, err
+		}
+	}
+	state, err := q.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.Open(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return &scan{r: r, marks: marksIn(state), opened: time.Now()}, nil
+}
+
+// lockLook waits while somebody else looks. Whoever does not run a task is refused while a
+// runner lives: a runner that died holds its lease, too, but does not renew it.
+func (q *queue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
+	var first time.Time // until when a runner had the DLQ when it was met
+	for met := false; ; {
+		err := s.Lock(ctx, driver.LookLock, h)
+		if !errors.Is(err, ErrHeld) {
+			return err
+		}
+		runner, ok, err := q.Held(ctx, driver.ClaimLock)
+		switch {
+		case err != nil:
+			return err
+		case !ok || runner.Task == h.Task: // the session's own
+		case !met:
+			met, first = true, runner.Until
+		}
+		if ok && runner.Task != h.Task && (runner.Until.IsZero() || runner.Until.After(first)) {
+			return &HeldError{DLQ: q.Info().DLQ, Holder: runner}
+		}
+		if err := sleep(ctx, lookAgain); err != nil {
+			return fmt.Errorf("waiting until nobody else looks at %s: %w", q.Info().DLQ, err)
+		}
+	}
+}
+
+// closed closes a session, also where ctx has ended.
+func closed(ctx context.Context, s driver.Session) error {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	return s.Close(last)
+}
+
+// scan reads a DLQ. It is a Sifter.
+type scan struct {
+	r      driver.Reader
+	marks  map[Position]mark
+	opened time.Time
+	alone  driver.Session // of a scan without a claim
+	over   bool
+}
+
+// Next implements [Scan].
+func (s *scan) Next(ctx context.Context) (*Message, error) {
+	return s.Sift(ctx, func(*Message) bool { return true })
+}
+
+// Sift implements [Sifter].
+func (s *scan) Sift(ctx context.Context, want func(*Message) bool) (*Message, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.r.Next(ctx, func(m *Message) bool {
+		if one, ok := s.marks[m.Position]; ok && one.Time == m.Time.UnixMilli() {
+			m.Mark = one.Outcome
+		}
+		return want(m)
+	})
+}
+
+// Close implements [Scan].
+func (s *scan) Close() error {
+	if s.over {
+		return nil
+	}
+	s.over = true
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	err := s.r.Close(ctx)
+	if s.alone != nil {
+		err = errors.Join(err, s.alone.Close(ctx))
+	}
+	return err
+}

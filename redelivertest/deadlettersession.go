@@ -1,0 +1,152 @@
+package redelivertest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+// deadSession implements [driver.Session].
+type deadSession struct {
+	d      *deadQueue
+	holder deadletter.Holder
+	locked bool
+}
+
+// do calls f under the broker's lock while the session has what it locked.
+func (s *deadSession) do(f func(q *queue)) error {
+	lost := false
+	err := s.d.do(func(q *queue) {
+		if lost = s.locked && q.graves.locks[driver.ClaimLock] != s; !lost {
+			f(q)
+		}
+	})
+	if lost || err != nil && s.locked {
+		return fmt.Errorf("%w: %s", deadletter.ErrLost, s.d.q.dlq())
+	}
+	return err
+}
+
+// Lock implements [driver.Session].
+func (s *deadSession) Lock(_ context.Context, lock string, h deadletter.Holder) (err error) {
+	if failed := s.d.do(func(q *queue) {
+		if other := q.graves.locks[lock]; other != nil {
+			err = &deadletter.HeldError{DLQ: q.dlq(), Holder: other.holder}
+			return
+		}
+		if q.graves.locks == nil {
+			q.graves.locks = make(map[string]*deadSession)
+		}
+		q.graves.locks[lock], s.holder, s.locked = s, h, true
+	}); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// Open implements [driver.Session].
+func (s *deadSession) Open(_ context.Context, from deadletter.From) (driver.Reader, error) {
+	r := &deadReader{s: s, from: from}
+	return r, s.do(func(q *queue) {
+		if r.end = q.graves.buried; from == deadletter.End {
+			r.next = r.end
+		}
+	})
+}
+
+// Write implements [driver.Session].
+func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+	errs := make([]error, len(msgs))
+	for i, m := range msgs {
+		if errs[i] = ctx.Err(); errs[i] != nil {
+			continue
+		}
+		if err := s.do(func(q *queue) {
+			if to == driver.Dead {
+				errs[i] = q.add(m)
+			} else if errs[i] = q.refuses(Waits); errs[i] == nil {
+				st := deadletter.NewState(m, s.d.Info())
+				q.wait(0, recordFrom(m, m.Headers).with(&st), nil, -1)
+			}
+		}); err != nil {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// add writes a dead letter into the DLQ as it says.
+func (q *queue) add(m *deadletter.Message) error {
+	if err := q.refuses(DLQ); err != nil {
+		return err
+	}
+	rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
+	if m.Filler == deadletter.FilledByRedeliver {
+		rec = rec.with(&m.State)
+	}
+	q.bury(rec)
+	return nil
+}
+
+// Remove implements [driver.Session].
+func (s *deadSession) Remove(_ context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+	return s.do(func(q *queue) {
+		q.graves.note(entries)
+		gone := make(map[any]bool, len(msgs))
+		for _, m := range msgs {
+			gone[m.Native] = true
+		}
+		if len(gone) > 0 {
+			q.dead = slices.DeleteFunc(q.dead, func(c corpse) bool { return gone[c.n] })
+			q.b.change()
+		}
+	})
+}
+
+// Close implements [driver.Session].
+func (s *deadSession) Close(context.Context) error {
+	s.d.q.b.mu.Lock()
+	defer s.d.q.b.mu.Unlock()
+	for lock, owner := range s.d.q.graves.locks {
+		if owner == s {
+			delete(s.d.q.graves.locks, lock)
+		}
+	}
+	return nil
+}
+
+// deadReader reads the DLQ by the numbers of its records. It implements [driver.Reader].
+type deadReader struct {
+	s         *deadSession
+	from      deadletter.From
+	next, end int64
+}
+
+// Next implements [driver.Reader].
+func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool) (m *deadletter.Message, err error) {
+	err = r.s.do(func(q *queue) {
+		i, _ := slices.BinarySearchFunc(q.dead, r.next, func(c corpse, n int64) int { return int(c.n - n) })
+		if i < len(q.dead) && q.dead[i].n < r.end {
+			r.next = q.dead[i].n + 1
+			m = r.s.d.message(&q.dead[i])
+		} else if r.from == deadletter.End {
+			r.next, r.end = max(r.next, r.end), q.graves.buried
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case m == nil:
+		return nil, io.EOF
+	case want != nil && !want(m):
+		return nil, nil //nolint:nilnil // that is how Next says it
+	}
+	return m, nil
+}
+
+// Close implements [driver.Reader].
+func (r *deadReader) Close(context.Context) error { return nil }
