@@ -80,7 +80,9 @@ func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []str
 		return deadletter.Run(ctx, q, r)
 	}
 	t, err := task(wrapped)
-	survived = !m.dead
+	if survived = !m.dead; survived && call == 1 {
+		d.Fatalf("the task makes no call of the driver: is the DLQ one of deadletter.New?")
+	}
 	if survived && err != nil {
 		d.Fatalf("%s: the task ended as %s: %v", where, t.Status, err)
 	}

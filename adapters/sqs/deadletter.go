@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // DefaultLease is how long what somebody has in hand of a DLQ is hidden, and half
@@ -79,20 +80,19 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
-	return &deadLetters{
+	return deadletter.New(&deadLetters{
 		c: c, main: main, dlq: dlq, lease: cfg.Lease, stateName: stateName(dlq.name), inside: make(chan struct{}, 1),
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: dlq.name, Origin: main.name, Group: main.name, Back: main.name,
 			Look: fmt.Sprintf("each look is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until it ends, or for %s where its process dies", cfg.Lease),
 		},
-	}, nil
+	}), nil
 }
 
-// deadLetters is the DLQ of one queue. It implements deadletter.Queue.
+// deadLetters is the DLQ of one queue. It implements driver.DLQ.
 //
-// A queue of SQS cannot be read without hiding what is read. So one looks at a
-// time, by a lease; leases, tasks and marks are one message in a queue beside the
-// DLQ, see state.
+// A queue of SQS cannot be read without hiding what is read. Locks are leases, and they and the
+// rest of the state are one message in a queue beside the DLQ, see state.
 type deadLetters struct {
 	c         *Client
 	main, dlq *queue
@@ -103,14 +103,14 @@ type deadLetters struct {
 
 	mu       sync.Mutex
 	stateURL string
-	lessees  map[*lessee]bool
+	sessions map[*deadSession]bool
 	closed   bool
 }
 
-// Info implements [deadletter.Queue].
+// Info implements [driver.DLQ].
 func (q *deadLetters) Info() deadletter.Info { return q.info }
 
-// Count implements [deadletter.Queue]. SQS only estimates it.
+// Count implements [driver.DLQ]. SQS only estimates it.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
 	visible, hidden, err := q.counts(ctx, q.dlq.url, q.dlq.name)
 	return visible + hidden, false, err
@@ -137,38 +137,45 @@ func (q *deadLetters) counts(ctx context.Context, url, name string) (visible, hi
 	return visible, hidden, nil
 }
 
-// Tasks implements [deadletter.Queue].
-func (q *deadLetters) Tasks(ctx context.Context) ([]deadletter.Task, error) {
-	r, err := q.record(ctx)
-	return r.Tasks, err
-}
-
-// Want implements [deadletter.Queue].
-func (q *deadLetters) Want(ctx context.Context, task string, w deadletter.Wanted) error {
-	return q.note(ctx, func(r *deadletter.Record) bool {
-		r.Want(task, w)
-		return true
-	})
-}
-
-// Holder implements [deadletter.Queue].
-func (q *deadLetters) Holder(ctx context.Context) (h deadletter.Holder, ok bool, err error) {
-	r, err := q.record(ctx)
-	if err != nil || !r.Claim.Held(time.Now()) {
+// Held implements [driver.DLQ].
+func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+	state, err := q.Load(ctx)
+	if err != nil {
 		return h, false, err
 	}
-	return r.Claim.Holder(), true, nil
+	h, ok = driver.HeldIn(state, lock, time.Now())
+	return h, ok, nil
 }
 
-// Close implements [deadletter.Queue]. A claim that was not released is renewed no
-// more, and runs out.
+// Begin implements [driver.DLQ].
+func (q *deadLetters) Begin(context.Context) (driver.Session, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, errClosed
+	}
+	s := &deadSession{q: q, held: make(map[string]*held)}
+	// A lock lasts longer than anything that is in hand, or that is received until the next
+	// renewal, stays hidden.
+	s.leases = driver.NewLeases(q, 2*q.lease, driver.LeaseOptions{
+		Every: q.lease / 3, Renewed: s.extend,
+		Least: func() time.Duration { return s.longest() + q.lease/2 },
+	})
+	if q.sessions == nil {
+		q.sessions = make(map[*deadSession]bool)
+	}
+	q.sessions[s] = true
+	return s, nil
+}
+
+// Close implements [driver.DLQ]. The locks that were not released run out.
 func (q *deadLetters) Close() error {
 	q.mu.Lock()
-	lessees := q.lessees
-	q.lessees, q.closed = nil, true
+	sessions := q.sessions
+	q.sessions, q.closed = nil, true
 	q.mu.Unlock()
-	for l := range lessees {
-		l.stop()
+	for s := range sessions {
+		s.leases.End()
 	}
 	return nil
 }

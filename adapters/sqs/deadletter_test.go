@@ -15,10 +15,17 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
+// buried is a DLQ, and its driver.
+type buried struct {
+	deadletter.Queue
+	own *deadLetters
+}
+
 // bury makes a DLQ with messages of nobody's, and opens it.
-func bury(t *testing.T, f *fake, origin string, n int, group string) *deadLetters {
+func bury(t *testing.T, f *fake, origin string, n int, group string) *buried {
 	t.Helper()
 	fifo := isFIFO(origin)
 	for _, name := range []string{origin, beside(origin, "-dlq")} {
@@ -34,7 +41,12 @@ func bury(t *testing.T, f *fake, origin string, n int, group string) *deadLetter
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q.(*deadLetters)
+	b := &buried{Queue: q}
+	deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
+		b.own, _ = d.(*deadLetters)
+		return d
+	})
+	return b
 }
 
 // A look at more than one lease's worth: what it has in hand stays hidden, is seen
@@ -156,7 +168,7 @@ func TestADLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := bury(t, f, "orders", 0, "")
 	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
-	_, err := q.c.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+	_, err := q.own.c.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("it is opened: %v", err)
 	}
@@ -185,7 +197,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 		main: &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
 		info: deadletter.Info{DLQ: "orders-dlq.fifo", Origin: "orders.fifo", Group: "orders.fifo"},
 	}
-	m := q.message(&dead, &deadScan{d: &desk{q: q}})
+	m := q.message(&dead)
 	if m.ID != "u-1" || m.Position != "copy" || len(m.Body) != 0 || m.Body == nil || string(m.Key) != "g" || m.State.Attempts != 2 || m.Mismatch != "" || len(m.Headers) != 5 {
 		t.Errorf("it says %+v", m)
 	}

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,10 +10,11 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // isolate quarantines all that lies there.
-func isolate(t *testing.T, q *deadLetters) (deadletter.Task, error) {
+func isolate(t *testing.T, q *buried) (deadletter.Task, error) {
 	t.Helper()
 	return deadletter.Quarantine(t.Context(), q, deadletter.Isolation{
 		Who: "ann", Why: "test", Window: 20, Filter: deadletter.Filter{Before: time.Now().Add(time.Hour)},
@@ -20,30 +22,51 @@ func isolate(t *testing.T, q *deadLetters) (deadletter.Task, error) {
 }
 
 // given puts something into the state, as if it had been there.
-func given(t *testing.T, q *deadLetters, change func(*deadletter.Record)) {
+func given(t *testing.T, q *buried, entries ...driver.Entry) {
 	t.Helper()
-	if err := q.note(t.Context(), func(r *deadletter.Record) bool { change(r); return true }); err != nil {
+	if err := q.own.Append(t.Context(), entries...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func isFull(t *testing.T, q *deadLetters, task *deadletter.Task, err error, marked int) {
+// refusedMark is the mark of a message.
+func refusedMark(at string) driver.Entry {
+	return driver.Entry{Key: "mark/" + at, Value: []byte(`{"outcome":"refused","time":1}`)}
+}
+
+// marksIn are the positions that have a mark.
+func marksIn(t *testing.T, q *buried) (all []string) {
+	t.Helper()
+	state, err := q.own.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range state {
+		if at, ok := strings.CutPrefix(key, "mark/"); ok {
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+func isFull(t *testing.T, q *buried, task *deadletter.Task, err error, marked int) {
 	t.Helper()
 	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != int64(marked) {
 		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
 	}
-	r, err := q.record(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := 0
-	for at := range r.Marks {
-		if !strings.HasPrefix(string(at), "other") {
+	for _, at := range marksIn(t, q) {
+		if !strings.HasPrefix(at, "other") {
 			n++
 		}
 	}
-	if last := r.Tasks[len(r.Tasks)-1]; n != marked || last.Status != deadletter.StatusFailed || last.Counts.Quarantined != int64(marked) || last.Note == "" || r.Claim != nil {
-		t.Errorf("%d are marked, and recorded is %+v, with the claim %+v", n, last, r.Claim)
+	tasks, err := q.Tasks(t.Context())
+	_, held, failed := q.Holder(t.Context())
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	if last := tasks[len(tasks)-1]; n != marked || last.Status != deadletter.StatusFailed || last.Counts.Quarantined != int64(marked) || last.Note == "" || held {
+		t.Errorf("%d are marked, and recorded is %+v, with the claim is held: %t", n, last, held)
 	}
 }
 
@@ -52,12 +75,11 @@ func TestAQuarantineFailsWhereThereAreTooManyMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := bury(t, newFake(), "orders", 40, "")
 		defer q.Close()
-		given(t, q, func(r *deadletter.Record) {
-			r.Marks = make(map[deadletter.Position]deadletter.Outcome)
-			for i := range deadletter.MaxMarks - 30 {
-				r.Marks[deadletter.Position(fmt.Sprintf("other-%04d", i))] = deadletter.Refused
-			}
-		})
+		var others []driver.Entry
+		for i := range deadletter.MaxMarks - 30 {
+			others = append(others, refusedMark(fmt.Sprintf("other-%04d", i)))
+		}
+		given(t, q, others...)
 		task, err := isolate(t, q)
 		isFull(t, q, &task, err, 20)
 	})
@@ -68,10 +90,12 @@ func TestAQuarantineFailsWhereTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := bury(t, newFake(), "orders", 200, "")
 		defer q.Close()
-		given(t, q, func(r *deadletter.Record) {
-			r.Marks = map[deadletter.Position]deadletter.Outcome{"other": deadletter.Refused}
-			r.Put(deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", stateMost-4<<10)}})
-		})
+		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", stateMost-8<<10)}}
+		text, err := json.Marshal(open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given(t, q, refusedMark("other"), driver.Entry{Key: "task/open", Value: text})
 		began := time.Now()
 		task, err := isolate(t, q)
 		if took := time.Since(began); took >= stateHidden {

@@ -6,18 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redeliver/redeliver/deadletter"
 )
 
 // marked is a DLQ whose state has a mark.
-func marked(t *testing.T) (*fake, *deadLetters) {
+func marked(t *testing.T) (*fake, *buried) {
 	t.Helper()
 	f := newFake()
 	q := bury(t, f, "orders", 1, "")
-	given(t, q, func(r *deadletter.Record) {
-		r.Marks = map[deadletter.Position]deadletter.Outcome{"one": deadletter.Refused}
-	})
+	given(t, q, refusedMark("one"))
 	return f, q
 }
 
@@ -34,7 +30,7 @@ func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 				asked := 0
 				f.mu.Lock()
 				f.fault = func(what, queue string, _ map[string]any) *failure {
-					if what == action && queue == q.stateName && ctx.Err() == nil {
+					if what == action && queue == q.own.stateName && ctx.Err() == nil {
 						cancel()
 						asked++
 					}
@@ -42,14 +38,14 @@ func TestWhoGivesUpHidesTheStateFromNobody(t *testing.T) {
 				}
 				f.mu.Unlock()
 				if action == "ReceiveMessage" || action == "ChangeMessageVisibilityBatch" {
-					_, _ = q.record(ctx)
+					_, _ = q.own.Load(ctx)
 				} else {
-					_ = q.note(ctx, func(r *deadletter.Record) bool { r.Marks["two"] = deadletter.Refused; return true })
+					_ = q.own.Append(ctx, refusedMark("two"))
 				}
 				began := time.Now()
-				r, err := q.record(t.Context())
-				if took := time.Since(began); err != nil || r.Marks["one"] != deadletter.Refused || took >= time.Second || asked != 1 {
-					t.Errorf("given up at %s %d times, the next reader finds %+v after %s: %v", action, asked, r.Marks, took, err)
+				state, err := q.own.Load(t.Context())
+				if took := time.Since(began); err != nil || state["mark/one"] == nil || took >= time.Second || asked != 1 {
+					t.Errorf("given up at %s %d times, the next reader finds %+v after %s: %v", action, asked, state, took, err)
 				}
 			})
 		})
@@ -65,7 +61,7 @@ func TestWhoHasGivenUpAsksForNoState(t *testing.T) {
 		cancel()
 		before := f.requests["ReceiveMessage"]
 		for range 20 { // whether it is free or given up is drawn by lot
-			if _, err := q.record(ctx); !errors.Is(err, context.Canceled) {
+			if _, err := q.own.Load(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("it is told %v", err)
 			}
 		}

@@ -62,6 +62,9 @@ func TestAReplayThatIsKilledAtAnyRequestLosesNothing(t *testing.T) {
 					_ = q.Close()
 				}
 				goesOn(t, opened)
+				if history, err := deadletter.History(t.Context(), opened); err != nil || history[0].Counts.Replayed != n {
+					t.Errorf("killed at request %d (done: %v): the task counts %+v, want %d: %v", at, done, history, n, err)
+				}
 				_ = opened.Close()
 				seen := make(map[string]int)
 				for _, m := range f.in("orders") {

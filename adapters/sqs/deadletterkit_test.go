@@ -26,10 +26,12 @@ func TestDeadLetterQueue(t *testing.T) {
 	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
 		t.Run(name, func(t *testing.T) {
 			m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
-			adaptertest.RunDeadLetters(t, adaptertest.Harness{
+			h := adaptertest.Harness{
 				Name: "SQS", Features: adaptertest.Features{KeyOrder: fifo}, Wrap: synctest.Test,
 				Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
-			}, m.deadLetters)
+			}
+			adaptertest.RunDeadLetters(t, h, m.deadLetters)
+			t.Run("kills", func(t *testing.T) { adaptertest.RunDeadLetterKills(t, h, m.deadLetters) })
 		})
 	}
 }

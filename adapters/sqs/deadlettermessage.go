@@ -27,11 +27,11 @@ const sourceARN = "DeadLetterQueueSourceArn"
 
 // message makes of a received message what a person looks at: the body is what its
 // publisher had, where EncodedAttribute says that it is written otherwise.
-func (q *deadLetters) message(m *types.Message, s *deadScan) *deadletter.Message {
+func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 	source := m.Attributes[sourceARN]
 	rec, ours := newRecord(m, q.info.Origin, nil, q.c.cfg.StateKeys)
 	at := deadletter.Position(rec.current)
-	dead := &deadletter.Message{Position: at, Time: sent(m), Mark: s.d.marks[at]}
+	dead := &deadletter.Message{Position: at, Time: sent(m)}
 	var headers []redeliver.Header
 	own := rec.MessageAttributes
 	if ours != nil {

@@ -3,10 +3,8 @@ package sqs
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // What is to be remembered of a DLQ beside its messages is one message in a FIFO
@@ -34,54 +32,58 @@ const (
 	stateGrace = 5 * time.Second
 )
 
-// record reads the state; it is empty where none was ever written.
-func (q *deadLetters) record(ctx context.Context) (r deadletter.Record, err error) {
-	_, err = q.state(ctx, false, &r, nil)
-	return r, err
+// Load implements [driver.DLQ].
+func (q *deadLetters) Load(ctx context.Context) (driver.State, error) {
+	snap, _, err := q.state(ctx, nil)
+	return snap.State(), err
 }
 
-// note changes the state, where change says that it has.
-func (q *deadLetters) note(ctx context.Context, change func(*deadletter.Record) bool) error {
-	_, err := q.state(ctx, true, &deadletter.Record{}, change)
+// Append implements [driver.DLQ].
+func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error {
+	_, _, err := q.state(ctx, entries)
 	return err
 }
 
-// state does that, and says when what it has read was written, by SQS's clock.
-func (q *deadLetters) state(ctx context.Context, create bool, r *deadletter.Record, change func(*deadletter.Record) bool) (at time.Time, err error) {
+// state reads the state and applies entries. at is when it was written, by SQS's clock; it is
+// empty where none was ever written.
+func (q *deadLetters) state(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, at time.Time, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("not within %s", q.c.cfg.SendTimeout))
 	defer cancel()
 	select {
 	case q.inside <- struct{}{}:
 		defer func() { <-q.inside }()
 	case <-ctx.Done():
-		return at, q.unsaid(context.Cause(ctx))
+		return snap, at, q.unsaid(context.Cause(ctx))
 	}
-	url, young, err := q.provisionState(ctx, create)
+	url, young, err := q.provisionState(ctx, len(entries) > 0)
 	if err != nil || url == "" {
-		return at, err
+		return snap, at, err
 	}
 	if ctx.Err() != nil { // inside may have been free at the same time: nothing is begun any more
-		return at, q.unsaid(context.Cause(ctx))
+		return snap, at, q.unsaid(context.Cause(ctx))
 	}
 	whole, end := outlive(ctx, stateGrace)
 	defer end()
-	found, err := q.fetch(ctx, whole, url, young, r)
+	found, err := q.fetch(ctx, whole, url, young, &snap)
 	if err != nil {
-		return at, err
+		return snap, at, err
 	}
 	for _, m := range found {
 		if t := sent(&m); t.After(at) {
 			at = t
 		}
 	}
-	if (change == nil || !change(r)) && len(found) <= 1 {
-		return at, q.putBack(whole, url, found)
+	if changed := snap.Apply(entries); !changed && len(found) <= 1 {
+		return snap, at, q.putBack(whole, url, found)
 	}
-	body, err := q.encode(r)
+	body, err := snap.Bytes()
+	if err == nil && len(body) > stateMost {
+		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", driver.ErrFull, q.info.DLQ, len(body))
+	}
 	if err != nil {
-		return at, errors.Join(err, q.putBack(whole, url, found))
+		return snap, at, errors.Join(err, q.putBack(whole, url, found))
 	}
-	return at, q.write(whole, url, found, body)
+	return snap, at, q.write(whole, url, found, string(body))
 }
 
 // outlive is a context that ends a while after ctx does, which has a deadline, and for the same reason.
@@ -109,7 +111,7 @@ func (q *deadLetters) unsaid(err error) error {
 
 // fetch receives the state, and waits while others have it, until ctx ends. What has been
 // asked for by then is awaited, as whole says.
-func (q *deadLetters) fetch(ctx, whole context.Context, url string, young bool, r *deadletter.Record) (found []types.Message, err error) {
+func (q *deadLetters) fetch(ctx, whole context.Context, url string, young bool, snap *driver.Snapshot) (found []types.Message, err error) {
 	for tries := 0; ; tries++ {
 		out, err := q.c.api.ReceiveMessage(whole, &sqs.ReceiveMessageInput{
 			QueueUrl: &url, MaxNumberOfMessages: batchMost, VisibilityTimeout: int32(stateHidden / time.Second),
@@ -136,11 +138,11 @@ func (q *deadLetters) fetch(ctx, whole context.Context, url string, young bool, 
 		}
 	}
 	for _, m := range found {
-		var one deadletter.Record
-		if err := json.Unmarshal([]byte(aws.ToString(m.Body)), &one); err != nil {
-			return nil, fmt.Errorf("sqs: queue %s holds something else than the state of a DLQ: %w", q.stateName, err)
+		one, err := driver.ReadSnapshot([]byte(aws.ToString(m.Body)))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("sqs: queue %s: %w", q.stateName, err), q.putBack(whole, url, found))
 		}
-		r.Merge(&one)
+		snap.Merge(one)
 	}
 	return found, nil
 }
@@ -202,30 +204,6 @@ func (q *deadLetters) write(ctx context.Context, url string, found []types.Messa
 		return errorOf("deleting from", q.stateName, err)
 	}
 	return nil
-}
-
-// errTooMuch is a state that is more than a message holds.
-var errTooMuch = errors.New("more than a message holds")
-
-// encode writes the state down. Where it is more than a message holds, the oldest
-// tasks that have ended are forgotten. Marks are not: a replay would take what they
-// keep from it.
-func (q *deadLetters) encode(r *deadletter.Record) (string, error) {
-	for {
-		raw, err := json.Marshal(r)
-		if err != nil {
-			return "", fmt.Errorf("sqs: writing down the state of %s: %w", q.info.DLQ, err)
-		}
-		text := ascii(string(raw))
-		if len(text) <= stateMost {
-			return text, nil
-		}
-		i := slices.IndexFunc(r.Tasks, func(t deadletter.Task) bool { return !t.Open() })
-		if i < 0 {
-			return "", fmt.Errorf("sqs: the state of %s is %d bytes, %w: cancel tasks that are not to go on, or filter by something shorter than a list", q.info.DLQ, len(text), errTooMuch)
-		}
-		r.Tasks = slices.Delete(r.Tasks, i, i+1)
-	}
 }
 
 // stateName is what the state's queue is called.

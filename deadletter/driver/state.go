@@ -2,6 +2,7 @@ package driver
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,8 +53,11 @@ type Version struct {
 
 // ReadSnapshot reads what [Snapshot.Bytes] wrote.
 func ReadSnapshot(body []byte) (s Snapshot, err error) {
-	if err := json.Unmarshal(body, &s); err != nil || s.Version < 1 {
-		return s, fmt.Errorf("it is not the state of a DLQ (version %d): %w", s.Version, err)
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("it holds something else than the state of a DLQ: %w", err)
+	}
+	if s.Version < 1 {
+		return s, errors.New("it holds something else than the state of a DLQ: no version")
 	}
 	return s, nil
 }

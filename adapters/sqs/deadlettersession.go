@@ -1,0 +1,245 @@
+package sqs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+const (
+	deadWait  = time.Second // of a receive: SQS asks all its servers then
+	emptyMost = 3           // receives without a message while it says that there are some
+	// blurred is how far the clocks of SQS's hosts may be apart: what comes so
+	// shortly after a scan began counts as having been there.
+	blurred   = 500 * time.Millisecond
+	justAfter = blurred + 2*time.Second
+
+	openedKey = "opened" // of the state: when a reader was opened last
+)
+
+// deadSession implements [driver.Session].
+type deadSession struct {
+	q      *deadLetters
+	leases *driver.Leases
+
+	began time.Time       // by SQS's clock, when the first reader was opened; zero before
+	start time.Time       // by ours
+	sent  map[string]bool // ids that were replayed just after it was
+
+	mu   sync.Mutex
+	held map[string]*held // by MessageId
+}
+
+// Lock implements [driver.Session].
+func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+	return s.leases.Take(ctx, lock, h)
+}
+
+// Write implements [driver.Session].
+func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+	queue, compose := s.q.main, s.replayOf
+	if to == driver.Dead {
+		queue, compose = s.q.dlq, s.importOf
+	}
+	errs := make([]error, len(msgs))
+	if err := s.leases.Check(); err != nil {
+		return slices.Repeat([]error{err}, len(msgs))
+	}
+	timeout := s.q.c.cfg.SendTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+	var all []*sending
+	var of []int
+	for i, m := range msgs {
+		o, err := compose(m)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		o.moved = true
+		if !queue.fifo {
+			o.dedup = ""
+			if !isGroupID(o.group) { // an import has another broker's key there
+				o.group = ""
+			}
+		}
+		all, of = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}), append(of, i)
+	}
+	for i, err := range s.q.c.sender(queue, publishLinger).sendAll(all) {
+		errs[of[i]] = err
+		if err == nil && to == driver.Back && time.Since(s.start) < justAfter {
+			s.sent[msgs[of[i]].ID] = true // when it comes back it might be taken for what lay there
+		}
+	}
+	return errs
+}
+
+func (s *deadSession) replayOf(m *deadletter.Message) (outgoing, error) {
+	st := deadletter.NewState(m, s.q.info)
+	rec := recordOfDead(m, m.Headers)
+	rec.keys = s.q.c.cfg.StateKeys
+	o, ok := rec.waiting(&st, s.q.main.limit)
+	if !ok {
+		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", delayqueue.ErrRefused, s.q.main.limit, s.q.main.name)
+	}
+	if s.q.main.fifo {
+		o.dedup = unique("replay", rec, &st)
+	}
+	return o, nil
+}
+
+// importOf composes a dead letter. What SQS itself said of a message cannot be written again: it
+// is in redeliver's state then.
+func (s *deadSession) importOf(m *deadletter.Message) (outgoing, error) {
+	if m.Filler != deadletter.FilledByRedeliver && m.Filler != deadletter.FilledBySQS {
+		rec := recordOfDead(m, slices.Concat(m.Headers, m.Foreign))
+		o := rec.plain()
+		o.dedup = unique("import", rec, &redeliver.State{ID: m.ID})
+		return o, nil
+	}
+	rec := recordOfDead(m, m.Headers)
+	rec.keys = s.q.c.cfg.StateKeys
+	o := rec.dead(&m.State, s.q.dlq.limit)
+	o.dedup = unique("import", rec, &m.State)
+	return o, nil
+}
+
+// isGroupID reports whether SQS takes id as a MessageGroupId. On a standard queue it names a tenant of a fair queue.
+func isGroupID(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// Remove implements [driver.Session].
+func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+	if err := s.leases.Check(); err != nil {
+		return err
+	}
+	ids := make([]string, len(msgs))
+	for i, m := range msgs {
+		at, ok := m.Native.(*corpse)
+		if !ok {
+			return fmt.Errorf("sqs: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
+		}
+		ids[i] = at.rec.current
+	}
+	if len(entries) > 0 {
+		if err := s.q.Append(ctx, entries...); err != nil {
+			return err
+		}
+	}
+	return s.remove(ctx, ids)
+}
+
+// Close implements [driver.Session].
+func (s *deadSession) Close(ctx context.Context) error {
+	err := s.leases.Release(ctx)
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	delete(s.q.sessions, s)
+	return err
+}
+
+// Open implements [driver.Session]. What time it is by SQS's clock is that of a message which has
+// just been written.
+func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
+	if err := s.leases.Check(); err != nil {
+		return nil, err
+	}
+	if s.began.IsZero() {
+		s.start, s.sent = time.Now(), make(map[string]bool)
+		text, err := json.Marshal(s.start.UTC())
+		if err != nil {
+			return nil, fmt.Errorf("sqs: %w", err)
+		}
+		if err := s.q.Append(ctx, driver.Entry{Key: openedKey, Value: text}); err != nil {
+			return nil, err
+		}
+		if _, s.began, err = s.q.state(ctx, nil); err != nil {
+			return nil, err
+		}
+	}
+	return &deadReader{s: s}, nil
+}
+
+// deadReader reads the DLQ as far as it went when the session began to read, by the time at which
+// SQS was sent a message. It implements [driver.Reader].
+type deadReader struct {
+	s   *deadSession
+	buf []types.Message // received, not looked at yet
+}
+
+// Next implements [driver.Reader].
+func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	if err := r.s.leases.Check(); err != nil {
+		return nil, err
+	}
+	for empty := 0; ; {
+		for len(r.buf) > 0 {
+			m := r.buf[0]
+			r.buf = r.buf[1:]
+			at := sent(&m) // before its attributes are read as its first ones
+			dead := r.s.q.message(&m)
+			switch {
+			case r.s.later(dead, at):
+			case want != nil && !want(dead):
+				return nil, nil //nolint:nilnil // that is how Next says it
+			default:
+				return dead, nil
+			}
+		}
+		var err error
+		if r.buf, err = r.s.receive(ctx); err == nil && len(r.buf) == 0 {
+			empty++
+			err = r.s.end(ctx, empty)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// later reports whether a message came after the session began to read.
+func (s *deadSession) later(m *deadletter.Message, at time.Time) bool {
+	again := m.State.Replays > 0 && s.sent[m.ID] && !at.Before(s.began.Add(-blurred))
+	return again || !at.Before(s.began.Add(blurred))
+}
+
+// end is why nothing more is received: io.EOF, or deadletter.ErrBehind. It is nil where SQS says
+// that there is more.
+func (s *deadSession) end(ctx context.Context, empty int) error {
+	visible, _, err := s.q.counts(ctx, s.q.dlq.url, s.q.dlq.name)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case visible > 0 && s.q.dlq.fifo && len(s.held) > 0:
+		return deadletter.ErrBehind
+	case visible > 0 && empty < emptyMost:
+		return nil
+	default:
+		return io.EOF
+	}
+}
+
+// Close implements [driver.Reader].
+func (r *deadReader) Close(ctx context.Context) error {
+	if errors.Is(r.s.leases.Check(), deadletter.ErrLost) {
+		return nil
+	}
+	return r.s.release(ctx)
+}
