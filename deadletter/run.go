@@ -30,11 +30,10 @@ type runner struct {
 	resumed bool      // by a second runner: the end of its scan is not the task's
 	counted time.Time // when what is expected was counted, which was before the scan; zero where nothing is
 
-	unmarked int                              // messages that stay, for whose marks there was no room
-	met      map[Position]bool                // that are marked
-	whole    bool                             // it has come to the end
-	underWay underWay                         // what a runner before this one has counted
-	passed   struct{ scanned, matched int64 } // by the present scan, and still in the DLQ
+	unmarked int               // messages that stay, for whose marks there was no room
+	met      map[Position]bool // that are marked
+	whole    bool              // it has come to the end
+	underWay underWay          // what a runner before this one has counted
 
 	scan   Scan
 	pace   pace
@@ -95,9 +94,6 @@ func (r *runner) closeScan() error {
 	if r.scan == nil {
 		return nil
 	}
-	r.task.Counts.Scanned -= r.passed.scanned
-	r.task.Counts.Matched -= r.passed.matched
-	r.passed.scanned, r.passed.matched = 0, 0
 	err := r.scan.Close()
 	r.scan = nil
 	return err
@@ -189,12 +185,10 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return nil, nil, false, err
 		}
 		r.task.Counts.Scanned++
-		r.passed.scanned++
 		if m == nil {
 			continue
 		}
 		r.task.Counts.Matched++
-		r.passed.matched++
 		o := r.outcome(m)
 		switch {
 		case o.Out():
@@ -294,14 +288,12 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	if len(done) == 0 {
 		return nil
 	}
-	t, out := r.task, int64(0)
+	t := r.task
 	for _, s := range done {
 		if !r.underWay[underWayName(s.Message)] {
 			t.Counts.count(s.Outcome)
 		}
-		if s.Outcome.Out() {
-			out++
-		} else {
+		if !s.Outcome.Out() {
 			r.meet(s.Message.Position)
 		}
 	}
@@ -320,8 +312,6 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	}
 	t.UnderWay = r.underWay.bytes(nil)
 	r.task = t
-	r.passed.scanned -= out
-	r.passed.matched -= out
 	r.tell(done, why)
 	return nil
 }

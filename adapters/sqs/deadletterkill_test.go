@@ -109,3 +109,5 @@ func goesOn(t *testing.T, q deadletter.Queue) {
 		return
 	}
 }
+
+func TestDeadLetterKillsOnAFIFOQueue(t *testing.T) { killsDeadLetters(t, true) }

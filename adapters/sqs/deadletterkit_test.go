@@ -26,13 +26,26 @@ func TestDeadLetterQueue(t *testing.T) {
 	for name, fifo := range map[string]bool{"standard": false, "FIFO": true} {
 		t.Run(name, func(t *testing.T) {
 			m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
-			h := adaptertest.Harness{
-				Name: "SQS", Features: adaptertest.Features{KeyOrder: fifo}, Wrap: synctest.Test,
-				Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
-			}
-			adaptertest.RunDeadLetters(t, h, m.deadLetters)
-			t.Run("kills", func(t *testing.T) { adaptertest.RunDeadLetterKills(t, h, m.deadLetters) })
+			adaptertest.RunDeadLetters(t, m.harness(), m.deadLetters)
 		})
+	}
+}
+
+func TestDeadLetterKills(t *testing.T) { killsDeadLetters(t, false) }
+
+func killsDeadLetters(t *testing.T, fifo bool) {
+	t.Helper()
+	m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
+	adaptertest.RunDeadLetterKills(t, m.harness(), func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
+		q, kill := m.deadLetters(t, origin, group)
+		return q.(keyed).Queue, kill
+	})
+}
+
+func (m *mill) harness() adaptertest.Harness {
+	return adaptertest.Harness{
+		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
+		Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
 	}
 }
 
