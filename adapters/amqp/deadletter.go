@@ -2,15 +2,18 @@ package amqp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // DeadLetterConfig says which DLQ is opened. Topic is required.
@@ -49,12 +52,12 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.Own, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+claimSuffix)
+	checkQueue(&ps, "the DLQ's state", info.DLQ+stateSuffix+"."+driver.ClaimLock)
 	ps.Count("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	q := &deadLetters{c: c, info: info, foreign: foreign, inside: make(chan struct{}, 1), reading: make(chan struct{}, 1)}
+	q := &deadLetters{c: c, info: info, foreign: foreign, inside: make(chan struct{}, 1)}
 	q.noting = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
 	q.looking = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
 	err := q.there(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
@@ -64,14 +67,14 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	return q, nil
+	return deadletter.New(q), nil
 }
 
-// deadLetters is the DLQ of one queue. It implements deadletter.Queue.
+// deadLetters is the DLQ of one queue. It implements driver.DLQ.
 //
 // A queue of RabbitMQ cannot be read without taking what is read: until it is
-// handed back nobody else sees it. So one looks at a time, by a fence; and what
-// is to be remembered lies in a queue beside it, see record.
+// handed back nobody else sees it. What is to be remembered lies in a queue beside
+// it, see state.
 type deadLetters struct {
 	c       *Client
 	info    deadletter.Info
@@ -81,11 +84,10 @@ type deadLetters struct {
 	noting, looking *link
 	inside          chan struct{} // held by who has the state in hand, of this process
 	young           atomic.Bool   // the state was made by us, and nothing was written there
-	reading         chan struct{} // held by who looks, of this process
 
-	mu     sync.Mutex
-	claims map[*deadClaim]bool
-	closed bool
+	mu       sync.Mutex
+	sessions map[*deadSession]bool
+	closed   bool
 }
 
 // there fails when a queue does not exist; why is told the broker's name for it.
@@ -150,10 +152,10 @@ func (q *deadLetters) askLimit(ctx context.Context) error {
 	return nil
 }
 
-// Info implements [deadletter.Queue].
+// Info implements [driver.DLQ].
 func (q *deadLetters) Info() deadletter.Info { return q.info }
 
-// Count implements [deadletter.Queue]. What somebody has in hand is not counted.
+// Count implements [driver.DLQ]. What somebody has in hand is not counted.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
 	ch, err := q.looking.channel(ctx)
 	if err != nil {
@@ -164,56 +166,54 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 	return int64(ready), false, err
 }
 
-// Tasks implements [deadletter.Queue].
-func (q *deadLetters) Tasks(ctx context.Context) ([]deadletter.Task, error) {
-	r, err := q.record(ctx)
-	return r.Tasks, err
-}
+// holderPrefix begins the keys of the state that say who has a lock.
+const holderPrefix = "holder/"
 
-// Want implements [deadletter.Queue].
-func (q *deadLetters) Want(ctx context.Context, task string, w deadletter.Wanted) error {
-	return q.note(ctx, func(r *deadletter.Record) { r.Want(task, w) })
-}
-
-// Holder implements [deadletter.Queue].
-func (q *deadLetters) Holder(ctx context.Context) (h deadletter.Holder, ok bool, err error) {
-	if ok, err = q.raised(ctx, claimSuffix); err != nil || !ok {
+// Held implements [driver.DLQ].
+func (q *deadLetters) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+	if ok, err = q.raised(ctx, q.fence(lock)); err != nil || !ok {
 		return h, false, err
 	}
-	r, err := q.record(ctx)
-	return r.Claim.Holder(), err == nil, err
+	state, err := q.Load(ctx)
+	if err != nil {
+		return h, false, err
+	}
+	if json.Unmarshal(state[holderPrefix+lock], &h) != nil {
+		h = deadletter.Holder{Who: "somebody who has just taken it", Task: "unknown", Since: time.Now().UTC()}
+	}
+	return h, true, nil
 }
 
-// Close implements [deadletter.Queue]. The claims that were not released are lost.
+// Begin implements [driver.DLQ].
+func (q *deadLetters) Begin(ctx context.Context) (driver.Session, error) {
+	s := &deadSession{q: q, link: &link{cfg: &q.c.cfg, name: "redeliver, dead letters", reads: true}}
+	var err error
+	if s.conn, err = s.link.get(ctx); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		s.link.close()
+		return nil, errClosed
+	}
+	if q.sessions == nil {
+		q.sessions = make(map[*deadSession]bool)
+	}
+	q.sessions[s] = true
+	return s, nil
+}
+
+// Close implements [driver.DLQ]. What was locked and not given back is free.
 func (q *deadLetters) Close() error {
 	q.mu.Lock()
-	claims := q.claims
-	q.claims, q.closed = nil, true
+	sessions := q.sessions
+	q.sessions, q.closed = nil, true
 	q.mu.Unlock()
-	for c := range claims {
-		c.link.close()
+	for s := range sessions {
+		s.link.close()
 	}
 	q.looking.close()
 	q.noting.close()
 	return nil
-}
-
-// mark remembers a claim for Close, or fails after it.
-func (q *deadLetters) mark(c *deadClaim) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errClosed
-	}
-	if q.claims == nil {
-		q.claims = make(map[*deadClaim]bool)
-	}
-	q.claims[c] = true
-	return nil
-}
-
-func (q *deadLetters) unmark(c *deadClaim) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.claims, c)
 }

@@ -43,7 +43,7 @@ func aQueue() *deadLetters {
 }
 
 func (q *deadLetters) see(d amqp.Delivery) *deadletter.Message {
-	return q.message(&grasped{Delivery: d}, &deadScan{d: &desk{q: q}})
+	return q.message(&grasped{Delivery: d}, nil)
 }
 
 // What is replayed is what was published, and so is what went through a file.
@@ -58,7 +58,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
 	var file bytes.Buffer
-	fake := &fileQueue{Queue: q, m: m}
+	fake := &fileQueue{Queue: deadletter.New(q), m: m}
 	if _, err := deadletter.Export(t.Context(), fake, deadletter.Filter{}, &file); err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,7 @@ type hand struct {
 	conn  *amqp.Connection
 	ask   *amqp.Channel
 	queue string
-	bytes int    // that may be on their way at once
-	taken func() // is told of each message that is in hand from now on
+	bytes int // that may be on their way at once
 
 	grips []*grip              // the last is the present one
 	in    <-chan amqp.Delivery // of the present consumer; nil where there is none
@@ -39,8 +38,7 @@ type hand struct {
 	sizes int                  // of all bodies so far
 	all   int
 
-	buf   []grasped // not given to the scan yet
-	since time.Time // when the first came
+	buf []grasped // not given to the reader yet
 }
 
 // grip is a channel, with what a consumer has brought. There is one for each
@@ -57,12 +55,12 @@ type grasped struct {
 	by *grip
 }
 
-func openHand(conn *amqp.Connection, queue string, bytes int, taken func()) (*hand, error) {
+func openHand(conn *amqp.Connection, queue string, bytes int) (*hand, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
-	return &hand{conn: conn, ask: ch, queue: queue, bytes: bytes, taken: taken}, nil
+	return &hand{conn: conn, ask: ch, queue: queue, bytes: bytes}, nil
 }
 
 // next returns the next of at most left messages; ok is false where there are
@@ -171,14 +169,10 @@ func (h *hand) pause() error {
 }
 
 func (h *hand) take(d amqp.Delivery) {
-	if h.since.IsZero() {
-		h.since = time.Now()
-	}
 	h.got, h.all, h.sizes = h.got+1, h.all+1, h.sizes+len(d.Body)
 	g := h.last()
 	g.open = append(g.open, d.DeliveryTag)
 	h.buf = append(h.buf, grasped{d, g})
-	h.taken()
 }
 
 // gone says why nothing can be read any more.
@@ -215,14 +209,6 @@ func (h *hand) ack(g *grip, tags []uint64) error {
 		return h.gone(err)
 	}
 	return nil
-}
-
-// held is how many messages are in hand.
-func (h *hand) held() (n int) {
-	for _, g := range h.grips {
-		n += len(g.open)
-	}
-	return n
 }
 
 // back hands back what is in hand, in its order, and returns when it lies there.

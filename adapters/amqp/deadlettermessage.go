@@ -22,7 +22,6 @@ import (
 // corpse is a dead letter's own delivery, as its publisher made it, and where it is
 // in hand.
 type corpse struct {
-	scan *deadScan
 	hand *hand
 	by   *grip
 	tag  uint64
@@ -31,7 +30,7 @@ type corpse struct {
 }
 
 // message makes of a delivery what a person looks at.
-func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
+func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
@@ -48,10 +47,10 @@ func (q *deadLetters) message(g *grasped, s *deadScan) *deadletter.Message {
 	} else {
 		ours, findings = original(d)
 	}
-	own := &corpse{scan: s, hand: s.h, by: g.by, tag: d.DeliveryTag, rec: *d, raw: raw}
+	own := &corpse{hand: h, by: g.by, tag: d.DeliveryTag, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{
-		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Mark: s.d.marks[at], Native: own,
+		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: headerBytes(d.Headers[name])})

@@ -2,14 +2,13 @@ package amqp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // What is to be remembered of a DLQ beside its messages is one message in a queue
@@ -24,68 +23,69 @@ const (
 	absent = 2 * time.Second
 )
 
-// record reads the state; it is empty where none was ever written.
-func (q *deadLetters) record(ctx context.Context) (r deadletter.Record, err error) {
-	err = q.state(ctx, nil, &r)
-	return r, err
+// Load implements [driver.DLQ].
+func (q *deadLetters) Load(ctx context.Context) (driver.State, error) {
+	snap, err := q.state(ctx, nil)
+	return snap.State(), err
 }
 
-// note changes the state.
-func (q *deadLetters) note(ctx context.Context, change func(*deadletter.Record)) error {
-	return q.state(ctx, change, &deadletter.Record{})
+// Append implements [driver.DLQ].
+func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error {
+	_, err := q.state(ctx, entries)
+	return err
 }
 
-// state reads the state into r and, where there is a change, writes it.
-func (q *deadLetters) state(ctx context.Context, change func(*deadletter.Record), r *deadletter.Record) (err error) {
+// state reads the state and applies entries; it is empty where none was ever written.
+func (q *deadLetters) state(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.c.cfg.SendTimeout, fmt.Errorf("not within %s", q.c.cfg.SendTimeout))
 	defer cancel()
 	select {
 	case q.inside <- struct{}{}:
 		defer func() { <-q.inside }()
 	case <-ctx.Done():
-		return q.unsaid(context.Cause(ctx))
+		return snap, q.unsaid(context.Cause(ctx))
 	}
 	conn, err := q.noting.get(ctx)
 	if err != nil {
-		return err
+		return snap, err
 	}
-	there, err := q.provisionState(conn, change != nil)
+	there, err := q.provisionState(conn, len(entries) > 0)
 	if err != nil || !there {
-		return err
+		return snap, err
 	}
 	for {
-		err = raise(conn, q.fence(turnSuffix))
+		err = raise(conn, q.fence(turn))
 		if !errors.Is(err, errFenced) {
 			break
 		}
 		if err := pause(ctx, glance/5); err != nil {
-			return q.unsaid(context.Cause(ctx))
+			return snap, q.unsaid(context.Cause(ctx))
 		}
 	}
 	if err != nil {
-		return err
+		return snap, err
 	}
-	defer func() { err = errors.Join(err, lower(conn, q.fence(turnSuffix))) }()
+	defer func() { err = errors.Join(err, lower(conn, q.fence(turn))) }()
 	ch, err := conn.Channel()
 	if err != nil {
-		return fmt.Errorf("amqp: opening a channel: %w", err)
+		return snap, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close() // what was not acked is handed back
-	found, err := q.fetch(ctx, ch, r)
+	found, err := q.fetch(ctx, ch, &snap)
 	if err != nil {
-		return err
+		return snap, err
 	}
 	n := 0
 	if len(found) > 0 {
 		n, _ = deliveryCount(found[0].Headers)
 	}
-	if change == nil && len(found) == 1 && n < wornOut {
-		return found[0].Nack(false, true)
+	if changed := snap.Apply(entries); !changed && len(found) <= 1 && n < wornOut {
+		if len(found) == 0 {
+			return snap, nil
+		}
+		return snap, found[0].Nack(false, true)
 	}
-	if change != nil {
-		change(r)
-	}
-	return q.write(ctx, ch, found, r)
+	return snap, q.write(ctx, ch, found, &snap)
 }
 
 func (q *deadLetters) unsaid(err error) error {
@@ -94,7 +94,7 @@ func (q *deadLetters) unsaid(err error) error {
 
 // fetch takes all that lies in the state's queue. Nothing lies there before the
 // first write, and, for a moment, when one who had it in hand has died.
-func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, r *deadletter.Record) (found []amqp.Delivery, err error) {
+func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, snap *driver.Snapshot) (found []amqp.Delivery, err error) {
 	state := q.info.DLQ + stateSuffix
 	for began := time.Now(); ; {
 		d, ok, err := ch.Get(state, false)
@@ -102,11 +102,11 @@ func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, r *deadletter
 			return nil, fmt.Errorf("amqp: reading %s: %w", state, err)
 		}
 		if ok {
-			var one deadletter.Record
-			if err := json.Unmarshal(d.Body, &one); err != nil {
-				return nil, fmt.Errorf("amqp: queue %s holds something else than the state of a DLQ: %w", state, err)
+			one, err := driver.ReadSnapshot(d.Body)
+			if err != nil {
+				return nil, fmt.Errorf("amqp: queue %s: %w", state, err)
 			}
-			r.Merge(&one)
+			snap.Merge(one)
 			found = append(found, d)
 			continue
 		}
@@ -120,9 +120,9 @@ func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, r *deadletter
 }
 
 // write writes the state anew and then, not before, acks what it was read from.
-func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.Delivery, r *deadletter.Record) error {
+func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.Delivery, snap *driver.Snapshot) error {
 	state := q.info.DLQ + stateSuffix
-	body, err := json.Marshal(r)
+	body, err := snap.Bytes()
 	if err != nil {
 		return fmt.Errorf("amqp: writing down the state of %s: %w", q.info.DLQ, err)
 	}

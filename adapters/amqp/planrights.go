@@ -1,5 +1,7 @@
 package amqp
 
+import "github.com/redeliver/redeliver/deadletter/driver"
+
 // Rights are what RabbitMQ must allow a user: names of queues and exchanges, for the
 // three patterns of rabbitmqctl set_permissions.
 type Rights struct{ Configure, Write, Read []string }
@@ -24,8 +26,8 @@ func (l *layout) rights() Rights {
 func (l *layout) operatorRights() Rights {
 	state := l.dlq() + stateSuffix
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state}}
-	for _, fence := range []string{claimSuffix, scanSuffix, lookSuffix, turnSuffix} {
-		r.Configure = append(r.Configure, state+fence)
+	for _, fence := range []string{driver.ClaimLock, driver.LookLock, turn} {
+		r.Configure = append(r.Configure, state+"."+fence)
 	}
 	return r
 }

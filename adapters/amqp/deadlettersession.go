@@ -1,0 +1,211 @@
+package amqp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+// deadSession is a connection, with the fences and the messages that it holds. When the
+// connection ends the broker has all of them. It implements [driver.Session].
+type deadSession struct {
+	q     *deadLetters
+	link  *link
+	conn  *amqp.Connection
+	locks []string
+}
+
+// lost says of an error whether the session is gone.
+func (s *deadSession) lost(err error) error {
+	if s.conn.IsClosed() {
+		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrLost, s.q.info.DLQ, err)
+	}
+	return err
+}
+
+var errSessionGone = errors.New("the broker has given back what was in hand")
+
+func (s *deadSession) check() error {
+	if s.conn.IsClosed() {
+		return s.lost(errSessionGone)
+	}
+	return nil
+}
+
+// Lock implements [driver.Session].
+func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+	if lock == driver.ClaimLock {
+		if err := s.q.there(ctx, s.q.info.Back, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
+			return err
+		}
+	}
+	err := raise(s.conn, s.q.fence(lock))
+	if errors.Is(err, errFenced) {
+		held := &deadletter.HeldError{DLQ: s.q.info.DLQ, Holder: h}
+		if lock == driver.ClaimLock {
+			if held.Holder, _, err = s.q.Held(ctx, lock); err != nil {
+				return err
+			}
+		}
+		return held
+	}
+	if err != nil {
+		return err
+	}
+	s.locks = append(s.locks, lock)
+	if lock == driver.LookLock {
+		return s.q.alone(ctx, s.conn)
+	}
+	value, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return s.q.Append(ctx, driver.Entry{Key: holderPrefix + lock, Value: value})
+}
+
+// Close implements [driver.Session].
+func (s *deadSession) Close(context.Context) error {
+	s.q.mu.Lock()
+	delete(s.q.sessions, s)
+	s.q.mu.Unlock()
+	defer s.link.close()
+	var errs []error
+	for _, lock := range s.locks { // at once, before the broker has seen that the connection ends
+		if !s.conn.IsClosed() {
+			errs = append(errs, lower(s.conn, s.q.fence(lock)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Write implements [driver.Session]. What the broker itself wrote of a message cannot be written
+// into the DLQ again: it is in redeliver's headers then.
+func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+	frame := s.frame()
+	if to == driver.Back {
+		return s.write(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp.Publishing, error) {
+			st := deadletter.NewState(m, s.q.info)
+			return recordOfDead(m, m.Headers).waiting(&st, time.Time{}, frame, spare)
+		})
+	}
+	return s.write(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp.Publishing, error) {
+		if m.Filler == deadletter.FilledByRedeliver || m.Filler == deadletter.FilledByRabbitMQ {
+			return recordOfDead(m, m.Headers).dead(&m.State, frame), nil
+		}
+		return recordOfDead(m, slices.Concat(m.Headers, m.Foreign)).publishing(nil), nil
+	})
+}
+
+// frame is how large the headers of what is published may be.
+func (s *deadSession) frame() int {
+	if n := s.q.c.publishing.frameMax(); n > 0 {
+		return n
+	}
+	return s.link.frameMax()
+}
+
+func (s *deadSession) write(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp.Publishing, error)) []error {
+	errs := slices.Repeat([]error{s.check()}, len(msgs))
+	if len(msgs) == 0 || errs[0] != nil {
+		return errs
+	}
+	timeout := s.q.c.cfg.SendTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+	out := s.q.c.forwarded
+	waiting := map[int]*pending{}
+	settle := func() {
+		for i, w := range waiting {
+			errs[i] = w.wait(ctx)
+		}
+		clear(waiting)
+	}
+	for i, m := range msgs {
+		p, err := compose(m)
+		if err == nil && !out.reserved() {
+			settle() // who holds places must not wait for one
+			err = out.reserve(ctx)
+		}
+		if err == nil {
+			waiting[i], err = out.start(ctx, "", queue, p)
+		}
+		if err != nil {
+			delete(waiting, i)
+			errs[i] = err
+		}
+	}
+	settle()
+	for i, err := range errs {
+		if !refuses(err) {
+			continue
+		}
+		p, _ := compose(msgs[i]) // as before, and it went well then
+		_, errs[i] = out.alone(ctx, "", queue, p)
+	}
+	return errs
+}
+
+// Remove implements [driver.Session].
+func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	type held struct {
+		hand *hand
+		by   *grip
+	}
+	tags := make(map[held][]uint64)
+	for _, m := range msgs {
+		at, ok := m.Native.(*corpse)
+		if !ok {
+			return fmt.Errorf("amqp: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
+		}
+		tags[held{at.hand, at.by}] = append(tags[held{at.hand, at.by}], at.tag)
+	}
+	if len(entries) > 0 {
+		if err := s.q.Append(ctx, entries...); err != nil {
+			return s.lost(err)
+		}
+	}
+	for where, all := range tags {
+		if err := where.hand.ack(where.by, all); err != nil {
+			return s.lost(err)
+		}
+	}
+	return nil
+}
+
+// Open implements [driver.Session].
+func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return nil, s.lost(fmt.Errorf("amqp: opening a channel: %w", err))
+	}
+	defer ch.Close()
+	r := &deadReader{s: s}
+	if r.all, _, err = certain(ch, s.q.info.DLQ); err != nil {
+		return nil, s.lost(err)
+	}
+	r.left = r.all
+	if s.q.limit > 0 {
+		r.until = max(1, s.q.limit/2)
+		if slices.Contains(s.locks, driver.ClaimLock) {
+			r.until = max(1, s.q.limit-2)
+		}
+	}
+	if err = s.q.unworn(ctx, r.until); err == nil {
+		r.h, err = openHand(s.conn, s.q.info.DLQ, s.q.c.cfg.RetryBytes)
+	}
+	if err != nil {
+		return nil, s.lost(err)
+	}
+	return r, nil
+}
