@@ -16,7 +16,7 @@ import (
 const (
 	taskPrefix = "task/"
 	wantPrefix = "want/"
-	markPrefix = "mark/" // of a position
+	markPrefix = driver.MarkPrefix
 )
 
 // New makes a queue of what an adapter's driver does. Adapters call it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // DefaultLease is how long a runner that died keeps the next one out.
@@ -86,7 +88,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, err
 	}
 	q := &deadQueue{
-		c: c, info: info, foreign: foreign, elsewhere: elsewhere, lease: cfg.Lease, client: client, ledger: newLedger(),
+		c: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, elsewhere: elsewhere, lease: cfg.Lease, client: client, ledger: newLedger(),
 		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + stateSuffix},
 	}
 	there, err := q.look(ctx)
@@ -99,7 +101,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		_ = client.Close()
 		return nil, err
 	}
-	return q, nil
+	return deadletter.New(q), nil
 }
 
 // deadInfo says where the dead letters of a topic and a group are.
@@ -110,7 +112,7 @@ func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	}
 }
 
-// deadQueue is the DLQ of one subscription. It implements deadletter.Queue.
+// deadQueue is the DLQ of one subscription. It implements driver.DLQ.
 type deadQueue struct {
 	c       *Client
 	info    deadletter.Info
@@ -126,7 +128,7 @@ type deadQueue struct {
 	partitions int32 // how many the DLQ had when it was looked at last
 	hasState   bool
 	ledger     *ledger
-	claims     []*deadClaim
+	sessions   map[*deadSession]bool
 }
 
 // look asks which of its topics there are; the DLQ is one of them.
@@ -156,19 +158,19 @@ func (q *deadQueue) width() int32 {
 	return q.partitions
 }
 
-// Info implements [deadletter.Queue].
+// Info implements [driver.DLQ].
 func (q *deadQueue) Info() deadletter.Info { return q.info }
 
-// Close implements [deadletter.Queue]. A claim that was not released is renewed no
-// more, and runs out.
+// Close implements [driver.DLQ]. A lock that was not given back is renewed no more, and runs
+// out.
 func (q *deadQueue) Close() error {
 	q.mu.Lock()
-	claims := q.claims
-	q.claims = nil
+	sessions := q.sessions
+	q.sessions = nil
 	q.mu.Unlock()
-	for _, c := range claims {
-		c.stop()
-		c.out.end()
+	for s := range sessions {
+		s.leases.End()
+		s.out.end()
 	}
 	if err := q.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of %s: %w", q.info.DLQ, err)
@@ -176,7 +178,7 @@ func (q *deadQueue) Close() error {
 	return nil
 }
 
-// Count implements [deadletter.Queue]. Where transactions or compaction left holes
+// Count implements [driver.DLQ]. Where transactions or compaction left holes
 // in the log, they count as messages.
 func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	if err := q.refresh(ctx); err != nil {
@@ -197,41 +199,48 @@ func (q *deadQueue) Count(ctx context.Context) (n int64, exact bool, err error) 
 	return n, !q.foreign, nil
 }
 
-// Tasks implements [deadletter.Queue].
-func (q *deadQueue) Tasks(ctx context.Context) ([]deadletter.Task, error) {
-	if err := q.refresh(ctx); err != nil {
-		return nil, err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return append([]deadletter.Task(nil), q.ledger.tasks...), nil
-}
-
-// Holder implements [deadletter.Queue].
-func (q *deadQueue) Holder(ctx context.Context) (h deadletter.Holder, ok bool, err error) {
+// Held implements [driver.DLQ].
+func (q *deadQueue) Held(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return h, false, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.ledger.lease.held(time.Now()) {
-		return h, false, nil
-	}
-	return q.ledger.lease.holder(), true, nil
+	h, ok = driver.HeldIn(q.ledger.state, lock, time.Now())
+	return h, ok, nil
 }
 
-// Want implements [deadletter.Queue].
-func (q *deadQueue) Want(ctx context.Context, task string, w deadletter.Wanted) error {
-	there, err := q.look(ctx)
-	if err != nil {
-		return err
+// Load implements [driver.DLQ].
+func (q *deadQueue) Load(ctx context.Context) (driver.State, error) {
+	if err := q.refresh(ctx); err != nil {
+		return nil, err
 	}
-	if err := q.provisionState(there); err != nil {
-		return err
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.ledger.state), nil
+}
+
+// Append implements [driver.DLQ].
+func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
+	q.mu.Lock()
+	there := q.hasState
+	q.mu.Unlock()
+	if !there {
+		topics, err := q.look(ctx)
+		if err != nil {
+			return err
+		}
+		if err := q.provisionState(topics); err != nil {
+			return err
+		}
 	}
-	value := []byte(w)
-	if w == deadletter.GoOn {
-		value = nil
+	return q.c.note(ctx, q.state.topic, stateEntries(entries)...)
+}
+
+func stateEntries(entries []driver.Entry) []stateEntry {
+	all := make([]stateEntry, 0, len(entries))
+	for _, e := range entries {
+		all = append(all, stateEntry{e.Key, e.Value})
 	}
-	return q.note(ctx, entryOf(wantPrefix+task, value))
+	return all
 }

@@ -30,7 +30,7 @@ func TestOnKafkaTheMarksOfDroppedRecordsAreForgotten(t *testing.T) {
 			latest[string(r.Key)] = r.Value != nil
 		}
 		for key, says := range latest {
-			if says && strings.HasSuffix(key, "/mark") {
+			if says && strings.HasPrefix(key, "mark/") {
 				n++
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkatest"
@@ -112,4 +113,11 @@ func TestOnKafkaAReplayThatIsKilledAtRandomLosesNothing(t *testing.T) {
 	if twice > ended*window {
 		t.Errorf("%d messages were replayed twice by %d runners that ended in the middle, want at most %d", twice, ended, ended*window)
 	}
+}
+
+// A runner is killed between any two calls of its driver.
+func TestOnKafkaDeadLetterKills(t *testing.T) {
+	t.Parallel()
+	addrs := onKafka(t).addrs
+	adaptertest.RunDeadLetterKills(t, kafkatest.New(t, addrs, nil), kafkatest.DeadLetters(addrs, 2*time.Second))
 }

@@ -10,22 +10,13 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// A DLQ's companion topic, "<dlq>.state", says what became of its records, which
-// a log cannot lose from its middle. It has one partition, so that everybody reads
-// the same order, and is compacted. Its keys:
-//
-//	claim                        who has the DLQ, for how long
-//	task/<id>, want/<id>         the tasks, and what is asked of them
-//	<partition>/<offset>         records from that offset on are out
-//	<partition>/<offset>/mark    records from that offset on are marked
-const (
-	claimKey   = "claim"
-	taskPrefix = "task/"
-	wantPrefix = "want/"
-	markSuffix = "/mark"
-)
+// A DLQ's companion topic, "<dlq>.state", is the state that package deadletter keeps, and
+// says what became of the DLQ's records, which a log cannot lose from its middle. It has
+// one partition, so that everybody reads the same order, and is compacted. The keys of the
+// records that are out are "<partition>/<offset>"; all others are package deadletter's.
 
 // span is neighbours in a partition of the DLQ of which the same became. The
 // times tell it from a span of an earlier topic of the same name, which was
@@ -36,7 +27,6 @@ type span struct {
 	First   int64              `json:"first"` // the earliest timestamp, in Unix milliseconds
 	Last    int64              `json:"last"`
 	Outcome deadletter.Outcome `json:"outcome"`
-	Task    string             `json:"task,omitempty"`
 }
 
 func (s *span) holds(offset int64, at time.Time) bool {
@@ -79,113 +69,48 @@ func (ss spans) drop(from int64) spans {
 	return slices.DeleteFunc(ss, func(s span) bool { return s.From == from })
 }
 
-// lease is who has the DLQ. Of the records of one epoch the first counts, and
-// what its owner renews.
-type lease struct {
-	Epoch    int64         `json:"epoch"`
-	Token    string        `json:"token"` // of one claim
-	Who      string        `json:"who"`
-	Task     string        `json:"task"`
-	Since    time.Time     `json:"since"`
-	Renewed  time.Time     `json:"renewed"`
-	Lasts    time.Duration `json:"lasts"`
-	Released bool          `json:"released,omitempty"`
-}
-
-func (l *lease) until() time.Time { return l.Renewed.Add(l.Lasts) }
-
-func (l *lease) held(now time.Time) bool {
-	return l.Token != "" && !l.Released && now.Before(l.until())
-}
-
-func (l *lease) holder() deadletter.Holder {
-	return deadletter.Holder{Who: l.Who, Task: l.Task, Since: l.Since, Until: l.until()}
-}
-
 // ledger is what the state topic says up to an offset. It has no lock of its own.
 type ledger struct {
 	next  int64 // of the state topic
 	out   map[int32]spans
-	marks map[int32]spans
-	tasks []deadletter.Task // in the order in which they were first saved
-	wants map[string]deadletter.Wanted
-	lease lease
+	state driver.State
 	// strange counts records that nobody here can have written.
 	strange int
 }
 
 func newLedger() *ledger {
-	return &ledger{out: make(map[int32]spans), marks: make(map[int32]spans), wants: make(map[string]deadletter.Wanted)}
+	return &ledger{out: make(map[int32]spans), state: make(driver.State)}
 }
 
 // apply reads one record of the state topic. What is garbage is passed over: a
 // record that says nothing settles nothing.
 func (l *ledger) apply(key, value []byte) {
-	k := string(key)
-	var err error
+	partition, offset, err := parsePlace(string(key))
 	switch {
-	case k == claimKey:
-		var next lease
-		if err = unmarshalOr(value, &next); err == nil && (next.Epoch > l.lease.Epoch || next.Epoch == l.lease.Epoch && next.Token == l.lease.Token) {
-			l.lease = next
-		}
-	case strings.HasPrefix(k, taskPrefix):
-		err = l.task(strings.TrimPrefix(k, taskPrefix), value)
-	case strings.HasPrefix(k, wantPrefix):
-		l.wants[strings.TrimPrefix(k, wantPrefix)] = deadletter.Wanted(value)
-		if value == nil {
-			delete(l.wants, strings.TrimPrefix(k, wantPrefix))
-		}
-	default:
-		err = l.span(k, value)
+	case err == nil:
+		err = l.span(partition, offset, value)
+	case value == nil || json.Valid(value) && strings.Contains(string(key), "/"):
+		l.state.Put(driver.Entry{Key: string(key), Value: value})
+		err = nil
 	}
 	if err != nil {
 		l.strange++
 	}
 }
 
-func (l *ledger) task(id string, value []byte) error {
-	i := slices.IndexFunc(l.tasks, func(t deadletter.Task) bool { return t.ID == id })
+func (l *ledger) span(partition int32, offset int64, value []byte) error {
 	if value == nil {
-		if i >= 0 {
-			l.tasks = slices.Delete(l.tasks, i, i+1)
-		}
-		return nil
-	}
-	var t deadletter.Task
-	if err := json.Unmarshal(value, &t); err != nil || t.ID != id {
-		return fmt.Errorf("task %s is unreadable: %w", id, err)
-	}
-	if i < 0 {
-		l.tasks = append(l.tasks, t)
-	} else {
-		l.tasks[i] = t
-	}
-	return nil
-}
-
-func (l *ledger) span(key string, value []byte) error {
-	place, mark := strings.CutSuffix(key, markSuffix)
-	partition, offset, err := parsePlace(place)
-	if err != nil {
-		return err
-	}
-	all := l.out
-	if mark {
-		all = l.marks
-	}
-	if value == nil {
-		all[partition] = all[partition].drop(offset)
+		l.out[partition] = l.out[partition].drop(offset)
 		return nil
 	}
 	s := span{From: offset}
 	if err := json.Unmarshal(value, &s); err != nil {
 		return err
 	}
-	if s.Through < s.From || s.Through == math.MaxInt64 || s.Outcome.Out() == mark { // behind each there is another
-		return fmt.Errorf("%s ends at %d as %s", key, s.Through, s.Outcome)
+	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.Out() { // behind each there is another
+		return fmt.Errorf("%d/%d ends at %d as %s", partition, offset, s.Through, s.Outcome)
 	}
-	all[partition] = all[partition].put(s)
+	l.out[partition] = l.out[partition].put(s)
 	return nil
 }
 
@@ -203,13 +128,6 @@ func (l *ledger) settled(partition int32, offset int64, at time.Time) bool {
 	return true
 }
 
-func (l *ledger) mark(partition int32, offset int64, at time.Time) deadletter.Outcome {
-	if i := l.marks[partition].find(offset); i >= 0 && l.marks[partition][i].holds(offset, at) {
-		return l.marks[partition][i].Outcome
-	}
-	return ""
-}
-
 // prefix is the offset up to which all from start on is out.
 func (l *ledger) prefix(partition int32, start int64) int64 {
 	for {
@@ -219,13 +137,6 @@ func (l *ledger) prefix(partition int32, start int64) int64 {
 		}
 		start = l.out[partition][i].Through + 1
 	}
-}
-
-func unmarshalOr(value []byte, into any) error {
-	if value == nil {
-		return nil
-	}
-	return json.Unmarshal(value, into)
 }
 
 func placeKey(partition int32, offset int64) string {

@@ -312,8 +312,8 @@ func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, m.addrs, &kgo.Record{
-		Topic: m.ours("dlq") + ".state", Key: []byte("claim"),
-		Value: fmt.Appendf(nil, `{"epoch":99,"token":"another","who":"ben","task":"u","renewed":%q,"lasts":60000000000}`, time.Now().UTC().Format(time.RFC3339Nano)),
+		Topic: m.ours("dlq") + ".state", Key: []byte("lock/claim"),
+		Value: fmt.Appendf(nil, `{"epoch":99,"token":"another","who":"ben","task":"u","until":%q}`, time.Now().Add(time.Minute).UTC().Format(time.RFC3339Nano)),
 	})
 	eventually(t, "the first runner knows that it has lost the DLQ", func() bool {
 		err = c.Save(t.Context(), deadletter.Task{ID: "t"})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -18,10 +19,10 @@ type deadPlace struct {
 	at           int64 // its timestamp, in Unix milliseconds
 }
 
-// deadScan reads the DLQ, one partition after another.
-type deadScan struct {
+// deadReader reads the DLQ, one partition after another. It implements [driver.Reader].
+type deadReader struct {
 	q     *deadQueue
-	claim *deadClaim // nil where nothing is to be settled
+	claim *deadSession // nil where nothing is to be removed
 	parts []deadPart
 	at    int       // of parts
 	page  []fetched // read, and not yet looked at
@@ -35,22 +36,18 @@ type deadPart struct {
 	next, end int64 // to be read
 }
 
-// Scan implements [deadletter.Queue].
-func (q *deadQueue) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
-	s, err := q.scan(ctx, from, nil)
-	if err != nil {
-		return nil, err // and not a scan that is nil
+// Open implements [driver.Session].
+func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Reader, error) {
+	q := c.q
+	if err := c.leases.Check(); err != nil {
+		return nil, err
 	}
-	return s, nil
-}
-
-func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadClaim) (*deadScan, error) {
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &deadScan{q: q, ahead: deadAhead{log: &q.log}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
-	if from == deadletter.Start { // what begins elsewhere does not see all there is
-		s.claim = claim
+	s := &deadReader{q: q, ahead: deadAhead{log: &q.log}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
+	if from == deadletter.Start && c.claims { // what begins elsewhere does not see all there is
+		s.claim = c
 	}
 	for p := range q.width() {
 		start, end, err := q.bounds(ctx, p)
@@ -58,7 +55,7 @@ func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadC
 			return nil, err
 		}
 		if s.claim != nil {
-			claim.begin(p, start)
+			c.begin(p, start)
 		}
 		if from == deadletter.End {
 			start = end
@@ -68,13 +65,8 @@ func (q *deadQueue) scan(ctx context.Context, from deadletter.From, claim *deadC
 	return s, nil
 }
 
-// Next implements [deadletter.Scan].
-func (s *deadScan) Next(ctx context.Context) (*deadletter.Message, error) {
-	return s.Sift(ctx, func(*deadletter.Message) bool { return true })
-}
-
 // turn reads the next page; io.EOF when there is none.
-func (s *deadScan) turn(ctx context.Context) error {
+func (s *deadReader) turn(ctx context.Context) error {
 	for s.at < len(s.parts) && s.parts[s.at].next >= s.parts[s.at].end {
 		s.at++
 	}
@@ -103,7 +95,7 @@ func (s *deadScan) turn(ctx context.Context) error {
 }
 
 // again says that the end is reached, and looks how far it has moved meanwhile.
-func (s *deadScan) again(ctx context.Context) error {
+func (s *deadReader) again(ctx context.Context) error {
 	if err := s.q.refresh(ctx); err != nil {
 		return err
 	}
@@ -118,8 +110,8 @@ func (s *deadScan) again(ctx context.Context) error {
 	return io.EOF
 }
 
-// Close implements [deadletter.Scan].
-func (s *deadScan) Close() error {
+// Close implements [driver.Reader].
+func (s *deadReader) Close(context.Context) error {
 	s.ahead.close()
 	return nil
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -10,9 +11,10 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// deadOut is what a claim writes with. But for end it belongs to the goroutine of the claim.
+// deadOut is what a session writes with. But for end it belongs to the session's goroutine.
 type deadOut struct {
 	state redeliver.State   // of the message that is written
 	names map[string][]byte // of users' headers, see deadNames
@@ -33,7 +35,7 @@ const (
 // by is the producer for n messages. The client's sends the first at once, and looks with
 // each that follows whether it may go, too: that suits messages that come one by one. A
 // window is handed over as a whole, and what becomes of it is two notes at a time.
-func (c *deadClaim) by(ctx context.Context, n int) *producer {
+func (c *deadSession) by(ctx context.Context, n int) *producer {
 	if own := c.out.own.Load(); own != nil {
 		return own
 	}
@@ -61,26 +63,19 @@ func (o *deadOut) end() {
 	}
 }
 
-// note writes records to the state topic and returns when all are confirmed.
-func (c *deadClaim) note(ctx context.Context, entries ...stateEntry) error {
-	return c.q.c.noteBy(ctx, c.by(ctx, 0), c.q.state.topic, entries...)
-}
-
-// Send implements [deadletter.Claim].
-func (c *deadClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
-	return c.write(ctx, msgs, c.q.info.Back, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
-		if c.q.elsewhere {
-			c.out.headers(rec, deadletter.ToElsewhere(m, c.q.info))
-			return
-		}
-		c.out.headers(rec, m.Headers)
-		c.out.state = deadletter.NewState(m, c.q.info)
-		appendState(rec, &c.out.state)
-	})
-}
-
-// Add implements [deadletter.Claim].
-func (c *deadClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error {
+// Write implements [driver.Session].
+func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+	if to == driver.Back {
+		return c.write(ctx, msgs, c.q.info.Back, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
+			if c.q.elsewhere {
+				c.out.headers(rec, deadletter.ToElsewhere(m, c.q.info))
+				return
+			}
+			c.out.headers(rec, m.Headers)
+			c.out.state = deadletter.NewState(m, c.q.info)
+			appendState(rec, &c.out.state)
+		})
+	}
 	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
 		c.out.headers(rec, m.Headers)
 		if m.Filler == deadletter.FilledByRedeliver {
@@ -94,14 +89,11 @@ func (c *deadClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error
 
 // write produces messages with the headers that head gives them, on the partition that
 // belongs to their place in the origin, as the subscriber does.
-func (c *deadClaim) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *sarama.ProducerMessage)) []error {
-	errs := make([]error, len(msgs))
-	if err := c.check(); err != nil {
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *sarama.ProducerMessage)) []error {
+	if err := c.leases.Check(); err != nil {
+		return slices.Repeat([]error{err}, len(msgs))
 	}
+	errs := make([]error, len(msgs))
 	by := c.by(ctx, len(msgs))
 	timeout := c.q.c.cfg.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))

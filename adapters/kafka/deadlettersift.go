@@ -31,8 +31,8 @@ func (v *deadSieve) turn() {
 
 func weight(m *deadletter.Message) int { return 1 + len(m.Key) + len(m.Body) }
 
-// Sift implements [deadletter.Sifter].
-func (s *deadScan) Sift(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+// Next implements [driver.Reader].
+func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func (s *deadScan) Sift(ctx context.Context, want func(*deadletter.Message) bool
 			m := s.message(&s.parts[s.at], rec)
 			switch {
 			case m == nil: // it is settled
-			case !want(m):
-				return nil, nil //nolint:nilnil // that is how Sift says it
+			case want != nil && !want(m):
+				return nil, nil //nolint:nilnil // that is how Next says it
 			default:
 				return s.keep(m), nil
 			}
@@ -57,12 +57,12 @@ func (s *deadScan) Sift(ctx context.Context, want func(*deadletter.Message) bool
 
 // message makes the message of a record, in the sieve; nil for one that is settled. It
 // points to the page.
-func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
+func (s *deadReader) message(part *deadPart, rec *fetched) *deadletter.Message {
 	q := s.q
 	from := part.seen
 	part.seen = rec.offset + 1
 	q.mu.Lock()
-	out, mark := q.ledger.settled(part.partition, rec.offset, rec.at), q.ledger.mark(part.partition, rec.offset, rec.at)
+	out := q.ledger.settled(part.partition, rec.offset, rec.at)
 	q.mu.Unlock()
 	if s.claim != nil {
 		s.claim.saw(part.partition, part.seen)
@@ -79,7 +79,7 @@ func (s *deadScan) message(part *deadPart, rec *fetched) *deadletter.Message {
 	v.headers = v.names.append(v.headers[:0], users)
 	m := &v.message
 	*m = deadletter.Message{
-		Position: placeOf(part.partition, rec.offset), Time: rec.at.UTC(), Mark: mark,
+		Position: placeOf(part.partition, rec.offset), Time: rec.at.UTC(),
 		Key: rec.key, Body: rec.value, Headers: v.headers,
 	}
 	v.looked += weight(m)
@@ -98,7 +98,7 @@ const slabMessages = 32
 // keep is what becomes of a message that is wanted. Whoever has the claim is done with it
 // when its window is settled: where half of a page was wanted, the messages of the next
 // stay on theirs. What anybody else keeps, or what is one of many, must not keep megabytes.
-func (s *deadScan) keep(sifted *deadletter.Message) *deadletter.Message {
+func (s *deadReader) keep(sifted *deadletter.Message) *deadletter.Message {
 	v := &s.sieve
 	v.wanted += weight(sifted)
 	if s.claim == nil || !v.dense {

@@ -33,22 +33,22 @@ func leaf(n int, from int64) []fetched {
 }
 
 // leafing is a scan of partition 1; claimed it is a runner's.
-func leafing(claimed bool) *deadScan {
+func leafing(claimed bool) *deadReader {
 	q := &deadQueue{ledger: newLedger(), info: deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}}
-	s := &deadScan{q: q, parts: []deadPart{{partition: 1}}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
+	s := &deadReader{q: q, parts: []deadPart{{partition: 1}}, sieve: deadSieve{headers: make([]deadletter.Header, 0, 8)}}
 	if claimed {
-		s.claim = &deadClaim{q: q, reach: make(map[int32]reach)}
+		s.claim = &deadSession{q: q, reach: make(map[int32]reach)}
 	}
 	return s
 }
 
 // sift turns to a page and takes one in so many of it.
-func (s *deadScan) sift(t *testing.T, page []fetched, oneIn int) (got []*deadletter.Message) {
+func (s *deadReader) sift(t *testing.T, page []fetched, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
 	s.page = page
 	s.sieve.turn()
 	for i := range page {
-		m, err := s.Sift(context.Background(), func(*deadletter.Message) bool { return i%oneIn == 0 })
+		m, err := s.Next(context.Background(), func(*deadletter.Message) bool { return i%oneIn == 0 })
 		if err != nil || (m != nil) != (i%oneIn == 0) {
 			t.Fatalf("message %d is %v: %v", i, m, err)
 		}
@@ -132,7 +132,7 @@ func TestWhatIsNotWantedCostsTwoAllocations(t *testing.T) {
 	match := filter.Match
 	got := testing.AllocsPerRun(100, func() {
 		s.page = page
-		if m, err := s.Sift(t.Context(), match); m != nil || err != nil {
+		if m, err := s.Next(t.Context(), match); m != nil || err != nil {
 			t.Fatal(m, err)
 		}
 	})

@@ -71,11 +71,6 @@ type stateEntry struct {
 
 func entryOf(key string, value []byte) stateEntry { return stateEntry{key, value} }
 
-// note writes records to the state topic and returns when all are confirmed.
-func (q *deadQueue) note(ctx context.Context, entries ...stateEntry) error {
-	return q.c.note(ctx, q.state.topic, entries...)
-}
-
 // note writes records to a compacted topic and returns when all are confirmed.
 func (c *Client) note(ctx context.Context, topic string, entries ...stateEntry) error {
 	return c.noteBy(ctx, c.producer, topic, entries...)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -12,8 +13,8 @@ import (
 // Garbage settles nothing that it does not name, and what is kept stays in order.
 func FuzzLedger(f *testing.F) {
 	f.Add("0/5", []byte(`{"through":9,"first":0,"last":9000000000000,"outcome":"replayed","task":"1"}`), "0/2", []byte(`{"through":4,"last":1,"outcome":"purged"}`))
-	f.Add("0/5/mark", []byte(`{"through":5,"outcome":"quarantined"}`), "0/5/mark", []byte(nil))
-	f.Add("claim", []byte(`{"epoch":3,"token":"a","lasts":-1}`), "claim", []byte(`{"epoch":3,"token":"b"}`))
+	f.Add("mark/0/5", []byte(`{"outcome":"quarantined","time":5}`), "mark/0/5", []byte(nil))
+	f.Add("lock/claim", []byte(`{"epoch":3,"token":"a"}`), "lock/claim", []byte(`{"epoch":3,"token":"b"}`))
 	f.Add("task/1", []byte(`{"id":"1"}`), "want/1", []byte("pause"))
 	f.Add("0/9223372036854775807", []byte(`{"through":9223372036854775807,"outcome":"replayed"}`), "0/-9223372036854775808", []byte(`{"through":1,"outcome":"replayed"}`))
 	f.Add("-1/+5", []byte(`{"through":5,"outcome":"replayed"}`), "9/", []byte(`[]`))
@@ -21,26 +22,23 @@ func FuzzLedger(f *testing.F) {
 		l := newLedger()
 		l.apply([]byte(key), value)
 		l.apply([]byte(key2), value2)
-		for _, all := range []map[int32]spans{l.out, l.marks} {
-			for partition, ss := range all {
-				if partition < 0 {
-					t.Errorf("there is no partition %d", partition)
-				}
-				for i, s := range ss {
-					if s.From < 0 || s.Through < s.From || i > 0 && s.From <= ss[i-1].From {
-						t.Errorf("partition %d has %+v", partition, ss)
-					}
-				}
-				for _, start := range []int64{0, 1, 5, math.MaxInt64} {
-					if got := l.prefix(partition, start); got < start {
-						t.Errorf("from %d on all is out up to %d: %+v", start, got, ss)
-					}
-				}
-				l.settled(partition, 5, time.UnixMilli(1))
-				l.mark(partition, 5, time.UnixMilli(1))
+		for partition, ss := range l.out {
+			if partition < 0 {
+				t.Errorf("there is no partition %d", partition)
 			}
+			for i, s := range ss {
+				if s.From < 0 || s.Through < s.From || i > 0 && s.From <= ss[i-1].From {
+					t.Errorf("partition %d has %+v", partition, ss)
+				}
+			}
+			for _, start := range []int64{0, 1, 5, math.MaxInt64} {
+				if got := l.prefix(partition, start); got < start {
+					t.Errorf("from %d on all is out up to %d: %+v", start, got, ss)
+				}
+			}
+			l.settled(partition, 5, time.UnixMilli(1))
 		}
-		l.lease.held(time.UnixMilli(1))
+		driver.HeldIn(l.state, driver.ClaimLock, time.UnixMilli(1))
 	})
 }
 

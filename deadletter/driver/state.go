@@ -134,3 +134,7 @@ func (s *Snapshot) Merge(o Snapshot) {
 	}
 	s.Version, s.Values = max(s.Version, o.Version), merged
 }
+
+// MarkPrefix begins the keys of marks. The position of the message follows. A driver may take a
+// mark away when its message is gone.
+const MarkPrefix = "mark/"
