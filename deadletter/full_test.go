@@ -3,6 +3,8 @@ package deadletter_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,7 @@ import (
 // marked is a heap that remembers its marks where RabbitMQ and SQS do.
 type marked struct {
 	*heap
-	rec deadletter.Record
+	marks map[deadletter.Position]deadletter.Outcome
 }
 
 func (q *marked) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
@@ -39,19 +41,20 @@ func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []dead
 	if out > 0 && len(marks) > 0 {
 		return errors.New("what is out and what stays are told at once")
 	}
-	if err := c.q.rec.Mark(marks); err != nil {
-		return err
+	if n := len(c.q.marks) + len(marks); len(marks) > 0 && n > deadletter.MaxMarks {
+		return fmt.Errorf("%w: %d would be more than %d", deadletter.ErrFull, n, deadletter.MaxMarks)
 	}
+	maps.Copy(c.q.marks, marks)
 	return c.Claim.Settle(ctx, t, done)
 }
 
 // Of 5,000 it said that all were done, and a replay took 3,000.
 func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
-	q := &marked{heap: newHeap(deadletter.MaxMarks + 300)}
+	q := &marked{newHeap(deadletter.MaxMarks + 300), make(map[deadletter.Position]deadletter.Outcome)}
 	i := deadletter.Isolation{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
 	task, err := deadletter.Quarantine(t.Context(), q, i)
-	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.rec.Marks) != deadletter.MaxMarks {
-		t.Errorf("it is %s with %+v, and %d are marked: %v", task.Status, task.Counts, len(q.rec.Marks), err)
+	if !errors.Is(err, deadletter.ErrFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.marks) != deadletter.MaxMarks {
+		t.Errorf("it is %s with %+v, and %d are marked: %v", task.Status, task.Counts, len(q.marks), err)
 	}
 	if was := q.only(t); was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks || !strings.Contains(was.Note, "2000") {
 		t.Errorf("recorded is %+v", was)
@@ -60,10 +63,9 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 
 // A replay that finds no room for its marks is not held up by that.
 func TestAReplayGoesOnWhereNothingCanBeMarked(t *testing.T) {
-	q := &marked{heap: newHeap(6)}
-	q.rec.Marks = make(map[deadletter.Position]deadletter.Outcome)
+	q := &marked{newHeap(6), make(map[deadletter.Position]deadletter.Outcome)}
 	for _, m := range newHeap(deadletter.MaxMarks).lie {
-		q.rec.Marks["of another "+m.Position] = deadletter.Refused
+		q.marks["of another "+m.Position] = deadletter.Refused
 	}
 	q.lie[1].State.Replays, q.lie[4].State.Replays = 3, 3
 	told := 0

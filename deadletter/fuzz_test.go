@@ -103,35 +103,3 @@ func FuzzImport(f *testing.F) {
 func sameHeader(a, b Header) bool {
 	return a.Name == b.Name && bytes.Equal(a.Value, b.Value) && (a.Value == nil) == (b.Value == nil)
 }
-
-// FuzzRecord takes two records of what became of dead letters, as JSON. Merging one
-// twice is merging it once, and what is merged can be written.
-func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"claim":{"who":"ann","task":"1","since":"2026-01-31T12:00:00Z"},"tasks":[{"id":"1"},{"id":"1"}],"marks":{"0/1":"quarantined"}}`), []byte(`{"tasks":[{"id":"2"}],"wants":{"1":{"wanted":"pause"}},"met":3}`))
-	f.Add([]byte(`{"marks":{"":""},"missed":{"x":"2026-01-31T12:00:00Z"},"met":-1}`), []byte(`{"look":null,"wants":{"":{}}}`))
-	f.Fuzz(func(t *testing.T, one, other []byte) {
-		var a, b Record
-		if json.Unmarshal(one, &a) != nil || json.Unmarshal(other, &b) != nil {
-			return
-		}
-		a.Merge(&b)
-		first, err := json.Marshal(&a)
-		if err != nil {
-			return // a time that JSON has no form for is not read either
-		}
-		a.Merge(&b)
-		if second, err := json.Marshal(&a); err != nil || !bytes.Equal(first, second) && !twice(b.Tasks) {
-			t.Errorf("merged once\n%s\nand twice\n%s\n%v", first, second, err)
-		}
-	})
-}
-
-// twice tells whether a task is there twice, of which the later one counts, or more
-// than are kept, of which the oldest go.
-func twice(tasks []Task) bool {
-	ids := make(map[string]bool)
-	for _, t := range tasks {
-		ids[t.ID] = true
-	}
-	return len(ids) < len(tasks) || len(tasks) > keptTasks/2
-}

@@ -23,12 +23,16 @@ const (
 func New(d driver.DLQ) Queue { return &queue{d} }
 
 // WithDriver returns q over the driver that wrap makes of its own: for tests that count its
-// calls, or make them fail.
+// calls, or make them fail. A Queue around one of [New] has a method Unwrap() Queue.
 func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
-	if own, ok := q.(*queue); ok {
-		return &queue{wrap(own.DLQ)}
+	switch q := q.(type) {
+	case *queue:
+		return &queue{wrap(q.DLQ)}
+	case interface{ Unwrap() Queue }:
+		return WithDriver(q.Unwrap(), wrap)
+	default:
+		return q
 	}
-	return q
 }
 
 // queue is a DLQ over the driver of its broker.

@@ -103,7 +103,7 @@ type Claim interface {
 // taken away.
 type Forgetter interface {
 	// Forget is told by a runner that has seen the whole DLQ which marked messages it
-	// has met there. See [Record.Forget].
+	// has met there.
 	Forget(ctx context.Context, met map[Position]bool) error
 }
 

@@ -13,11 +13,13 @@ import (
 func dying() []deadTest {
 	return []deadTest{
 		{name: "ASecondRunnerIsRefusedByName", body: secondRunner},
-		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *morgue) { dies(d, beforeSend, 0) }},
-		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *morgue) { dies(d, beforeSettle, order().Window) }},
-		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *morgue) { dies(d, afterSettle, 0) }},
-		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *morgue) { editDies(d, beforeSend) }},
-		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *morgue) { editDies(d, beforeSettle) }},
+		// In the third window, of which each removes its messages in two calls.
+		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *morgue) { dies(d, mortalDriver{only: callWrite, left: 3}, 0) }},
+		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *morgue) { dies(d, mortalDriver{only: callWrite, left: 3, behind: true}, order().Window) }},
+		{name: "ARunnerThatDiesWhileItSettlesLosesNothing", body: func(d *morgue) { dies(d, mortalDriver{only: callRemove, left: 5, behind: true}, order().Window) }},
+		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *morgue) { dies(d, mortalDriver{only: callRemove, left: 6, behind: true}, 0) }},
+		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *morgue) { editDies(d, mortalDriver{only: callWrite, left: 1}) }},
+		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *morgue) { editDies(d, mortalDriver{only: callWrite, left: 1, behind: true}) }},
 	}
 }
 
@@ -50,79 +52,16 @@ func secondRunner(d *morgue) {
 	d.awaitCommits(ids...)
 }
 
-// arrow is where in a window a runner dies.
-type arrow int
-
-const (
-	beforeSend   arrow = iota
-	beforeSettle       // all is confirmed, and nothing is recorded
-	afterSettle        // all is recorded
-)
-
-var errKilled = errors.New("the runner was killed")
-
-// mortal is a queue whose process dies in the third window of its claim.
-type mortal struct {
-	deadletter.Queue
-	at   arrow
-	kill func()
-}
-
-func (m *mortal) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
-	c, err := m.Queue.Claim(ctx, h)
-	return &mortalClaim{Claim: c, m: m}, err
-}
-
-type mortalClaim struct {
-	deadletter.Claim
-	m       *mortal
-	windows int
-	settled int
-}
-
-func (c *mortalClaim) dies(at arrow, n int) bool {
-	if c.m.at != at || n < 3 {
-		return false
-	}
-	c.m.kill()
-	return true
-}
-
-func (c *mortalClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
-	if c.windows++; c.dies(beforeSend, c.windows) {
-		return []error{errKilled}
-	}
-	return c.Claim.Send(ctx, msgs)
-}
-
-func (c *mortalClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
-	if c.settled++; c.dies(beforeSettle, c.settled) {
-		return errKilled
-	}
-	err := c.Claim.Settle(ctx, t, done)
-	if c.dies(afterSettle, c.settled) {
-		return errKilled
-	}
-	return err
-}
-
-func (c *mortalClaim) Release(ctx context.Context) error {
-	if c.windows >= 3 || c.settled >= 3 {
-		return errKilled // the dead release nothing
-	}
-	return c.Claim.Release(ctx)
-}
-
 // dies kills a replay in its third window, and another process resumes it.
-func dies(d *morgue, at arrow, most int) {
+func dies(d *morgue, m mortalDriver, most int) {
 	msgs, ids := many(60)
 	d.die(declined, msgs...)
 	d.mend()
-	q, kill := d.openOne()
+	q := d.mortal(&m)
 	ctx, cancel := d.patience()
 	defer cancel()
-	t, err := deadletter.Run(ctx, &mortal{q, at, kill}, order())
-	if err == nil {
+	t, err := deadletter.Run(ctx, q, order())
+	if err == nil || !m.dead {
 		d.Fatalf("the replay survived: %+v", t)
 	}
 	next := d.queue()
@@ -131,8 +70,8 @@ func dies(d *morgue, at arrow, most int) {
 	if err != nil || len(history) != 1 || history[0].ID != t.ID || history[0].Status != deadletter.StatusInterrupted {
 		d.Fatalf("after the kill the history is %+v: %v", history, err)
 	}
-	if t, err = deadletter.Resume(ctx, next, t.ID, "ben@ops", deadletter.Report{}); err != nil || t.Status != deadletter.StatusDone {
-		d.Fatalf("the resumed replay ended as %s (%s): %v", t.Status, t.Note, err)
+	if t, err = deadletter.Resume(ctx, next, t.ID, "ben@ops", deadletter.Report{}); err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != 60 {
+		d.Fatalf("the resumed replay ended as %s (%s) and counts %d: %v", t.Status, t.Note, t.Counts.Replayed, err)
 	}
 	d.awaitCommits(ids...)
 	if got := d.lie(next); len(got) > 0 {
@@ -150,15 +89,14 @@ func dies(d *morgue, at arrow, most int) {
 	}
 }
 
-func editDies(d *morgue, at arrow) {
+func editDies(d *morgue, dying mortalDriver) {
 	d.die(declined, named("a")...)
 	d.mend()
-	q, kill := d.openOne()
+	q := d.mortal(&dying)
 	m := d.browse(q, deadletter.Filter{})[0]
 	ctx, cancel := d.patience()
 	defer cancel()
-	wrap := &mortal{q, at, kill}
-	_, err := deadletter.Edit(ctx, &eager{wrap}, deadletter.Change{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
+	_, err := deadletter.Edit(ctx, q, deadletter.Change{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
 	if err == nil {
 		d.Fatal("the edit survived")
 	}
@@ -169,12 +107,4 @@ func editDies(d *morgue, at arrow) {
 		}
 		return nil
 	})
-}
-
-// eager is mortal in its first window.
-type eager struct{ *mortal }
-
-func (e *eager) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
-	c, err := e.Queue.Claim(ctx, h)
-	return &mortalClaim{Claim: c, m: e.mortal, windows: 2, settled: 2}, err
 }

@@ -64,9 +64,8 @@ func killsAll(d *morgue, kind deadletter.Kind) {
 func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []string) (survived bool) {
 	d.Helper()
 	where := fmt.Sprintf("killed at call %d (behind it: %t)", call, behind)
-	q, kill := d.openOne()
-	m := &mortalDriver{left: call, behind: behind, kill: kill}
-	wrapped := deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return mortalDLQ{inner, m} })
+	m := &mortalDriver{left: call, behind: behind}
+	q := d.mortal(m)
 	ctx, cancel := d.patience()
 	defer cancel()
 	task := func(q deadletter.Queue) (deadletter.Task, error) {
@@ -77,16 +76,15 @@ func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []str
 		r.Window = killWindow
 		return deadletter.Run(ctx, q, r)
 	}
-	t, err := task(wrapped)
+	t, err := task(q)
 	if survived = !m.dead; survived && call == 1 {
 		d.Fatalf("the task makes no call of the driver: is the DLQ one of deadletter.New?")
 	}
 	if survived && err != nil {
 		d.Fatalf("%s: the task ended as %s: %v", where, t.Status, err)
 	}
-	next := q
+	next := d.queue()
 	if !survived {
-		next = d.queue()
 		d.claimed(next)
 		t = d.takenOver(ctx, next, t.ID, task)
 	}
@@ -112,10 +110,7 @@ func (d *morgue) killedAt(kind deadletter.Kind, call int, behind bool, ids []str
 	if again > killWindow || kind == deadletter.KindPurge && again > 0 {
 		d.Errorf("%s in %s: %d messages were replayed twice, want at most the window, %d", where, m.at, again, killWindow)
 	}
-	if next != q {
-		_ = next.Close()
-	}
-	_ = q.Close()
+	_ = errors.Join(q.Close(), next.Close()) // one may have been killed
 	return survived
 }
 
@@ -141,8 +136,26 @@ func (d *morgue) takenOver(ctx context.Context, q deadletter.Queue, id string, t
 	return t
 }
 
-// mortalDriver counts the calls of a driver, and kills its process at one of them.
+var errKilled = errors.New("the runner was killed")
+
+// The calls of a driver that have a name in tests.
+const (
+	callWrite  = "Write"
+	callRemove = "Remove (messages)"
+)
+
+// mortal opens the DLQ as a process of its own would, which m kills.
+func (d *morgue) mortal(m *mortalDriver) deadletter.Queue {
+	d.Helper()
+	q, kill := d.openOne()
+	m.kill = kill
+	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return mortalDLQ{inner, m} })
+}
+
+// mortalDriver counts the calls of a driver, or only those of one name, and kills its process
+// at one of them.
 type mortalDriver struct {
+	only   string
 	left   int
 	behind bool
 	kill   func()
@@ -152,8 +165,11 @@ type mortalDriver struct {
 
 // call does one call of the driver, where its process still lives.
 func (m *mortalDriver) call(name string, do func() error) error {
-	if m.dead {
+	switch {
+	case m.dead:
 		return errKilled
+	case m.only != "" && m.only != name:
+		return do()
 	}
 	m.left--
 	if m.left == 0 && !m.behind {
@@ -215,7 +231,7 @@ func (s mortalSession) Open(ctx context.Context, from deadletter.From) (r driver
 }
 
 func (s mortalSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) (errs []error) {
-	if err := s.m.call("Write", func() error {
+	if err := s.m.call(callWrite, func() error {
 		errs = s.Session.Write(ctx, to, msgs)
 		return nil
 	}); err != nil {
@@ -232,7 +248,7 @@ func (s mortalSession) Remove(ctx context.Context, msgs []*deadletter.Message, e
 		if i == 1 {
 			part = msgs[1:]
 		}
-		err = s.m.call("Remove (messages)", func() error { return s.Session.Remove(ctx, part) })
+		err = s.m.call(callRemove, func() error { return s.Session.Remove(ctx, part) })
 	}
 	return err
 }

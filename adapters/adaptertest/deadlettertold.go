@@ -5,29 +5,30 @@ import (
 	"errors"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
-// telling is a queue whose runner is told to end when it sends.
+// telling is a driver whose runner is told to end when it sends.
 type telling struct {
-	deadletter.Queue
+	driver.DLQ
 	tell context.CancelFunc
 	sent int
 }
 
-func (q *telling) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
-	c, err := q.Queue.Claim(ctx, h)
-	return &tellingClaim{Claim: c, q: q}, err
+func (q *telling) Begin(ctx context.Context) (driver.Session, error) {
+	s, err := q.DLQ.Begin(ctx)
+	return &tellingSession{s, q}, err
 }
 
-type tellingClaim struct {
-	deadletter.Claim
+type tellingSession struct {
+	driver.Session
 	q *telling
 }
 
-func (c *tellingClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
-	c.q.tell()
-	c.q.sent += len(msgs)
-	return c.Claim.Send(ctx, msgs)
+func (s *tellingSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
+	s.q.tell()
+	s.q.sent += len(msgs)
+	return s.Session.Write(ctx, to, msgs)
 }
 
 // toldToEnd ends the context of a replay while its first window is on its way, as
@@ -41,8 +42,11 @@ func toldToEnd(d *morgue) {
 	defer cancel()
 	told, tell := context.WithCancel(ctx)
 	defer tell()
-	once := &telling{Queue: q, tell: tell}
-	t, err := deadletter.Run(told, once, order())
+	once := &telling{tell: tell}
+	t, err := deadletter.Run(told, deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
+		once.DLQ = d
+		return once
+	}), order())
 	if !errors.Is(err, context.Canceled) || t.Status != deadletter.StatusPaused || once.sent == 0 || t.Counts.Replayed != int64(once.sent) {
 		d.Fatalf("the replay ended as %s with %+v, and %d were sent: %v", t.Status, t.Counts, once.sent, err)
 	}

@@ -36,10 +36,7 @@ func TestDeadLetterKills(t *testing.T) { killsDeadLetters(t, false) }
 func killsDeadLetters(t *testing.T, fifo bool) {
 	t.Helper()
 	m := &mill{fifo: fifo, fakes: make(map[string]*fake)}
-	adaptertest.RunDeadLetterKills(t, m.harness(), func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
-		q, kill := m.deadLetters(t, origin, group)
-		return q.(keyed).Queue, kill
-	})
+	adaptertest.RunDeadLetterKills(t, m.harness(), m.deadLetters)
 }
 
 func (m *mill) harness() adaptertest.Harness {
@@ -177,6 +174,8 @@ func (m *mill) deadLetters(t testing.TB, origin, _ string) (deadletter.Queue, fu
 
 // keyed shows the keys that the kit knows.
 type keyed struct{ deadletter.Queue }
+
+func (k keyed) Unwrap() deadletter.Queue { return k.Queue }
 
 func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s, err := k.Queue.Scan(ctx, from)

@@ -66,6 +66,8 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 // keyed shows the keys that the kit knows: a FIFO queue's groups have names of the harness's.
 type keyed struct{ deadletter.Queue }
 
+func (k keyed) Unwrap() deadletter.Queue { return k.Queue }
+
 func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s, err := k.Queue.Scan(ctx, from)
 	return keyedScan{s}, err

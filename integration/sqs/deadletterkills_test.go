@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver/adapters/adaptertest"
-	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -14,9 +13,5 @@ import (
 func TestDeadLetterKills(t *testing.T) {
 	t.Parallel()
 	endpoint := brokers.RequireSQS(t)
-	open := deadLetters(endpoint)
-	adaptertest.RunDeadLetterKills(t, newHarness(t, endpoint, false), func(t testing.TB, origin, group string) (deadletter.Queue, func()) {
-		q, kill := open(t, origin, group)
-		return q.(keyed).Queue, kill
-	})
+	adaptertest.RunDeadLetterKills(t, newHarness(t, endpoint, false), deadLetters(endpoint))
 }
