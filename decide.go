@@ -225,7 +225,10 @@ func (p *Policy) alive(d *Decision, t time.Time) bool {
 	if p.MaxAge <= 0 {
 		return true
 	}
-	born, of := s.Source.Timestamp, "its timestamp in the origin"
+	born, of := s.Replayed, "its replay"
+	if born.IsZero() {
+		born, of = s.Source.Timestamp, "its timestamp in the origin"
+	}
 	if born.IsZero() {
 		born, of = s.FirstFailed, "its first failure"
 	}

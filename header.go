@@ -34,6 +34,7 @@ const (
 	HeaderOriginTimestamp = "redeliver-origin-timestamp"
 	HeaderPolicy          = "redeliver-policy"
 	HeaderReplays         = "redeliver-replays"
+	HeaderReplayed        = "redeliver-replayed"
 	HeaderTrace           = "redeliver-trace"
 	HeaderTruncated       = "redeliver-truncated"
 )
@@ -122,6 +123,7 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 		e.policy(s)
 		if s.Replays > 0 {
 			e.count(HeaderReplays, min(int64(s.Replays), MaxAttempts))
+			e.time(HeaderReplayed, s.Replayed)
 		}
 		if isTraceparent(s.Trace) { // a tracer is somebody else's
 			e.text(HeaderTrace, s.Trace, len(s.Trace))
@@ -204,7 +206,7 @@ func HeaderNames() []string { return slices.Clone(fields[:]) }
 var fields = [...]string{
 	HeaderAttempt, HeaderGroup, HeaderOrigin, HeaderID, HeaderDue, HeaderFirstFailed, HeaderLastFailed, HeaderPostponed,
 	HeaderError, HeaderErrorType, HeaderReason, HeaderOriginPartition, HeaderOriginOffset, HeaderOriginTimestamp,
-	HeaderPolicy, HeaderReplays, HeaderTrace, HeaderTruncated,
+	HeaderPolicy, HeaderReplays, HeaderReplayed, HeaderTrace, HeaderTruncated,
 }
 
 // first tells whether h is a header that is read, for the first time. That it
@@ -247,6 +249,8 @@ func (p *parser) read(h Header) {
 		s.Attempts = int(p.count(h, MaxAttempts, 1))
 	case HeaderReplays:
 		s.Replays = int(p.count(h, MaxAttempts, 0))
+	case HeaderReplayed:
+		s.Replayed = p.time(h)
 	case HeaderOrigin:
 		s.Origin = p.text(h, maxName)
 	case HeaderID:

@@ -41,7 +41,7 @@ func full() redeliver.State {
 		LastFailed: now.Add(-time.Minute).Truncate(time.Millisecond), PostponedSince: now.Add(-time.Second).Truncate(time.Millisecond),
 		Error: "charging: card declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonExhausted,
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: now.Add(-2 * time.Hour).Truncate(time.Millisecond)},
-		Policy: "00c0ffee00c0ffee", Schedule: "1;3;1s,2s,4s,8s;j1s", Replays: 1, Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Policy: "00c0ffee00c0ffee", Schedule: "1;3;1s,2s,4s,8s;j1s", Replays: 1, Replayed: now.Add(-90 * time.Minute).Truncate(time.Millisecond), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Truncated: "7 sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5",
 	}
 }
@@ -68,6 +68,7 @@ func TestHeadersAsTheyStandOnTheWire(t *testing.T) {
 		{Name: "redeliver-origin-timestamp", Value: "2026-03-14T13:09:26.535Z"},
 		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s"},
 		{Name: "redeliver-replays", Value: "1"},
+		{Name: "redeliver-replayed", Value: "2026-03-14T13:39:26.535Z"},
 		{Name: "redeliver-trace", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		{Name: "redeliver-truncated", Value: "7 sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5"},
 	}
@@ -182,7 +183,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			if got := size(headers); got > redeliver.MaxHeaderBytes {
 				t.Errorf("the block has %d bytes, more than %d", got, redeliver.MaxHeaderBytes)
 			}
-			if got := names(headers); len(got) != 18 {
+			if got := names(headers); len(got) != 19 {
 				t.Errorf("%d headers: %q", len(got), got)
 			}
 			got, findings := redeliver.ParseHeaders(long, headers)

@@ -48,6 +48,8 @@ type State struct {
 	Expires time.Time
 	// Replays counts how often the message was sent again from the DLQ.
 	Replays int
+	// Replayed is when that was done last. [Policy].MaxAge counts from then on.
+	Replayed time.Time
 	// Trace is the latest attempt that a [Tracer] has seen, as a traceparent of W3C's
 	// Trace Context. Empty where there was none, and while the first attempt runs.
 	Trace string

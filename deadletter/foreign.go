@@ -14,6 +14,7 @@ import (
 // writes numbers as text.
 const (
 	connectPrefix = "__connect.errors."
+	streamsPrefix = "__streams.errors." // of Kafka Streams, KIP-1034
 
 	rabbitDeath = "x-death" // an adapter writes it as JSON
 	rabbitFirst = "x-first-death-"
@@ -33,6 +34,8 @@ func fillerOf(name string) Filler {
 		return FilledBySpring
 	case strings.HasPrefix(name, connectPrefix):
 		return FilledByConnect
+	case strings.HasPrefix(name, streamsPrefix):
+		return FilledByStreams
 	case name == rabbitDeath, strings.HasPrefix(name, rabbitFirst), strings.HasPrefix(name, rabbitLast):
 		return FilledByRabbitMQ
 	case name == sqsSource:
@@ -87,6 +90,8 @@ func readForeign(m *Message, info Info) {
 		readSpring(m, info, said, text)
 	case FilledByConnect:
 		readConnect(m, info, said, text)
+	case FilledByStreams:
+		readStreams(m, info, said, text)
 	case FilledByRabbitMQ:
 		readRabbit(m, info, said, text)
 	case FilledBySQS:
@@ -112,10 +117,28 @@ func readConnect(m *Message, info Info, said map[string][]byte, text func(string
 	if stage := text(connectPrefix + "stage"); strings.HasSuffix(stage, "_CONVERTER") {
 		st.Reason = redeliver.ReasonUndecodable
 	}
-	partition, err1 := strconv.ParseInt(string(said[connectPrefix+"partition"]), 10, 32)
-	offset, err2 := strconv.ParseInt(string(said[connectPrefix+"offset"]), 10, 64)
-	place(st, partition, err1 == nil, offset, err2 == nil)
-	belongs(m, info, "", text(connectPrefix+"topic"))
+	placeInText(m, info, said, text, connectPrefix)
+}
+
+// placeInText reads topic, partition and offset, which are texts.
+func placeInText(m *Message, info Info, said map[string][]byte, text func(string) string, prefix string) {
+	partition, err1 := strconv.ParseInt(string(said[prefix+"partition"]), 10, 32)
+	offset, err2 := strconv.ParseInt(string(said[prefix+"offset"]), 10, 64)
+	place(&m.State, partition, err1 == nil, offset, err2 == nil)
+	belongs(m, info, "", text(prefix+"topic"))
+}
+
+// readStreams reads what Kafka Streams writes: its exception header is a class name, and the
+// message behind it.
+func readStreams(m *Message, info Info, said map[string][]byte, text func(string) string) {
+	st := &m.State
+	st.Error = text(streamsPrefix + "message")
+	st.ErrorType, _, _ = strings.Cut(text(streamsPrefix+"exception"), ": ")
+	st.Reason = redeliver.ReasonExhausted
+	if strings.HasSuffix(strings.ToLower(st.ErrorType), "serializationexception") {
+		st.Reason = redeliver.ReasonUndecodable
+	}
+	placeInText(m, info, said, text, streamsPrefix)
 }
 
 // rabbitDeaths is an entry of x-death: how often a message died in one queue for one

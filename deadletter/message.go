@@ -8,6 +8,7 @@ const (
 	FilledBySpring    = driver.FilledBySpring
 	FilledByWatermill = driver.FilledByWatermill
 	FilledByConnect   = driver.FilledByConnect
+	FilledByStreams   = driver.FilledByStreams
 	FilledByRabbitMQ  = driver.FilledByRabbitMQ // itself, by a dead-letter exchange
 	FilledBySQS       = driver.FilledBySQS      // itself, by a RedrivePolicy
 	FilledByUnknown   = driver.FilledByUnknown  // no header says it

@@ -145,5 +145,6 @@ func NewState(m *Message, info Info) redeliver.State {
 	st.Attempts, st.Reason, st.Policy, st.Schedule = 0, "", "", ""
 	st.Due, st.PostponedSince, st.Expires = time.Time{}, time.Time{}, time.Time{}
 	st.Replays++
+	st.Replayed = now()
 	return st
 }

@@ -79,6 +79,15 @@ func TestHeadersOfOtherFillers(t *testing.T) {
 				h("__connect.errors.exception.class.name", "org.apache.kafka.connect.errors.DataException"), h("__connect.errors.exception.message", "no schema"), user},
 			"filler=kafka-connect error=org.apache.kafka.connect.errors.DataException/no schema reason=undecodable handler=sink source=true/3/42 foreign=7 mismatch=false",
 		},
+		"streams": {
+			[]deadletter.Header{h("__streams.errors.exception", "java.lang.IllegalStateException: no stock"), h("__streams.errors.message", "no stock"), h("__streams.errors.stacktrace", "at ..."),
+				h("__streams.errors.topic", "orders"), h("__streams.errors.partition", "3"), h("__streams.errors.offset", "42"), user},
+			"filler=kafka-streams error=java.lang.IllegalStateException/no stock reason=exhausted handler= source=true/3/42 foreign=6 mismatch=false",
+		},
+		"streams, undecodable": {
+			[]deadletter.Header{h("__streams.errors.exception", "org.apache.kafka.common.errors.SerializationException"), h("__streams.errors.topic", "refunds"), user},
+			"filler=kafka-streams error=org.apache.kafka.common.errors.SerializationException/ reason=undecodable handler= source=false/0/0 foreign=2 mismatch=true",
+		},
 		"spring": {
 			[]deadletter.Header{number("kafka_dlt-original-partition", 3, 4), number("kafka_dlt-original-offset", 42, 8), h("kafka_dlt-original-topic", "orders"),
 				h("kafka_dlt-exception-fqcn", "a.B"), h("kafka_dlt-exception-message", "http://u:secret@host/ failed"), user},

@@ -25,7 +25,7 @@ var (
 	dispensable = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
 	spentInDLQ  = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
-		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderOrigin, redeliver.HeaderGroup)
+		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
 // waiting is publishing for a queue from which the message comes back, to leave it

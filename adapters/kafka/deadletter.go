@@ -28,7 +28,7 @@ type DeadLetterConfig struct {
 	// Group is the group that failed them. Default: the client's.
 	Group string
 	// DLQ is a topic that somebody else fills for this group and origin: Spring
-	// Kafka, Watermill's poison queue, Kafka Connect. Its settled records are not
+	// Kafka, Watermill's poison queue, Kafka Connect, Kafka Streams. Its settled records are not
 	// deleted, because others may read it. Default: the DLQ of redeliver.
 	DLQ string
 	// Back is where a replay goes if the group is not redeliver's: the topic of Spring's

@@ -25,7 +25,7 @@ var (
 	dispensable = []string{redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
 	spentInDLQ  = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
-		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderOrigin, redeliver.HeaderGroup)
+		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
 // outgoing is a message that is ready to be sent.

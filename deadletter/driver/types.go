@@ -74,6 +74,7 @@ const (
 	FilledBySpring    Filler = "spring-kafka"
 	FilledByWatermill Filler = "watermill"
 	FilledByConnect   Filler = "kafka-connect"
+	FilledByStreams   Filler = "kafka-streams"
 	FilledByRabbitMQ  Filler = "rabbitmq" // itself, by a dead-letter exchange
 	FilledBySQS       Filler = "sqs"      // itself, by a RedrivePolicy
 	FilledByUnknown   Filler = ""         // no header says it

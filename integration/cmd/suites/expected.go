@@ -18,7 +18,6 @@ type expectedFailure struct {
 // expectedFailures are all known faults that a test shows. prove runs the tests and prints the list. It fails when one of
 // them passes, or when a test fails that is not listed.
 var expectedFailures = []expectedFailure{
-	{"./deadletter", "TestExpectedFailureAReplayOfAnOldMessageHasNoRetry", "A replayed message that is older than MaxAge has no retry."},
 	{"./delayqueue", "TestExpectedFailureHandbacksForgetsRecentIDs", "RabbitMQ: once an hour all hand-backs are forgotten at once, so a suspect whose connection was lost can count as crashed."},
 	{"./middleware", "TestExpectedFailureResequenceWaitsForAMessageThatPanicked", "Resequence holds a stream up for Wait when the last attempt of a message panics."},
 	{"./integration/amqp", "TestExpectedFailureALostChannelFreesTheSlotsOfRunningHandlers", "RabbitMQ: after a lost channel more handlers than MaxInFlight can run."},

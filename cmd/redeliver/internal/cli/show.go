@@ -36,7 +36,7 @@ type messageRow struct {
 	TraceID     string      `json:"trace_id,omitempty"` // of its latest attempt
 	Source      *sourceRow  `json:"source,omitempty"`   // its place in the origin
 	Handler     string      `json:"handler,omitempty"`
-	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect
+	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect, kafka-streams
 	Mark        string      `json:"mark,omitempty"`     // quarantined, refused
 	Mismatch    string      `json:"mismatch,omitempty"` // why it is of another group or origin
 	Findings    []string    `json:"findings,omitempty"` // what is wrong with its headers
