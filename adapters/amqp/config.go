@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // Defaults of [Config].
@@ -117,6 +118,8 @@ type Config struct {
 	// Plan refuses; where the API does not answer it says so (the event "not
 	// checked") and goes on. Default: it is not asked.
 	ManagementURL string
+	// DLQ says how the DLQ is made. Default: it keeps its messages.
+	DLQ deadletter.Config
 	// Names says how our queues are called. Default: see Names.
 	Names Names
 	// Marshaler turns deliveries into Watermill messages and back. Default:
@@ -209,6 +212,7 @@ func (c Config) validate() error {
 		checkQueue(&ps, field, queue)
 		ps.Policy(field, c.Queues[queue])
 	}
+	c.DLQ.Check(&ps, time.Minute, 0)
 	c.Topology.check(&ps)
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

@@ -198,7 +198,7 @@ func forbids(q ownQueue, v setting) string {
 	case "max-length", "max-length-bytes":
 		return "must not be limited: a full queue would stop everything behind it"
 	case "message-ttl":
-		if q.kind == delayQueue && d >= q.level {
+		if q.kind == delayQueue && d >= q.level || q.kind == deadQueue { // how long a dead letter is kept is the user's choice
 			return ""
 		}
 		return "must not have another TTL: messages would leave it before their time"

@@ -89,7 +89,11 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	}
 	_, l.jitter, _ = policy.Delays()
 	dead, back := l.dlq(), l.retry()
-	l.add(dead, deadQueue, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
+	kept := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+	if cfg.DLQ.Retention > 0 {
+		kept[amqp.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+	}
+	l.add(dead, deadQueue, kept)
 	l.add(back, retryQueue, deadLettering(dead))
 	l.add(l.suspects(), suspectQueue, deadLettering(dead))
 	if l.ordered() {

@@ -181,7 +181,7 @@ func (a admin) create(t ownTopic, needed time.Duration) (created bool, err error
 	settings := maps.Clone(t.settings)
 	err = a.try(t, settings)
 	for _, r := range retentions {
-		if err == nil || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
+		if err == nil || t.settings["retention.ms"] != "-1" || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
 			break
 		}
 		settings["retention.ms"] = strconv.FormatInt(r.Milliseconds(), 10)

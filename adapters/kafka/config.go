@@ -90,6 +90,8 @@ type Config struct {
 	// behind redeliver's own, and neither a handler nor a replay sees them. A dead
 	// letter that is too large for the DLQ with them is written without. Default: none.
 	DeadLetterHeaders deadletter.Dialect
+	// DLQ says how the DLQ is made. Default: it keeps its messages.
+	DLQ deadletter.Config
 	// Names says how our topics are called. Default: see Names.
 	Names Names
 	// Marshaler turns records into Watermill messages and back. Default:
@@ -185,6 +187,7 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 		ps.Policy(field, c.Topics[topic])
 		ps.Order(field, c.Topics[topic], allowed...)
 	}
+	c.DLQ.Check(ps, time.Minute, 0)
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)

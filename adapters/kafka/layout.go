@@ -133,6 +133,10 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 			partitions = l.partitions // what shares a partition of the origin shares one on every level
 		}
 		t := ownTopic{name: name, kind: k, level: level, partitions: partitions, replicas: replicas, settings: settings, old: old}
+		if k == deadTopic && cfg.DLQ.Retention > 0 {
+			t.settings = maps.Clone(settings)
+			t.settings["retention.ms"] = strconv.FormatInt(cfg.DLQ.Retention.Milliseconds(), 10)
+		}
 		if m := there[name]; m != nil {
 			t.exists, t.partitions = true, int32(len(m.Partitions))
 		}
@@ -263,7 +267,14 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
 			refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
 		}
-		if ms, err := strconv.ParseInt(s["retention.ms"], 10, 64); err == nil && ms >= 0 {
+		ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
+		switch {
+		case err != nil:
+		case t.kind == deadTopic: // how long a dead letter is kept is the user's choice
+			if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
+				refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
+			}
+		case ms >= 0:
 			kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 			if needed := l.neededRetention(); kept < needed {
 				refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))

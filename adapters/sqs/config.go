@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // Defaults of [Config].
@@ -48,6 +49,8 @@ type Config struct {
 	// Queues are the policies of single queues, by the queue's name. Default:
 	// none of their own.
 	Queues map[string]redeliver.Policy
+	// DLQ says how the DLQ is made. Default: it keeps its messages for 14 days, the longest that SQS can.
+	DLQ deadletter.Config
 	// Names says how our queues are called. Default: see Names.
 	Names Names
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
@@ -187,6 +190,7 @@ func (c *Config) validate() error {
 	}
 	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	c.DLQ.Check(&ps, time.Minute, longestRetention)
 	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	if c.MaxMessageSize != 0 {
 		ps.Count("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)

@@ -51,6 +51,7 @@ type layout struct {
 	notes, unchecked     []string
 	longest, all, jitter time.Duration // the longest planned wait, and all of them together
 	listed               bool
+	kept                 time.Duration // by the DLQ, as DLQ.Retention says; 0 for whatever it is
 }
 
 // newLayout reads a topic and checks what can be checked without SQS.
@@ -63,6 +64,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	}
 	l := &layout{topic: topic, main: &queue{name: a.name, kind: mainQueue, fifo: isFIFO(a.name)}}
 	l.policy, l.field = cfg.policy(a.name)
+	l.kept = cfg.DLQ.Retention
 	if err := ps.Err(); err != nil {
 		return nil, a, fmt.Errorf("sqs: %w", err)
 	}
@@ -132,7 +134,11 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 		attributes["VisibilityTimeout"] = strconv.Itoa(int(cfg.VisibilityTimeout / time.Second))
 	default:
 	}
-	attributes["MessageRetentionPeriod"] = strconv.Itoa(int(longestRetention / time.Second))
+	kept := longestRetention
+	if q.kind == deadQueue && cfg.DLQ.Retention > 0 {
+		kept = cfg.DLQ.Retention
+	}
+	attributes["MessageRetentionPeriod"] = strconv.Itoa(int(kept / time.Second))
 	// What the origin takes, ours must take; what it hides, ours must hide.
 	from := l.main.attributes
 	if !l.main.exists {

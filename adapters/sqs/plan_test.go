@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 var update = flag.Bool("update", false, "write the golden texts anew")
@@ -94,6 +95,9 @@ func TestQueuesThatAreRefused(t *testing.T) {
 		"another kind":        {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x", "1000")) }, []string{"queue orders.fifo"}},
 		"retention":           {"orders", Config{Policy: steps(1, time.Hour)}, func(b *bubble) { b.create("orders", "MessageRetentionPeriod", "600") }, []string{"queue orders"}},
 		"retention of a FIFO": {"orders.fifo", Config{Policy: steps(3, time.Hour)}, func(b *bubble) { b.create("orders.fifo", "MessageRetentionPeriod", "7200") }, []string{"queue orders.fifo"}},
+		"a DLQ of 4 days":     {"orders", Config{}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
+		"as asked":            {"orders", Config{DLQ: deadletter.Config{Retention: 96 * time.Hour}}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
+		"not as asked":        {"orders", Config{DLQ: deadletter.Config{Retention: 24 * time.Hour}}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, []string{"queue orders-dlq"}},
 		"a small DLQ": {"orders", Config{}, func(b *bubble) {
 			b.create("orders", "MaximumMessageSize", "262144")
 			b.create("orders-dlq", "MaximumMessageSize", "1024")

@@ -38,7 +38,13 @@ func (l *layout) check(ps *redeliver.Problems) {
 		if q.exists && !q.unread && l.main.exists && q.limit < l.main.limit {
 			ps.Add("queue "+q.name, q.limit, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.limit, l.main.name))
 		}
-		if q.exists && q.retention > 0 && q.retention < longestRetention {
+		switch {
+		case !q.exists || q.retention == 0:
+		case q == l.dlq && l.kept > 0:
+			if q.retention != l.kept {
+				ps.Add("queue "+q.name, q.retention, fmt.Sprintf("must keep messages for %s, as DLQ.Retention says: change one of the two", l.kept))
+			}
+		case q.retention < longestRetention:
 			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.name, q.retention, longestRetention))
 		}
 	}

@@ -1,0 +1,33 @@
+package amqp
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// A DLQ keeps its messages as long as its user says, by an argument or by a policy.
+func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
+	cfg := Config{URLs: []string{"amqp://localhost/"}, DLQ: deadletter.Config{Retention: 96 * time.Hour}}.withDefaults()
+	l, err := newLayout(&cfg, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range l.queues {
+		ttl, has := q.args[amqp.QueueMessageTTLArg]
+		if q.kind == deadQueue && ttl != (96*time.Hour).Milliseconds() || q.kind != deadQueue && q.kind != delayQueue && has {
+			t.Errorf("%s has the TTL %v", q.name, ttl)
+		}
+		why := forbids(q, setting{"message-ttl", 1, "a policy"})
+		if allowed := why == ""; allowed != (q.kind == deadQueue) {
+			t.Errorf("a policy's TTL on %s: %q", q.name, why)
+		}
+	}
+	cfg.DLQ.Retention = time.Second
+	if cfg.validate() == nil {
+		t.Error("a retention of a second is not refused")
+	}
+}
