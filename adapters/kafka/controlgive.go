@@ -114,7 +114,7 @@ func (w *Waiting) Command(ctx context.Context, asked deadletter.Command) (deadle
 	entries := []stateEntry{e}
 	for i := range w.book.commands {
 		if old := &w.book.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // nobody needs to see it
-			entries = append(entries, entryOf(commandPrefix+old.ID, nil))
+			entries = append(entries, tombstoneOf(commandPrefix+old.ID))
 		}
 	}
 	return cmd, w.c.note(ctx, w.control.topic, entries...)
@@ -131,7 +131,7 @@ func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 	if !slices.ContainsFunc(w.book.commands, func(c deadletter.Command) bool { return c.ID == id }) {
 		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, w.control.topic)
 	}
-	return w.c.note(ctx, w.control.topic, entryOf(commandPrefix+id, nil))
+	return w.c.note(ctx, w.control.topic, tombstoneOf(commandPrefix+id))
 }
 
 // Commands returns the commands to the consumers, the oldest first. Those that have

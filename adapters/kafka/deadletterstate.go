@@ -69,7 +69,8 @@ type stateEntry struct {
 	value []byte
 }
 
-func entryOf(key string, value []byte) stateEntry { return stateEntry{key, value} }
+// tombstoneOf takes a key away.
+func tombstoneOf(key string) stateEntry { return stateEntry{key: key} }
 
 // note writes records to a compacted topic and returns when all are confirmed.
 func (c *Client) note(ctx context.Context, topic string, entries ...stateEntry) error {

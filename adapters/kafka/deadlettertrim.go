@@ -40,13 +40,13 @@ func (c *deadSession) trim(ctx context.Context) {
 		}
 		for _, s := range c.q.ledger.out[p] {
 			if s.Through < upTo {
-				forgotten = append(forgotten, entryOf(placeKey(p, s.From), nil))
+				forgotten = append(forgotten, tombstoneOf(placeKey(p, s.From)))
 			}
 		}
 		for key := range c.q.ledger.state {
 			at, ok := strings.CutPrefix(key, driver.MarkPrefix)
 			if partition, offset, err := parsePlace(at); ok && err == nil && partition == p && offset < upTo {
-				forgotten = append(forgotten, entryOf(key, nil))
+				forgotten = append(forgotten, tombstoneOf(key))
 			}
 		}
 	}

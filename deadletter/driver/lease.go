@@ -226,7 +226,7 @@ func (l *Leases) Check() error {
 // Release gives the locks back. Those that are lost, or may be, are somebody else's.
 func (l *Leases) Release(ctx context.Context) error {
 	l.End()
-	if l.Check() != nil {
+	if errors.Is(l.Check(), ErrLost) {
 		return nil
 	}
 	entries, err := l.entries(time.Now(), true)
