@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// BatchTable is the table of docs/reference/batching.md: who wins in a batch of two messages.
+// BatchTable shows which answer counts in a batch of two messages. docs/reference/batching.md links to it.
 //
 //go:embed batchtable.md
 var BatchTable string

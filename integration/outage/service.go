@@ -29,23 +29,21 @@ func services() []service {
 	return []service{
 		{
 			Name: "redeliver, default policy", short: "default",
-			About: "Watermill's Router with `middleware.Retry()`, the zero `Policy` (3 retries after 1, 2 and 4 s plus jitter) and the\n" +
-				"  adapter's defaults. Seven seconds do not outlast the outage",
+			About: "Watermill's Router with `middleware.Retry()` and the adapter's defaults:\n" +
+				"  3 retries after 1, 2 and 4 s plus jitter, which do not outlast the outage",
 		},
 		{
 			Name: "redeliver, 10 retries", short: "patient", policy: redeliver.Policy{MaxRetries: 10},
-			About: "the same with `Policy{MaxRetries: 10}`: after 1, 2, 4 ... 60 s plus jitter. A policy for a dependency that may be\n" +
-				"  away for minutes",
+			About: "the same with `Policy{MaxRetries: 10}`: after 1, 2, 4 ... 60 s plus jitter",
 		},
 		{
 			Name: "redeliver, default policy, outage guard", short: "guard", policy: redeliver.Policy{Outage: redeliver.DefaultOutage()},
-			About: "the default policy with `Outage: redeliver.DefaultOutage()`: failures of many keys with one error\n" +
-				"  are an outage, in which nothing new begins, single messages ask whether it is over, and nothing is dead-lettered",
+			About: "the default policy with `Outage: redeliver.DefaultOutage()`:\n" +
+				"  when many keys fail with one error, redeliver waits, probes with single messages and dead-letters nothing",
 		},
 		{
 			Name: "Watermill Retry + PoisonQueue", short: "watermill", peer: true,
-			About: "Watermill's Router with its `Retry` as in its documentation and example (3 retries, from 100 ms)\n" +
-				"  inside its `PoisonQueue`",
+			About: "Watermill's Router with `Retry` (3 retries, from 100 ms, as in its example) inside `PoisonQueue`",
 		},
 	}
 }
