@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/redeliver/redeliver"
@@ -191,9 +192,16 @@ type ProxyConfig struct {
 	From []netip.Prefix
 	// User is the header with the name. Default X-Forwarded-User.
 	User string
-	// Groups is the header with the groups, with commas between them. Default
+	// Groups is the header with the groups, with commas between them: where people name
+	// their own groups, the proxy must refuse a name with a comma. Default
 	// X-Forwarded-Groups.
 	Groups string
+	// Secret is what the proxy adds to each request in the header SecretHeader, so that
+	// nobody else at its addresses is believed. At least 16 bytes. Required where From has
+	// a loopback address, which every process of this machine has. Default: none is asked for.
+	Secret string
+	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
+	SecretHeader string
 	// Role is the role of somebody; 0 refuses. It must be safe for concurrent use.
 	// Required.
 	Role func(user string, groups []string) Role
@@ -208,8 +216,18 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	if cfg.Groups == "" {
 		cfg.Groups = "X-Forwarded-Groups"
 	}
+	if cfg.SecretHeader == "" {
+		cfg.SecretHeader = "X-Proxy-Secret"
+	}
 	a := Auth{kind: authProxy}
+	secret := sha256.Sum256([]byte(cfg.Secret))
 	var ps redeliver.Problems
+	switch {
+	case cfg.Secret == "" && slices.ContainsFunc(cfg.From, hasLoopback):
+		ps.Add("Auth: Secret", "empty", "is required where From has a loopback address: every process of this machine has one")
+	case cfg.Secret != "" && (len(cfg.Secret) < minSecret || strings.ContainsFunc(cfg.Secret, func(r rune) bool { return r <= ' ' || r > '~' })):
+		ps.Add("Auth: Secret", "a secret", fmt.Sprintf("must have at least %d bytes, letters, digits and signs of ASCII without spaces", minSecret))
+	}
 	if len(cfg.From) == 0 {
 		ps.Add("Auth: From", "empty", "must have the addresses of the proxy")
 	}
@@ -222,6 +240,13 @@ func BehindProxy(cfg ProxyConfig) Auth {
 		if !ok || !among(cfg.From, at) {
 			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrStranger)
 		}
+		if cfg.Secret != "" {
+			sent := r.Header.Values(cfg.SecretHeader)
+			sum := sha256.Sum256([]byte(strings.Join(sent, "")))
+			if len(sent) != 1 || subtle.ConstantTimeCompare(sum[:], secret[:]) != 1 {
+				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrStranger)
+			}
+		}
 		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
 		if len(users) != 1 || len(groups) > 1 { // one that stands twice has passed a proxy that only adds
 			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrStranger)
@@ -232,9 +257,24 @@ func BehindProxy(cfg ProxyConfig) Auth {
 				in = append(in, strings.TrimSpace(group))
 			}
 		}
-		return Actor{Name: users[0], Role: cfg.Role(users[0], in)}, nil
+		return Actor{Name: users[0], Role: cfg.Role(users[0], in), through: cut(visible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}, nil
 	}
 	return a
+}
+
+const (
+	minSecret  = 16
+	maxThrough = 100 // bytes of X-Forwarded-For in the record
+)
+
+// hasLoopback reports whether a prefix has a loopback address.
+func hasLoopback(p netip.Prefix) bool {
+	for _, loopback := range []string{"127.0.0.0/8", "::1/128", "::ffff:127.0.0.0/104"} {
+		if p.Overlaps(netip.MustParsePrefix(loopback)) {
+			return true
+		}
+	}
+	return false
 }
 
 func among(prefixes []netip.Prefix, at netip.Addr) bool {

@@ -114,7 +114,7 @@ func (d *desk) permit(who Actor, key string, a Action) error {
 // enter opens a DLQ for an action. What changes or shows something is recorded
 // first, and what was denied, too.
 func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
-	r.Who, r.Role, r.From = who.Name, who.Role.String(), who.from
+	r.Who, r.Role, r.From, r.For = who.Name, who.Role.String(), who.from, who.through
 	q, err := d.queue(key)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (d *desk) causes(who Actor, key string) error {
 
 // left records how something ended.
 func (d *desk) left(who Actor, q *queue, r Record, t *deadletter.Task, err error) error {
-	r.Who, r.Role, r.From, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, q.key, done
+	r.Who, r.Role, r.From, r.For, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, who.through, q.key, done
 	if r.Filter != nil {
 		f := d.filter(auditor, q.info, r.Filter)
 		r.Filter = &f

@@ -53,7 +53,8 @@ type Actor struct {
 	Name string
 	Role Role
 
-	from string // the address, for the record
+	from    string // the address, for the record
+	through string // the addresses that the proxy names
 }
 
 // maxActor bounds a name, which may come from a proxy's header.
