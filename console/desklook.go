@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -165,6 +166,7 @@ type Letter struct {
 	Headers       []HeaderView
 	Foreign       []HeaderView
 	HeadersHidden int // for who may not see any
+	HeadersLeft   int // that are not shown, because there are too many
 }
 
 // HeaderView is a header as somebody may see it.
@@ -209,18 +211,25 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 	l.Shown = true
 	l.Body, l.Whole = d.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers})
 	l.Headers, l.Foreign = d.headers(q, m, m.Headers), d.headers(q, m, m.Foreign)
+	l.HeadersLeft = len(m.Headers) - len(l.Headers) + len(m.Foreign) - len(l.Foreign)
 	if d.cfg.Redact != nil {
 		l.Findings = nil
 	}
 	return l, nil
 }
 
+// shownHeaders is how many headers of a message are shown. A message of a megabyte has
+// room for a hundred thousand, and the others are not even copied.
+const shownHeaders = 100
+
 func (d *desk) headers(q *queue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
+	headers = headers[:min(len(headers), shownHeaders)]
 	views := make([]HeaderView, len(headers))
 	for i, h := range headers {
 		v := &views[i]
-		v.Name = h.Name
+		v.Name = strings.Clone(h.Name) // the page keeps no more of the message than it shows
 		v.Value, v.Whole = d.redact(Part{Kind: PartHeader, Name: h.Name, Value: h.Value, DLQ: q.info, Headers: m.Headers})
+		v.Value = bytes.Clone(v.Value)
 	}
 	return views
 }

@@ -77,6 +77,7 @@ func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
 	}
 	w.Filter = d.filter(who, q.info, &w.Filter)
 	w.Note = d.quotation(who, q.info, w.Note)
+	w.Why = d.errorText(who, q.info, nil, w.Why)
 	w.Diff = d.diff(who, q, w.Diff)
 	if w.Job != nil { // a copy, as view made it
 		w.Job.Task = w.Task

@@ -149,7 +149,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 
 // causes has a DLQ read once that is not read in the background.
 func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return err
 	}
 	key := r.PostForm.Get("dlq")

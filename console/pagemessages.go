@@ -145,12 +145,7 @@ type MessagePage struct {
 	Payload            *Payload
 	Key                *Payload
 	MayReplay, MayEdit string
-	// HeadersLeft is how many are not shown.
-	HeadersLeft int
 }
-
-// shownHeaders is how many headers of a message are shown.
-const shownHeaders = 100
 
 func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 	q, who := r.URL.Query(), actorOf(r)
@@ -167,14 +162,6 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 		if l.HasKey {
 			p.Key = newPayload(l.Row.Key)
 		}
-	}
-	if len(l.Headers) > shownHeaders {
-		p.HeadersLeft = len(l.Headers) - shownHeaders
-		l.Headers = l.Headers[:shownHeaders]
-	}
-	if len(l.Foreign) > shownHeaders {
-		p.HeadersLeft += len(l.Foreign) - shownHeaders
-		l.Foreign = l.Foreign[:shownHeaders]
 	}
 	c.show(w, r, http.StatusOK, "message", Frame{Title: "Message " + line(l.ID), Nav: "dlq", Page: p})
 	return nil

@@ -84,7 +84,7 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 
 // askTask is the form below a task.
 func (c *Console) askTask(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return err
 	}
 	key, id, who := r.PostForm.Get("dlq"), r.PostForm.Get("id"), actorOf(r)
