@@ -139,6 +139,8 @@ func remote(r *http.Request) (netip.Addr, bool) {
 type User struct {
 	Name, Password string
 	Role           Role
+	// Rights are those of [Actor]. Default: none.
+	Rights []Right
 }
 
 // Basic asks for a name and a password as browsers do. Passwords must have at
@@ -154,10 +156,10 @@ func Basic(users ...User) Auth {
 	known := make(map[string]entry)
 	for i, u := range users {
 		field := fmt.Sprintf("Auth: user %d", i+1)
-		actor := Actor{Name: u.Name, Role: u.Role}
+		actor := Actor{Name: u.Name, Role: u.Role, Rights: u.Rights}
 		switch _, twice := known[u.Name]; {
 		case !actor.known() || strings.Contains(u.Name, ":"):
-			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role")
+			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role, or rights with patterns that can be read")
 		case twice:
 			ps.Add(field, u.Name, "is there twice")
 		case len(u.Password) < 8:
@@ -169,15 +171,15 @@ func Basic(users ...User) Auth {
 		ps.Add("Auth", "no users", "must have at least one")
 	}
 	a.problems = ps
-	a.knows = func(name string) bool { return known[name].actor.Role != 0 }
+	a.knows = func(name string) bool { _, ok := known[name]; return ok }
 	a.ask = func(r *http.Request) (Actor, error) {
 		name, password, ok := r.BasicAuth()
 		if !ok {
 			return Actor{}, ErrLogin
 		}
-		e := known[name] // the zero one for a stranger: as much work, and never right
+		e, ok := known[name] // the zero one for a stranger: as much work, and never right
 		sum := sha256.Sum256([]byte(password))
-		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || e.actor.Role == 0 {
+		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !ok {
 			return Actor{}, ErrLogin
 		}
 		return e.actor, nil
@@ -202,9 +204,11 @@ type ProxyConfig struct {
 	Secret string
 	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
 	SecretHeader string
-	// Role is the role of somebody; 0 refuses. It must be safe for concurrent use.
-	// Required.
+	// Role is the role of somebody for all DLQs. Role and Rights must be safe for
+	// concurrent use; who has neither is refused. Required, where there is no Rights.
 	Role func(user string, groups []string) Role
+	// Rights are those of somebody, as in [Actor]. Default: none.
+	Rights func(user string, groups []string) []Right
 }
 
 // BehindProxy believes what a proxy says, which has authenticated whoever asks. The
@@ -231,8 +235,8 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	if len(cfg.From) == 0 {
 		ps.Add("Auth: From", "empty", "must have the addresses of the proxy")
 	}
-	if cfg.Role == nil {
-		ps.Add("Auth: Role", nil, "is required: it says who may do what")
+	if cfg.Role == nil && cfg.Rights == nil {
+		ps.Add("Auth: Role", nil, "is required, or Rights: they say who may do what")
 	}
 	a.problems = ps
 	a.ask = func(r *http.Request) (Actor, error) {
@@ -257,7 +261,14 @@ func BehindProxy(cfg ProxyConfig) Auth {
 				in = append(in, strings.TrimSpace(group))
 			}
 		}
-		return Actor{Name: users[0], Role: cfg.Role(users[0], in), through: cut(visible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}, nil
+		who := Actor{Name: users[0], through: cut(visible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}
+		if cfg.Role != nil {
+			who.Role = cfg.Role(who.Name, in)
+		}
+		if cfg.Rights != nil {
+			who.Rights = cfg.Rights(who.Name, in)
+		}
+		return who, nil
 	}
 	return a
 }

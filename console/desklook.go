@@ -76,7 +76,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	if within(&w.Filter) {
 		r.Action, r.Filter = Search, &w.Filter
 	}
-	q, err := d.enter(who, key, r)
+	q, err := d.enter(&who, key, r)
 	if err != nil {
 		return Rows{}, err
 	}
@@ -181,11 +181,15 @@ func (h HeaderView) Null() bool { return h.Value == nil }
 
 // letter is one message. To see it whole is recorded.
 func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
+	_, here, err := d.queue(who, key)
+	if err != nil {
+		return nil, err
+	}
 	r := Record{Action: List, Position: at}
-	if d.may(who, Reveal) == nil {
+	if d.may(here, Reveal) == nil {
 		r.Action = Reveal
 	}
-	q, err := d.enter(who, key, r)
+	q, err := d.enter(&who, key, r)
 	if err != nil {
 		return nil, err
 	}
