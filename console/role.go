@@ -67,11 +67,14 @@ type Actor struct {
 type Right struct {
 	Role Role
 	// DLQs is a pattern of [path.Match] for the names of DLQs: "orders.*". With a slash it
-	// is for the broker's name and the DLQ's: "kafka-eu/*".
+	// is for the broker's name and the DLQ's: "kafka-eu/*". Default: all.
 	DLQs string
 }
 
 func (r *Right) covers(q *queue) bool {
+	if r.DLQs == "" {
+		return true
+	}
 	name := q.info.DLQ
 	if strings.Contains(r.DLQs, "/") {
 		name = q.cluster + "/" + name
@@ -83,7 +86,7 @@ func (r *Right) covers(q *queue) bool {
 // valid reports whether a right can be given.
 func (r *Right) valid() bool {
 	_, err := path.Match(r.DLQs, "")
-	return err == nil && r.DLQs != "" && r.Role >= Viewer && r.Role <= Operator
+	return err == nil && r.Role >= Viewer && r.Role <= Operator
 }
 
 // on is somebody with the role that they have for a DLQ. The zero Role is none.
@@ -117,10 +120,10 @@ func (a Actor) lowest() Actor {
 
 // scope says in one word or two what somebody may do.
 func scope(a Actor) string {
-	if len(a.Rights) > 0 {
+	if slices.ContainsFunc(a.Rights, func(r Right) bool { return r.DLQs != "" }) {
 		return a.highest().Role.String() + " of some"
 	}
-	return a.Role.String()
+	return a.highest().Role.String()
 }
 
 // maxActor bounds a name, which may come from a proxy's header.
