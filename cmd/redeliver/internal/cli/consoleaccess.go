@@ -194,8 +194,8 @@ func (g grants) rights(user string, groups []string) (rights []console.Right) {
 // warnings are what is unsafe about the files, and works all the same.
 func (f *accessFlags) warnings() (all []string) {
 	for _, file := range []string{f.basic, f.secret} {
-		if at, err := os.Stat(file); file != "" && err == nil && at.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-			all = append(all, "others on this machine may read "+file+": chmod 600 "+file)
+		if at, err := os.Stat(file); file != "" && err == nil && at.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
+			all = append(all, "everybody on this machine may read "+file+": chmod 600 "+file)
 		}
 	}
 	return all
