@@ -18,6 +18,7 @@ type Record struct {
 	Who    string    `json:"who"`
 	Role   string    `json:"role"`
 	From   string    `json:"from,omitempty"` // the address that asked
+	For    string    `json:"for,omitempty"`  // X-Forwarded-For of the proxy that asked, which only says so
 	Action Action    `json:"action"`
 	DLQ    string    `json:"dlq,omitempty"`
 	// Result is "allowed" before anything is done, "denied", and, when it is over,

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/redeliver/redeliver"
@@ -138,6 +139,8 @@ func remote(r *http.Request) (netip.Addr, bool) {
 type User struct {
 	Name, Password string
 	Role           Role
+	// Rights are those of [Actor]. Default: none.
+	Rights []Right
 }
 
 // Basic asks for a name and a password as browsers do. Passwords must have at
@@ -153,10 +156,10 @@ func Basic(users ...User) Auth {
 	known := make(map[string]entry)
 	for i, u := range users {
 		field := fmt.Sprintf("Auth: user %d", i+1)
-		actor := Actor{Name: u.Name, Role: u.Role}
+		actor := Actor{Name: u.Name, Role: u.Role, Rights: u.Rights}
 		switch _, twice := known[u.Name]; {
 		case !actor.known() || strings.Contains(u.Name, ":"):
-			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role")
+			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role, or rights with patterns that can be read")
 		case twice:
 			ps.Add(field, u.Name, "is there twice")
 		case len(u.Password) < 8:
@@ -168,15 +171,15 @@ func Basic(users ...User) Auth {
 		ps.Add("Auth", "no users", "must have at least one")
 	}
 	a.problems = ps
-	a.knows = func(name string) bool { return known[name].actor.Role != 0 }
+	a.knows = func(name string) bool { _, ok := known[name]; return ok }
 	a.ask = func(r *http.Request) (Actor, error) {
 		name, password, ok := r.BasicAuth()
 		if !ok {
 			return Actor{}, ErrLogin
 		}
-		e := known[name] // the zero one for a stranger: as much work, and never right
+		e, ok := known[name] // the zero one for a stranger: as much work, and never right
 		sum := sha256.Sum256([]byte(password))
-		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || e.actor.Role == 0 {
+		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !ok {
 			return Actor{}, ErrLogin
 		}
 		return e.actor, nil
@@ -191,12 +194,21 @@ type ProxyConfig struct {
 	From []netip.Prefix
 	// User is the header with the name. Default X-Forwarded-User.
 	User string
-	// Groups is the header with the groups, with commas between them. Default
+	// Groups is the header with the groups, with commas between them: where people name
+	// their own groups, the proxy must refuse a name with a comma. Default
 	// X-Forwarded-Groups.
 	Groups string
-	// Role is the role of somebody; 0 refuses. It must be safe for concurrent use.
-	// Required.
+	// Secret is what the proxy adds to each request in the header SecretHeader, so that
+	// nobody else at its addresses is believed. At least 16 bytes. Required where From has
+	// a loopback address, which every process of this machine has. Default: none is asked for.
+	Secret string
+	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
+	SecretHeader string
+	// Role is the role of somebody for all DLQs. Role and Rights must be safe for
+	// concurrent use; who has neither is refused. Required, where there is no Rights.
 	Role func(user string, groups []string) Role
+	// Rights are those of somebody, as in [Actor]. Default: none.
+	Rights func(user string, groups []string) []Right
 }
 
 // BehindProxy believes what a proxy says, which has authenticated whoever asks. The
@@ -208,19 +220,36 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	if cfg.Groups == "" {
 		cfg.Groups = "X-Forwarded-Groups"
 	}
+	if cfg.SecretHeader == "" {
+		cfg.SecretHeader = "X-Proxy-Secret"
+	}
 	a := Auth{kind: authProxy}
+	secret := sha256.Sum256([]byte(cfg.Secret))
 	var ps redeliver.Problems
+	switch {
+	case cfg.Secret == "" && slices.ContainsFunc(cfg.From, hasLoopback):
+		ps.Add("Auth: Secret", "empty", "is required where From has a loopback address: every process of this machine has one")
+	case cfg.Secret != "" && (len(cfg.Secret) < minSecret || strings.ContainsFunc(cfg.Secret, func(r rune) bool { return r <= ' ' || r > '~' })):
+		ps.Add("Auth: Secret", "a secret", fmt.Sprintf("must have at least %d bytes, letters, digits and signs of ASCII without spaces", minSecret))
+	}
 	if len(cfg.From) == 0 {
 		ps.Add("Auth: From", "empty", "must have the addresses of the proxy")
 	}
-	if cfg.Role == nil {
-		ps.Add("Auth: Role", nil, "is required: it says who may do what")
+	if cfg.Role == nil && cfg.Rights == nil {
+		ps.Add("Auth: Role", nil, "is required, or Rights: they say who may do what")
 	}
 	a.problems = ps
 	a.ask = func(r *http.Request) (Actor, error) {
 		at, ok := remote(r)
 		if !ok || !among(cfg.From, at) {
 			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrStranger)
+		}
+		if cfg.Secret != "" {
+			sent := r.Header.Values(cfg.SecretHeader)
+			sum := sha256.Sum256([]byte(strings.Join(sent, "")))
+			if len(sent) != 1 || subtle.ConstantTimeCompare(sum[:], secret[:]) != 1 {
+				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrStranger)
+			}
 		}
 		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
 		if len(users) != 1 || len(groups) > 1 { // one that stands twice has passed a proxy that only adds
@@ -232,9 +261,31 @@ func BehindProxy(cfg ProxyConfig) Auth {
 				in = append(in, strings.TrimSpace(group))
 			}
 		}
-		return Actor{Name: users[0], Role: cfg.Role(users[0], in)}, nil
+		who := Actor{Name: users[0], through: cut(visible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}
+		if cfg.Role != nil {
+			who.Role = cfg.Role(who.Name, in)
+		}
+		if cfg.Rights != nil {
+			who.Rights = cfg.Rights(who.Name, in)
+		}
+		return who, nil
 	}
 	return a
+}
+
+const (
+	minSecret  = 16
+	maxThrough = 100 // bytes of X-Forwarded-For in the record
+)
+
+// hasLoopback reports whether a prefix has a loopback address.
+func hasLoopback(p netip.Prefix) bool {
+	for _, loopback := range []string{"127.0.0.0/8", "::1/128", "::ffff:127.0.0.0/104"} {
+		if p.Overlaps(netip.MustParsePrefix(loopback)) {
+			return true
+		}
+	}
+	return false
 }
 
 func among(prefixes []netip.Prefix, at netip.Addr) bool {

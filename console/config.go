@@ -24,7 +24,13 @@ type Config struct {
 	// Auth says who may do what. Default: who comes from this machine and asks for
 	// it by a name of this machine is an operator, and all others are refused.
 	Auth Auth
-	// ReadOnly forbids every change, whoever asks. Default: what the role allows.
+	// Hosts are the names by which the console is asked for, without a port. A request
+	// with another name is refused: a page of another site could reach the console by a
+	// name of its own that it points there. Default: any name, and without Auth localhost
+	// and the loopback addresses alone.
+	Hosts []string
+	// ReadOnly forbids every change, whoever asks. A look into a DLQ in which looking
+	// costs something is no change. Default: what the role allows.
 	ReadOnly bool
 	// Redact is asked about each key, body, header and error before it is shown.
 	// Default: they are shown as they are.

@@ -2,9 +2,11 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -27,14 +29,27 @@ func New(cfg Config) (*Console, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Console{cfg: cfg, desk: newDesk(ctx, cfg), cancel: cancel}
 	c.handler = c.guard(c.routes())
-	turn := make(chan struct{}, 1)
 	for _, q := range c.desk.queues {
-		if err := c.desk.background(func() { c.desk.poll(q, turn) }); err != nil {
+		if err := c.desk.background(func() { c.desk.poll(q, c.desk.turn) }); err != nil {
 			return nil, err // it is not closed yet
 		}
 	}
 	return c, nil
 }
+
+// Add shows one more DLQ from now on, behind the others. Close the Console before it.
+func (c *Console) Add(q Queue) error {
+	if q.Queue == nil {
+		return errors.New("console: adding a DLQ: there is no Queue")
+	}
+	if err := c.desk.add(&q); err != nil {
+		return fmt.Errorf("console: adding a DLQ: %w", err)
+	}
+	return nil
+}
+
+// SetNotes changes [Config.Notes].
+func (c *Console) SetNotes(notes ...string) { c.desk.tell(slices.Clone(notes)) }
 
 // Close ends what runs in the background and returns when it has ended. A task that
 // runs here is paused; it can be resumed from anywhere. An edit may go to its end,

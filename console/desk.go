@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,14 +14,18 @@ import (
 // desk is the one place that has the DLQs. Whoever wants to see or do something
 // says who asks, and is served here or refused; no page has a queue of its own.
 type desk struct {
-	cfg    Config
-	audit  audit
-	queues []*queue
-	live   *hub
-	looks  chan struct{} // as many as look into DLQs at once
+	cfg   Config
+	audit audit
+	live  *hub
+	looks chan struct{} // as many as look into DLQs at once
 
 	ctx  context.Context // of what runs in the background
 	jobs jobs
+	turn chan struct{} // to read a DLQ in the background
+
+	shown  sync.RWMutex // of queues and notes
+	queues []*queue     // never changed in place
+	notes  []string
 
 	mu     sync.Mutex // of closed, and of what is added to wg
 	closed bool
@@ -42,20 +47,73 @@ type queue struct {
 }
 
 func newDesk(ctx context.Context, cfg Config) *desk {
-	d := &desk{cfg: cfg, audit: audit{w: cfg.Audit}, ctx: ctx, live: newHub(), looks: make(chan struct{}, maxLooks)}
+	d := &desk{cfg: cfg, audit: audit{w: cfg.Audit}, ctx: ctx, live: newHub(), looks: make(chan struct{}, maxLooks), turn: make(chan struct{}, 1), notes: cfg.Notes}
 	names := make(map[string]int)
 	for _, q := range cfg.Queues {
 		names[q.Info().DLQ]++
 	}
 	for _, q := range cfg.Queues {
-		info := q.Info()
-		one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
-		if names[info.DLQ] > 1 {
-			one.key = one.cluster + "/" + info.DLQ
-		}
-		d.queues = append(d.queues, one)
+		d.queues = append(d.queues, newQueue(&q, names[q.Info().DLQ] > 1))
 	}
 	return d
+}
+
+// newQueue is a DLQ that is shown. Its key has the broker's name where the DLQ's alone does
+// not tell it apart.
+func newQueue(q *Queue, ambiguous bool) *queue {
+	info := q.Info()
+	one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
+	if ambiguous {
+		one.key = one.cluster + "/" + info.DLQ
+	}
+	return one
+}
+
+// known are the DLQs that are shown.
+func (d *desk) known() []*queue {
+	d.shown.RLock()
+	defer d.shown.RUnlock()
+	return d.queues
+}
+
+// add shows one more DLQ, and begins to look at it.
+func (d *desk) add(q *Queue) error {
+	d.shown.Lock()
+	defer d.shown.Unlock()
+	ambiguous := false
+	for _, other := range d.queues {
+		if other.info.DLQ != q.Info().DLQ {
+			continue
+		}
+		if ambiguous = true; other.cluster == q.cluster() {
+			return fmt.Errorf("the console shows %s of %s already", q.Info().DLQ, q.cluster())
+		}
+	}
+	one := newQueue(q, ambiguous)
+	if err := d.background(func() { d.poll(one, d.turn) }); err != nil {
+		return err
+	}
+	d.queues = append(slices.Clone(d.queues), one)
+	d.live.poke()
+	return nil
+}
+
+// told are the notes.
+func (d *desk) told() []string {
+	d.shown.RLock()
+	defer d.shown.RUnlock()
+	return d.notes
+}
+
+// tell changes the notes.
+func (d *desk) tell(notes []string) {
+	d.shown.Lock()
+	changed := !slices.Equal(d.notes, notes)
+	d.notes = notes
+	d.shown.Unlock()
+	if changed {
+		d.live.poke()
+	}
 }
 
 // errClosing refuses what would run on when the console has been closed.
@@ -84,16 +142,21 @@ func (d *desk) close() {
 // errNoQueue is a DLQ that the console does not have.
 var errNoQueue = errors.New("there is no such dead-letter queue here")
 
-func (d *desk) queue(key string) (*queue, error) {
-	for _, q := range d.queues {
+// queue is a DLQ that is there for somebody, and who they are for it.
+func (d *desk) queue(who Actor, key string) (*queue, Actor, error) {
+	for _, q := range d.known() {
 		if q.key == key {
-			return q, nil
+			if here := who.on(q); here.Role >= Viewer {
+				return q, here, nil
+			}
+			break // somebody without a role there does not learn that it is there
 		}
 	}
-	return nil, errNoQueue
+	return nil, Actor{}, errNoQueue
 }
 
-// may tells whether somebody may do something. It is the only place that decides.
+// may reports whether somebody may do something with a DLQ, for which who is as queue
+// returned them. It is the only place that decides.
 func (d *desk) may(who Actor, a Action) error {
 	readOnly := d.cfg.ReadOnly && a.changes()
 	if who.Role < a.needs() || readOnly {
@@ -104,27 +167,28 @@ func (d *desk) may(who Actor, a Action) error {
 
 // permit is may for what is asked for and not only offered: a denial is recorded.
 func (d *desk) permit(who Actor, key string, a Action) error {
-	if d.may(who, a) == nil {
-		return nil
+	_, here, err := d.queue(who, key)
+	if err == nil && d.may(here, a) != nil {
+		_, err = d.enter(&who, key, Record{Action: a})
 	}
-	_, err := d.enter(who, key, Record{Action: a})
 	return err
 }
 
 // enter opens a DLQ for an action. What changes or shows something is recorded
-// first, and what was denied, too.
-func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
-	r.Who, r.Role, r.From = who.Name, who.Role.String(), who.from
-	q, err := d.queue(key)
+// first, and what was denied, too. From then on who is somebody with the role for this DLQ.
+func (d *desk) enter(who *Actor, key string, r Record) (*queue, error) {
+	q, here, err := d.queue(*who, key)
 	if err != nil {
 		return nil, err
 	}
+	*who = here
+	r.Who, r.Role, r.From, r.For = who.Name, who.Role.String(), who.from, who.through
 	r.DLQ = q.key
 	if r.Filter != nil {
 		f := d.filter(auditor, q.info, r.Filter)
 		r.Filter = &f
 	}
-	if err := d.may(who, r.Action); err != nil {
+	if err := d.may(*who, r.Action); err != nil {
 		r.Result = denied
 		return nil, errors.Join(err, d.audit.write(r))
 	}
@@ -137,7 +201,7 @@ func (d *desk) enter(who Actor, key string, r Record) (*queue, error) {
 
 // causes asks for the causes of a DLQ that is not read in the background.
 func (d *desk) causes(who Actor, key string) error {
-	q, err := d.enter(who, key, Record{Action: List})
+	q, err := d.enter(&who, key, Record{Action: List})
 	if err != nil {
 		return err
 	}
@@ -148,7 +212,7 @@ func (d *desk) causes(who Actor, key string) error {
 
 // left records how something ended.
 func (d *desk) left(who Actor, q *queue, r Record, t *deadletter.Task, err error) error {
-	r.Who, r.Role, r.From, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, q.key, done
+	r.Who, r.Role, r.From, r.For, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, who.through, q.key, done
 	if r.Filter != nil {
 		f := d.filter(auditor, q.info, r.Filter)
 		r.Filter = &f
@@ -191,19 +255,18 @@ func (d *desk) overview(who Actor, q *queue) Overview {
 
 // all is every DLQ as it was seen last. It asks no broker.
 func (d *desk) all(who Actor) ([]Overview, error) {
-	if err := d.may(who, Look); err != nil {
-		return nil, err
-	}
-	list := make([]Overview, len(d.queues))
-	for i, q := range d.queues {
-		list[i] = d.overview(who, q)
+	var list []Overview
+	for _, q := range d.known() {
+		if here := who.on(q); d.may(here, Look) == nil {
+			list = append(list, d.overview(here, q))
+		}
 	}
 	return list, nil
 }
 
 // one is a DLQ as it was seen last.
 func (d *desk) one(who Actor, key string) (Overview, error) {
-	q, err := d.enter(who, key, Record{Action: Look})
+	q, err := d.enter(&who, key, Record{Action: Look})
 	if err != nil {
 		return Overview{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -75,7 +76,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	if within(&w.Filter) {
 		r.Action, r.Filter = Search, &w.Filter
 	}
-	q, err := d.enter(who, key, r)
+	q, err := d.enter(&who, key, r)
 	if err != nil {
 		return Rows{}, err
 	}
@@ -165,6 +166,7 @@ type Letter struct {
 	Headers       []HeaderView
 	Foreign       []HeaderView
 	HeadersHidden int // for who may not see any
+	HeadersLeft   int // that are not shown, because there are too many
 }
 
 // HeaderView is a header as somebody may see it.
@@ -179,11 +181,15 @@ func (h HeaderView) Null() bool { return h.Value == nil }
 
 // letter is one message. To see it whole is recorded.
 func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
+	_, here, err := d.queue(who, key)
+	if err != nil {
+		return nil, err
+	}
 	r := Record{Action: List, Position: at}
-	if d.may(who, Reveal) == nil {
+	if d.may(here, Reveal) == nil {
 		r.Action = Reveal
 	}
-	q, err := d.enter(who, key, r)
+	q, err := d.enter(&who, key, r)
 	if err != nil {
 		return nil, err
 	}
@@ -209,18 +215,25 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 	l.Shown = true
 	l.Body, l.Whole = d.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers})
 	l.Headers, l.Foreign = d.headers(q, m, m.Headers), d.headers(q, m, m.Foreign)
+	l.HeadersLeft = len(m.Headers) - len(l.Headers) + len(m.Foreign) - len(l.Foreign)
 	if d.cfg.Redact != nil {
 		l.Findings = nil
 	}
 	return l, nil
 }
 
+// shownHeaders is how many headers of a message are shown. A message of a megabyte has
+// room for a hundred thousand, and the others are not even copied.
+const shownHeaders = 100
+
 func (d *desk) headers(q *queue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
+	headers = headers[:min(len(headers), shownHeaders)]
 	views := make([]HeaderView, len(headers))
 	for i, h := range headers {
 		v := &views[i]
-		v.Name = h.Name
+		v.Name = strings.Clone(h.Name) // the page keeps no more of the message than it shows
 		v.Value, v.Whole = d.redact(Part{Kind: PartHeader, Name: h.Name, Value: h.Value, DLQ: q.info, Headers: m.Headers})
+		v.Value = bytes.Clone(v.Value)
 	}
 	return views
 }

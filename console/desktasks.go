@@ -20,12 +20,9 @@ type Work struct {
 // tasks are those of one DLQ, or of all, the newest first. What a broker did not
 // say stands in the errors, by DLQ.
 func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, errs map[string]error, err error) {
-	if err := d.may(who, Look); err != nil {
-		return nil, nil, err
-	}
-	queues := d.queues
+	queues := d.known()
 	if key != "" {
-		q, err := d.queue(key)
+		q, _, err := d.queue(who, key)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -37,6 +34,10 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, q := range queues { // at once: one that does not answer holds up no other
+		here := who.on(q)
+		if d.may(here, Look) != nil {
+			continue
+		}
 		all.Go(func() {
 			tasks, err := deadletter.History(ctx, q.q)
 			mu.Lock()
@@ -45,7 +46,7 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 				errs[q.key] = err
 			}
 			for _, t := range tasks {
-				list = append(list, d.work(who, q, t))
+				list = append(list, d.work(here, q, t))
 			}
 		})
 	}
@@ -55,7 +56,7 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 }
 
 func (d *desk) task(ctx context.Context, who Actor, key, id string) (Work, error) {
-	q, err := d.enter(who, key, Record{Action: Look})
+	q, err := d.enter(&who, key, Record{Action: Look})
 	if err != nil {
 		return Work{}, err
 	}
@@ -77,6 +78,7 @@ func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
 	}
 	w.Filter = d.filter(who, q.info, &w.Filter)
 	w.Note = d.quotation(who, q.info, w.Note)
+	w.Why = d.errorText(who, q.info, nil, w.Why)
 	w.Diff = d.diff(who, q, w.Diff)
 	if w.Job != nil { // a copy, as view made it
 		w.Job.Task = w.Task

@@ -36,7 +36,7 @@ func (d *desk) commands(ctx context.Context, who Actor, key string) ([]deadlette
 	if err := d.permit(who, key, Release); err != nil {
 		return nil, err
 	}
-	q, err := d.queue(key)
+	q, who, err := d.queue(who, key)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.
 		return err
 	}
 	rec := Record{Action: action, Filter: &c.Filter.Filter, Levels: c.Filter.Levels, Why: c.Why}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *desk) command(ctx context.Context, who Actor, key string, c deadletter.
 // withdraw takes a command back.
 func (d *desk) withdraw(ctx context.Context, who Actor, key, id string) error {
 	rec := Record{Action: Withdraw, Task: cut(id, maxActor)}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 	if within(&r.Filter) { // the count tells whether there is such a message
 		rec = Record{Action: Search, Filter: &r.Filter}
 	}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return f, false, err
 	}
@@ -110,7 +110,7 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 // console is closed.
 func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.Replay, expect int64) (string, error) {
 	rec := Record{Action: Replay, Filter: &r.Filter, Why: r.Why}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +124,7 @@ func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.R
 // resume goes on with a task in this process.
 func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 	rec := Record{Action: Resume, Task: id}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 // quarantine marks messages, so that no replay takes them.
 func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadletter.Isolation, expect int64) (string, error) {
 	rec := Record{Action: Quarantine, Filter: &i.Filter, Why: i.Why}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return "", err
 	}
@@ -155,7 +155,7 @@ func (d *desk) quarantine(ctx context.Context, who Actor, key string, i deadlett
 // purge removes messages for good.
 func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Removal) (string, error) {
 	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return "", err
 	}
@@ -235,7 +235,7 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 // ask tells the runner of a task, wherever that is, to pause or to end.
 func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) error {
 	rec := Record{Action: a, Task: id}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 // does not wait for it, and for a while when the console is closed.
 func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
-	q, err := d.enter(who, key, rec)
+	q, err := d.enter(&who, key, rec)
 	if err != nil {
 		return "", err
 	}

@@ -2,7 +2,9 @@ package console
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -45,6 +47,15 @@ type inputError struct{ text string }
 func (e *inputError) Error() string { return e.text }
 
 func wrong(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
+
+// parseForm reads a form. What cannot be read is the sender's fault.
+func parseForm(r *http.Request) error {
+	err := r.ParseForm()
+	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {
+		return err
+	}
+	return wrong("the form cannot be read: %v", err)
+}
 
 // readFilter reads a filter from an address or a form.
 func readFilter(v url.Values) (f deadletter.Filter, err error) {

@@ -66,7 +66,7 @@ func (h *hub) leave(s chan struct{}) {
 // events is a stream of server-sent events: "changed", and nothing about what.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	who := actorOf(r)
-	if err := c.desk.may(who, Look); err != nil {
+	if err := c.desk.may(who.highest(), Look); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}

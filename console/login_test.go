@@ -15,7 +15,7 @@ import (
 func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &record{}
-		users := Basic(User{"ann", "a long password", Operator}, User{"bob", "another password", Viewer})
+		users := Basic(User{Name: "ann", Password: "a long password", Role: Operator}, User{Name: "bob", Password: "another password", Role: Viewer})
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: users, Audit: rec})
 		if err != nil {
 			t.Fatal(err)

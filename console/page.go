@@ -57,6 +57,7 @@ var functions = template.FuncMap{
 	"percent":  percent,
 	"overdue":  func(l Level) bool { return l.Overdue >= lateAfter },
 	"describe": describe,
+	"scope":    scope,
 	"cause": func(fingerprint string) *deadletter.Filter {
 		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
 	},
@@ -112,7 +113,7 @@ var notes = map[string]string{
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, f Frame) {
 	f.Console, f.Version, f.Now = c.cfg.Title, version(), time.Now()
 	f.Actor, f.ReadOnly = actorOf(r), c.cfg.ReadOnly
-	f.Known = f.Actor.Role > 0
+	f.Known = f.Actor.known()
 	f.Live = f.Live && f.Known
 	f.Root = strings.Repeat("../", max(0, strings.Count(r.URL.Path, "/")-1))
 	if f.Note == "" {
@@ -148,7 +149,7 @@ func (c *Console) trouble(w http.ResponseWriter, r *http.Request, err error) {
 	key := r.FormValue("dlq")
 	p := Problem{Heading: "That did not work", Text: redeliver.Redact(err.Error())}
 	if key != "" {
-		if _, unknown := c.desk.queue(key); unknown == nil {
+		if _, _, unknown := c.desk.queue(actorOf(r), key); unknown == nil {
 			p.Back = address("dlq", key, nil)
 		}
 	}

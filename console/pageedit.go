@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// editText is the longest body that can be edited in a form, editHeaders how
-	// many headers, and newHeaders how many may be added at once.
-	editText    = 256 << 10
-	editHeaders = 100
-	newHeaders  = 3
+	// editText is the longest body that can be edited in a form, newHeaders how many
+	// headers may be added at once.
+	editText   = 256 << 10
+	newHeaders = 3
 )
 
 // EditPage is the form that changes a message, and, once it is filled in, what it
@@ -60,8 +59,19 @@ func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
 	if l == nil {
 		return c.askLook(w, r, r.FormValue("dlq"))
 	}
+	if err := fewHeaders(l); err != nil {
+		return err
+	}
 	c.show(w, r, http.StatusOK, "edit", Frame{Title: "Edit " + line(l.ID), Nav: "dlq", Page: newEditPage(l)})
 	return nil
+}
+
+// fewHeaders refuses to edit a message of whose headers only some are shown.
+func fewHeaders(l *Letter) error {
+	if l.HeadersLeft == 0 {
+		return nil
+	}
+	return wrong("this message has %s headers, and the console edits messages with at most %d: redeliver dlq edit edits it", grouped(int64(len(l.Headers)+len(l.Foreign)+l.HeadersLeft)), shownHeaders)
 }
 
 func newEditPage(l *Letter) EditPage {
@@ -71,7 +81,7 @@ func newEditPage(l *Letter) EditPage {
 	for _, h := range l.Headers {
 		names[h.Name]++
 	}
-	for _, h := range l.Headers[:min(len(l.Headers), editHeaders)] {
+	for _, h := range l.Headers {
 		e := EditHeader{Name: h.Name, Value: string(h.Value)}
 		switch {
 		case deadletter.Locked(h.Name):
@@ -114,7 +124,7 @@ func fromForm(s string) string {
 }
 
 func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return err
 	}
 	if err := c.desk.permit(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
@@ -126,6 +136,9 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	l, err := c.asked(r)
 	if err != nil {
 		return &beforeError{err}
+	}
+	if err := fewHeaders(l); err != nil {
+		return err
 	}
 	if id := v.Get("id"); id != l.ID {
 		return wrong("another message lies there now; look again")

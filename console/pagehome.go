@@ -72,8 +72,8 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := HomePage{Empty: len(all) > 0, Running: c.desk.jobs.running()}
-	for _, note := range c.cfg.Notes {
-		p.Notes = append(p.Notes, c.desk.errorText(actorOf(r), deadletter.Info{}, nil, redeliver.Redact(note)))
+	for _, note := range c.desk.told() {
+		p.Notes = append(p.Notes, c.desk.errorText(actorOf(r).lowest(), deadletter.Info{}, nil, redeliver.Redact(note)))
 	}
 	for _, o := range all {
 		v := c.view(o)
@@ -121,7 +121,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := DLQPage{QueueView: c.view(o), From: from, Filter: &deadletter.Filter{}}
-	p.MayReplay = c.why(who, Replay)
+	p.MayReplay = c.why(who, o.Key, Replay)
 	groups := o.Summary.Groups
 	for i := from; i < min(from+shownGroups, len(groups)); i++ {
 		g := GroupView{Group: groups[i]}
@@ -137,7 +137,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	if from+shownGroups < len(groups) {
 		p.Next = from + shownGroups
 	}
-	p.Form = newForm(o.Key, who, wants{})
+	p.Form = newForm(o.Key, c.why(who, o.Key, Search) == "", wants{})
 	if p.State != "error" {
 		if p.List, err = c.listing(r, o, wants{Size: firstRows}); err != nil {
 			p.List.Trouble = c.desk.about(who, o.Key, err)
@@ -149,7 +149,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 
 // causes has a DLQ read once that is not read in the background.
 func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return err
 	}
 	key := r.PostForm.Get("dlq")
@@ -160,9 +160,13 @@ func (c *Console) causes(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// why is why somebody may not do something; empty when they may.
-func (c *Console) why(who Actor, a Action) string {
-	if err := c.desk.may(who, a); err != nil {
+// why is why somebody may not do something with a DLQ; empty when they may.
+func (c *Console) why(who Actor, key string, a Action) string {
+	_, here, err := c.desk.queue(who, key)
+	if err == nil {
+		err = c.desk.may(here, a)
+	}
+	if err != nil {
 		return err.Error()
 	}
 	return ""

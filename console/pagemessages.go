@@ -29,8 +29,8 @@ type FilterForm struct {
 	Within bool
 }
 
-func newForm(key string, who Actor, w wants) FilterForm {
-	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: who.Role >= Reader, Reasons: redeliver.Reasons()}
+func newForm(key string, within bool, w wants) FilterForm {
+	f := FilterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: visible(string(w.Filter.Key)), Within: within, Reasons: redeliver.Reasons()}
 	for name, value := range w.Filter.Headers {
 		f.Header, f.Value = name, value
 	}
@@ -74,7 +74,7 @@ func (c *Console) listing(r *http.Request, o Overview, w wants) (l ListView, err
 		order = "newest"
 	}
 	q := r.URL.Query()
-	l.Choose, l.Looked = c.why(actorOf(r), Replay) == "", q.Get("look") != ""
+	l.Choose, l.Looked = c.why(actorOf(r), o.Key, Replay) == "", q.Get("look") != ""
 	if o.Costly && q.Get("look") == "" {
 		l.Ask = o.Info.Look
 		l.AskURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
@@ -128,8 +128,8 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := MessagesPage{QueueView: c.view(o), Form: newForm(o.Key, who, ask), Filter: &f, Words: describe(&f)}
-	p.MayReplay = c.why(who, Replay)
+	p := MessagesPage{QueueView: c.view(o), Form: newForm(o.Key, c.why(who, o.Key, Search) == "", ask), Filter: &f, Words: describe(&f)}
+	p.MayReplay = c.why(who, o.Key, Replay)
 	if p.List, err = c.listing(r, o, ask); err != nil {
 		return err
 	}
@@ -145,12 +145,7 @@ type MessagePage struct {
 	Payload            *Payload
 	Key                *Payload
 	MayReplay, MayEdit string
-	// HeadersLeft is how many are not shown.
-	HeadersLeft int
 }
-
-// shownHeaders is how many headers of a message are shown.
-const shownHeaders = 100
 
 func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 	q, who := r.URL.Query(), actorOf(r)
@@ -161,20 +156,12 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 	if l == nil {
 		return c.askLook(w, r, q.Get("dlq"))
 	}
-	p := MessagePage{Letter: l, MayReplay: c.why(who, Replay), MayEdit: c.why(who, Edit)}
+	p := MessagePage{Letter: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit)}
 	if l.Shown {
 		p.Payload = newPayload(l.Body)
 		if l.HasKey {
 			p.Key = newPayload(l.Row.Key)
 		}
-	}
-	if len(l.Headers) > shownHeaders {
-		p.HeadersLeft = len(l.Headers) - shownHeaders
-		l.Headers = l.Headers[:shownHeaders]
-	}
-	if len(l.Foreign) > shownHeaders {
-		p.HeadersLeft += len(l.Foreign) - shownHeaders
-		l.Foreign = l.Foreign[:shownHeaders]
 	}
 	c.show(w, r, http.StatusOK, "message", Frame{Title: "Message " + line(l.ID), Nav: "dlq", Page: p})
 	return nil

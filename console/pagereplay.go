@@ -145,7 +145,7 @@ func startedTask(w http.ResponseWriter, key, id string, err error) error {
 
 // filterForm reads a form that was sent, and which messages it means.
 func filterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return nil, f, err
 	}
 	f, err = readFilter(r.PostForm)

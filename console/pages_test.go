@@ -318,7 +318,7 @@ func TestAFilterSurvivesItsAddress(t *testing.T) {
 
 func TestAConfigurationThatCannotWorkIsRefusedAtOnce(t *testing.T) {
 	q := newStub("a", 0)
-	_, err := New(Config{Queues: []Queue{{}, {Queue: q}, {Queue: q}}, Refresh: 1, Auth: Basic(User{"ann", "short", Viewer})})
+	_, err := New(Config{Queues: []Queue{{}, {Queue: q}, {Queue: q}}, Refresh: 1, Auth: Basic(User{Name: "ann", Password: "short", Role: Viewer})})
 	if err == nil {
 		t.Fatal("it was taken")
 	}

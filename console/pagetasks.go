@@ -36,7 +36,7 @@ type TaskView struct {
 }
 
 func (c *Console) taskView(who Actor, w Work) TaskView {
-	v := TaskView{Work: w, Words: describe(&w.Filter), MayAsk: c.why(who, Pause)}
+	v := TaskView{Work: w, Words: describe(&w.Filter), MayAsk: c.why(who, w.Key, Pause)}
 	n := w.Counts
 	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Quarantined + n.Refused
 	if w.Job != nil {
@@ -63,7 +63,7 @@ func (c *Console) tasks(w http.ResponseWriter, r *http.Request) error {
 	for _, t := range list[:min(len(list), shownTasks)] {
 		p.Tasks = append(p.Tasks, c.taskView(who, t))
 	}
-	for _, q := range c.desk.queues {
+	for _, q := range c.desk.known() {
 		if err := errs[q.key]; err != nil {
 			p.Troubles = append(p.Troubles, TaskTrouble{q.key, c.desk.about(who, q.key, err)})
 		}
@@ -84,7 +84,7 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 
 // askTask is the form below a task.
 func (c *Console) askTask(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return err
 	}
 	key, id, who := r.PostForm.Get("dlq"), r.PostForm.Get("id"), actorOf(r)

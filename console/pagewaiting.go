@@ -86,7 +86,7 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) withdraw(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
+	if err := parseForm(r); err != nil {
 		return err
 	}
 	key, id := r.PostForm.Get("dlq"), r.PostForm.Get("id")

@@ -88,7 +88,7 @@ func TestAProxyThatAddsNoHeaderChangesNothing(t *testing.T) {
 		}
 	}
 	// A link on another site still works.
-	get(t, c, "/", "Sec-Fetch-Site", "cross-site", "Referer", "https://wiki.example.com/")
+	get(t, c, "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document", "Referer", "https://wiki.example.com/")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Host, r.RemoteAddr, r.Proto, r.ProtoMinor = "127.0.0.1:8377", "127.0.0.1:1", "HTTP/1.0", 0
 	w := httptest.NewRecorder()

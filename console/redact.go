@@ -107,11 +107,11 @@ func (d *desk) trouble(who Actor, info deadletter.Info, err error) string {
 
 // about is trouble with the DLQ that a request names, which may be none.
 func (d *desk) about(who Actor, key string, err error) string {
-	var info deadletter.Info
-	if q, unknown := d.queue(key); unknown == nil {
-		info = q.info
+	q, here, unknown := d.queue(who, key)
+	if unknown != nil {
+		return d.trouble(who.lowest(), deadletter.Info{}, err)
 	}
-	return d.trouble(who, info, err)
+	return d.trouble(here, q.info, err)
 }
 
 // errorText is the text of an error as somebody may see it.

@@ -2,6 +2,8 @@ package console
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -51,9 +53,77 @@ type Actor struct {
 	// Name stands in the record and in the history of tasks. At most 200 bytes,
 	// without control characters.
 	Name string
+	// Role is the role for all DLQs.
 	Role Role
+	// Rights are roles for some DLQs. The highest that somebody has for a DLQ counts, and
+	// a DLQ for which they have none is not there for them. Default: none.
+	Rights []Right
 
-	from string // the address, for the record
+	from    string // the address, for the record
+	through string // the addresses that the proxy names
+}
+
+// Right is a role for some DLQs.
+type Right struct {
+	Role Role
+	// DLQs is a pattern of [path.Match] for the names of DLQs: "orders.*". With a slash it
+	// is for the broker's name and the DLQ's: "kafka-eu/*". Default: all.
+	DLQs string
+}
+
+func (r *Right) covers(q *queue) bool {
+	if r.DLQs == "" {
+		return true
+	}
+	name := q.info.DLQ
+	if strings.Contains(r.DLQs, "/") {
+		name = q.cluster + "/" + name
+	}
+	ok, err := path.Match(r.DLQs, name)
+	return ok && err == nil
+}
+
+// valid reports whether a right can be given.
+func (r *Right) valid() bool {
+	_, err := path.Match(r.DLQs, "")
+	return err == nil && r.Role >= Viewer && r.Role <= Operator
+}
+
+// on is somebody with the role that they have for a DLQ. The zero Role is none.
+func (a Actor) on(q *queue) Actor {
+	for i := range a.Rights {
+		if r := &a.Rights[i]; r.Role > a.Role && r.covers(q) {
+			a.Role = r.Role
+		}
+	}
+	a.Rights = nil
+	return a
+}
+
+// highest is somebody with the highest role that they have for any DLQ.
+func (a Actor) highest() Actor {
+	for _, r := range a.Rights {
+		a.Role = max(a.Role, r.Role)
+	}
+	a.Rights = nil
+	return a
+}
+
+// lowest is somebody with the lowest role that they have for any DLQ.
+func (a Actor) lowest() Actor {
+	if a.Role == 0 && len(a.Rights) > 0 {
+		a.Role = Viewer
+	}
+	a.Rights = nil
+	return a
+}
+
+// scope says in one word or two what somebody may do.
+func scope(a Actor) string {
+	if slices.ContainsFunc(a.Rights, func(r Right) bool { return r.DLQs != "" }) {
+		return a.highest().Role.String() + " of some"
+	}
+	return a.highest().Role.String()
 }
 
 // maxActor bounds a name, which may come from a proxy's header.
@@ -61,7 +131,10 @@ const maxActor = 200
 
 // known tells whether an actor has a name that can be recorded.
 func (a *Actor) known() bool {
-	return a.Role >= Viewer && a.Role <= Operator && strings.TrimSpace(a.Name) != "" && len(a.Name) <= maxActor &&
+	if a.Role == 0 && len(a.Rights) == 0 || a.Role > Operator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.valid() }) {
+		return false
+	}
+	return strings.TrimSpace(a.Name) != "" && len(a.Name) <= maxActor &&
 		utf8.ValidString(a.Name) && !strings.ContainsFunc(a.Name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) })
 }
 
@@ -117,5 +190,5 @@ func (e *DeniedError) Error() string {
 	if e.ReadOnly {
 		return fmt.Sprintf("%s is refused: this console is read-only", e.Action)
 	}
-	return fmt.Sprintf("%s needs the role %s, and %s is %s", e.Action, e.Action.needs(), e.Actor.Name, e.Actor.Role)
+	return fmt.Sprintf("%s needs the role %s, and %s is %s", e.Action, e.Action.needs(), e.Actor.Name, scope(e.Actor))
 }

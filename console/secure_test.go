@@ -157,7 +157,7 @@ func withHeaders(h http.Handler, pairs []string) http.Handler {
 }
 
 func TestAPublicAddressIsRefused(t *testing.T) {
-	users := Basic(User{"ann", "a long password", Operator})
+	users := Basic(User{Name: "ann", Password: "a long password", Role: Operator})
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Viewer }})
 	public, loopback := &net.TCPAddr{IP: net.IPv4zero, Port: 1}, &net.TCPAddr{IP: net.IPv6loopback, Port: 1}
 	for name, row := range map[string]struct {
@@ -199,7 +199,7 @@ func TestAPublicAddressIsRefused(t *testing.T) {
 }
 
 func TestPasswordsAndProxies(t *testing.T) {
-	users := Basic(User{"ann", "a long password", Operator}, User{"bob", "another password", Viewer})
+	users := Basic(User{Name: "ann", Password: "a long password", Role: Operator}, User{Name: "bob", Password: "another password", Role: Viewer})
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(user string, groups []string) Role {
 		switch {
 		case slices.Contains(groups, "ops"):

@@ -20,7 +20,8 @@ const closeTime = 5 * time.Second
 type ServeConfig struct {
 	// Address is host and port. Default 127.0.0.1:8377.
 	Address string
-	// CertFile and KeyFile are the files of its certificate, in PEM. Default: no TLS.
+	// CertFile and KeyFile are the files of its certificate, in PEM. They are read again
+	// when they have changed, at most once a minute. Default: no TLS.
 	CertFile, KeyFile string
 	// Ready is told the console's URL when it listens. Default: nobody is.
 	Ready func(url string)
@@ -38,11 +39,11 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	}
 	server, secure := c.server(ctx), cfg.CertFile != "" || cfg.KeyFile != ""
 	if secure {
-		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
-		if err != nil {
+		renewed := certificate{cert: cfg.CertFile, key: cfg.KeyFile}
+		if _, err := renewed.get(nil); err != nil {
 			return fmt.Errorf("console: the certificate: %w", err)
 		}
-		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+		server.TLSConfig = &tls.Config{GetCertificate: renewed.get, MinVersion: tls.VersionTLS12}
 	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	shownText = 64 << 10 // bytes of a body
 	shownHex  = 2 << 10
 	shownLine = 300 // bytes of a text in a table
-	maxIndent = 1 << 20
+	maxIndent = 256 << 10
 )
 
 // visible makes text visible: control characters, those without a shape (zero
@@ -130,7 +130,7 @@ func newPayload(body []byte) *Payload {
 	return p
 }
 
-// indents tells whether JSON may be indented: a message of 1 MiB that is nested deeply
+// indents tells whether JSON may be indented: a message that is nested deeply
 // would become gigabytes of spaces.
 func indents(body []byte) bool {
 	if len(body) > maxIndent {

@@ -29,6 +29,7 @@ type broker struct {
 	// waiting opens what waits for a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
 	from    connection // how it was reached
+	plain   []string   // warnings of passwords that are sent as they are
 	// close lets go of the connections.
 	close func(ctx context.Context) error
 }
@@ -71,7 +72,7 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	if err != nil {
 		return nil, a.conn.at(err)
 	}
-	b.from = a.conn
+	b.from, b.plain = a.conn, plainPasswords(u, s.api)
 	return b, nil
 }
 

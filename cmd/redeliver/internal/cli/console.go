@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,9 @@ type consoleRow struct {
 	Queues int    `json:"queues"` // how many DLQs it shows
 }
 
+// discoverEvery is how often new DLQs are looked for, in refreshes.
+const discoverEvery = 3
+
 // consoleFlags say what the console shows, where, and to whom.
 type consoleFlags struct {
 	sources  sourceFlags
@@ -29,6 +33,7 @@ type consoleFlags struct {
 	key      string
 	audit    string
 	title    string
+	hosts    []string
 	readOnly bool
 	refresh  time.Duration
 }
@@ -46,7 +51,7 @@ others reach is refused without one of them, and --basic-auth there without TLS.
 It shows all DLQs that redeliver finds by their names, on RabbitMQ by --management-url.
 Those of a broker that has no such list are named with --dlq, as is one that somebody
 else fills; then no others of that broker are shown. One that is found and cannot be
-opened is left out, and said to be.`,
+opened is left out, and said to be. New ones appear while it runs.`,
 		Example: `  redeliver console --broker kafka://localhost:9092
   redeliver console --broker eu=kafka://kafka-eu:9092 --broker amqp://rabbit:5672 --dlq rabbitmq/orders.dlq
   redeliver console --listen :8443 --tls-cert cert.pem --tls-key key.pem --basic-auth users --audit audit.jsonl`,
@@ -58,6 +63,7 @@ opened is left out, and said to be.`,
 	flags.StringVar(&f.listen, "listen", console.DefaultAddress, "`address` to listen on")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` of the certificate, PEM (default no TLS)")
 	flags.StringVar(&f.key, "tls-key", "", "`file` of its key, PEM")
+	flags.StringSliceVar(&f.hosts, "host", nil, "`NAME,...` by which browsers ask for the console; other names are refused (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "`file` to which is added who did what, a line of JSON each (default stderr)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "nobody may change anything")
 	flags.StringVar(&f.title, "title", "", "what stands on each page (default Dead letters)")
@@ -90,6 +96,9 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		}
 		a.sayf("no authentication: everybody on this machine %s. Set --basic-auth, or --behind-proxy with --grant", may)
 	}
+	for _, warning := range append(s.warnings(), f.access.warnings()...) {
+		a.sayf("warning: %s", warning)
+	}
 	notes := s.notes()
 	for _, note := range notes {
 		a.sayf("%s", note)
@@ -98,12 +107,17 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		a.sayf("what waits for a retry is not known of %s", redeliver.Redact(why))
 	}
 	c, err := console.New(console.Config{
-		Queues: s.queues, Notes: notes, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
+		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title,
 	})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	watching, end := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(watching, c, discoverEvery*cmp.Or(f.refresh, console.DefaultRefresh)) })
+	defer watch.Wait()
+	defer end()
 	var wrong error
 	err = c.ListenAndServe(ctx, console.ServeConfig{Address: f.listen, CertFile: f.cert, KeyFile: f.key, Ready: func(url string) {
 		wrong = a.one(consoleRow{URL: url, Queues: len(s.queues)}, func(t *card) {

@@ -194,7 +194,7 @@ func TestConsoleUsersAndRoles(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
 	k.fill()
-	users := "# the shift\n\nann:operator:a long:password\r\nbob:viewer:another password\n"
+	users := "# the shift\n\nann:viewer,operator@orders.*:a long:password\r\nbob:viewer,operator@refunds.*:another password\n"
 	ann := []string{"Authorization", "Basic YW5uOmEgbG9uZzpwYXNzd29yZA=="}
 	bob := []string{"Authorization", "Basic Ym9iOmFub3RoZXIgcGFzc3dvcmQ="}
 	for name, s := range map[string]*served{
@@ -236,11 +236,14 @@ func TestConsoleBehindAProxy(t *testing.T) {
 	t.Parallel()
 	k := newStand(t)
 	k.fill()
-	s := serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8,127.0.0.1", "--user-header", "X-User", "--grant", "viewer=*", "--grant", "operator=@ops, ann ", "--grant", "reader=ann")
+	s := serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8,127.0.0.1", "--user-header", "X-User", "--grant", "viewer=*", "--grant", "operator=@ops, ann ", "--grant", "reader=ann",
+		"--grant", "operator@orders.*=ivy", "--grant", "operator@refunds.*=bob", "--proxy-secret-file", write(t, "a-secret-of-the-proxy\n"))
 	for name, row := range map[string]struct {
 		header        []string
 		home, replays int
 	}{
+		"ivy":             {[]string{"X-User", "ivy"}, http.StatusOK, http.StatusOK},
+		"a process":       {[]string{"X-User", "ann", "X-Proxy-Secret", "guessed-by-somebody"}, http.StatusForbidden, http.StatusForbidden},
 		"nobody":          {nil, http.StatusForbidden, http.StatusForbidden},
 		"ann":             {[]string{"X-User", "ann", "X-Forwarded-For", "192.0.2.1"}, http.StatusOK, http.StatusOK},
 		"bob":             {[]string{"X-User", "bob"}, http.StatusOK, http.StatusForbidden},
@@ -248,6 +251,9 @@ func TestConsoleBehindAProxy(t *testing.T) {
 		"somebody @ops":   {[]string{"X-User", "@ops"}, http.StatusOK, http.StatusForbidden},
 		"the other field": {[]string{"X-Forwarded-User", "ann"}, http.StatusForbidden, http.StatusForbidden},
 	} {
+		if name != "a process" {
+			row.header = append(row.header, "X-Proxy-Secret", "a-secret-of-the-proxy")
+		}
 		if status, _, page := s.ask(nil, "", row.header...); status != row.home {
 			t.Errorf("%s gets %d: %s", name, status, page)
 		}
@@ -326,6 +332,12 @@ func TestConsoleWithoutADLQ(t *testing.T) {
 	if status, _, page := s.ask(nil, ""); status != http.StatusOK || !strings.Contains(page, "there are no DLQs yet") || !strings.Contains(page, "No dead-letter queues") {
 		t.Errorf("it is %d: %s", status, page)
 	}
+	// One that is made later once needed a console that was started anew.
+	k.topics("mails.sender.dlq", "mails", "mails.sender.retry")
+	s.until("", "mails → sender")
+	if _, _, page := s.ask(nil, ""); strings.Contains(page, "there are no DLQs yet") {
+		t.Errorf("it still says that there is none: %s", page)
+	}
 	if status, _, page := s.ask(nil, "tasks"); status != http.StatusOK {
 		t.Errorf("the tasks are %d: %s", status, page)
 	}
@@ -363,6 +375,11 @@ func TestConsoleRefuses(t *testing.T) {
 		"is no ROLE=WHO":            {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
 		"is no ROLE=WHO: ":          {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},
 		"--behind-proxy: ":          {"--behind-proxy", "localhost", "--grant", "viewer=*"},
+		"Secret is":                 {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*"},
+		"at least 16 bytes":         {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*", "--proxy-secret-file", write(t, brief)},
+		"--proxy-secret-file are":   {"--proxy-secret-file", users},
+		"is no ROLE=WHO: op":        {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
+		"is no ROLE=WHO: operator":  {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
 		"is everybody":              {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},
 		"reading the users":         {"--basic-auth", filepath.Join(t.TempDir(), "nosuch")},
 		"there are no users":        {"--basic-auth", write(t, "# nobody\n")},

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
+	"path"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -20,15 +23,17 @@ type accessFlags struct {
 	proxy  []string
 	user   string
 	groups string
+	secret string
 	grants []string
 }
 
 func (f *accessFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.basic, "basic-auth", "", "`file` of users, NAME:ROLE:PASSWORD in each line; a role is viewer, reader or operator (default $"+envUsers+" has the lines themselves)")
+	flags.StringVar(&f.basic, "basic-auth", "", "`file` of users, NAME:ROLE[@DLQS][,ROLE@DLQS]:PASSWORD in each line; a role is viewer, reader or operator, DLQS a pattern like orders.* (default $"+envUsers+" has the lines themselves)")
 	flags.StringSliceVar(&f.proxy, "behind-proxy", nil, "`CIDR,...` of the proxy that has authenticated whoever asks, and removes these headers from what it is sent")
 	flags.StringVar(&f.user, "user-header", "", "`header` in which the proxy says who asks (default X-Forwarded-User)")
 	flags.StringVar(&f.groups, "groups-header", "", "`header` with the groups, commas between (default X-Forwarded-Groups)")
-	flags.StringArrayVar(&f.grants, "grant", nil, "`ROLE=WHO,...` gives a role to users, to @GROUPS, or to * for all whom the proxy lets in; of several the highest counts")
+	flags.StringVar(&f.secret, "proxy-secret-file", "", "`file` with the secret that the proxy adds to each request in the header X-Proxy-Secret; required where its address is one of this machine")
+	flags.StringArrayVar(&f.grants, "grant", nil, "`ROLE[@DLQS]=WHO,...` gives a role, for the DLQs that a pattern like orders.* names, to users, to @GROUPS, or to * for all whom the proxy lets in; of several the highest counts")
 }
 
 // auth is who may do what. The zero one serves this machine alone.
@@ -56,8 +61,8 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 		return console.Basic(users...), nil
 	case len(f.proxy) > 0:
 		return f.behindProxy()
-	case len(f.grants) > 0 || f.user != "" || f.groups != "":
-		return console.Auth{}, usagef("--grant, --user-header and --groups-header are for --behind-proxy")
+	case len(f.grants) > 0 || f.user != "" || f.groups != "" || f.secret != "":
+		return console.Auth{}, usagef("--grant, --user-header, --groups-header and --proxy-secret-file are for --behind-proxy")
 	default:
 		return console.Auth{}, nil
 	}
@@ -82,11 +87,19 @@ func readUsers(lines, from string) (users []console.User, err error) {
 		if len(parts) < 3 {
 			return nil, usagef("line %d of %s is no NAME:ROLE:PASSWORD", n, from)
 		}
-		role, err := console.ParseRole(parts[1])
-		if err != nil {
-			return nil, usagef("line %d of %s: the role must be viewer, reader or operator", n, from)
+		user := console.User{Name: parts[0], Password: parts[2]}
+		for text := range strings.SplitSeq(parts[1], ",") {
+			right, err := readRight(text)
+			if err != nil {
+				return nil, usagef("line %d of %s: the role must be viewer, reader or operator, or ROLE@DLQS with a pattern of names", n, from)
+			}
+			if right.DLQs == "" {
+				user.Role = max(user.Role, right.Role)
+			} else {
+				user.Rights = append(user.Rights, right)
+			}
 		}
-		users = append(users, console.User{Name: parts[0], Role: role, Password: parts[2]})
+		users = append(users, user)
 	}
 	if len(users) == 0 {
 		return nil, usagef("there are no users in %s", from)
@@ -96,6 +109,12 @@ func readUsers(lines, from string) (users []console.User, err error) {
 
 func (f *accessFlags) behindProxy() (console.Auth, error) {
 	cfg := console.ProxyConfig{User: f.user, Groups: f.groups}
+	if f.secret != "" {
+		var err error
+		if cfg.Secret, err = secret(nil, f.secret); err != nil {
+			return console.Auth{}, err
+		}
+	}
 	for _, text := range f.proxy {
 		prefix, err := readPrefix(text)
 		if err != nil {
@@ -109,17 +128,17 @@ func (f *accessFlags) behindProxy() (console.Auth, error) {
 	var all grants
 	for _, text := range f.grants {
 		name, list, ok := strings.Cut(text, "=")
-		role, err := console.ParseRole(strings.TrimSpace(name))
+		right, err := readRight(strings.TrimSpace(name))
 		who := strings.Split(list, ",")
 		for i := range who {
 			who[i] = strings.TrimSpace(who[i])
 		}
 		if err != nil || !ok || slices.Contains(who, "") || slices.Contains(who, "@") {
-			return console.Auth{}, usagef("--grant %q is no ROLE=WHO: operator=@ops,ann", text)
+			return console.Auth{}, usagef("--grant %q is no ROLE=WHO: operator=@ops,ann or operator@orders.*=@shop", text)
 		}
-		all = append(all, grant{role, who})
+		all = append(all, grant{right, who})
 	}
-	cfg.Role = all.role
+	cfg.Rights = all.rights
 	return console.BehindProxy(cfg), nil
 }
 
@@ -137,24 +156,47 @@ func readPrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// grant is a role and who has it.
+// readRight reads ROLE or ROLE@DLQS. DLQs is empty for all.
+func readRight(text string) (r console.Right, err error) {
+	name, pattern, some := strings.Cut(text, "@")
+	if r.Role, err = console.ParseRole(name); err != nil {
+		return r, err
+	}
+	if _, err := path.Match(pattern, ""); err != nil || some && pattern == "" {
+		return r, fmt.Errorf("%q is no pattern of names", pattern)
+	}
+	r.DLQs = pattern
+	return r, nil
+}
+
+// grant is a right and who has it.
 type grant struct {
-	role console.Role
-	who  []string
+	right console.Right
+	who   []string
 }
 
 type grants []grant
 
-// role is the highest that somebody has; 0 for none.
-func (g grants) role(user string, groups []string) (role console.Role) {
+// rights are those of somebody.
+func (g grants) rights(user string, groups []string) (rights []console.Right) {
 	for _, one := range g {
 		has := func(who string) bool {
 			group, isGroup := strings.CutPrefix(who, "@")
 			return who == "*" || isGroup && slices.Contains(groups, group) || !isGroup && who == user
 		}
 		if slices.ContainsFunc(one.who, has) {
-			role = max(role, one.role)
+			rights = append(rights, one.right)
 		}
 	}
-	return role
+	return rights
+}
+
+// warnings are what is unsafe about the files, and works all the same.
+func (f *accessFlags) warnings() (all []string) {
+	for _, file := range []string{f.basic, f.secret} {
+		if at, err := os.Stat(file); file != "" && err == nil && at.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
+			all = append(all, "everybody on this machine may read "+file+": chmod 600 "+file)
+		}
+	}
+	return all
 }

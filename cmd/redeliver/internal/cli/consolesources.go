@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/console"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // sourceFlags say which DLQs the console shows: those of which brokers.
@@ -31,8 +33,6 @@ func (f *sourceFlags) flags(flags *pflag.FlagSet) {
 type sources struct {
 	brokers []*source
 	queues  []console.Queue
-	strange []string // DLQs whose names do not say whose they are
-	shut    []string // those that were listed and could not be opened, and why
 	silent  []string // those of which it is not known what waits, and why
 }
 
@@ -41,6 +41,11 @@ type source struct {
 	name string
 	b    *broker
 	dlqs []subject // that were named
+
+	opened  map[string]bool // DLQs
+	strange []string        // DLQs whose names do not say whose they are
+	shut    []string        // those that were listed and could not be opened, and why
+	mute    string          // why the DLQs were not listed the last time
 }
 
 // openSources connects to all brokers and opens the DLQs. What it returns is to be
@@ -101,16 +106,29 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 	return s, nil
 }
 
+// warnings are what is unsafe about the connections, and works all the same.
+func (s *sources) warnings() (all []string) {
+	for _, one := range s.brokers {
+		all = append(all, one.b.plain...)
+	}
+	return all
+}
+
 // notes are what is not shown, and why.
 func (s *sources) notes() (notes []string) {
-	for _, name := range s.strange {
-		notes = append(notes, name+" is not shown: its name does not say whose it is; --dlq NAME,topic=T,group=G does")
+	for _, one := range s.brokers {
+		for _, name := range one.strange {
+			notes = append(notes, name+" is not shown: its name does not say whose it is; --dlq NAME,topic=T,group=G does")
+		}
+		for _, why := range one.shut {
+			notes = append(notes, why+". It is not shown; the console tries again")
+		}
+		if one.mute != "" {
+			notes = append(notes, one.name+": new DLQs are not found: "+one.mute)
+		}
 	}
-	for _, why := range s.shut {
-		notes = append(notes, why+". It is not shown; when that is mended, start the console anew")
-	}
-	if len(s.queues)+len(s.shut) == 0 {
-		notes = append(notes, "there are no DLQs yet that redeliver knows by their names: when there are, start the console anew; one that somebody else fills is named with --dlq NAME,topic=T,group=G")
+	if len(s.queues)+len(notes) == 0 {
+		notes = append(notes, "there are no DLQs yet that redeliver knows by their names: they appear here; one that somebody else fills is named with --dlq NAME,topic=T,group=G")
 	}
 	return notes
 }
@@ -190,43 +208,90 @@ func (s *sources) open(ctx context.Context, one *source) error {
 			}
 		}
 	}
-	listed := len(subjects) == 0
-	if listed {
-		if one.b.queues == nil {
-			return usagef("the DLQs there cannot be listed without --management-url: give that, or name each with --dlq")
-		}
-		all, err := one.b.queues(ctx)
-		if err != nil {
-			return err
-		}
-		for _, info := range all {
-			if info.Origin == "" {
-				s.strange = append(s.strange, one.name+"/"+info.DLQ)
-				continue
-			}
-			subjects = append(subjects, subject{dlq: info.DLQ, topic: info.Origin, group: info.Group})
-		}
+	if len(subjects) == 0 {
+		return s.find(ctx, one)
 	}
 	for _, sub := range subjects {
-		name := sub.dlq
-		if listed {
-			sub.dlq = "" // it is its origin's own
-		}
 		q, err := one.b.dlq(ctx, sub)
-		if err != nil && listed && ctx.Err() == nil { // one that is half made, or may not be read, is not the others'
-			s.shut = append(s.shut, fmt.Sprintf("%s/%s: %v", one.name, name, redeliver.Redact(inFlags(err))))
-			continue
-		}
 		if err != nil {
 			return err
 		}
-		s.queues = append(s.queues, console.Queue{Queue: q, Cluster: one.name})
-		last := &s.queues[len(s.queues)-1] // closed with the others, whatever comes of the levels
-		if last.Queue, err = one.b.withLevels(ctx, q); err != nil {
-			s.silent = append(s.silent, fmt.Sprintf("%s/%s: %v", one.name, q.Info().DLQ, err))
-		}
+		s.show(ctx, one, q)
 	}
 	return nil
+}
+
+// find opens the DLQs that a broker lists and that are not open yet.
+func (s *sources) find(ctx context.Context, one *source) error {
+	if one.b.queues == nil {
+		return usagef("the DLQs there cannot be listed without --management-url: give that, or name each with --dlq")
+	}
+	all, err := one.b.queues(ctx)
+	if err != nil {
+		return err
+	}
+	if one.opened == nil {
+		one.opened = make(map[string]bool)
+	}
+	one.strange, one.shut = nil, nil
+	for _, info := range all {
+		switch {
+		case one.opened[info.DLQ]:
+			continue
+		case info.Origin == "":
+			one.strange = append(one.strange, one.name+"/"+info.DLQ)
+			continue
+		}
+		q, err := one.b.dlq(ctx, subject{topic: info.Origin, group: info.Group}) // it is its origin's own
+		if ctx.Err() != nil && err != nil {
+			return err
+		}
+		if err != nil { // one that is half made, or may not be read, is not the others'
+			one.shut = append(one.shut, fmt.Sprintf("%s/%s: %v", one.name, info.DLQ, redeliver.Redact(inFlags(err))))
+			continue
+		}
+		one.opened[info.DLQ] = true
+		s.show(ctx, one, q)
+	}
+	return nil
+}
+
+// show adds a DLQ that was opened. It is closed with the others.
+func (s *sources) show(ctx context.Context, one *source, q deadletter.Queue) {
+	with, err := one.b.withLevels(ctx, q)
+	if err != nil {
+		s.silent = append(s.silent, fmt.Sprintf("%s/%s: %v", one.name, q.Info().DLQ, err))
+	}
+	s.queues = append(s.queues, console.Queue{Queue: with, Cluster: one.name})
+}
+
+// watch finds the DLQs that are made while the console runs, and shows them, until ctx ends.
+func (s *sources) watch(ctx context.Context, c *console.Console, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		had := len(s.queues)
+		for _, one := range s.brokers {
+			if len(one.dlqs) > 0 {
+				continue
+			}
+			looking, cancel := context.WithTimeout(ctx, every)
+			one.mute = ""
+			if err := s.find(looking, one); err != nil && ctx.Err() == nil {
+				one.mute = redeliver.Redact(inFlags(err))
+			}
+			cancel()
+		}
+		for _, q := range s.queues[had:] {
+			_ = c.Add(q) // a console that closes takes none
+		}
+		c.SetNotes(s.notes()...)
+	}
 }
 
 // close lets go of the DLQs, and of the brokers behind them.

@@ -44,8 +44,9 @@ func listing(names ...string) *source {
 // One DLQ that does not open used to keep all others from being shown.
 func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 	t.Parallel()
-	s := &sources{}
-	if err := s.open(t.Context(), listing("orders", "shut", "mails")); err != nil {
+	eu := listing("orders", "shut", "mails")
+	s := &sources{brokers: []*source{eu}}
+	if err := s.open(t.Context(), eu); err != nil {
 		t.Fatal(err)
 	}
 	notes := s.notes()

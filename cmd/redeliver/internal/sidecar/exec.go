@@ -28,6 +28,8 @@ type Exec struct {
 	mercy time.Duration
 	// pipes is how long what a child has left running may keep its output open.
 	pipes time.Duration
+	// reaper is nil but in the first process of a container.
+	reaper *reaper
 }
 
 // NewExec returns a handler that runs a program with its arguments, as they are: no
@@ -42,7 +44,14 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exec{append([]string{path}, argv[1:]...), withoutOurs(env), say, 500 * time.Millisecond, 750 * time.Millisecond}, nil
+	e := &Exec{
+		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), say: say,
+		mercy: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
+	}
+	if os.Getpid() == 1 {
+		e.reaper = newReaper()
+	}
+	return e, nil
 }
 
 // ExitError is a child that has not handled its message.
@@ -75,8 +84,9 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	}
 	cmd.WaitDelay = e.pipes
 	beside, err := pass(cmd, rest)
+	over := func() {}
 	if err == nil {
-		err = cmd.Start()
+		over, err = e.reaper.begin(cmd)
 		beside.started()
 	}
 	if err != nil {
@@ -84,6 +94,7 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 		return &UnreachedError{fmt.Errorf("the command cannot be started: %w", err)}
 	}
 	err = cmd.Wait()
+	over()
 	beside.end()
 	said.end(out, errs)
 	if ctx.Err() != nil {

@@ -1,0 +1,20 @@
+package cli
+
+import (
+	"net/url"
+
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// plainPasswords warns of passwords that are sent as they are to another machine: to the
+// broker, and to RabbitMQ's management API where there is one.
+func plainPasswords(u brokerurl.URL, api string) (warnings []string) {
+	if u.PlainPassword() {
+		secure := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "amqps://", brokerurl.Kafka: "kafka+tls://, or sasl=scram-sha-512"}
+		warnings = append(warnings, "the password for "+u.String()+" is sent without TLS: use "+secure[u.Broker])
+	}
+	if at, err := url.Parse(api); err == nil && at.Scheme == "http" && !brokerurl.Loopback(at.Host) {
+		warnings = append(warnings, "the password for "+at.Redacted()+" is sent without TLS: use https://")
+	}
+	return warnings
+}

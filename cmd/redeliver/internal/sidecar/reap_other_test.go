@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sidecar
+
+func first(string) int { return 1 }

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// Somebody has another role for each DLQ, and one for which they have none is not there for them: in no list, by no
+// address, and in no answer that differs from that about a DLQ that nobody has.
+func TestRightsAreOfADLQ(t *testing.T) {
+	rec := &record{}
+	orders, refunds, secret := newStub("orders.billing.dlq", 2), newStub("refunds.billing.dlq", 2), newStub("salaries.hr.dlq", 2)
+	auth := Custom(func(*http.Request) (Actor, error) {
+		return Actor{Name: "ann", Rights: []Right{{Viewer, "*.billing.dlq"}, {Operator, "stub/orders.*"}}}, nil
+	})
+	c, err := New(Config{Queues: []Queue{{Queue: orders}, {Queue: refunds}, {Queue: secret}}, Auth: auth, Audit: rec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, target := range []string{"/", "/tasks"} {
+		if a := get(t, c, target); strings.Contains(a.body, "salaries") || !strings.Contains(a.text(), "operator of some") {
+			t.Errorf("%s says %s", target, a.text())
+		}
+	}
+	get(t, c, page("message", orders, "at", "0")).has(t, `"n": 0`, "Edit and replay", "key-0")
+	m := get(t, c, page("message", refunds, "at", "0"))
+	for _, not := range []string{`"n"`, "key-0"} {
+		if strings.Contains(m.body, not) {
+			t.Errorf("a viewer of refunds sees %q:\n%s", not, m.text())
+		}
+	}
+	unknown := newStub("nowhere", 1)
+	for _, name := range []string{"dlq", "messages", "message", "payload", "edit", "replay", "purge", "waiting", "task"} {
+		with := []string{"at", "0", "id", "t-1"}
+		hidden, none := ask(t, c, http.MethodGet, page(name, secret, with...), nil), ask(t, c, http.MethodGet, page(name, unknown, with...), nil)
+		if hidden.StatusCode != none.StatusCode || hidden.StatusCode < 400 || strings.ReplaceAll(hidden.text(), "salaries.hr.dlq", "nowhere") != none.text() {
+			t.Errorf("%s of a hidden DLQ is %d: %s\nand of none %d: %s", name, hidden.StatusCode, hidden.text(), none.StatusCode, none.text())
+		}
+	}
+	form := func(q *stub) url.Values {
+		return url.Values{"dlq": {q.info.DLQ}, "why": {"x"}, "expect": {"1"}, "confirm": {q.info.DLQ}, "id": {"id-0"}, "at": {"0"}, "ask": {"pause"}}
+	}
+	for _, to := range []string{"/replay", "/purge", "/quarantine", "/edit", "/task"} {
+		if a := ask(t, c, http.MethodPost, to, form(refunds)); a.StatusCode != http.StatusForbidden {
+			t.Errorf("a viewer's %s is %d", to, a.StatusCode)
+		}
+		if a := ask(t, c, http.MethodPost, to, form(secret)); a.StatusCode != http.StatusNotFound {
+			t.Errorf("%s of a hidden DLQ is %d", to, a.StatusCode)
+		}
+		if a := ask(t, c, http.MethodPost, to, form(orders)); to != "/task" && a.StatusCode == http.StatusForbidden || to != "/task" && a.StatusCode == http.StatusNotFound {
+			t.Errorf("an operator's %s is %d", to, a.StatusCode)
+		}
+	}
+	for _, line := range rec.lines {
+		if want := map[string]string{"orders.billing.dlq": "operator", "refunds.billing.dlq": "viewer"}[line.DLQ]; line.Role != want {
+			t.Errorf("the record has %+v", line)
+		}
+	}
+}
+
+// A right that cannot be read gives nothing.
+func TestRightsThatCannotBeRead(t *testing.T) {
+	for _, r := range []Right{{Operator, "["}, {0, "*"}, {Operator + 1, "*"}} {
+		if who := (Actor{Name: "ann", Role: Viewer, Rights: []Right{r}}); who.known() {
+			t.Errorf("somebody with %+v is let in", r)
+		}
+		if _, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: Basic(User{Name: "ann", Password: "a long password", Rights: []Right{r}})}); err == nil {
+			t.Errorf("a user with %+v is taken", r)
+		}
+	}
+	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Rights: func(_ string, groups []string) []Right {
+		return []Right{{Reader, groups[0] + ".*"}}
+	}})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("orders.dlq", 1)}, {Queue: newStub("refunds.dlq", 1)}}, Auth: proxy, Audit: &record{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a := get(t, c, "/", "RemoteAddr", "10.0.0.1:9", "X-Forwarded-User", "ann", "X-Forwarded-Groups", "orders")
+	if strings.Contains(a.body, "refunds") || !strings.Contains(a.body, "orders.dlq") {
+		t.Errorf("the page says %s", a.text())
+	}
+}
+
+// DLQs that appear later once needed a console that was started anew.
+func TestADLQIsAddedWhileItRuns(t *testing.T) {
+	c, err := New(Config{Notes: []string{"nothing yet"}, Audit: &record{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	get(t, c, "/").has(t, "nothing yet")
+	q := newStub("orders.dlq", 1)
+	if err := c.Add(Queue{Queue: q, Cluster: "eu"}); err != nil {
+		t.Fatal(err)
+	}
+	c.SetNotes()
+	if a := get(t, c, "/"); strings.Contains(a.text(), "nothing yet") || !strings.Contains(a.text(), "orders.dlq") {
+		t.Errorf("the page says %s", a.text())
+	}
+	get(t, c, page("dlq", q))
+	if err := c.Add(Queue{Queue: newStub("orders.dlq", 1), Cluster: "eu"}); err == nil {
+		t.Error("it is there twice")
+	}
+	if err := c.Add(Queue{Queue: newStub("orders.dlq", 1), Cluster: "us"}); err != nil {
+		t.Fatal(err)
+	}
+	get(t, c, page("dlq", q)).has(t, "eu")
+	get(t, c, "/dlq?dlq=us%2Forders.dlq").has(t, "us")
+	c.Close()
+	if err := c.Add(Queue{Queue: newStub("late", 1)}); err == nil {
+		t.Error("a closed console takes a DLQ")
+	}
+}

@@ -1,0 +1,25 @@
+package brokerurl
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// PlainPassword reports whether the connection sends a password as it is to another
+// machine. A password that SCRAM or a signature of AWS proves is not sent.
+func (u URL) PlainPassword() bool {
+	if u.TLS || u.Password == "" || u.Broker == SQS || u.Broker == Kafka && u.SASL != Plain {
+		return false
+	}
+	return slices.ContainsFunc(u.Hosts, func(host string) bool { return !Loopback(host) })
+}
+
+// Loopback reports whether a host, with or without a port, is this machine.
+func Loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	at, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && at.IsLoopback()
+}
