@@ -29,7 +29,10 @@ type MessageBatch struct {
 	// subscriber of redeliver delivered.
 	Origin, Group string
 
-	batch *delayqueue.Batch
+	batch interface {
+		AckAll() bool
+		RetryAll(delay ...time.Duration) bool
+	}
 }
 
 // AckAll acks, when the function returns, every message that is not settled by
@@ -53,7 +56,7 @@ type BatchMessage struct {
 	*message.Message
 
 	ctx   context.Context // as it came
-	place delayqueue.Batched
+	place batchPlace
 
 	err     error
 	settled chan struct{} // closed when err stands
@@ -85,6 +88,16 @@ func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason
 // Answer says what the handler of a single message says with what it returns:
 // nil is Ack, and about an error the policy decides.
 func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
+
+// batchPlace is a message's place in a batch.
+type batchPlace interface {
+	Ack() bool
+	Retry(delay ...time.Duration) bool
+	Reject(reason string) bool
+	Answer(err error) bool
+	Expired(timeout error) error
+	Leave()
+}
 
 // waiter is the message as its batch knows it: its handler waits.
 type waiter BatchMessage

@@ -128,6 +128,19 @@ func (d *Delivery) hear(err error) (answer error, goesOn bool) {
 // Fail does what the policy says of a failure, unless the message's end is taken care of.
 func (d *Delivery) Fail(err error) { _ = d.fail(err) }
 
+// FailLater is Fail where no handler can run at once: a retry that the policy makes in place waits a millisecond. It reports
+// false when the message was lost to this process.
+func (d *Delivery) FailLater(err error) bool {
+	if d.Lost() {
+		_ = d.abandon(err)
+		return false
+	}
+	if d.claim() {
+		d.settleFailure(err, true)
+	}
+	return true
+}
+
 // fail is Fail for an attempt. The error is that the message was lost.
 func (d *Delivery) fail(err error) error {
 	if d.Lost() {

@@ -54,7 +54,8 @@ type Delivery struct {
 
 	sub  *Subscription
 	c    carrier
-	task Task
+	msg  *message.Message // that a Router has; nil with a handler of records
+	task Task             // what runs the attempt; nil before that
 
 	// state is what the message became in this process; nil while the record says it all.
 	state *redeliver.State
@@ -118,6 +119,12 @@ func (d *Delivery) State() (st redeliver.State) {
 	return st
 }
 
+// Task is what runs the attempt, nil before Run.
+func (d *Delivery) Task() Task { return d.task }
+
+// Invalid returns why the message must not run, see Policy.Invalid.
+func (d *Delivery) Invalid() error { return d.check() }
+
 // Lost reports whether the message is no longer this process's to settle: it comes back by itself.
 func (d *Delivery) Lost() bool { return d.c.isLost() }
 
@@ -162,8 +169,11 @@ func (d *Delivery) check() (err error) {
 
 // describe is the message as policies and tracers see it.
 func (d *Delivery) describe() (redeliver.Headers, []byte) {
-	if d.task != nil {
+	switch {
+	case d.task != nil:
 		return d.task.Describe()
+	case d.msg != nil:
+		return d.msg.Metadata, d.msg.Payload
 	}
 	return d.c.headers(), d.c.body()
 }

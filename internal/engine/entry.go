@@ -169,6 +169,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 		return
 	}
 	msg.SetContext(d)
+	d.msg = msg
 	l, eng := e.lane, e.lane.e
 	if !l.send(msg) {
 		e.began = false

@@ -16,6 +16,18 @@ type traced struct {
 	ended atomic.Bool
 }
 
+// BeginSpan begins a span for a message that no attempt runs, where the subscription has a tracer, and returns the context
+// below it. EndSpan ends it, unless a failure of the message does.
+func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
+	if d.sub.Tracer == nil {
+		return ctx
+	}
+	return d.beginSpan(ctx)
+}
+
+// EndSpan ends the span of a message about which no policy is asked.
+func (d *Delivery) EndSpan(o redeliver.Outcome, err error) { d.endSpan(o, err) }
+
 // beginSpan has the subscription's tracer, of which there must be one, begin a span for the handler of d, and returns the
 // context that the handler gets: outer, or one below it.
 func (d *Delivery) beginSpan(outer context.Context) context.Context {
