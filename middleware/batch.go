@@ -105,7 +105,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 func (b *batches) join(m *BatchMessage, d *engine.Delivery) {
 	d.Gathers()
 	g := b.gatherer(d.Sub())
-	place := &engine.Batched{}
+	place := &m.batched
 	place.Init(m.ctx, (*waiter)(m), d, len(m.Payload))
 	m.place = place
 	g.batches.Lock()
@@ -137,7 +137,7 @@ func (b *batches) addQueued(m *BatchMessage) {
 		d.Gathers()
 	}
 	g := b.gatherer(sub)
-	place := &delayqueue.Batched{}
+	place := &m.queued
 	m.place = place
 	if a != nil {
 		place.Init(ctx, (*waiter)(m), &a.Attempt, d, len(m.Payload))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 var (
@@ -56,7 +57,9 @@ type BatchMessage struct {
 	*message.Message
 
 	ctx   context.Context // as it came
-	place batchPlace
+	place   batchPlace // one of these two
+	batched engine.Batched
+	queued  delayqueue.Batched
 
 	err     error
 	settled chan struct{} // closed when err stands

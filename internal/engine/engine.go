@@ -84,12 +84,22 @@ type LaneOptions[R any] struct {
 
 // Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it.
 type Gater[R any] interface {
-	// Begin reports whether m may begin now, and notes that it has. After false, the gater calls Lane.Post when that may
-	// have changed.
-	Begin(m *driver.Message[R]) bool
-	// End is called once for each Begin that was true: the message has ended here, or waits in place.
+	// Begin says whether m may begin now, and notes that it has, where it may. After another answer, the gater calls
+	// Lane.Post when the answer may have changed.
+	Begin(m *driver.Message[R]) Word
+	// End is called once for each Begin that let the message begin: it has ended here, or waits in place.
 	End(m *driver.Message[R])
 }
+
+// Word is a gater's word about a message.
+type Word uint8
+
+// The words.
+const (
+	Begins     Word = iota // it may begin
+	NotYet                 // this message must wait; others may begin
+	NothingYet             // no message may begin
+)
 
 var (
 	// ErrLost is why the context of a message ends that others may have by now.

@@ -17,6 +17,7 @@ const (
 	entryWaits   entryPhase = iota // until its time has come
 	entryChained                   // behind another message of its key
 	entryReady                     // for a slot
+	entryRefused                   // a gater has refused it for now
 	entryRuns                      // with a slot, until its end is known here
 	entryGone                      // it was settled, returned or abandoned
 )

@@ -39,6 +39,7 @@ type lane[R any] struct {
 	waits       *Hold[*entry[R]]
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
 	ready       [2]FIFO[*entry[R]]   // by class
+	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
 	lastClass   int
@@ -178,6 +179,31 @@ func (l *lane[R]) readMail() {
 	for _, f := range posted {
 		f()
 	}
+	if len(posted) > 0 {
+		l.retryRefused()
+	}
+}
+
+// retryRefused makes ready again what a gater has refused.
+func (l *lane[R]) retryRefused() {
+	for class := range l.ready {
+		q := &l.ready[class]
+		var again FIFO[*entry[R]]
+		for _, e := range l.refused {
+			if e.class() == class && e.phase == entryRefused {
+				e.phase = entryReady
+				again.Push(e)
+			}
+		}
+		if again.Empty() {
+			continue
+		}
+		for !q.Empty() { // they were first
+			again.Push(q.Pop())
+		}
+		*q = again
+	}
+	l.refused = l.refused[:0]
 }
 
 // admit takes a record in hand.
@@ -318,12 +344,17 @@ func (l *lane[R]) begin(now time.Time) {
 		if e == nil {
 			break
 		}
-		if !l.mayBegin(e) {
+		switch l.mayBegin(e) {
+		case Begins:
+			l.ready[class].Pop()
+			l.start(e)
+		case NotYet:
+			l.ready[class].Pop()
+			e.phase = entryRefused
+			l.refused = append(l.refused, e)
+		case NothingYet:
 			blocked[class] = true
-			continue
 		}
-		l.ready[class].Pop()
-		l.start(e)
 	}
 	for class := range l.ready {
 		if l.ready[class].Empty() || !blocked[class] {
@@ -348,43 +379,50 @@ func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what a message needs to begin: the gates' word, a turn beside suspects, and a slot.
-func (l *lane[R]) mayBegin(e *entry[R]) bool {
+// mayBegin takes what a message needs to begin: a turn beside suspects, a slot, and the gaters' word.
+func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	handles := e.Step == driver.Handle
-	turn := l.e.sub.Turn
-	takesTurn := handles && turn != nil && !e.Alone
-	if takesTurn && !turn.Begin() {
-		return false
+	sub := l.e.sub
+	takesTurn := handles && sub.Turn != nil && !e.Alone
+	if takesTurn && !sub.Turn.Begin() {
+		return NothingYet
 	}
-	ok, probe := true, false
+	word, probe := Begins, false
 	if !l.opt.Exclusive {
-		ok, probe = l.e.sub.slots.take(e.class(), &l.waiters[e.class()])
-	}
-	if ok && handles {
-		for i, g := range l.opt.Gates {
-			if g.Begin(&e.Message) {
-				continue
-			}
-			for _, passed := range l.opt.Gates[:i] {
-				passed.End(&e.Message)
-			}
-			if !l.opt.Exclusive {
-				l.e.sub.slots.give(e.class(), probe, false, silent)
-			}
-			ok = false
-			break
+		var ok bool
+		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
+			word = NothingYet
 		}
 	}
-	if !ok {
+	if word == Begins && handles {
+		if word = l.askGates(e); word != Begins && !l.opt.Exclusive {
+			sub.slots.give(e.class(), probe, false, silent)
+		}
+	}
+	if word != Begins {
 		if takesTurn {
-			turn.Rest()
+			sub.Turn.Rest()
 		}
-		return false
+		return word
 	}
 	e.rested.Store(!takesTurn)
 	e.begin(e.State)
 	e.current.Load().probe = probe
-	return true
+	return Begins
+}
+
+func (l *lane[R]) askGates(e *entry[R]) Word {
+	for i, g := range l.opt.Gates {
+		word := g.Begin(&e.Message)
+		if word == Begins {
+			continue
+		}
+		for _, passed := range l.opt.Gates[:i] {
+			passed.End(&e.Message)
+		}
+		return word
+	}
+	return Begins
 }
 
 // start has a message handled, or passed on. It has its slot.
