@@ -100,7 +100,8 @@ type Source[R any] interface {
 	// Parse fills m, whose Record is set. An error other than ErrSettled is a record that has no meaning: the source
 	// has reported it, and the engine passes over it.
 	Parse(m *Message[R]) error
-	// Accept says how many more messages the lane would take now. The source reads no more while that is 0.
+	// Accept says how many more messages the lane would take now, beside those that it has taken with Parse. The source
+	// reads no more while that is 0. It is called again whenever the number or what was taken has changed.
 	Accept(n int)
 	// Stop is called when the lane ends: the source reads nothing more. The channel is closed when nothing more will come
 	// from Messages, which the lane goes on reading until then.

@@ -65,10 +65,9 @@ func (e *Engine[R]) Close() {
 
 // LaneOptions say how one source is run.
 type LaneOptions[R any] struct {
-	// MaxAhead bounds the messages that are in hand and not waiting for their time: what runs, and what is ready. Default
-	// 256.
+	// MaxAhead bounds the messages that run or are ready. Default 256.
 	MaxAhead int
-	// MaxHeld bounds the messages that wait for their time. Default 4,096.
+	// MaxHeld bounds the messages that wait for their time, or behind another message of their key. Default 4,096.
 	MaxHeld int
 	// MaxBytes bounds the sizes of all messages in hand. Default: no bound.
 	MaxBytes int

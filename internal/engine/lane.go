@@ -36,6 +36,7 @@ type lane[R any] struct {
 	first, last *entry[R] // all in hand, in the order of their arrival
 	inHand      int
 	bytes       int
+	chained     int // stand behind another message of their key
 	waits       *Hold[*entry[R]]
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
 	ready       [2]FIFO[*entry[R]]   // by class
@@ -213,13 +214,20 @@ func (l *lane[R]) admit(rec R) {
 		return
 	}
 	if e.Until.After(time.Now()) {
-		if e.InPlace {
-			l.takeTurn(e)
+		if e.InPlace && !l.takeTurn(e) {
+			l.chain(e) // passTurn looks at Until
+			return
 		}
 		l.wait(e)
 		return
 	}
 	l.line(e)
+}
+
+// chain notes that an entry stands behind another one of its key.
+func (l *lane[R]) chain(e *entry[R]) {
+	e.phase = entryChained
+	l.chained++
 }
 
 // parse makes the entry of a record; nil for one that the engine passes over.
@@ -246,6 +254,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	l.inHand++
 	l.bytes += e.Size
 	l.allCount.Store(int64(l.inHand))
+	l.accepted = -1 // the source hears again what is left
 	return e
 }
 
@@ -253,6 +262,9 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
+	}
+	if e.phase == entryChained {
+		l.chained--
 	}
 	e.phase = entryGone
 	if e.prev != nil {
@@ -283,7 +295,7 @@ func (l *lane[R]) line(e *entry[R]) {
 		e.phase = entryReady
 		l.ready[e.class()].Push(e)
 	} else {
-		e.phase = entryChained
+		l.chain(e)
 	}
 }
 
@@ -314,6 +326,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		}
 		next.keyed = true
 		if next.phase != entryGone {
+			l.chained--
 			if next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
@@ -530,7 +543,11 @@ func (l *lane[R]) passOnSettled() {
 
 // accept tells the source how much more it may read.
 func (l *lane[R]) accept() {
-	n := min(l.opt.MaxAhead-(l.inHand-l.waits.Len()), l.opt.MaxHeld-l.waits.Len())
+	held, sub := l.waits.Len()+l.chained, l.e.sub
+	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
+	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
+		n = 0
+	}
 	if l.opt.MaxBytes > 0 && l.bytes >= l.opt.MaxBytes {
 		n = 0
 	}

@@ -80,7 +80,7 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 		}
 	}
 	if st := m.Record.state; st != nil {
-		m.Retry, m.Until = true, st.Due
+		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 	}
 	return nil
 }
@@ -404,6 +404,78 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 		settled, dead := b.all()
 		if !slices.Equal(batches, []string{"abc", "d"}) || len(settled) != 4 || dead["b"].Reason != redeliver.ReasonRejected {
 			t.Errorf("batches %v, settled %v, dead %v", batches, settled, dead)
+		}
+	})
+}
+
+// A message waits in place that comes while another message of its key runs: it begins when it is due, and then those behind
+// it.
+func TestWhatWaitsInPlaceTakesItsTurnBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.block = true
+		var mu sync.Mutex
+		var ran []string
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			mu.Lock()
+			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return nil
+		}), engine.LaneOptions[*record]{})
+		b.in <- &record{id: "a", key: "k"}
+		b.in <- &record{id: "b", key: "k", state: &redeliver.State{ID: "b", Attempts: 1, Due: b.begun.Add(500 * time.Millisecond)}}
+		b.in <- &record{id: "c", key: "k", state: &redeliver.State{ID: "c", Attempts: 1, Due: b.begun.Add(10 * time.Second)}}
+		b.in <- &record{id: "d", key: "k"}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []string{"a@0s", "b@1s", "c@10s", "d@11s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+// What stands behind another message of its key, or waits, does not keep the messages of other keys from being read.
+func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		gate := make(chan struct{})
+		b.run(t, handle(func(context.Context, *record) error { <-gate; return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxHeld: 100})
+		for i := range 20 {
+			b.in <- &record{id: fmt.Sprint(i), key: "k"}
+		}
+		synctest.Wait()
+		if b.accepted != 4 {
+			t.Errorf("it takes %d more beside one that runs, want 4", b.accepted)
+		}
+		close(gate)
+		synctest.Wait()
+		if settled, _ := b.all(); len(settled) != 20 || b.accepted != 5 {
+			t.Errorf("%d are settled, and it takes %d more", len(settled), b.accepted)
+		}
+	})
+}
+
+// While a suspect has the turn, or waits for it, its neighbours read nothing.
+func TestALaneReadsNothingBesideASuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.Turn = engine.NewTurn()
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{MaxAhead: 5})
+		synctest.Wait()
+		if !b.sub.Turn.Take(t.Context(), &b.sub.Gate) {
+			t.Fatal("no turn")
+		}
+		synctest.Wait()
+		if b.accepted != 0 {
+			t.Errorf("it takes %d more beside a suspect", b.accepted)
+		}
+		b.sub.Turn.Give()
+		synctest.Wait()
+		if b.accepted != 5 {
+			t.Errorf("it takes %d more when the suspect is done", b.accepted)
 		}
 	})
 }

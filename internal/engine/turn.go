@@ -102,6 +102,7 @@ func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
+	t.ringLocked()
 	if t.busy == 0 {
 		t.mu.Unlock()
 		return true
@@ -133,12 +134,16 @@ func (t *Turn) open() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = false
+	t.ringLocked()
+}
+
+func (t *Turn) ringLocked() {
 	for ring := range t.rings {
 		(*ring)()
 	}
 }
 
-// notify calls ring, which must not block, whenever the others may go on, until end is called.
+// notify calls ring, which must not block, whenever a turn begins or ends, until end is called.
 func (t *Turn) notify(ring func()) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
