@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Defaults of [BatchConfig].
@@ -91,19 +92,57 @@ type batches struct {
 
 // add adds a message to those that wait for a batch.
 func (b *batches) add(msg *message.Message) *BatchMessage {
-	ctx := msg.Context()
+	m := &BatchMessage{Message: msg, ctx: msg.Context(), settled: make(chan struct{})}
+	if d := engine.FromContext(m.ctx); d != nil {
+		b.join(m, d)
+		return m
+	}
+	b.addQueued(m)
+	return m
+}
+
+// join adds a message of a subscriber that runs on the engine.
+func (b *batches) join(m *BatchMessage, d *engine.Delivery) {
+	d.Gathers()
+	g := b.gatherer(d.Sub())
+	place := &m.batched
+	place.Init(m.ctx, (*waiter)(m), d, len(m.Payload))
+	m.place = place
+	g.batches.Lock()
+	switch t, _ := d.Task().(*task); {
+	case t != nil && !d.Gather(): // something in between took all its time
+		g.batches.Unlock()
+		m.give(context.Cause(m.ctx))
+	case g.refused != nil:
+		g.batches.Unlock()
+		<-m.ctx.Done()
+		m.place.Leave()
+		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
+	default:
+		if t != nil {
+			t.batch = m // nothing looks at it before the attempt begins again
+		}
+		g.batches.Join(place)
+		g.batches.Unlock()
+	}
+}
+
+// addQueued adds a message of another subscriber.
+func (b *batches) addQueued(m *BatchMessage) {
+	ctx := m.ctx
 	a, d := attemptOf(ctx)
-	var sub *delayqueue.Subscription
+	var sub any
 	if d != nil {
 		sub = d.Sub
 		d.Gathers()
 	}
 	g := b.gatherer(sub)
-	m := &BatchMessage{Message: msg, ctx: ctx, settled: make(chan struct{})}
+	place := &m.queued
+	m.place = place
 	if a != nil {
-		m.place.Init(ctx, (*waiter)(m), &a.Attempt, d, len(msg.Payload))
+		place.Init(ctx, (*waiter)(m), &a.Attempt, d, len(m.Payload))
 	} else {
-		m.place.Init(ctx, (*waiter)(m), nil, d, len(msg.Payload))
+		place.Init(ctx, (*waiter)(m), nil, d, len(m.Payload))
 	}
 	g.queue.Lock()
 	switch {
@@ -116,15 +155,14 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		m.place.Leave()
 		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(ctx)))
 	default:
-		g.queue.Join(&m.place)
+		g.queue.Join(place)
 		g.queue.Unlock()
 	}
-	return m
 }
 
 // gatherer returns what gathers the messages of a subscription; nil is for those
 // that come from no subscriber of redeliver.
-func (b *batches) gatherer(sub *delayqueue.Subscription) *gatherer {
+func (b *batches) gatherer(sub any) *gatherer {
 	if g := b.find(sub); g != nil {
 		return g
 	}
@@ -142,7 +180,7 @@ func (b *batches) gatherer(sub *delayqueue.Subscription) *gatherer {
 	return g
 }
 
-func (b *batches) find(sub *delayqueue.Subscription) *gatherer {
+func (b *batches) find(sub any) *gatherer {
 	if all := b.all.Load(); all != nil {
 		for _, g := range *all {
 			if g.sub == sub {

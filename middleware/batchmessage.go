@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 var (
@@ -29,7 +30,10 @@ type MessageBatch struct {
 	// subscriber of redeliver delivered.
 	Origin, Group string
 
-	batch *delayqueue.Batch
+	batch interface {
+		AckAll() bool
+		RetryAll(delay ...time.Duration) bool
+	}
 }
 
 // AckAll acks, when the function returns, every message that is not settled by
@@ -52,8 +56,10 @@ func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.Re
 type BatchMessage struct {
 	*message.Message
 
-	ctx   context.Context // as it came
-	place delayqueue.Batched
+	ctx     context.Context // as it came
+	place   batchPlace      // one of these two
+	batched engine.Batched
+	queued  delayqueue.Batched
 
 	err     error
 	settled chan struct{} // closed when err stands
@@ -85,6 +91,16 @@ func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason
 // Answer says what the handler of a single message says with what it returns:
 // nil is Ack, and about an error the policy decides.
 func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
+
+// batchPlace is a message's place in a batch.
+type batchPlace interface {
+	Ack() bool
+	Retry(delay ...time.Duration) bool
+	Reject(reason string) bool
+	Answer(err error) bool
+	Expired(timeout error) error
+	Leave()
+}
 
 // waiter is the message as its batch knows it: its handler waits.
 type waiter BatchMessage

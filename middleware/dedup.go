@@ -12,7 +12,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Defaults of [DedupConfig].
@@ -145,7 +144,7 @@ type dedupRun struct {
 }
 
 func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
-	ctx, deliv := msg.Context(), delayqueue.FromContext(msg.Context())
+	ctx, deliv := msg.Context(), deliveryOf(msg.Context())
 	key, err := d.key(deliv, msg)
 	if err != nil {
 		tellOnce(&d.derivedTold, deliv, redeliver.ChangeDedupRefused, err)
@@ -181,10 +180,11 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 }
 
 // key names a message; it is empty for one that is not to be deduplicated.
-func (d *dedup) key(deliv *delayqueue.Delivery, msg *message.Message) (string, error) {
+func (d *dedup) key(deliv delivery, msg *message.Message) (string, error) {
 	id, scope := msg.UUID, "\x00\x00"
 	if deliv != nil {
-		id, scope = deliv.State().ID, deliv.Sub.Group+"\x00"+deliv.Sub.Origin+"\x00"
+		st := deliv.State()
+		id, scope = st.ID, st.Group+"\x00"+st.Origin+"\x00"
 	}
 	if d.ID != nil {
 		id = d.ID(msg)
@@ -256,7 +256,7 @@ func (d *dedup) mark(ctx context.Context, key string) error {
 // outage tells of a store that does not answer, when that begins and when it is over.
 type outage struct{ is atomic.Bool }
 
-func (o *outage) told(d *delayqueue.Delivery, lost, back redeliver.Change, err error) {
+func (o *outage) told(d delivery, lost, back redeliver.Change, err error) {
 	if err == nil && !o.is.Load() || o.is.Swap(err != nil) == (err != nil) || d == nil {
 		return
 	}
@@ -264,14 +264,14 @@ func (o *outage) told(d *delayqueue.Delivery, lost, back redeliver.Change, err e
 	if err == nil {
 		change = back
 	}
-	d.Sub.Tell(redeliver.SubscriptionChanged{Origin: d.Sub.Origin, Group: d.Sub.Group, Change: change, Err: err})
+	d.tellChange(change, err)
 }
 
-func tellOnce(told *sync.Map, d *delayqueue.Delivery, change redeliver.Change, err error) {
+func tellOnce(told *sync.Map, d delivery, change redeliver.Change, err error) {
 	if d == nil {
 		return
 	}
-	if _, before := told.LoadOrStore(d.Sub, true); !before {
-		d.Sub.Tell(redeliver.SubscriptionChanged{Origin: d.Sub.Origin, Group: d.Sub.Group, Change: change, Err: err})
+	if _, before := told.LoadOrStore(d.subscription(), true); !before {
+		d.tellChange(change, err)
 	}
 }

@@ -155,7 +155,7 @@ type Received struct {
 	// settle it, call the methods of Received and not those of Message.
 	Message *message.Message
 
-	d   *delayqueue.Delivery
+	d   leased
 	end context.CancelCauseFunc
 
 	mu      sync.Mutex
@@ -166,26 +166,24 @@ type Received struct {
 
 // receive begins the lease of a message. It is nil for one that must no longer run.
 func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
-	d := delayqueue.FromContext(msg.Context())
+	d := leasedOf(msg)
 	if d == nil {
 		msg.Nack()
 		return nil, ErrNoSubscription
 	}
-	d.Sub.Answers()
-	if most := d.Sub.Policy.Timeout; most > 0 && invisible > most {
+	d.answers()
+	if most := d.timeout(); most > 0 && invisible > most {
 		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, most)
 	}
 	if d.Lost() {
 		msg.Nack()
 		return nil, nil
 	}
-	if d.Sub.Policy.Invalid != nil {
-		if err := d.Invalid(msg.Metadata, msg.Payload); err != nil {
-			go forward(d, msg, err)
-			return nil, nil //nolint:nilerr // it is the policy's answer about this message
-		}
+	if err := d.invalid(); err != nil {
+		go d.fail(err)
+		return nil, nil //nolint:nilerr // it is the policy's answer about this message
 	}
-	ctx := d.BeginSpan(msg.Context(), msg.Metadata)
+	ctx := d.beginSpan(msg.Context())
 	m := &Received{Message: msg, d: d, begun: time.Now()}
 	ctx, m.end = context.WithCancelCause(ctx)
 	msg.SetContext(ctx)
@@ -215,7 +213,7 @@ func (m *Received) Ack() error {
 // Ack, when the message is acked or its time is over, and like Receive when the time
 // is too long.
 func (m *Received) ChangeInvisible(invisible time.Duration) error {
-	if most := m.d.Sub.Policy.Timeout; invisible < 0 || most > 0 && invisible > most {
+	if most := m.d.timeout(); invisible < 0 || most > 0 && invisible > most {
 		return fmt.Errorf("receive: invisible for %s: must not be below 0 or above the policy's Timeout of %s", invisible, most)
 	}
 	m.mu.Lock()
@@ -255,27 +253,12 @@ func (m *Received) expire() {
 	m.tell(err)
 	m.mu.Unlock()
 	m.end(err)
-	forward(m.d, m.Message, redeliver.RetryAfter(err, 0))
+	m.d.fail(redeliver.RetryAfter(err, 0))
 }
 
 // tell reports the attempt's end.
 func (m *Received) tell(err error) {
-	if m.d.Sub.Wants(redeliver.Attempted{}) {
-		m.d.Sub.Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
-	}
-}
-
-// forward does what the policy says of a failure for which there is no handler to
-// run again at once.
-func forward(d *delayqueue.Delivery, msg *message.Message, err error) {
-	now := time.Now()
-	dec := d.Decide(err, now)
-	if dec.Action == redeliver.RetryNow {
-		dec.Action, dec.State.Due = redeliver.RetryLater, redeliver.CeilMilli(now.UTC())
-	}
-	if d.Sub.Forward(d, dec, err) == nil {
-		msg.Ack()
-	} else {
-		msg.Nack()
+	if m.d.Wants(redeliver.Attempted{}) {
+		m.d.Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Defaults of [ResequenceConfig].
@@ -128,9 +127,9 @@ func Resequence(config ResequenceConfig) message.HandlerMiddleware {
 // ends tells whether a failure sends the message to the DLQ, so that nobody need
 // wait for it.
 func ends(ctx context.Context, err error) bool {
-	d := delayqueue.FromContext(ctx)
+	d := deliveryOf(ctx)
 	if d == nil || d.Lost() {
 		return false
 	}
-	return d.Sub.Decide(d.State(), err, time.Now()).Action == redeliver.DeadLetter
+	return d.decide(d.State(), err, time.Now()).Action == redeliver.DeadLetter
 }

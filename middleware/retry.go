@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // ErrNoSubscription is what Retry answers for a message that no subscriber of
@@ -46,6 +47,9 @@ func Retry() message.HandlerMiddleware {
 
 func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
 	outer := msg.Context()
+	if d := engine.FromContext(outer); d != nil {
+		return run(d, h, msg)
+	}
 	d := delayqueue.FromContext(outer)
 	if d == nil {
 		return nil, ErrNoSubscription

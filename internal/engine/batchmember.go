@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/redeliver/redeliver"
+)
+
+// BatchMember is a record's place in a batch of records, and its task. No goroutine waits for it, so a message that succeeds
+// costs none.
+type BatchMember[R any] struct {
+	Batched
+	Record R
+
+	d *Delivery
+	e *Engine[R]
+}
+
+// Context is the message's context, in which its state is.
+func (m *BatchMember[R]) Context() context.Context { return m.d }
+
+// State is the message's state before the attempt that runs now.
+func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
+
+// joinBatch has a message wait for its batch.
+func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
+	m := &BatchMember[R]{Record: e.Record, d: d, e: eng}
+	d.task = m
+	d.sub.Answers()
+	if err := d.check(); err != nil {
+		d.Fail(err)
+		return
+	}
+	d.at = waiting
+	if d.w = watchOf(d.sub); d.w != nil {
+		d.Expires()
+	}
+	m.Init(e.lane.ctx, m, d, len(e.body()))
+	eng.batches.Lock()
+	defer eng.batches.Unlock()
+	eng.batches.Join(&m.Batched)
+}
+
+func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
+	members := make([]*BatchMember[R], 0, len(all))
+	for _, m := range all {
+		if member, ok := m.who.(*BatchMember[R]); ok { // all are
+			members = append(members, member)
+		}
+	}
+	return eng.opt.Batch(b, members)
+}
+
+// Verdict implements [BatchWaiter]. An error may come with the queue locked, and a failure writes: that is done elsewhere.
+func (m *BatchMember[R]) Verdict(err error) {
+	if err == nil {
+		m.end(nil)
+		return
+	}
+	go m.end(err)
+}
+
+func (m *BatchMember[R]) end(err error) {
+	defer m.d.End(nil)
+	answer, goesOn := m.d.hear(err)
+	switch {
+	case !goesOn:
+	case answer == nil:
+		m.d.endSpan(redeliver.OutcomeSucceeded, nil)
+		m.d.succeed()
+	default:
+		m.d.Fail(answer)
+	}
+}
+
+// Handle implements [Task]. The batch function handles the message.
+func (m *BatchMember[R]) Handle(context.Context) error { return nil }
+
+// Describe implements [Task].
+func (m *BatchMember[R]) Describe() (redeliver.Headers, []byte) { return m.d.c.headers(), m.d.c.body() }
+
+// Answered implements [Task].
+func (m *BatchMember[R]) Answered() bool { return false }
+
+// Expired implements [Task].
+func (m *BatchMember[R]) Expired(err error) error { return m.Batched.Expired(err) }
+
+// Settled implements [Task].
+func (m *BatchMember[R]) Settled() {}

@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// batchGlance is how long a message waits for its batch before its context is watched.
+const batchGlance = 50 * time.Millisecond
+
+// BatchCall calls a batch function for messages, at least one, in the order in which they came. The slice is not the
+// function's. b is the batch and the context of the call.
+type BatchCall func(b *Batch, all []*Batched) error
+
+// Batches is where messages of one subscription wait for their batch, the oldest
+// first. There is no batch before it runs: what runs is what waits then, so one
+// that had to wait for its turn takes along what came meanwhile.
+type Batches struct {
+	config delayqueue.BatchConfig
+	call   BatchCall
+	sub    *Subscription // nil for messages of other subscribers
+
+	mu         sync.Mutex
+	head, tail *Batched
+	fresh      *Batched // the oldest whose context nobody watches
+	n, bytes   int
+	alone      int  // how many of them are to run alone
+	running    int  // batch functions
+	armed      bool // a timer is set for the Timeout of the oldest
+	looking    bool // and one to watch the contexts of those that wait for long
+}
+
+// NewBatches makes the batches of a subscription, nil for messages of other
+// subscribers. config has its defaults and was checked.
+func NewBatches(config delayqueue.BatchConfig, sub *Subscription, call BatchCall) *Batches {
+	q := &Batches{config: config, call: call, sub: sub}
+	if sub != nil {
+		sub.Drain.Notify(q.kick)
+	}
+	return q
+}
+
+// Lock locks the queue for a Join. No verdict is given meanwhile.
+func (q *Batches) Lock() { q.mu.Lock() }
+
+// Unlock unlocks the queue.
+func (q *Batches) Unlock() { q.mu.Unlock() }
+
+// Join adds a message, which then waits for its verdict. The caller holds the lock.
+func (q *Batches) Join(m *Batched) {
+	m.since = time.Since(epoch)
+	m.prev = q.tail
+	if q.tail == nil {
+		q.head = m
+	} else {
+		q.tail.next = m
+	}
+	q.tail = m
+	if q.fresh == nil {
+		q.fresh = m
+	}
+	q.n++
+	q.bytes += m.bytes
+	if m.isAlone() {
+		q.alone++
+	}
+	if !q.start(m.since) {
+		q.arm(m.since)
+	}
+}
+
+// kick runs what may run.
+func (q *Batches) kick() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.start(time.Since(epoch))
+}
+
+// start starts a batch when one may run. It is told what the time is. The caller
+// holds mu.
+func (q *Batches) start(now time.Duration) bool {
+	if q.running >= q.config.Concurrency || !q.ripe(now) {
+		return false
+	}
+	q.running++
+	go q.run()
+	return true
+}
+
+// ripe tells whether what waits makes a batch. The caller holds mu.
+func (q *Batches) ripe(now time.Duration) bool {
+	switch {
+	case q.n == 0:
+		return false
+	case q.n >= q.config.Size, q.throttled(), q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == delayqueue.NoWait, q.alone > 0:
+		return true
+	case q.sub != nil && q.sub.Drain.Draining():
+		return true
+	default:
+		return now >= q.head.since+q.config.Timeout
+	}
+}
+
+// throttled tells whether no more come: the subscription has shrunk, and all that
+// may be in flight waits here. The caller holds mu.
+func (q *Batches) throttled() bool {
+	if q.sub == nil {
+		return false
+	}
+	limit := q.sub.slots.Limit()
+	return limit > 0 && q.n >= limit
+}
+
+// take takes the messages of a batch out of the queue. The caller holds mu.
+func (q *Batches) take(now time.Duration) []*Batched {
+	if !q.ripe(now) { // some have left meanwhile
+		return nil
+	}
+	all, bytes := make([]*Batched, 0, min(q.n, q.config.Size)), 0
+	for m := q.head; m != nil && len(all) < q.config.Size; m = q.head {
+		if err := m.ctx.Err(); err != nil {
+			q.dismiss(m)
+			continue
+		}
+		bytes += m.bytes
+		if len(all) > 0 && (q.config.Bytes > 0 && bytes > q.config.Bytes || m.isAlone()) {
+			break
+		}
+		q.unlink(m)
+		all = append(all, m)
+		if m.isAlone() {
+			break
+		}
+	}
+	return all
+}
+
+// unlink takes a message out of the queue. The caller holds mu.
+func (q *Batches) unlink(m *Batched) {
+	if q.fresh == m {
+		q.fresh = m.next
+	}
+	if m.prev != nil {
+		m.prev.next = m.next
+	} else {
+		q.head = m.next
+	}
+	if m.next != nil {
+		m.next.prev = m.prev
+	} else {
+		q.tail = m.prev
+	}
+	m.prev, m.next = nil, nil
+	q.n--
+	q.bytes -= m.bytes
+	if m.isAlone() {
+		q.alone--
+	}
+	if m.unwatch != nil {
+		m.unwatch()
+		m.unwatch = nil
+	}
+	m.taken = true
+}
+
+// dismiss sends a message away whose context has ended. The caller holds mu.
+func (q *Batches) dismiss(m *Batched) {
+	q.unlink(m)
+	m.Leave()
+	m.who.Verdict(fmt.Errorf("waiting for a batch: %w", context.Cause(m.ctx)))
+}
+
+// arm sets what wakes the queue. Under load no timer is set for single messages
+// or batches: one that was set before finds nothing to do. The caller holds mu.
+func (q *Batches) arm(now time.Duration) {
+	if q.head == nil {
+		return
+	}
+	if !q.armed && q.config.Timeout != delayqueue.NoWait {
+		q.armed = true
+		time.AfterFunc(max(0, q.head.since+q.config.Timeout-now), q.tick)
+	}
+	if !q.looking && q.fresh != nil {
+		q.looking = true
+		time.AfterFunc(max(0, q.fresh.since+batchGlance-now), q.look)
+	}
+}
+
+func (q *Batches) tick() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = false
+	now := time.Since(epoch)
+	// What is ripe and cannot start is started by the end of what runs.
+	if !q.start(now) && !q.ripe(now) {
+		q.arm(now)
+	}
+}
+
+// look has the contexts watched of messages that have waited for a while. To
+// watch one is dear, and most have left by then.
+func (q *Batches) look() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.looking = false
+	now := time.Since(epoch)
+	for m := q.fresh; m != nil && m.since+batchGlance <= now; m = m.next {
+		m.unwatch = context.AfterFunc(m.ctx, func() { q.leave(m) })
+		q.fresh = m.next
+	}
+	if q.fresh != nil {
+		q.looking = true
+		time.AfterFunc(q.fresh.since+batchGlance-now, q.look)
+	}
+}
+
+// leave takes a message out of the queue whose context has ended.
+func (q *Batches) leave(m *Batched) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !m.taken {
+		q.dismiss(m)
+	}
+}

@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// errBatchGoexit is what a batch function is said to have panicked with that
+// ended its goroutine by runtime.Goexit.
+var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
+
+// run runs one batch, in a goroutine of its own: that of a message could not
+// outlive the message's answer.
+func (q *Batches) run() {
+	q.mu.Lock()
+	now := time.Since(epoch)
+	all := q.take(now)
+	if len(all) == 0 {
+		q.running--
+		q.arm(now)
+		q.mu.Unlock()
+		return
+	}
+	if !q.start(now) { // there may be more than one
+		q.arm(now)
+	}
+	q.mu.Unlock()
+
+	b := &Batch{queue: q, open: len(all)}
+	if q.sub != nil {
+		b.Origin, b.Group = q.sub.Origin, q.sub.Group
+	}
+	for _, m := range all {
+		m.batch = b
+	}
+	b.slot.Store(true)
+	defer b.leave()
+	b.do(all)
+}
+
+// leave gives the slot back, once.
+func (b *Batch) leave() {
+	if !b.slot.Swap(false) {
+		return
+	}
+	q := b.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running--
+	now := time.Since(epoch)
+	if !q.start(now) {
+		q.arm(now)
+	}
+}
+
+// do calls the function and settles what it left.
+func (b *Batch) do(all []*Batched) {
+	timeout := time.Duration(0)
+	if d := all[0].d; d != nil {
+		timeout = d.Timeout()
+	}
+	now, deadline := time.Now(), time.Time{}
+	if timeout > 0 {
+		deadline = now.Add(timeout)
+	}
+	b.Init(b.beginSpan(values(all[0]), all), deadline)
+	b.Expires()
+	stop := b.watchSessions(all)
+	beginGathered(now, all)
+	if timeout > 0 {
+		expiry := time.AfterFunc(timeout, func() { b.expire(timeout, all) })
+		stuck := time.AfterFunc(timeout+StuckAfter, func() {
+			b.leave()
+			b.endSpan(&redeliver.TimeoutError{After: timeout})
+		})
+		defer expiry.Stop()
+		defer stuck.Stop()
+	}
+	returned := false
+	var err error
+	defer func() {
+		if !returned {
+			if v := recover(); v != nil {
+				err = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+			} else {
+				err = &redeliver.PanicError{Value: errBatchGoexit, Stack: debug.Stack()}
+			}
+		}
+		stop()
+		b.End(nil)
+		b.endSpan(err)
+		b.settle(all, err)
+	}()
+	err = b.queue.call(b, all)
+	returned = true
+}
+
+// expire ends the context of a function that has settled all its messages; else
+// the watch does, when it has taken them out of the function's hands. Where messages
+// keep their places (see [Subscription].Blocking) it takes them only from one that
+// is stuck, so they are over time here and now.
+func (b *Batch) expire(timeout time.Duration, all []*Batched) {
+	b.mu.Lock()
+	ends := b.open == 0
+	if sub := b.queue.sub; sub != nil && sub.Blocking && !b.over {
+		for _, m := range all {
+			if !m.settled && m.d != nil {
+				m.d.overtime()
+			}
+		}
+		ends = true
+	}
+	b.mu.Unlock()
+	if ends {
+		b.Expire(&redeliver.TimeoutError{After: timeout})
+	}
+}
+
+// watchSessions ends the context when every message was lost to this process.
+func (b *Batch) watchSessions(all []*Batched) (stop func()) {
+	sessions := distinct(all)
+	for _, s := range sessions {
+		if s.Done() == nil { // it cannot end
+			return func() {}
+		}
+	}
+	var left atomic.Int64
+	left.Store(int64(len(sessions)))
+	stops := make([]func() bool, len(sessions))
+	for i, s := range sessions {
+		stops[i] = context.AfterFunc(s, func() {
+			if left.Add(-1) == 0 {
+				b.End(context.Cause(s))
+			}
+		})
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// distinct are the sessions of messages. One of another subscriber has one of its own,
+// or none.
+func distinct(all []*Batched) []context.Context {
+	var sessions []context.Context
+	known := make(map[context.Context]struct{}) // there may be as many as messages
+	for _, m := range all {
+		s := m.ctx
+		if m.d != nil {
+			s = m.d.Session()
+		}
+		if n := len(sessions); n > 0 && s == sessions[n-1] { // as a rule
+			continue
+		}
+		if m.d != nil {
+			if _, ok := known[s]; ok {
+				continue
+			}
+			known[s] = struct{}{}
+		}
+		sessions = append(sessions, s)
+	}
+	return sessions
+}
+
+// values is a context with the values of Subscribe's, that does not end. Those of
+// a message are not there: a batch has many.
+func values(m *Batched) context.Context {
+	switch {
+	case m.d == nil:
+		return context.Background()
+	case m.d.sub.Values != nil:
+		return context.WithoutCancel(m.d.sub.Values)
+	default:
+		return context.WithoutCancel(m.d.Session())
+	}
+}

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// Options are what an adapter gives an engine. Codec, Store and one of Out, Handle and Batch are required.
+type Options[R any] struct {
+	Sub   *Subscription
+	Codec driver.Codec[R]
+	Store driver.Store[R]
+	// Out is where a Watermill subscriber's messages go. Close closes it. It must be unbuffered: what lay in it would
+	// hold a slot and be out of reach.
+	Out chan *message.Message
+	// Handle is a handler of the broker's own records. Many goroutines call it at once.
+	Handle func(ctx context.Context, record R) error
+	// Batch is a handler of many records, with BatchConfig, which has its defaults and was checked.
+	Batch       BatchFunc[R]
+	BatchConfig delayqueue.BatchConfig
+}
+
+// BatchFunc handles a batch of records.
+type BatchFunc[R any] func(b *Batch, all []*BatchMember[R]) error
+
+// Engine runs the messages of one subscription: any number of lanes share its handlers and slots. It is safe for concurrent
+// use; make it with [New].
+type Engine[R any] struct {
+	opt  Options[R]
+	sub  *Subscription
+	pool *Workers[*entry[R]]
+
+	sending sync.WaitGroup // workers that may send to opt.Out
+	over    chan struct{}  // closed by Close
+	batches *Batches
+}
+
+// New makes an engine.
+func New[R any](opt Options[R]) *Engine[R] {
+	e := &Engine[R]{opt: opt, sub: opt.Sub, over: make(chan struct{})}
+	e.sub.Start()
+	e.pool = NewWorkers((*entry[R]).serve)
+	if opt.Batch != nil {
+		e.batches = NewBatches(opt.BatchConfig, opt.Sub, e.callBatch)
+	}
+	return e
+}
+
+// Close ends the engine, whose lanes have ended, and closes Out. Handlers that still run are not waited for.
+func (e *Engine[R]) Close() {
+	close(e.over)
+	e.sending.Wait()
+	e.pool.Close()
+	if e.opt.Out != nil {
+		close(e.opt.Out)
+	}
+}
+
+// LaneOptions say how one source is run.
+type LaneOptions[R any] struct {
+	// MaxAhead bounds the messages that run or are ready. Default 256.
+	MaxAhead int
+	// MaxHeld bounds the messages that wait for their time, or behind another message of their key. Default 4,096.
+	MaxHeld int
+	// MaxBytes bounds the sizes of all messages in hand. Default: no bound.
+	MaxBytes int
+	// DrainTimeout bounds how long what is in flight may finish when the lane ends.
+	DrainTimeout time.Duration
+	// Exclusive says that the source gives one message at a time, in a turn of its own: it needs no slot.
+	Exclusive bool
+	// Gates decide about what may begin.
+	Gates []Gater[R]
+}
+
+// Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it.
+type Gater[R any] interface {
+	// Begin says whether m may begin now, and notes that it has, where it may. After another answer, the gater calls
+	// Lane.Post when the answer may have changed.
+	Begin(m *driver.Message[R]) Word
+	// End is called once for each Begin that let the message begin: it has ended here, or waits in place.
+	End(m *driver.Message[R])
+}
+
+// Word is a gater's word about a message.
+type Word uint8
+
+// The words.
+const (
+	Begins     Word = iota // it may begin
+	NotYet                 // this message must wait; others may begin
+	NothingYet             // no message may begin
+)
+
+var (
+	// ErrLost is why the context of a message ends that others may have by now.
+	ErrLost = errors.New("the message was lost to this process; it comes back")
+	// ErrDrained is why the context of a handler ends that did not finish in time when its subscriber closed.
+	ErrDrained = errors.New("the subscriber closed, and the drain timeout is over; the message comes back")
+)
+
+// RunLane reads a source until ctx ends, then waits for what is in flight. It returns when nothing of the source is in hand.
+// start, which may be nil, gets the lane before anything is read. values has the values of the handlers' contexts.
+func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], opt LaneOptions[R], start func(driver.Lane[R])) {
+	if opt.MaxAhead == 0 {
+		opt.MaxAhead = 256
+	}
+	if opt.MaxHeld == 0 {
+		opt.MaxHeld = 4096
+	}
+	l := newLane(e, values, src, opt)
+	if start != nil {
+		start(l)
+	}
+	l.run(ctx)
+}

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// phase says where an entry is in its lane. Only the lane's goroutine changes it.
+type entryPhase uint8
+
+const (
+	entryWaits   entryPhase = iota // until its time has come
+	entryChained                   // behind another message of its key
+	entryReady                     // for a slot
+	entryRefused                   // a gater has refused it for now
+	entryRuns                      // with a slot, until its end is known here
+	entryGone                      // it was settled, returned or abandoned
+)
+
+// entry is one message in a lane, from Parse to Settle or Return. Its first Delivery is in it, so that a message that
+// succeeds costs one allocation of many entries; each further attempt in this process has a Delivery of its own.
+type entry[R any] struct {
+	driver.Message[R]
+
+	lane       *lane[R]
+	prev, next *entry[R] // of all entries of the lane, in the order of their arrival
+	behind     *entry[R] // the next of its key
+	phase      entryPhase
+	keyed      bool        // it has the turn of its key
+	rested     atomic.Bool // it counts no more for the Turn
+	began      bool        // a handler may have it
+	lost       atomic.Bool // others may have it
+
+	first   Delivery
+	current atomic.Pointer[Delivery]
+
+	how      ending
+	newState *redeliver.State // with staying
+}
+
+var _ carrier = (*entry[any])(nil)
+
+// begin makes the delivery of the next attempt. state is nil, or what is known of the message beside its record.
+func (e *entry[R]) begin(state *redeliver.State) {
+	d := &e.first
+	if e.current.Load() != nil {
+		d = new(Delivery)
+	}
+	d.sub, d.c, d.state, d.alone = e.lane.e.sub, e, state, e.Alone
+	d.displaced = e.Displaced
+	d.Init(e.lane.ctx, noDeadline)
+	e.current.Store(d)
+}
+
+func (e *entry[R]) class() int {
+	if e.Retry {
+		return retry
+	}
+	return firstDelivery
+}
+
+func (e *entry[R]) newMessage() (*message.Message, error) {
+	return e.lane.e.opt.Codec.Message(&e.Message)
+}
+func (e *entry[R]) record() any                   { return e.Record }
+func (e *entry[R]) id() string                    { return e.lane.e.opt.Codec.ID(&e.Message) }
+func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Key(&e.Message) }
+func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
+func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
+func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
+func (e *entry[R]) isRetry() bool                 { return e.Retry }
+func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isLost() }
+func (e *entry[R]) session() context.Context      { return e.lane.ctx }
+func (e *entry[R]) truncates() bool {
+	t, ok := e.lane.e.opt.Store.(driver.Truncating)
+	return ok && t.Truncates()
+}
+
+func (e *entry[R]) write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done) {
+	e.lane.e.opt.Store.Write(ctx, to, &e.Message, st, done)
+}
+
+// end implements carrier.
+func (e *entry[R]) end(how ending) {
+	e.how = how
+	e.rest()
+	e.lane.report(e)
+}
+
+// stay implements carrier.
+func (e *entry[R]) stay(st *redeliver.State) {
+	e.newState = st
+	e.end(staying)
+}
+
+// rest implements carrier.
+func (e *entry[R]) rest() {
+	if !e.rested.Swap(true) {
+		e.lane.e.sub.Turn.Rest()
+	}
+}
+
+// runAgain implements carrier.
+func (e *entry[R]) runAgain(st *redeliver.State) {
+	probe := e.current.Load().probe
+	e.begin(st)
+	e.current.Load().probe = probe
+	e.lane.e.pool.Give(e)
+}
+
+// serve is what a worker does with a message that has a slot.
+func (e *entry[R]) serve() {
+	d, eng := e.current.Load(), e.lane.e
+	switch {
+	case d.Lost(): // it lay ready when its session ended
+		_ = d.abandon(nil)
+	case eng.batches != nil:
+		eng.joinBatch(e, d)
+	case eng.opt.Handle != nil:
+		defer d.End(nil)
+		if ok, _ := d.Run(d, (*recordTask[R])(e)); ok { // the error is that the message was lost, which is taken care of
+			d.succeed()
+		}
+	default:
+		e.handOut(d)
+	}
+}
+
+// succeed ends a message whose handler has succeeded.
+func (d *Delivery) succeed() {
+	if d.claim() {
+		d.said = well
+		d.c.end(acked)
+	}
+}
+
+// recordTask is a record in the hands of a handler of the broker's own records.
+type recordTask[R any] entry[R]
+
+// Handle implements [Task].
+func (t *recordTask[R]) Handle(ctx context.Context) error { return t.lane.e.opt.Handle(ctx, t.Record) }
+
+// Describe implements [Task].
+func (t *recordTask[R]) Describe() (redeliver.Headers, []byte) {
+	e := (*entry[R])(t)
+	return e.headers(), e.body()
+}
+
+// Answered implements [Task]: a handler of records cannot settle them.
+func (t *recordTask[R]) Answered() bool { return false }
+
+// Expired implements [Task].
+func (t *recordTask[R]) Expired(err error) error { return err }
+
+// Settled implements [Task].
+func (t *recordTask[R]) Settled() {}
+
+// handOut gives a Watermill message to whoever reads Out, and waits until it is acked or nacked. middleware.Retry, in the
+// Router's goroutine, runs the attempt and takes care of failures.
+func (e *entry[R]) handOut(d *Delivery) {
+	defer d.End(nil)
+	msg, err := e.newMessage()
+	if err != nil {
+		d.Fail(&redeliver.UndecodableError{Err: err})
+		return
+	}
+	msg.SetContext(d)
+	d.msg = msg
+	l, eng := e.lane, e.lane.e
+	if !l.send(msg) {
+		e.began = false
+		_ = d.abandon(nil)
+		return
+	}
+	select {
+	case <-msg.Acked():
+		d.succeed()
+	case <-msg.Nacked():
+		d.nacked()
+	case <-eng.over:
+		_ = d.abandon(nil)
+	}
+}
+
+// send gives a message to whoever reads Out. It reports false where the lane ends first.
+func (l *lane[R]) send(msg *message.Message) bool {
+	l.e.sending.Add(1)
+	defer l.e.sending.Done()
+	select {
+	case l.e.opt.Out <- msg:
+		return true
+	case <-l.draining:
+		return false
+	case <-l.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,52 @@
+package engine
+
+import "slices"
+
+// FIFO is a first in, first out queue. The zero value is empty.
+type FIFO[T any] struct {
+	items []T
+	head  int
+}
+
+// Empty tells whether there is nothing in it.
+func (q *FIFO[T]) Empty() bool { return q.head == len(q.items) }
+
+// Len is the number of items.
+func (q *FIFO[T]) Len() int { return len(q.items) - q.head }
+
+// Peek is the first item; there must be one.
+func (q *FIFO[T]) Peek() T { return q.items[q.head] }
+
+// Push puts an item behind the others.
+func (q *FIFO[T]) Push(item T) { q.items = append(q.items, item) }
+
+// Pop takes the first item; there must be one.
+func (q *FIFO[T]) Pop() T {
+	var none T
+	item := q.items[q.head]
+	q.items[q.head] = none
+	q.head++
+	switch {
+	case q.head == len(q.items):
+		q.items, q.head = q.items[:0], 0
+	case q.head >= 1024 && q.head > len(q.items)/2: // it is never empty: give back what is behind
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	return item
+}
+
+// Delete takes out what gone says.
+func (q *FIFO[T]) Delete(gone func(T) bool) {
+	q.items, q.head = slices.DeleteFunc(q.items[q.head:], gone), 0
+}
+
+// All yields the items in their order. The queue must not change meanwhile.
+func (q *FIFO[T]) All(yield func(T) bool) {
+	for _, item := range q.items[q.head:] {
+		if !yield(item) {
+			return
+		}
+	}
+}

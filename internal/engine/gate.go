@@ -1,0 +1,72 @@
+package engine
+
+import "sync"
+
+// Gate holds back what a subscription begins while a message that must go on cannot be written: running more handlers would
+// only make more of them. The zero Gate is open. It is safe for concurrent use.
+type Gate struct {
+	mu     sync.Mutex
+	closes int
+	opened chan struct{} // closed when the gate is open
+	rings  map[*func()]struct{}
+}
+
+// Close shuts the gate for one message. It reports whether the gate was open.
+func (g *Gate) Close() (changed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closes++
+	if g.closes > 1 {
+		return false
+	}
+	g.opened = make(chan struct{})
+	return true
+}
+
+// Open takes one Close back. It reports whether the gate is open now.
+func (g *Gate) Open() (changed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closes--
+	if g.closes > 0 {
+		return false
+	}
+	close(g.opened)
+	for ring := range g.rings {
+		(*ring)()
+	}
+	return true
+}
+
+// Closed reports whether nothing may begin.
+func (g *Gate) Closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closes > 0
+}
+
+// Opened returns a channel that is closed once the gate is open.
+func (g *Gate) Opened() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened == nil {
+		g.opened = make(chan struct{})
+		close(g.opened)
+	}
+	return g.opened
+}
+
+// notify calls ring, which must not block, whenever the gate opens, until end is called.
+func (g *Gate) notify(ring func()) (end func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.rings == nil {
+		g.rings = make(map[*func()]struct{})
+	}
+	g.rings[&ring] = struct{}{}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.rings, &ring)
+	}
+}

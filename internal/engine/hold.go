@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Hold is a bounded place in memory for what waits to be let go: a heap by
+// time, first in first out among equals. It is not safe for concurrent use; its
+// owner is the one goroutine that reads a partition or a queue.
+type Hold[T any] struct {
+	items []held[T]
+	most  int
+	seq   uint64
+	last  time.Time
+}
+
+type held[T any] struct {
+	at    time.Time
+	seq   uint64
+	value T
+}
+
+// NewHold makes a hold for at most most items, at least one.
+func NewHold[T any](most int) *Hold[T] { return &Hold[T]{most: max(1, most)} }
+
+// Put keeps value until at. It returns false, and keeps nothing, when the hold is full.
+func (h *Hold[T]) Put(at time.Time, value T) bool {
+	if len(h.items) >= h.most {
+		return false
+	}
+	h.seq++
+	h.last = at
+	h.items = append(h.items, held[T]{at, h.seq, value})
+	for i := len(h.items) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h.less(i, parent) {
+			break
+		}
+		h.items[i], h.items[parent] = h.items[parent], h.items[i]
+		i = parent
+	}
+	return true
+}
+
+// Len is the number of items held.
+func (h *Hold[T]) Len() int { return len(h.items) }
+
+// Full tells whether Put would refuse.
+func (h *Hold[T]) Full() bool { return len(h.items) >= h.most }
+
+// Next is when the first item may go. ok is false when nothing is held.
+func (h *Hold[T]) Next() (at time.Time, ok bool) {
+	if len(h.items) == 0 {
+		return time.Time{}, false
+	}
+	return h.items[0].at, true
+}
+
+// Last is the time of the item that was put last; zero when there was none.
+func (h *Hold[T]) Last() time.Time { return h.last }
+
+// Pop takes out the first item that may go at now.
+func (h *Hold[T]) Pop(now time.Time) (value T, ok bool) {
+	if len(h.items) == 0 || h.items[0].at.After(now) {
+		return value, false
+	}
+	value = h.items[0].value
+	n := len(h.items) - 1
+	h.items[0] = h.items[n]
+	h.items[n] = held[T]{} // let go of what it points to
+	h.items = h.items[:n]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && h.less(child+1, child) {
+			child++
+		}
+		if !h.less(child, i) {
+			break
+		}
+		h.items[i], h.items[child] = h.items[child], h.items[i]
+		i = child
+	}
+	return value, true
+}
+
+// Delete takes out what gone says. What is left keeps its times and its order.
+func (h *Hold[T]) Delete(gone func(T) bool) {
+	h.items = slices.DeleteFunc(h.items, func(i held[T]) bool { return gone(i.value) })
+	// Sorted is a heap, too.
+	slices.SortFunc(h.items, func(a, b held[T]) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.seq, b.seq)) })
+}
+
+func (h *Hold[T]) less(i, j int) bool {
+	a, b := h.items[i], h.items[j]
+	if a.at.Equal(b.at) {
+		return a.seq < b.seq
+	}
+	return a.at.Before(b.at)
+}

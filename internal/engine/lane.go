@@ -1,0 +1,684 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+var noDeadline time.Time
+
+// maxRound is how many messages a lane reads before it does everything else once.
+const maxRound = 256
+
+// slabSize is how many entries are allocated at once.
+const slabSize = 32
+
+// lane runs one source. Everything in it belongs to the one goroutine that runs it, but for what mu guards.
+//
+// A message goes: read -> waits, if it is not due -> takes the turn of its key, or stands behind the message that has it ->
+// ready -> begins, with a slot -> ends -> settled.
+type lane[R any] struct {
+	e   *Engine[R]
+	src driver.Source[R]
+	opt LaneOptions[R]
+
+	ctx      context.Context // its end: the messages are lost to this process
+	cancel   context.CancelCauseFunc
+	lost     <-chan struct{} // the source's
+	draining chan struct{} // closed when the lane begins nothing more
+
+	slab        []entry[R]
+	first, last *entry[R] // all in hand, in the order of their arrival
+	inHand      int
+	bytes       int
+	chained     int // stand behind another message of their key
+	waits       *Hold[*entry[R]]
+	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
+	ready       [2]FIFO[*entry[R]]   // by class
+	refused     []*entry[R]          // by a gater, until something was posted
+	running     int
+	waiters     [2]slotWaiter
+	lastClass   int
+	accepted    int
+	settled     bool // since the last Commit
+	timer       *time.Timer
+
+	bell     chan struct{} // rung when there is something to do
+	runCount atomic.Int64  // running and inHand, for others
+	allCount atomic.Int64
+
+	mu     sync.Mutex
+	ended  []*entry[R]
+	posted []func()
+	closed bool // nobody reads them any more
+	spare  []*entry[R]
+}
+
+func newLane[R any](e *Engine[R], values context.Context, src driver.Source[R], opt LaneOptions[R]) *lane[R] {
+	l := &lane[R]{
+		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}), waits: NewHold[*entry[R]](1 << 30),
+		keys: make(map[uint64]*entry[R]), bell: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
+	}
+	l.ctx, l.cancel = context.WithCancelCause(values)
+	for i := range l.waiters {
+		l.waiters[i].ring = l.ring
+	}
+	return l
+}
+
+// ring wakes the lane's goroutine.
+func (l *lane[R]) ring() {
+	select {
+	case l.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Post implements [driver.Lane].
+func (l *lane[R]) Post(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.posted = append(l.posted, f)
+	l.ring()
+	return true
+}
+
+// report says that a message has ended. The lane's goroutine does the rest; after the lane's end the caller does.
+func (l *lane[R]) report(e *entry[R]) {
+	l.mu.Lock()
+	if !l.closed {
+		l.ended = append(l.ended, e)
+		if len(l.ended) == 1 {
+			l.ring()
+		}
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	l.release(e)
+}
+
+// load is what the lane has in hand.
+func (l *lane[R]) load() redeliver.Load {
+	running := int(l.runCount.Load())
+	return redeliver.Load{InFlight: running, Held: max(0, int(l.allCount.Load())-running)}
+}
+
+// run reads the source until ctx ends, it closes or it is lost, and then waits for what is in flight.
+func (l *lane[R]) run(ctx context.Context) {
+	defer l.timer.Stop()
+	defer l.e.sub.Carry(l.load)()
+	defer l.e.sub.Gate.notify(l.ring)()
+	if l.e.sub.Turn != nil {
+		defer l.e.sub.Turn.notify(l.ring)()
+	}
+	messages := l.src.Messages()
+	for {
+		closed := l.readMessages(messages)
+		l.readMail()
+		l.begin(time.Now())
+		l.passOnSettled()
+		l.accept()
+		if closed {
+			break
+		}
+		l.timer.Reset(l.sleep(time.Now()))
+		select {
+		case rec, ok := <-messages:
+			if ok {
+				l.admit(rec)
+				continue
+			}
+		case <-l.bell:
+			continue
+		case <-l.timer.C:
+			continue
+		case <-l.lost:
+		case <-ctx.Done():
+		}
+		break
+	}
+	l.drain(messages)
+}
+
+// isLost reports whether nothing of the source can be settled any more.
+func (l *lane[R]) isLost() bool {
+	select {
+	case <-l.lost:
+		return true
+	default:
+		return l.ctx.Err() != nil
+	}
+}
+
+// readMessages admits what the source has, without waiting. It reports whether the source has closed.
+func (l *lane[R]) readMessages(messages <-chan R) (closed bool) {
+	for range maxRound {
+		select {
+		case rec, ok := <-messages:
+			if !ok {
+				return true
+			}
+			l.admit(rec)
+		default:
+			return false
+		}
+	}
+	l.ring() // there may be more
+	return false
+}
+
+// readMail does what others have reported and posted.
+func (l *lane[R]) readMail() {
+	l.mu.Lock()
+	ended, posted := l.ended, l.posted
+	l.ended, l.posted = l.spare, nil
+	l.mu.Unlock()
+	for _, e := range ended {
+		l.finish(e)
+	}
+	clear(ended)
+	l.spare = ended[:0]
+	for _, f := range posted {
+		f()
+	}
+	if len(posted) > 0 {
+		l.retryRefused()
+	}
+}
+
+// retryRefused makes ready again what a gater has refused.
+func (l *lane[R]) retryRefused() {
+	for class := range l.ready {
+		q := &l.ready[class]
+		var again FIFO[*entry[R]]
+		for _, e := range l.refused {
+			if e.class() == class && e.phase == entryRefused {
+				e.phase = entryReady
+				again.Push(e)
+			}
+		}
+		if again.Empty() {
+			continue
+		}
+		for !q.Empty() { // they were first
+			again.Push(q.Pop())
+		}
+		*q = again
+	}
+	l.refused = l.refused[:0]
+}
+
+// admit takes a record in hand.
+func (l *lane[R]) admit(rec R) {
+	e := l.parse(rec)
+	if e == nil {
+		return
+	}
+	if e.Until.After(time.Now()) {
+		if e.InPlace && !l.takeTurn(e) {
+			l.chain(e) // passTurn looks at Until
+			return
+		}
+		l.wait(e)
+		return
+	}
+	l.line(e)
+}
+
+// chain notes that an entry stands behind another one of its key.
+func (l *lane[R]) chain(e *entry[R]) {
+	e.phase = entryChained
+	l.chained++
+}
+
+// parse makes the entry of a record; nil for one that the engine passes over.
+func (l *lane[R]) parse(rec R) *entry[R] {
+	if len(l.slab) == 0 {
+		l.slab = make([]entry[R], slabSize)
+	}
+	e := &l.slab[0]
+	e.Record = rec
+	if err := l.src.Parse(&e.Message); err != nil {
+		*e = entry[R]{}
+		return nil
+	}
+	l.slab = l.slab[1:]
+	e.lane, e.Owner = l, e
+	e.rested.Store(true)
+	e.prev = l.last
+	if l.last == nil {
+		l.first = e
+	} else {
+		l.last.next = e
+	}
+	l.last = e
+	l.inHand++
+	l.bytes += e.Size
+	l.allCount.Store(int64(l.inHand))
+	l.accepted = -1 // the source hears again what is left
+	return e
+}
+
+// remove takes an entry out of the lane.
+func (l *lane[R]) remove(e *entry[R]) {
+	if e.phase == entryGone {
+		return
+	}
+	if e.phase == entryChained {
+		l.chained--
+	}
+	e.phase = entryGone
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		l.first = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	} else {
+		l.last = e.prev
+	}
+	e.prev, e.next = nil, nil
+	l.inHand--
+	l.bytes -= e.Size
+	l.allCount.Store(int64(l.inHand))
+}
+
+// wait keeps an entry until its time has come.
+func (l *lane[R]) wait(e *entry[R]) {
+	e.phase = entryWaits
+	l.waits.Put(e.Until, e)
+}
+
+// line makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
+func (l *lane[R]) line(e *entry[R]) {
+	if l.takeTurn(e) {
+		e.phase = entryReady
+		l.ready[e.class()].Push(e)
+	} else {
+		l.chain(e)
+	}
+}
+
+// takeTurn reports whether an entry has the turn of its key; else it stands behind the last one that wants it.
+func (l *lane[R]) takeTurn(e *entry[R]) bool {
+	if e.Key == 0 || e.keyed {
+		return true
+	}
+	tail := l.keys[e.Key]
+	l.keys[e.Key] = e
+	if tail != nil {
+		tail.behind = e
+		return false
+	}
+	e.keyed = true
+	return true
+}
+
+// passTurn gives the turn of an entry's key to the next one.
+func (l *lane[R]) passTurn(e *entry[R]) {
+	for e.keyed {
+		e.keyed = false
+		next := e.behind
+		e.behind = nil
+		if next == nil {
+			delete(l.keys, e.Key)
+			return
+		}
+		next.keyed = true
+		if next.phase != entryGone {
+			l.chained--
+			if next.Until.After(time.Now()) { // it came again while it waits in place
+				l.wait(next)
+			} else {
+				next.phase = entryReady
+				l.ready[next.class()].Push(next)
+			}
+			return
+		}
+		e = next
+	}
+}
+
+// begin has everything begin that is due and may.
+func (l *lane[R]) begin(now time.Time) {
+	for {
+		e, ok := l.waits.Pop(now)
+		if !ok {
+			break
+		}
+		if e.phase == entryWaits { // else it was abandoned meanwhile
+			l.line(e)
+		}
+	}
+	sub := l.e.sub
+	blocked := [2]bool{}
+	for !sub.Gate.Closed() {
+		class, e := l.choose(blocked)
+		if e == nil {
+			break
+		}
+		switch l.mayBegin(e) {
+		case Begins:
+			l.ready[class].Pop()
+			l.start(e)
+		case NotYet:
+			l.ready[class].Pop()
+			e.phase = entryRefused
+			l.refused = append(l.refused, e)
+		case NothingYet:
+			blocked[class] = true
+		}
+	}
+	for class := range l.ready {
+		if l.ready[class].Empty() || !blocked[class] {
+			sub.slots.yield(class, &l.waiters[class])
+		}
+	}
+}
+
+// choose returns the next ready entry, of both classes in turn.
+func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
+	for range l.ready {
+		l.lastClass = 1 - l.lastClass
+		if blocked[l.lastClass] {
+			continue
+		}
+		for q := &l.ready[l.lastClass]; !q.Empty(); q.Pop() {
+			if e := q.Peek(); e.phase == entryReady {
+				return l.lastClass, e
+			}
+		}
+	}
+	return 0, nil
+}
+
+// mayBegin takes what a message needs to begin: a turn beside suspects, a slot, and the gaters' word.
+func (l *lane[R]) mayBegin(e *entry[R]) Word {
+	handles := e.Step == driver.Handle
+	sub := l.e.sub
+	takesTurn := handles && sub.Turn != nil && !e.Alone
+	if takesTurn && !sub.Turn.Begin() {
+		return NothingYet
+	}
+	word, probe := Begins, false
+	if !l.opt.Exclusive {
+		var ok bool
+		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
+			word = NothingYet
+		}
+	}
+	if word == Begins && handles {
+		if word = l.askGates(e); word != Begins && !l.opt.Exclusive {
+			sub.slots.give(e.class(), probe, false, silent)
+		}
+	}
+	if word != Begins {
+		if takesTurn {
+			sub.Turn.Rest()
+		}
+		return word
+	}
+	e.rested.Store(!takesTurn)
+	e.begin(e.State)
+	e.current.Load().probe = probe
+	return Begins
+}
+
+func (l *lane[R]) askGates(e *entry[R]) Word {
+	for i, g := range l.opt.Gates {
+		word := g.Begin(&e.Message)
+		if word == Begins {
+			continue
+		}
+		for _, passed := range l.opt.Gates[:i] {
+			passed.End(&e.Message)
+		}
+		return word
+	}
+	return Begins
+}
+
+// start has a message handled, or passed on. It has its slot.
+func (l *lane[R]) start(e *entry[R]) {
+	e.phase = entryRuns
+	l.running++
+	l.runCount.Store(int64(l.running))
+	d := e.current.Load()
+	switch e.Step {
+	case driver.Handle:
+		e.began = true
+		l.e.pool.Give(e)
+	case driver.Bury:
+		d.claim()
+		d.settleFailure(e.Err, true)
+	case driver.Hop:
+		d.claim()
+		d.passOn(driver.Level, e.Place)
+	case driver.Publish:
+		d.claim()
+		d.passOn(driver.Topic, e.Place)
+	case driver.Isolate:
+		d.claim()
+		d.passOn(driver.Suspects, e.Place)
+	}
+}
+
+// finish settles a message that has ended.
+func (l *lane[R]) finish(e *entry[R]) {
+	l.release(e)
+	l.running--
+	l.runCount.Store(int64(l.running))
+	if e.Step == driver.Handle {
+		for _, g := range l.opt.Gates {
+			g.End(&e.Message)
+		}
+	}
+	if e.phase == entryGone { // it was abandoned while it ran
+		l.passTurn(e)
+		return
+	}
+	d := e.current.Load()
+	switch e.how {
+	case staying:
+		e.State = e.newState
+		if !l.isDraining() {
+			e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.Handle, true, true
+			l.wait(e)
+			return
+		}
+		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), true)
+	case abandoned:
+		if !l.isLost() {
+			l.src.Return(&e.Message, 0, e.began)
+		}
+	case acked, forwarded:
+		if l.isLost() {
+			break
+		}
+		if e.how == acked { // first: a message that is settled has no events any more
+			l.e.sub.Committed(d)
+		}
+		l.src.Settle(&e.Message)
+		l.settled = true
+	}
+	l.remove(e)
+	l.passTurn(e)
+}
+
+// release gives back the slot of a message that has ended.
+func (l *lane[R]) release(e *entry[R]) {
+	if l.opt.Exclusive {
+		return
+	}
+	d := e.current.Load()
+	said := silent
+	if e.how != abandoned {
+		said = d.said
+	}
+	l.e.sub.slots.give(e.class(), d.probe, e.Alone, said)
+}
+
+// Abandon implements [driver.Lane].
+func (l *lane[R]) Abandon(m *driver.Message[R], cause error) {
+	e, ok := m.Owner.(*entry[R])
+	if !ok || e.phase == entryGone {
+		return
+	}
+	e.lost.Store(true)
+	if e.phase == entryRuns { // it keeps its slot and its turn until its handler has answered
+		e.current.Load().End(cause)
+		l.remove(e)
+		return
+	}
+	l.remove(e)
+	l.passTurn(e)
+}
+
+func (l *lane[R]) passOnSettled() {
+	if l.settled {
+		l.settled = false
+		l.src.Commit()
+	}
+}
+
+// accept tells the source how much more it may read.
+func (l *lane[R]) accept() {
+	held, sub := l.waits.Len()+l.chained, l.e.sub
+	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
+	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
+		n = 0
+	}
+	if l.opt.MaxBytes > 0 && l.bytes >= l.opt.MaxBytes {
+		n = 0
+	}
+	if n = max(0, n); n != l.accepted {
+		l.accepted = n
+		l.src.Accept(n)
+	}
+}
+
+// sleep is how long the lane may wait for something to happen.
+func (l *lane[R]) sleep(now time.Time) time.Duration {
+	if at, ok := l.waits.Next(); ok {
+		return max(0, at.Sub(now))
+	}
+	return time.Hour
+}
+
+func (l *lane[R]) isDraining() bool {
+	select {
+	case <-l.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// drain is the end of a lane: what was not begun is returned, and what is in flight may finish within the drain timeout. A
+// source that is lost is given up at once: nothing of it can be settled any more.
+func (l *lane[R]) drain(messages <-chan R) {
+	sub := l.e.sub
+	sub.Drain.Begin()
+	defer sub.Drain.End()
+	close(l.draining)
+	for class := range l.waiters {
+		sub.slots.yield(class, &l.waiters[class])
+	}
+	l.src.Accept(0)
+	stopped := l.src.Stop()
+	l.returnUnrun()
+	deadline := time.NewTimer(l.opt.DrainTimeout)
+	defer deadline.Stop()
+	cause := l.finishRunning(messages, stopped, deadline.C)
+	l.readMail()
+	l.passOnSettled()
+	if !errors.Is(cause, ErrLost) {
+		for e := l.last; e != nil; e = l.last {
+			if e.phase == entryRuns {
+				l.src.Return(&e.Message, 0, true)
+			}
+			l.remove(e)
+		}
+	}
+	l.cancel(cause)
+	if !errors.Is(cause, ErrLost) {
+		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
+		l.src.Flush(ctx)
+		cancel()
+	}
+	l.mu.Lock()
+	ended := l.ended
+	l.ended, l.posted, l.closed = nil, nil, true
+	l.mu.Unlock()
+	for _, e := range ended {
+		l.release(e)
+	}
+	l.first, l.last = nil, nil
+	l.runCount.Store(0)
+	l.allCount.Store(0)
+}
+
+// finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.
+func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
+	for l.running > 0 || stopped != nil {
+		select {
+		case rec, ok := <-messages:
+			if !ok {
+				messages = nil
+				continue
+			}
+			l.returnRecord(rec)
+		case <-stopped:
+			stopped = nil
+		case <-l.bell:
+			l.readMail()
+			l.passOnSettled()
+		case <-l.lost:
+			return ErrLost
+		case <-deadline:
+			return ErrDrained
+		}
+	}
+	for {
+		select {
+		case rec, ok := <-messages:
+			if ok {
+				l.returnRecord(rec)
+				continue
+			}
+		default:
+		}
+		return ErrDrained
+	}
+}
+
+// returnRecord returns a record that came when the lane was ending.
+func (l *lane[R]) returnRecord(rec R) {
+	if e := l.parse(rec); e != nil {
+		l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
+		l.remove(e)
+	}
+}
+
+// returnUnrun returns everything that has not begun, the last first: so a broker that gives them out in order keeps that.
+func (l *lane[R]) returnUnrun() {
+	for e := l.last; e != nil; {
+		prev := e.prev
+		if e.phase != entryRuns {
+			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
+			l.remove(e)
+		}
+		e = prev
+	}
+}

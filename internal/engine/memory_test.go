@@ -1,0 +1,481 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// record is a message of the broker in memory.
+type record struct {
+	id    string
+	key   string
+	state *redeliver.State // of one that waits; nil for a first delivery
+	body  []byte
+}
+
+// broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
+type broker struct {
+	sub      *engine.Subscription
+	in       chan *record
+	lost     chan struct{}
+	lane     driver.Lane[*record]
+	ran      chan string
+	mu       sync.Mutex
+	settled  []string
+	returned []string
+	dead     map[string]redeliver.State
+	begun    time.Time
+	accepted int
+	flushed  bool
+	refuse   func(to driver.Place, r *record) error
+	block    bool // what has a key keeps its place
+	stays    bool // writes to a level answer ErrStay
+	nextID   int
+}
+
+func newBroker(p redeliver.Policy) *broker {
+	b := &broker{in: make(chan *record, 10_000), dead: make(map[string]redeliver.State), begun: time.Now(), lost: make(chan struct{})}
+	b.sub = &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 10, MaxRetriesInFlight: 10}
+	return b
+}
+
+func (b *broker) publish(ids ...string) {
+	for _, id := range ids {
+		b.in <- &record{id: id}
+	}
+}
+
+func (b *broker) Messages() <-chan *record { return b.in }
+func (b *broker) Lost() <-chan struct{}    { return b.lost }
+func (b *broker) Accept(n int)             { b.accepted = n }
+func (b *broker) Commit()                  {}
+func (b *broker) Flush(context.Context)    { b.flushed = true }
+func (b *broker) Stop() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (b *broker) Parse(m *driver.Message[*record]) error {
+	if k := m.Record.key; k != "" {
+		for _, c := range k {
+			m.Key = m.Key*31 + uint64(c)
+		}
+	}
+	if st := m.Record.state; st != nil {
+		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
+	}
+	return nil
+}
+
+func (b *broker) Settle(m *driver.Message[*record]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settled = append(b.settled, m.Record.id)
+}
+
+func (b *broker) Return(m *driver.Message[*record], wait time.Duration, ran bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.returned = append(b.returned, fmt.Sprintf("%s %v %v", m.Record.id, wait.Round(time.Millisecond), ran))
+}
+
+func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
+	if string(m.Record.body) == "garbage" {
+		return nil, errors.New("garbage")
+	}
+	return message.NewMessage(m.Record.id, m.Record.body), nil
+}
+func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
+func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
+func (b *broker) Body(m *driver.Message[*record]) []byte             { return m.Record.body }
+func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers { return message.Metadata{} }
+func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
+	if m.Record.state != nil {
+		*st = *m.Record.state
+		return
+	}
+	st.ID, st.Group, st.Origin = m.Record.id, "billing", "orders"
+}
+
+func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
+	b.mu.Lock()
+	refuse := b.refuse
+	b.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(to, m.Record); err != nil {
+			done.Confirmed("refused", err)
+			return
+		}
+	}
+	switch {
+	case to == driver.DLQ:
+		b.mu.Lock()
+		b.dead[m.Record.id] = *st
+		b.mu.Unlock()
+		done.Confirmed("orders.billing.dlq", nil)
+	case b.stays:
+		done.Confirmed("orders", driver.ErrStay)
+	default:
+		kept := *st
+		b.in <- &record{id: m.Record.id, key: m.Record.key, body: m.Record.body, state: &kept}
+		done.Confirmed("orders.billing.retry", nil)
+	}
+}
+
+// run runs an engine over the broker until the test ends, or stop is called.
+func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
+	t.Helper()
+	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
+	e := engine.New(opt)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if lane.DrainTimeout == 0 {
+			lane.DrainTimeout = 10 * time.Second
+		}
+		e.RunLane(ctx, context.Background(), b, lane, func(l driver.Lane[*record]) { b.lane = l })
+		e.Close()
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func (b *broker) all() (settled []string, dead map[string]redeliver.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.settled), b.dead
+}
+
+func handle(f func(ctx context.Context, r *record) error) engine.Options[*record] {
+	return engine.Options[*record]{Handle: f}
+}
+
+func TestAMessageIsRetriedAndEndsInTheDLQ(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Second, 2*time.Second, 4*time.Second)})
+		var at []time.Duration
+		b.run(t, handle(func(ctx context.Context, r *record) error {
+			at = append(at, time.Since(b.begun))
+			st, _ := redeliver.FromContext(ctx)
+			if st.Attempt() != len(at) {
+				t.Errorf("attempt %d, want %d", st.Attempt(), len(at))
+			}
+			return errors.New("no bank")
+		}), engine.LaneOptions[*record]{})
+		b.publish("a")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(at, want) {
+			t.Errorf("attempts at %v, want %v", at, want)
+		}
+		settled, dead := b.all()
+		if st := dead["a"]; st.Reason != redeliver.ReasonExhausted || st.Attempts != 4 {
+			t.Errorf("dead: %+v", dead)
+		}
+		if len(settled) != 4 {
+			t.Errorf("settled %v", settled)
+		}
+	})
+}
+
+func TestMessagesOfOneKeyRunOneAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var mu sync.Mutex
+		var order []string
+		now, most := 0, 0
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			mu.Lock()
+			order = append(order, r.id)
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return nil
+		}), engine.LaneOptions[*record]{})
+		for i := range 20 {
+			b.in <- &record{id: fmt.Sprint(i), key: "k"}
+		}
+		time.Sleep(19*time.Second + 500*time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		if most != 1 || len(order) != 20 || !slices.IsSortedFunc(order, func(a, b string) int { return len(a)*100 + int(a[0]) - len(b)*100 - int(b[0]) }) {
+			t.Errorf("%d at once, in the order %v", most, order)
+		}
+	})
+}
+
+func TestWhatWaitsInPlaceHoldsUpItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)})
+		b.stays = true
+		var mu sync.Mutex
+		var ran []string
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
+			if r.id == "a" {
+				return errors.New("no")
+			}
+			return nil
+		}), engine.LaneOptions[*record]{})
+		b.in <- &record{id: "a", key: "k"}
+		b.in <- &record{id: "b", key: "k"}
+		b.in <- &record{id: "c", key: "other"}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(ran)
+		if want := []string{"a@0s", "a@10s", "a@20s", "b@20s", "c@0s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+func TestAWriteThatFailsPausesTheIntakeAndIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
+		var changes []redeliver.Change
+		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok {
+				changes = append(changes, c.Change)
+			}
+		})
+		var up atomic.Bool
+		b.refuse = func(driver.Place, *record) error {
+			if !up.Load() {
+				return errors.New("no broker")
+			}
+			return nil
+		}
+		var runs atomic.Int64
+		b.run(t, handle(func(context.Context, *record) error { runs.Add(1); return errors.New("no") }), engine.LaneOptions[*record]{})
+		b.publish("a")
+		time.Sleep(time.Second)
+		b.publish("b")
+		time.Sleep(time.Second)
+		if n := runs.Load(); n != 1 {
+			t.Errorf("%d runs while the intake is paused", n)
+		}
+		up.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, dead := b.all(); len(dead) != 2 || runs.Load() != 2 {
+			t.Errorf("%d runs, dead %v", runs.Load(), dead)
+		}
+		if want := []redeliver.Change{redeliver.ChangeIntakePaused, redeliver.ChangeIntakeResumed}; !slices.Equal(changes, want) {
+			t.Errorf("changes %v", changes)
+		}
+	})
+}
+
+func TestADrainReturnsWhatHasNotBegunTheLastFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.MaxInFlight = 1
+		stop := b.run(t, handle(func(context.Context, *record) error { time.Sleep(3 * time.Second); return nil }), engine.LaneOptions[*record]{})
+		due := redeliver.State{ID: "w", Attempts: 1, Due: time.Now().Add(time.Minute)}
+		b.publish("a", "b", "c")
+		b.in <- &record{id: "w", state: &due}
+		time.Sleep(time.Second)
+		stop()
+		if took := time.Since(b.begun); took != 3*time.Second {
+			t.Errorf("took %v", took)
+		}
+		settled, _ := b.all()
+		if !slices.Equal(settled, []string{"a"}) || !slices.Equal(b.returned, []string{"w 59s false", "c 0s false", "b 0s false"}) || !b.flushed {
+			t.Errorf("settled %v, returned %q, flushed %v", settled, b.returned, b.flushed)
+		}
+	})
+}
+
+func TestAHandlerThatOutlivesTheDrainIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var cause error
+		stop := b.run(t, handle(func(ctx context.Context, _ *record) error { <-ctx.Done(); cause = context.Cause(ctx); return ctx.Err() }), engine.LaneOptions[*record]{})
+		b.publish("a")
+		time.Sleep(time.Second)
+		stop()
+		synctest.Wait()
+		if !errors.Is(cause, engine.ErrDrained) || len(b.settled) > 0 || !slices.Equal(b.returned, []string{"a 0s true"}) {
+			t.Errorf("cause %v, settled %v, returned %v", cause, b.settled, b.returned)
+		}
+	})
+}
+
+func TestATimeoutMovesTheMessageOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: time.Second})
+		var events []string
+		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) { events = append(events, fmt.Sprintf("%T", e)) })
+		b.run(t, handle(func(ctx context.Context, _ *record) error { time.Sleep(5 * time.Second); return ctx.Err() }), engine.LaneOptions[*record]{})
+		b.publish("a")
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if _, dead := b.all(); dead["a"].Reason != redeliver.ReasonTimeout {
+			t.Errorf("dead %v", dead)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if want := []string{"redeliver.Attempted", "redeliver.DeadLettered", "redeliver.HandlerStuck", "redeliver.LateAnswer"}; !slices.Equal(events, want) {
+			t.Errorf("events %v", events)
+		}
+	})
+}
+
+func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
+		out := make(chan *message.Message)
+		b.run(t, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.publish("a", "b")
+		b.in <- &record{id: "c", body: []byte("garbage")}
+		x, y := <-out, <-out
+		if x.UUID != "a" {
+			x, y = y, x
+		}
+		x.Ack()
+		y.Nack()
+		again := <-out
+		if again.UUID != "b" || time.Since(b.begun) != time.Second {
+			t.Errorf("%s after %v", again.UUID, time.Since(b.begun))
+		}
+		again.Nack()
+		synctest.Wait()
+		settled, dead := b.all()
+		slices.Sort(settled)
+		if !slices.Equal(settled, []string{"a", "b", "b", "c"}) || len(dead) != 2 || dead["c"].Reason != redeliver.ReasonUndecodable {
+			t.Errorf("settled %v, dead %+v", settled, dead)
+		}
+		if err := x.Context().Err(); err == nil {
+			t.Error("the context of an acked message has not ended")
+		}
+	})
+}
+
+func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
+		var batches []string
+		opt := engine.Options[*record]{BatchConfig: delayqueue.BatchConfig{Size: 3, Timeout: 5 * time.Second}.WithDefaults(), Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
+			s := ""
+			for _, m := range all {
+				s += m.Record.id
+				if m.Record.id == "b" {
+					m.Reject("bad")
+				}
+			}
+			batches = append(batches, s)
+			return nil
+		}}
+		b.run(t, opt, engine.LaneOptions[*record]{})
+		b.publish("a", "b", "c", "d")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		settled, dead := b.all()
+		if !slices.Equal(batches, []string{"abc", "d"}) || len(settled) != 4 || dead["b"].Reason != redeliver.ReasonRejected {
+			t.Errorf("batches %v, settled %v, dead %v", batches, settled, dead)
+		}
+	})
+}
+
+// A message waits in place that comes while another message of its key runs: it begins when it is due, and then those behind
+// it.
+func TestWhatWaitsInPlaceTakesItsTurnBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.block = true
+		var mu sync.Mutex
+		var ran []string
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			mu.Lock()
+			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return nil
+		}), engine.LaneOptions[*record]{})
+		b.in <- &record{id: "a", key: "k"}
+		b.in <- &record{id: "b", key: "k", state: &redeliver.State{ID: "b", Attempts: 1, Due: b.begun.Add(500 * time.Millisecond)}}
+		b.in <- &record{id: "c", key: "k", state: &redeliver.State{ID: "c", Attempts: 1, Due: b.begun.Add(10 * time.Second)}}
+		b.in <- &record{id: "d", key: "k"}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []string{"a@0s", "b@1s", "c@10s", "d@11s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+// What stands behind another message of its key, or waits, does not keep the messages of other keys from being read.
+func TestALaneReadsOnBesideAKeyThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		gate := make(chan struct{})
+		b.run(t, handle(func(context.Context, *record) error { <-gate; return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxHeld: 100})
+		for i := range 20 {
+			b.in <- &record{id: fmt.Sprint(i), key: "k"}
+		}
+		synctest.Wait()
+		if b.accepted != 4 {
+			t.Errorf("it takes %d more beside one that runs, want 4", b.accepted)
+		}
+		close(gate)
+		synctest.Wait()
+		if settled, _ := b.all(); len(settled) != 20 || b.accepted != 5 {
+			t.Errorf("%d are settled, and it takes %d more", len(settled), b.accepted)
+		}
+	})
+}
+
+// While a suspect has the turn, or waits for it, its neighbours read nothing.
+func TestALaneReadsNothingBesideASuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.Turn = engine.NewTurn()
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{MaxAhead: 5})
+		synctest.Wait()
+		if !b.sub.Turn.Take(t.Context(), &b.sub.Gate) {
+			t.Fatal("no turn")
+		}
+		synctest.Wait()
+		if b.accepted != 0 {
+			t.Errorf("it takes %d more beside a suspect", b.accepted)
+		}
+		b.sub.Turn.Give()
+		synctest.Wait()
+		if b.accepted != 5 {
+			t.Errorf("it takes %d more when the suspect is done", b.accepted)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// Pauses between the tries to write one message.
+const (
+	minWritePause = 100 * time.Millisecond
+	maxWritePause = 10 * time.Second
+)
+
+// move is one message on its way to where it waits, to the DLQ or to its topic. Nothing blocks: the store calls Confirmed, and
+// a timer tries again. While an outage keeps a message from being written, the subscription's gate is closed.
+type move struct {
+	d     *Delivery
+	to    driver.Place
+	dec   redeliver.Decision // of a message that failed; its State is what is written
+	cause error              // what failed
+	hops  bool               // no handler failed: the message is only passed on
+	from  string             // with hops, for the event
+
+	try    int
+	pauses backoff.BackOff // nil before the first failure
+	closed bool            // the gate, for this message
+	trial  trial
+	wait   atomic.Pointer[writePause]
+}
+
+// writePause is a pause between two tries. It ends after its time, or when the lane does.
+type writePause struct {
+	ended atomic.Bool
+	timer *time.Timer
+	stop  func() bool
+}
+
+// moveOn writes a message that failed to where dec says. The caller has claimed it.
+func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
+	d.decided(dec, cause)
+	m := &move{d: d, to: driver.Level, dec: *dec, cause: cause}
+	if dec.Action == redeliver.DeadLetter {
+		m.to = driver.DLQ
+	}
+	m.start()
+}
+
+// passOn writes a message that no handler is to see now to another place. The caller has claimed it.
+func (d *Delivery) passOn(to driver.Place, from string) {
+	m := &move{d: d, to: to, hops: true, from: from}
+	m.dec.State = d.State()
+	if to == driver.Level {
+		m.dec.State.Policy = d.sub.Fingerprint() // the level is one of this policy's now
+	}
+	m.start()
+}
+
+func (m *move) start() {
+	m.d.c.rest()
+	m.write()
+}
+
+// write tries once.
+func (m *move) write() {
+	if m.d.Lost() {
+		m.abandon()
+		return
+	}
+	m.try++
+	m.d.c.write(m.d.sub.tryContext(time.Now()), m.to, &m.dec.State, m)
+}
+
+// Confirmed implements [driver.Done].
+func (m *move) Confirmed(where string, err error) {
+	switch {
+	case err == nil:
+		m.finish(where)
+	case errors.Is(err, driver.ErrStay):
+		m.release()
+		m.d.sub.written(&m.dec, where, m.cause)
+		m.d.stayUntilDue(&m.dec)
+	default:
+		m.fail(where, err)
+	}
+}
+
+// finish is the end of a message that is where it should be.
+func (m *move) finish(where string) {
+	s, d := m.d.sub, m.d
+	s.doubts.wrote(where, &m.trial)
+	m.release()
+	buried := m.dec.Action == redeliver.DeadLetter
+	switch {
+	case m.hops && !buried && m.to == driver.Topic:
+		s.Tell(redeliver.Published{State: m.dec.State, Topic: where})
+	case m.hops && !buried:
+		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
+	default:
+		d.said = outcomeOf(&m.dec)
+		if buried {
+			s.slots.buried(d)
+		}
+		s.written(&m.dec, where, m.cause)
+		if buried && s.Tracer != nil {
+			d.buried(&m.dec, where, m.cause)
+		}
+	}
+	d.c.end(forwarded)
+}
+
+// release opens the gate, where this message has closed it, and ends its part in a doubt.
+func (m *move) release() {
+	m.d.sub.doubts.settle(&m.trial)
+	if m.closed {
+		m.closed = false
+		m.d.sub.resume()
+	}
+}
+
+func (m *move) abandon() {
+	m.release()
+	m.d.abandoned(m.cause)
+}
+
+// fail decides what a failed write means: a refusal concerns this one message, which goes to the next place; everything else
+// is an outage, which is waited for.
+func (m *move) fail(where string, err error) {
+	s := m.d.sub
+	err = s.doubts.judge(where, err, &m.trial)
+	refused := errors.Is(err, driver.ErrRefused)
+	switch {
+	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
+		s.Policy.Unschedulable(&m.dec, err)
+		if m.hops {
+			m.cause = err
+		}
+		m.to = driver.DLQ
+		m.write()
+		return
+	case m.to == driver.DLQ && refused && m.dec.State.Truncated != "":
+		err = fmt.Errorf("the DLQ refuses even a message without its body: %v", err) //nolint:errorlint // It takes nothing: this is an outage.
+	case m.to == driver.DLQ && refused && m.d.c.truncates():
+		body := m.d.c.body()
+		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
+		s.Policy.Unschedulable(&m.dec, err)
+		m.write()
+		return
+	}
+	m.pause(where, err)
+}
+
+// pause waits before the next try.
+func (m *move) pause(where string, err error) {
+	s := m.d.sub
+	switch outage := s.doubts.concernsAll(where, err); {
+	case m.closed && !outage:
+		m.closed = false
+		s.resume()
+	case !m.closed && outage && !m.d.Lost():
+		m.closed = true
+		s.pause(where, err)
+	}
+	if m.pauses == nil {
+		m.pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(minWritePause),
+			backoff.WithMaxInterval(maxWritePause), backoff.WithMaxElapsedTime(0))
+	}
+	wait := m.pauses.NextBackOff()
+	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: wait})
+	p := &writePause{}
+	again := func() {
+		if p.ended.Swap(true) {
+			return
+		}
+		p.timer.Stop()
+		p.stop()
+		m.write()
+	}
+	m.wait.Store(p)
+	ready := make(chan struct{})
+	p.timer = time.AfterFunc(wait, func() { <-ready; again() })
+	p.stop = context.AfterFunc(m.d.Session(), func() { <-ready; again() })
+	close(ready)
+}

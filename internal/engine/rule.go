@@ -1,0 +1,46 @@
+package engine
+
+import "github.com/redeliver/redeliver"
+
+// Schedule is [redeliver.Policy.Schedule] of the policy, reckoned once.
+func (s *Subscription) Schedule() string {
+	if p := s.schedule.Load(); p != nil {
+		return *p
+	}
+	rule := s.Policy.Schedule()
+	s.schedule.Store(&rule)
+	return rule
+}
+
+// Untold is what a plan notes of a policy whose rule does not travel with the messages
+// that wait; empty where it does.
+func Untold(p redeliver.Policy) string {
+	if p.Schedule() != "" {
+		return ""
+	}
+	return "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one"
+}
+
+// rule is what decides about a message: the rule that it brought, where that is
+// another than the policy's, else the policy. st says afterwards which one, and so do
+// the headers with which the message goes on. Either way what the rule does not say is
+// the policy's: its Timeout, its functions, its order, its levels.
+func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
+	own := s.Schedule()
+	if st.Schedule != "" && st.Schedule != own && !s.Policy.Supersede {
+		if old, ok := s.Policy.Under(st.Schedule); ok && s.takes(&old) {
+			return &old
+		}
+	}
+	st.Schedule = own
+	return &s.Policy
+}
+
+// takes reports whether a rule that a message brought may decide about it. Where strangers write, it gives the message no
+// more retries and no more time than the policy does.
+func (s *Subscription) takes(old *redeliver.Policy) bool {
+	if !s.StrangersWrite {
+		return true
+	}
+	return old.MaxRetries <= s.Policy.MaxRetries && (s.Policy.MaxAge == 0 || old.MaxAge != 0 && old.MaxAge <= s.Policy.MaxAge)
+}

@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// DefaultSendTimeout bounds one try to write a message where the subscription names no other bound.
+const DefaultSendTimeout = 30 * time.Second
+
+// ErrAbandoned is the answer for a message that this process lost before it could settle it. It must not be acked; it comes
+// back by itself.
+var ErrAbandoned = delayqueue.ErrAbandoned
+
+// Subscription is one origin read by one group, with its policy. An adapter makes one; all fields are set before the first
+// message and do not change. It is safe for concurrent use.
+type Subscription struct {
+	Origin, Group string
+	Policy        redeliver.Policy // with its defaults
+	// Sink receives events. Nil for none.
+	Sink redeliver.Sink
+	// Tracer puts spans around handlers. Nil for none.
+	Tracer redeliver.Tracer
+	// SendTimeout bounds one try to write. Default 30 s.
+	SendTimeout time.Duration
+	// NackDelay is when a message runs again that was nacked without an error. Default: what the policy says.
+	NackDelay time.Duration
+	// MaxInFlight is how many first deliveries may be with handlers at once, MaxRetriesInFlight how many retries beside
+	// them. While messages fail both shrink together, down to MinInFlight; 0 means that they do not.
+	MaxInFlight, MaxRetriesInFlight, MinInFlight int
+	// Blocking says that a failed message keeps its place: it waits here, and what has the same key waits behind it.
+	Blocking bool
+	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
+	// redeliver.MinBlock and MaxBlock.
+	MaxInPlace time.Duration
+	// StrangersWrite says that producers can write where retries come back from, so that the rule a message brings may be
+	// forged: it then gives the message no more retries and no more time than Policy.
+	StrangersWrite bool
+	// Values has the values of the context of Subscribe, which a batch gets. Nil where the lanes' contexts have them.
+	Values context.Context
+	// Turn lets messages that may crash their process run alone. Nil where there are none.
+	Turn *Turn
+	// Drain reports that some of what is in flight is waited for.
+	Drain Drain
+	// Gate is closed while a write that must succeed fails: nothing new begins.
+	Gate Gate
+
+	slots       slots
+	doubts      doubts
+	watch       atomic.Pointer[watch] // ends attempts that take too long
+	fingerprint atomic.Pointer[string]
+	schedule    atomic.Pointer[string]
+	heard       atomic.Pointer[hearers]
+	firsts      atomic.Pointer[firsts]
+	rivals      rivals                    // other policies under which messages are written
+	writeWindow atomic.Pointer[tryWindow] // the context of writes that begin now
+	telling     sync.Mutex                // keeps the events of changes in their order
+	gathers     atomic.Bool               // its handler is one of batches
+	loads       loads
+	stuck       atomic.Int64 // handlers that still run although their message has moved on
+	answered    atomic.Bool  // a middleware of ours sees its messages
+	unanswered  atomic.Bool  // the sink knows that none does
+}
+
+// Start prepares the subscription. It must be called once, before the first message.
+func (s *Subscription) Start() { s.slots.init(s) }
+
+// Answers notes that a middleware of ours sees the messages of the subscription and hears what handlers answer.
+func (s *Subscription) Answers() {
+	if !s.answered.Load() { // a load is cheaper than a store that all cores see
+		s.answered.Store(true)
+	}
+}
+
+// errNoRetry is the failure of a nacked message where no middleware of ours heard the handler's error.
+var errNoRetry = fmt.Errorf("%w, and no middleware.Retry saw the message: its error, Permanent and RetryAfter are lost. "+
+	"Add router.AddMiddleware(middleware.Retry())", redeliver.ErrNacked)
+
+// nackError is the failure of a message that was nacked without an error. The sink hears once that no middleware of ours
+// sees the subscription's messages.
+func (s *Subscription) nackError() error {
+	if s.answered.Load() {
+		return redeliver.ErrNacked
+	}
+	if !s.unanswered.Swap(true) {
+		s.TellChange(redeliver.ChangeRetryMissing, "", errNoRetry)
+	}
+	return errNoRetry
+}
+
+// Tell passes an event to the sink, if there is one. A panic of the sink is ignored: it must not take the message, or the
+// process, along.
+func (s *Subscription) Tell(e redeliver.Event) {
+	if s.Sink != nil {
+		tell(s.Sink, e)
+	}
+}
+
+func tell(to redeliver.Sink, e redeliver.Event) {
+	defer func() { _ = recover() }()
+	to.Event(e)
+}
+
+// TellChange passes a change of the subscription to the sink.
+func (s *Subscription) TellChange(change redeliver.Change, detail string, err error) {
+	s.Tell(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: change, Detail: detail, Err: err})
+}
+
+// Wants reports whether the sink wants events of e's type, which every message has. See [redeliver.Selective].
+func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
+	if s.Sink == nil {
+		return false
+	}
+	sel, ok := s.Sink.(redeliver.Selective)
+	if !ok {
+		return true
+	}
+	defer func() { _ = recover() }() // as in Tell
+	return sel.Wants(e)
+}
+
+// Decide asks the policy about a failure under st, without counting it.
+func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
+	dec := s.decide(st, err, now)
+	if dec.Sparable() && s.slots.isOut() {
+		dec = s.postpone(st, err, now)
+	}
+	return &dec
+}
+
+func (s *Subscription) decide(st redeliver.State, err error, now time.Time) redeliver.Decision {
+	rule := s.rule(&st)
+	dec := rule.Decide(st, err, now)
+	dec.State.Policy = s.Fingerprint()
+	return dec
+}
+
+// postpone decides about a failure that is an outage's.
+func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) redeliver.Decision {
+	rule := s.rule(&st)
+	dec := rule.Postpone(st, err, now)
+	dec.State.Policy = s.Fingerprint()
+	return dec
+}
+
+// Fingerprint is [delayqueue.Fingerprint] of the policy, computed once.
+func (s *Subscription) Fingerprint() string {
+	if p := s.fingerprint.Load(); p != nil {
+		return *p
+	}
+	name := delayqueue.Fingerprint(s.Policy)
+	s.fingerprint.Store(&name)
+	return name
+}
+
+// tryWindow is the context of all writes that begin within a short while: a timer for each would double the cost of a
+// failure (BenchmarkFailure).
+type tryWindow struct {
+	ctx    context.Context
+	closes time.Time // writes that begin later get another one
+}
+
+// tryContext returns the context for a write that begins now. It ends after SendTimeout, or up to a 64th of that before, and
+// not with the handler's: a handler that was cancelled has still failed, and its message must go on.
+func (s *Subscription) tryContext(now time.Time) context.Context {
+	if w := s.writeWindow.Load(); w != nil && now.Before(w.closes) {
+		return w.ctx
+	}
+	timeout := s.SendTimeout
+	if timeout <= 0 {
+		timeout = DefaultSendTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	context.AfterFunc(ctx, cancel) // nothing can say sooner that no write needs it
+	s.writeWindow.Store(&tryWindow{ctx, now.Add(timeout / 64)})
+	return ctx
+}
+
+// The events of what is now and was not before (a closed gate, one stuck handler more) reach the sink in the order in which
+// they came to be: a gauge that keeps the last one would otherwise keep an older state for ever. So each change and its
+// event are one step under the lock.
+
+// pause closes the gate for a message that cannot be written to where.
+func (s *Subscription) pause(where string, err error) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if s.Gate.Close() {
+		s.TellChange(redeliver.ChangeIntakePaused, "writing to "+where, err)
+	}
+}
+
+// resume takes one pause back.
+func (s *Subscription) resume() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if s.Gate.Open() {
+		s.TellChange(redeliver.ChangeIntakeResumed, "", nil)
+	}
+}
+
+// tellStuck counts n more handlers as stuck, and passes on the event that is made of their number.
+func (s *Subscription) tellStuck(n int64, event func(stuck int64) redeliver.Event) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.Tell(event(s.stuck.Add(n)))
+}
+
+// written tells the sink that the broker has confirmed what dec says.
+func (s *Subscription) written(dec *redeliver.Decision, where string, cause error) {
+	if s.Sink == nil {
+		return
+	}
+	switch dec.Action {
+	case redeliver.DeadLetter:
+		s.Tell(redeliver.DeadLettered{State: dec.State, Where: where, Err: cause})
+	case redeliver.Postponed:
+		s.Tell(redeliver.MessagePostponed{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
+	default:
+		s.Tell(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
+	}
+}
+
+var errClosed = errors.New("the subscription is closed")

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// watch ends the attempts of one subscription that take too long. They start in order, so its list is in the order of their
+// deadlines: one timer serves all, and a successful attempt costs two short locks.
+type watch struct {
+	timeout    time.Duration
+	mu         sync.Mutex
+	head, tail *Delivery
+	armed      bool
+}
+
+// watchOf returns the watch over a subscription's attempts, nil where they have no timeout. It is made with the first attempt:
+// a timer that is made in a bubble of testing/synctest ends with that.
+func watchOf(sub *Subscription) *watch {
+	if sub.Policy.Timeout <= 0 {
+		return nil
+	}
+	w := sub.watch.Load()
+	if w == nil {
+		sub.watch.CompareAndSwap(nil, &watch{timeout: sub.Policy.Timeout})
+		w = sub.watch.Load()
+	}
+	return w
+}
+
+func (w *watch) add(d *Delivery) {
+	w.mu.Lock()
+	d.at = time.Since(epoch)
+	w.appendLocked(d)
+	w.mu.Unlock()
+}
+
+func (w *watch) appendLocked(d *Delivery) {
+	d.answered = false // a gathered attempt begins again
+	d.prev = w.tail
+	if w.tail == nil {
+		w.head = d
+	} else {
+		w.tail.next = d
+	}
+	w.tail = d
+	if !w.armed {
+		w.armed = true
+		time.AfterFunc(w.timeout, w.tick)
+	}
+}
+
+// remove takes an attempt out whose handler has answered. From then on its over does not change.
+func (w *watch) remove(d *Delivery) {
+	w.mu.Lock()
+	w.unlinkLocked(d)
+	d.answered = true
+	w.mu.Unlock()
+}
+
+// unlinkLocked takes an attempt out of the list, if it is there. It reports whether it was.
+func (w *watch) unlinkLocked(d *Delivery) bool {
+	if d.prev == nil && w.head != d {
+		return false
+	}
+	if d.prev != nil {
+		d.prev.next = d.next
+	} else {
+		w.head = d.next
+	}
+	if d.next != nil {
+		d.next.prev = d.prev
+	} else {
+		w.tail = d.prev
+	}
+	d.prev, d.next = nil, nil
+	return true
+}
+
+// tick ends what is over time and sleeps until the next attempt is.
+func (w *watch) tick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Since(epoch)
+	for d := w.head; d != nil; d = w.head {
+		if left := d.at + w.timeout - now; left > 0 {
+			time.AfterFunc(left, w.tick)
+			return
+		}
+		w.unlinkLocked(d)
+		w.endLocked(d)
+	}
+	w.armed = false
+}
+
+// endLocked ends an attempt that is over time. A message that keeps its place is taken out of its handler's hands only when
+// the handler is stuck: the next attempt must not run beside this one.
+func (w *watch) endLocked(d *Delivery) {
+	if !d.sub.Blocking {
+		if d.takeOver() {
+			go d.expire(w.timeout)
+		}
+		return
+	}
+	d.warned = true
+	go d.Expire(&redeliver.TimeoutError{After: w.timeout})
+	time.AfterFunc(StuckAfter, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !d.answered && d.takeOver() {
+			go d.expire(w.timeout)
+		}
+	})
+}
+
+// overtime ends one attempt now, unless it has answered or was ended before.
+func (d *Delivery) overtime() {
+	if d.w == nil {
+		return
+	}
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	if d.w.unlinkLocked(d) {
+		d.w.endLocked(d)
+	}
+}

@@ -1,0 +1,58 @@
+package middleware
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// task is a Watermill message in the hands of its handler, and the one allocation of a message that succeeds.
+type task struct {
+	msg      *message.Message
+	handler  message.HandlerFunc
+	produced []*message.Message // by the handler
+	batch    *BatchMessage      // nil, or what its handler has made of it
+}
+
+// run runs one attempt. After a failure it returns nil: the engine takes care of the message, and the Router is done with it.
+func run(d *engine.Delivery, h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
+	outer := msg.Context()
+	t := &task{msg: msg, handler: h}
+	succeeded, err := d.Run(outer, t)
+	if d.Sub().Tracer != nil {
+		msg.SetContext(outer)
+	}
+	if !succeeded {
+		return nil, err
+	}
+	return t.produced, nil
+}
+
+// Handle implements [engine.Task].
+func (t *task) Handle(ctx context.Context) (err error) {
+	if ctx != t.msg.Context() {
+		t.msg.SetContext(ctx)
+	}
+	t.produced, err = t.handler(t.msg)
+	return err
+}
+
+// Describe implements [engine.Task].
+func (t *task) Describe() (redeliver.Headers, []byte) { return t.msg.Metadata, t.msg.Payload }
+
+// Answered implements [engine.Task]: the first answer wins, so what the handler returns later is no second one.
+func (t *task) Answered() bool { return closed(t.msg.Acked()) || closed(t.msg.Nacked()) }
+
+// Expired implements [engine.Task].
+func (t *task) Expired(err error) error {
+	if t.batch != nil {
+		return t.batch.place.Expired(err)
+	}
+	return err
+}
+
+// Settled implements [engine.Task]: the subscriber waits for the message's ack, and need not any more.
+func (t *task) Settled() { t.msg.Ack() }
