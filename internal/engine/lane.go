@@ -31,7 +31,7 @@ type lane[R any] struct {
 	ctx      context.Context // its end: the messages are lost to this process
 	cancel   context.CancelCauseFunc
 	lost     <-chan struct{} // the source's
-	draining chan struct{} // closed when the lane begins nothing more
+	draining chan struct{}   // closed when the lane begins nothing more
 
 	slab        []entry[R]
 	first, last *entry[R] // all in hand, in the order of their arrival
