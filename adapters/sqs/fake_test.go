@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -264,7 +265,7 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	switch {
 	case body == "" || !legal(body):
 		return nil, "InvalidMessageContents"
-	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == ""):
+	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes):
 		return nil, "InvalidParameterValue"
 	}
 	if fifo { // what was seen in five minutes is taken, and is not there twice
@@ -297,6 +298,19 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	}
 	q.messages = append(q.messages, m)
 	return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
+}
+
+// tooLarge reports whether a message is larger than its queue allows.
+func (q *fakeQueue) tooLarge(body string, attributes map[string]any) bool {
+	most, err := strconv.Atoi(q.attributes["MaximumMessageSize"])
+	size := len(body)
+	for name, v := range attributes {
+		a, _ := v.(map[string]any)
+		kind, _ := a["DataType"].(string)
+		value, _ := a["StringValue"].(string)
+		size += len(name) + len(kind) + len(value)
+	}
+	return err == nil && size > most
 }
 
 func sum(s string) string {
