@@ -118,7 +118,7 @@ func newConsumer(handle func(context.Context, types.Message) error) *consumer {
 // give has a message handled soon, whose entry has a slot.
 func (c *consumer) give(e *entry) {
 	if c.batches != nil {
-		c.batches.Give(e.Again(), e.d, e, len(aws.ToString(e.rec.Body)))
+		c.batches.Give(e.Again(), e.d, e, len(aws.ToString(e.rec.native.Body)))
 		return
 	}
 	c.workers.Give(e)
@@ -147,7 +147,7 @@ func (e *entry) Handle(a *delayqueue.Attempt) error {
 
 // Describe implements [delayqueue.Task].
 func (e *entry) Describe() (redeliver.Headers, []byte) {
-	return &e.rec, []byte(aws.ToString(e.rec.Body))
+	return &e.rec, []byte(aws.ToString(e.rec.native.Body))
 }
 
 // Answered implements [delayqueue.Task]: a message without a receipt cannot be

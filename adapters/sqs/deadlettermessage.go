@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -33,25 +34,18 @@ func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 	at := deadletter.Position(rec.current)
 	dead := &deadletter.Message{Position: at, Time: sent(m)}
 	var headers []redeliver.Header
+	var part string
 	own := rec.MessageAttributes
 	if ours != nil {
-		headers = ours.headers
-	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil && rec.keys.verify(*a.StringValue, aws.ToString(rec.Body)) {
+		headers, part = ours.headers, ours.part
+	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil && rec.keys.verify(*a.StringValue, aws.ToString(rec.native.Body)) {
 		// Of another queue, or none of ours at all.
 		if c, ok := unpack(*a.StringValue); ok && slices.ContainsFunc(c.headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderGroup }) {
-			headers = c.headers
+			headers, part = c.headers, c.part
 		}
 	}
-	dead.Body = []byte(aws.ToString(rec.Body))
+	dead.Body = rec.Body()
 	e, encoded := encodedOf(&rec.native)
-	switch e.Body {
-	case "empty":
-		dead.Body = []byte{}
-	case "base64":
-		if decoded, err := base64.StdEncoding.DecodeString(string(dead.Body)); err == nil {
-			dead.Body = decoded
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil {
 			continue
@@ -68,6 +62,9 @@ func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: sourceARN, Value: []byte(source)})
 	}
 	deadletter.Read(dead, q.info, headers, func() string { return idOf(m) })
+	if part != "" {
+		dead.Mismatch = fmt.Sprintf("it is part %s of a message that is too large for %s (%s): join the bodies of the parts", part, q.info.DLQ, dead.State.Truncated)
+	}
 	if ours != nil {
 		rec.first(ours, &dead.State)
 	}
@@ -108,7 +105,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 		case !legal(text):
 			text, e.Body = base64.StdEncoding.EncodeToString(m.Body), "base64"
 		}
-		rec.Body = aws.String(text)
+		rec.native.Body = aws.String(text)
 	}
 	rec.MessageAttributes = make(map[string]types.MessageAttributeValue, len(headers)+1)
 	for _, h := range headers {

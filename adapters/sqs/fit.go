@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -17,6 +18,7 @@ import (
 const (
 	mostAttributes = 10
 	traceHeader    = "AWSTraceHeader"
+	minMessageSize = 1024 // the lowest MaximumMessageSize that a queue may have
 )
 
 // Redeliver's own fields that a message can do without: where it waits, and in
@@ -55,7 +57,7 @@ func attributeSize(name string, v types.MessageAttributeValue) int {
 // plain is the message as its publisher made it.
 func (r *record) plain() outgoing {
 	return outgoing{
-		body: aws.ToString(r.Body), attributes: r.MessageAttributes,
+		body: aws.ToString(r.native.Body), attributes: r.MessageAttributes,
 		trace: r.Attributes[traceHeader], group: r.Attributes[groupID],
 	}
 }
@@ -64,7 +66,7 @@ func (r *record) plain() outgoing {
 // it waits keeps within limit, or ok is false.
 func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
 	o = r.plain()
-	c := carried{headers: st.AppendHeaders(nil)}
+	c := carried{headers: st.AppendHeaders(nil), part: r.part}
 	if r.messageID != st.ID {
 		c.messageID = r.messageID
 	}
@@ -143,6 +145,39 @@ func (r *record) dead(st *redeliver.State, limit int) outgoing {
 		return o
 	}
 	return r.plain()
+}
+
+// deadInParts is the message in copies of at most size bytes: each has a part of the
+// body, and all attributes unless they leave no room for a body.
+func (r *record) deadInParts(st *redeliver.State, size int) (all []outgoing) {
+	rest := aws.ToString(r.native.Body)
+	part := *r
+	part.native.Body, part.part = aws.String(""), "1000/1000"
+	o, ok := part.with(st, size*3/4, spentInDLQ)
+	if !ok {
+		own := r.MessageAttributes
+		part.MessageAttributes = make(map[string]types.MessageAttributeValue)
+		for _, name := range []string{UUIDAttribute, EncodedAttribute} {
+			if v, has := own[name]; has && attributeSize(name, v) < size/4 {
+				part.MessageAttributes[name] = v
+			}
+		}
+		o, _ = part.with(st, size*3/4, spentInDLQ)
+	}
+	var bodies []string
+	for room := (size - o.size()) / 4 * 4; len(rest) > room; { // base64 comes in fours
+		n := room
+		for n > 1 && !utf8.RuneStart(rest[n]) {
+			n--
+		}
+		bodies, rest = append(bodies, rest[:n]), rest[n:]
+	}
+	bodies = append(bodies, rest)
+	for i, body := range bodies {
+		part.native.Body, part.part = &body, fmt.Sprintf("%d/%d", i+1, len(bodies))
+		all = append(all, part.dead(st, size))
+	}
+	return all
 }
 
 // unique is a deduplication id for one move of one message: another move of it,

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -105,12 +106,46 @@ func (f *forwarder) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *
 		return q.name, err
 	}
 	rec.entry.rest()
+	if st.Truncated != "" {
+		return q.name, f.deadInParts(ctx, rec, st)
+	}
 	o := rec.dead(st, q.limit)
 	o.moved = true
 	if q.fifo {
 		o.dedup = unique("dead", rec, st)
 	}
 	return q.name, f.send(ctx, q, o)
+}
+
+// deadInParts writes a message to the DLQ that the DLQ has refused: SQS keeps no
+// original, so a stub would lose it. The parts are half as large each time they are
+// refused, because the DLQ's limit is another one than at start.
+func (f *forwarder) deadInParts(ctx context.Context, rec *record, st *redeliver.State) error {
+	if rec.partSize == 0 {
+		rec.partSize = max(minMessageSize, f.layout.dlq.limit/2)
+	}
+	for {
+		err := f.writeParts(ctx, rec, st)
+		if !errors.Is(err, delayqueue.ErrRefused) || rec.partSize == minMessageSize {
+			return err
+		}
+		rec.partSize, rec.parts = max(minMessageSize, rec.partSize/2), 0
+	}
+}
+
+func (f *forwarder) writeParts(ctx context.Context, rec *record, st *redeliver.State) error {
+	all := rec.deadInParts(st, rec.partSize)
+	for ; rec.parts < len(all); rec.parts++ {
+		o := all[rec.parts]
+		o.moved = true
+		if f.layout.dlq.fifo {
+			o.dedup = unique(fmt.Sprintf("dead-%d-%d", rec.partSize, rec.parts), rec, st)
+		}
+		if err := f.send(ctx, f.layout.dlq, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // send writes a message to a queue of ours.

@@ -119,8 +119,8 @@ func FuzzProperties(f *testing.F) {
 			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
 		}
 		r := recordOfDead(m, m.Headers)
-		if r.Body == nil || *r.Body == "" || !legal(*r.Body) {
-			t.Errorf("SQS does not take the body %v", r.Body)
+		if r.native.Body == nil || *r.native.Body == "" || !legal(*r.native.Body) {
+			t.Errorf("SQS does not take the body %v", r.native.Body)
 		}
 		if ms := r.Attributes[sentTimestamp]; ms != "" && strings.Trim(ms, "+-0123456789") != "" {
 			t.Errorf("it was sent at %q", ms)

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"runtime/debug"
 	"strconv"
@@ -36,6 +37,9 @@ type record struct {
 	messageID string // of the first delivery, where that is known
 	marshaler Marshaler
 	keys      stateKeys
+	part      string // of a body that is too large for the DLQ: 2/3
+	partSize  int    // of the parts that the DLQ has taken, or may take
+	parts     int    // that the DLQ has
 	entry     *entry // its way through the lane that read it; nil for a publish
 }
 
@@ -51,6 +55,21 @@ func (r *record) Message() (msg *message.Message, err error) {
 		err = errors.New("the marshaler returned no message")
 	}
 	return msg, err
+}
+
+// Body implements [delayqueue.Truncatable].
+func (r *record) Body() []byte {
+	body := []byte(aws.ToString(r.native.Body))
+	e, _ := encodedOf(&r.native)
+	switch e.Body {
+	case "empty":
+		return []byte{}
+	case "base64":
+		if decoded, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
+			return decoded
+		}
+	}
+	return body
 }
 
 // MessageKey implements [delayqueue.Keyed].

@@ -20,6 +20,8 @@ import (
 //	deduplication-id  the message's own, where the copy has one of ours (FIFO)
 //	attributes        those of the message for which SQS's ten leave no room
 //	                  beside ours: a list of name, type and value, in base64
+//	part              of a dead letter whose body is too large for the DLQ, which
+//	                  part of how many this is: 2/3
 //
 //	mac               signs the rest where there are Config.StateKeys; the last field
 //
@@ -35,6 +37,7 @@ const (
 	keyMessageID  = "message-id"
 	keyDedupID    = "deduplication-id"
 	keyAttributes = "attributes"
+	keyPart       = "part"
 )
 
 // carried is what StateAttribute holds.
@@ -43,6 +46,7 @@ type carried struct {
 	messageID  string
 	dedupID    string
 	attributes []displaced
+	part       string
 }
 
 // displaced is an attribute of the message that travels inside ours.
@@ -70,6 +74,7 @@ func (c *carried) pack() string {
 	}
 	put(keyMessageID, c.messageID)
 	put(keyDedupID, c.dedupID)
+	put(keyPart, c.part)
 	if len(c.attributes) > 0 {
 		sep(&b)
 		quote(&b, keyAttributes)
@@ -146,6 +151,7 @@ func unpack(value string) (c carried, ok bool) {
 	}
 	c.messageID, _ = read(fields[keyMessageID])
 	c.dedupID, _ = read(fields[keyDedupID])
+	c.part, _ = read(fields[keyPart])
 	var list []displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {

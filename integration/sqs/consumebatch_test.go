@@ -28,7 +28,7 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.Batc
 	return func(ctx context.Context) error {
 		return sqs.ConsumeBatch(ctx, sqs.Config{
 			AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
-			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, WaitTime: time.Second,
+			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, WaitTime: time.Second, StateKeys: h.keys(),
 		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *sqs.Batch) error {
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})

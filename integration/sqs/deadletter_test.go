@@ -38,7 +38,7 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 		own := anyAWS()
 		own.HTTPClient = &http.Client{Transport: w}
 		own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
-		c, err := sqs.Open(context.Background(), sqs.Config{AWS: own, Endpoint: endpoint, Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+		c, err := sqs.Open(context.Background(), sqs.Config{AWS: own, Endpoint: endpoint, StateKeys: [][]byte{kitKey}, Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
 		if err != nil {
 			t.Fatal(err)
 		}

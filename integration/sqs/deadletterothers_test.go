@@ -75,7 +75,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	if err != nil || len(out.Messages) != 1 {
 		t.Fatalf("%d messages are in the queue: %v", len(out.Messages), err)
 	}
-	m := decode(&out.Messages[0], false)
+	m := h.decode(&out.Messages[0])
 	if m.ID != "a" || string(m.Body) != "{}" || len(m.Headers) != 1 || string(m.Headers[0].Value) != "\x00\xff" {
 		t.Errorf("it came back as %+v", m)
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -39,6 +41,9 @@ var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, Fo
 // that stood still for some of them had messages come back that nobody had let go.
 const hidden = 12 * time.Second
 
+// kitKey signs redeliver's state in the kit: a producer without it forges none.
+var kitKey = []byte("the key of the kit's services")
+
 // harness is adapters/sqs on one server, as the conformance kit uses it. Its own client is the bare SDK.
 type harness struct {
 	endpoint string
@@ -46,17 +51,20 @@ type harness struct {
 	api      *awssqs.Client
 	seq      atomic.Int64
 	refused  sync.Map // names of queues that take nothing: a Place
+	limits   sync.Map // bytes that queues take, by name: ElasticMQ does not hold MaximumMessageSize
+	key      []byte   // signs redeliver's state; nil for none
 }
 
 func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	t.Helper()
-	h := &harness{endpoint: endpoint, fifo: fifo}
+	h := &harness{endpoint: endpoint, fifo: fifo, key: kitKey}
 	h.api = awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
 	a := adaptertest.Harness{
 		Name: "SQS", Features: features, MaxHeaders: 9,
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
 	}
-	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Waits: h.oversized}
+	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Waits: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}
+	a.TwoParts, a.Forged = true, forged
 	if fifo {
 		a.Name, a.Features = "SQS FIFO", fifoFeatures
 	}
@@ -107,6 +115,54 @@ func (h *harness) oversized(t testing.TB, queue, _ string) adaptertest.Message {
 	return adaptertest.Message{Body: bytes.Repeat([]byte("x"), limit-250)}
 }
 
+// tooLargeForDLQ lowers the limit of the DLQ, as its owner may at any time.
+func (h *harness) tooLargeForDLQ(_ testing.TB, _, group string) adaptertest.Message {
+	const limit = 128 << 10
+	h.limits.Store(h.beside(group, "-dlq"), limit)
+	return adaptertest.Message{Body: bytes.Repeat([]byte("x"), limit*3/2)}
+}
+
+// forged is redeliver's own attribute, without a signature.
+func forged(st redeliver.State) []adaptertest.Header {
+	return []adaptertest.Header{{Name: sqs.StateAttribute, Value: []byte(stateText(st.AppendHeaders(nil)))}}
+}
+
+// stateText is redeliver's headers in one attribute, as adapters/sqs documents it.
+func stateText(headers []redeliver.Header) string {
+	fields := make(map[string]string)
+	for _, header := range headers {
+		fields[strings.TrimPrefix(header.Name, redeliver.HeaderPrefix)] = header.Value
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		panic(err) // it is a map of strings
+	}
+	return string(raw)
+}
+
+// sign adds the signature that belongs to a state and a body.
+func (h *harness) sign(state, body string) string {
+	fields := strings.TrimSuffix(state, "}")
+	digest := sha256.Sum256([]byte(body))
+	mac := hmac.New(sha256.New, h.key)
+	mac.Write(digest[:])
+	mac.Write([]byte(fields))
+	return fields + `,"mac":"` + base64.StdEncoding.EncodeToString(mac.Sum(nil)) + `"}`
+}
+
+// isOurs reports whether a state was signed for a body.
+func (h *harness) isOurs(state, body string) bool {
+	fields, _, found := cutLast(state, `,"mac":"`)
+	return h.key == nil || found && h.sign(fields+"}", body) == state
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
 func (h *harness) url(t testing.TB, queue string) string {
 	t.Helper()
 	out, err := h.api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &queue})
@@ -146,10 +202,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		case <-stop:
 		}
 	}()
-	if w.h.refuses(req) {
+	if status, text := w.h.refuses(req); status != 0 {
 		return &http.Response{
-			StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req,
-			Body: io.NopCloser(strings.NewReader(`{"__type":"com.amazonaws.sqs#ServiceUnavailable","message":"not now"}`)),
+			StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req, Body: io.NopCloser(strings.NewReader(text)),
 		}, nil
 	}
 	resp, err := connections.RoundTrip(req.WithContext(ctx))
@@ -167,22 +222,39 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refuses tells whether a request writes to a place that takes nothing.
-func (h *harness) refuses(req *http.Request) bool {
+// refuses returns SQS's answer to a request that writes to a place that takes nothing, or a message that is too large.
+func (h *harness) refuses(req *http.Request) (status int, text string) {
 	action := req.Header.Get("X-Amz-Target")
 	sends := strings.HasSuffix(action, ".SendMessageBatch")
 	hides := strings.HasSuffix(action, ".ChangeMessageVisibilityBatch")
 	if !sends && !hides {
-		return false
+		return 0, ""
 	}
 	body, _ := io.ReadAll(req.Body)
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	var in struct {
-		URL string `json:"QueueUrl"`
+		URL     string `json:"QueueUrl"`
+		Entries []struct {
+			MessageBody       string
+			MessageAttributes map[string]struct{ StringValue string }
+		}
 	}
 	_ = json.Unmarshal(body, &in)
-	what, ok := h.refused.Load(in.URL[strings.LastIndexByte(in.URL, '/')+1:])
-	return ok && (sends || what == adaptertest.Waits && h.fifo)
+	queue := in.URL[strings.LastIndexByte(in.URL, '/')+1:]
+	if what, ok := h.refused.Load(queue); ok && (sends || what == adaptertest.Waits && h.fifo) {
+		return http.StatusServiceUnavailable, `{"__type":"com.amazonaws.sqs#ServiceUnavailable","message":"not now"}`
+	}
+	limit, limited := h.limits.Load(queue)
+	for _, e := range in.Entries {
+		size := len(e.MessageBody)
+		for name, a := range e.MessageAttributes {
+			size += len(name) + len("String") + len(a.StringValue)
+		}
+		if limited && size > limit.(int) {
+			return http.StatusBadRequest, fmt.Sprintf(`{"__type":"com.amazonaws.sqs#InvalidParameterValue","message":"One or more parameters are invalid. Reason: Message must be shorter than %d bytes."}`, limit)
+		}
+	}
+	return 0, ""
 }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
@@ -193,12 +265,20 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	c, err := sqs.Open(context.Background(), sqs.Config{
 		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, Marshaler: marshaler{},
-		WaitTime: time.Second, // a receive that is under way at the end is waited for
+		StateKeys: h.keys(),
+		WaitTime:  time.Second, // a receive that is under way at the end is waited for
 	})
 	if err != nil {
 		return nil, err
 	}
 	return service{c, w}, nil
+}
+
+func (h *harness) keys() [][]byte {
+	if h.key == nil {
+		return nil
+	}
+	return [][]byte{h.key}
 }
 
 type service struct {
@@ -246,7 +326,7 @@ func (h *harness) write(t testing.TB, queue string, msgs []adaptertest.Message) 
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &url}
 		for i, m := range batch {
 			e := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageAttributes: map[string]types.MessageAttributeValue{}}
-			body, attributes := encode(m)
+			body, attributes := h.encode(m)
 			e.MessageBody, e.MessageAttributes = &body, attributes
 			if h.fifo {
 				group := "none"
@@ -269,7 +349,7 @@ func (h *harness) write(t testing.TB, queue string, msgs []adaptertest.Message) 
 	}
 }
 
-func encode(m adaptertest.Message) (string, map[string]types.MessageAttributeValue) {
+func (h *harness) encode(m adaptertest.Message) (string, map[string]types.MessageAttributeValue) {
 	e := encoded{Metadata: map[string]string{}}
 	attributes := map[string]types.MessageAttributeValue{}
 	text := func(name, v string) {
@@ -296,12 +376,7 @@ func encode(m adaptertest.Message) (string, map[string]types.MessageAttributeVal
 		}
 	}
 	if len(m.Ours) > 0 {
-		fields := map[string]string{}
-		for _, header := range m.Ours {
-			fields[strings.TrimPrefix(header.Name, redeliver.HeaderPrefix)] = header.Value
-		}
-		raw, _ := json.Marshal(fields)
-		text(sqs.StateAttribute, string(raw))
+		text(sqs.StateAttribute, h.sign(stateText(m.Ours), body))
 	}
 	if e.Body != "" || len(e.Metadata) > 0 {
 		raw, _ := json.Marshal(e)
@@ -322,14 +397,14 @@ func legal(s string) bool {
 func ascii(s string) bool { return !strings.ContainsFunc(s, func(r rune) bool { return r > '~' }) }
 
 // decode is a message as the kit knows it.
-func decode(m *types.Message, fifo bool) adaptertest.Message {
+func (h *harness) decode(m *types.Message) adaptertest.Message {
 	var e encoded
 	out := adaptertest.Message{Body: []byte(aws.ToString(m.Body))}
 	add := func(name string, v []byte) {
 		out.Headers = append(out.Headers, adaptertest.Header{Name: name, Value: bytes.Clone(v)})
 	}
 	attributes := maps.Clone(m.MessageAttributes)
-	if state, ok := attributes[sqs.StateAttribute]; ok {
+	if state, ok := attributes[sqs.StateAttribute]; ok && h.isOurs(aws.ToString(state.StringValue), aws.ToString(m.Body)) {
 		var fields map[string]json.RawMessage
 		_ = json.Unmarshal([]byte(aws.ToString(state.StringValue)), &fields)
 		for name, raw := range fields {
@@ -346,9 +421,6 @@ func decode(m *types.Message, fifo bool) adaptertest.Message {
 		_ = json.Unmarshal(fields["attributes"], &moved)
 		delete(attributes, sqs.StateAttribute)
 		for _, a := range moved {
-			if a.Name == sqs.StateAttribute { // a user's own
-				continue
-			}
 			v := types.MessageAttributeValue{DataType: &a.Type, StringValue: aws.String(string(a.Value))}
 			if strings.HasPrefix(a.Type, "Binary") {
 				v.StringValue, v.BinaryValue = nil, a.Value
@@ -377,7 +449,7 @@ func decode(m *types.Message, fifo bool) adaptertest.Message {
 	case "base64":
 		out.Body, _ = base64.StdEncoding.DecodeString(string(out.Body))
 	}
-	if key, ok := strings.CutPrefix(m.Attributes["MessageGroupId"], "key-"); ok && fifo {
+	if key, ok := strings.CutPrefix(m.Attributes["MessageGroupId"], "key-"); ok && h.fifo {
 		out.Key, _ = hex.DecodeString(key)
 		if out.Key == nil {
 			out.Key = []byte{}
@@ -388,14 +460,18 @@ func decode(m *types.Message, fifo bool) adaptertest.Message {
 }
 
 func (h *harness) seen(msg *message.Message) adaptertest.Message {
-	return decode(sqs.MessageFromContext(msg.Context()), h.fifo)
+	return h.decode(sqs.MessageFromContext(msg.Context()))
 }
 
 // dead looks at the DLQ: what it receives it gives back.
 func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Message {
 	t.Helper()
 	url := h.url(t, h.beside(group, "-dlq"))
-	found := map[string]adaptertest.Message{}
+	type dead struct {
+		adaptertest.Message
+		part string
+	}
+	found := map[string]dead{}
 	var receipts []string
 	defer func() {
 		for _, r := range receipts {
@@ -411,14 +487,22 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 			t.Fatalf("reading the DLQ: %v", err)
 		}
 		for _, m := range out.Messages {
-			found[*m.MessageId] = decode(&m, h.fifo)
+			var state struct{ Part string }
+			_ = json.Unmarshal([]byte(aws.ToString(m.MessageAttributes[sqs.StateAttribute].StringValue)), &state)
+			found[*m.MessageId] = dead{h.decode(&m), state.Part}
 			receipts = append(receipts, *m.ReceiptHandle)
 		}
 		if len(out.Messages) == 0 && len(found) >= n {
 			break
 		}
 	}
-	return slices.Collect(maps.Values(found))
+	all := slices.Collect(maps.Values(found))
+	slices.SortFunc(all, func(a, b dead) int { return strings.Compare(a.part, b.part) })
+	msgs := make([]adaptertest.Message, len(all))
+	for i, d := range all {
+		msgs[i] = d.Message
+	}
+	return msgs
 }
 
 // refuse has the server answer that it is not available: to copies that wait, or, of FIFO queues, to what hides a message

@@ -1,0 +1,234 @@
+//go:build prove
+
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// enough is how long a test waits for what the fault prevents.
+const enough = 15 * time.Second
+
+// within reports whether ok holds within enough.
+func within(ok func() bool) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(enough)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return false
+		}
+	}
+	return true
+}
+
+// retries are n records on a level, due now, after one attempt.
+func retries(p place, n int) (recs []*kgo.Record, ids []string) {
+	for i := range n {
+		id := fmt.Sprintf("retry-%04d", i)
+		rec := ours(p.ours("retry.100ms"), id, redeliver.State{
+			ID: id, Group: p.group, Origin: p.topic, Attempts: 1, Due: time.Now(), FirstFailed: time.Now(), LastFailed: time.Now(),
+			Source: redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()},
+		})
+		recs, ids = append(recs, rec), append(ids, id)
+	}
+	return recs, ids
+}
+
+// A level has no bound of what is settled above its lowest unsettled record. All of that runs again after an ordinary
+// close while one retry takes long.
+func TestExpectedFailureOneSlowRetryMakesAllAboveItRunAgain(t *testing.T) {
+	t.Parallel()
+	const inFlight, n = 10, 1000
+	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxInFlight: inFlight, DrainTimeout: 200 * time.Millisecond}
+	first, ev := open(t, cfg)
+	if err := first.Subscriber().SubscribeInitialize(p.topic); err != nil {
+		t.Fatal(err)
+	}
+	recs, ids := retries(p, n)
+	put(t, p.addrs, recs...)
+	route(t, first, p.topic, func(msg *message.Message) error {
+		if msg.UUID == ids[0] {
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		}
+		return nil
+	})
+	settled := func() int { return len(all[redeliver.Committed](ev)) }
+	within(func() bool { return settled() == n-1 }) // a bound of the span stops it before
+	if err := first.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ran := settled()
+	second, after := open(t, cfg)
+	route(t, second, p.topic, func(*message.Message) error { return nil })
+	after.awaitEnds(t, ids[0], ids[n-1])
+	again := 0
+	for id := range after.attempts() {
+		if ev.attempts()[id] > 0 && id != ids[0] {
+			again++
+		}
+	}
+	if most := 10 * inFlight; again > most {
+		t.Errorf("%d of %d settled retries ran again after an ordinary close, want at most %d", again, ran, most)
+	}
+}
+
+// With PerKey no partition of an origin is read while the origin has more partitions than the levels.
+func TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions(t *testing.T) {
+	t.Parallel()
+	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	cfg := unhurried(nil)
+	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: waitsBehind(100 * time.Millisecond), Sarama: cfg})
+	route(t, c, p.topic, func(*message.Message) error { return nil })
+	ev.joined(t, 1)
+	grow(t, p, 5)
+	ev.await(t, 2, is[redeliver.SubscriptionChanged]) // it has noticed
+	ids := on(t, p, "a-", 4)
+	if !within(func() bool { return len(ev.attempts()) == len(ids) }) {
+		t.Errorf("%d of %d messages on the partitions that have levels ran within %s", len(ev.attempts()), len(ids), enough)
+	}
+}
+
+// Without the right to delete records, delay topics keep all retries. When the group's offsets are gone, each of them
+// runs again, and nothing reports that.
+func TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	cluster := fake(t, "orders")
+	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)}
+	first, ev := open(t, cfg)
+	kafka.SweepEvery(first, 50*time.Millisecond)
+	route(t, first, p.topic, failFirst(0))
+	recs, ids := orders(p.topic, n)
+	put(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	ev.await(t, 1, func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == redeliver.ChangeTopicsNotEmptied
+	})
+	if err := first.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteGroup(t.Context(), p.group); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sarama = newest() // the origin does not repeat anything
+	second, after := open(t, cfg)
+	route(t, second, p.topic, func(*message.Message) error { return nil })
+	after.joined(t, 1)
+	within(func() bool { return len(after.attempts()) == n })
+	reported := false
+	for _, c := range all[redeliver.SubscriptionChanged](after) {
+		reported = reported || c.Change != redeliver.ChangeAssigned && strings.Contains(c.Detail, p.ours("retry.100ms"))
+	}
+	if again := len(after.attempts()); again > 0 && !reported {
+		t.Errorf("%d of %d retries that had succeeded ran again, and no event says so", again, n)
+	}
+}
+
+// A delayed publish that is due and may not be written to the origin stops all other messages of the subscription.
+func TestExpectedFailureADelayedPublishWithoutWriteOnTheOriginStopsTheSubscription(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	msg := message.NewMessage("later", []byte("later"))
+	delay.Message(msg, delay.For(100*time.Millisecond))
+	if err := c.Publisher().Publish(p.topic, msg); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	route(t, c, p.topic, func(*message.Message) error { return nil })
+	ev.await(t, 1, is[redeliver.PublishFailed])
+	recs, ids := retries(p, 5)
+	put(t, p.addrs, recs...)
+	if !within(func() bool { return len(ev.attempts()) == len(ids) }) {
+		t.Errorf("%d of %d other messages ran within %s", len(ev.attempts()), len(ids), enough)
+	}
+}
+
+// What waits for a group whose members have another name now is read by nobody. The doctor does not find it.
+func TestExpectedFailureDoctorDoesNotFindRetriesOfARenamedGroup(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.provision(t, p.policy)
+	p.waits(t, "1s", time.Now().Add(-time.Hour))
+	left := p.ours("retry.1s")
+	p.group += "-renamed"
+	p.member(t, p.policy)
+	d := p.examine(t, delayqueue.Examination{})
+	for _, s := range d.Symptoms {
+		if s.Place == left {
+			return
+		}
+	}
+	t.Errorf("found %v, want that a message waits on %s, which no member reads", d.Symptoms, left)
+}
+
+// Two subscriptions of a topic in one process have the same static member. The group fences one of them for good.
+func TestExpectedFailureTwoSubscriptionsHaveOneInstanceID(t *testing.T) {
+	t.Parallel()
+	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
+	for range 2 {
+		if _, err := c.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
+			return // refused
+		}
+	}
+	if members := membersOf(t, p); !within(func() bool { return members() == 2 }) {
+		t.Errorf("the group has %d members, want 2", members())
+	}
+}
+
+// Each Subscribe is a member of the group. So each topic that a process subscribes to, starts or stops rebalances all
+// other topics of all processes.
+func TestExpectedFailureEachTopicOfAProcessIsAMember(t *testing.T) {
+	t.Parallel()
+	topics := []string{"orders", "refunds", "returns"}
+	p := place{addrs: fake(t, topics...).ListenAddrs(), group: "billing"}
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	for _, topic := range topics {
+		route(t, c, topic, func(*message.Message) error { return nil })
+	}
+	put(t, p.addrs, order("orders", "a"), order("refunds", "b"), order("returns", "c"))
+	ev.awaitEnds(t, "a", "b", "c")
+	if n := membersOf(t, p)(); n != 1 {
+		t.Errorf("the group has %d members, want 1", n)
+	}
+}
+
+// membersOf returns a function that asks how many members a group has.
+func membersOf(t *testing.T, p place) func() int {
+	t.Helper()
+	adm := kadm.NewClient(independent(t, p.addrs))
+	return func() int {
+		groups, err := adm.DescribeGroups(t.Context(), p.group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(groups[p.group].Members)
+	}
+}

@@ -1,0 +1,93 @@
+package sqs
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A message that the DLQ refused kept its slot for ever, and in a FIFO queue its group. Now the DLQ has it in parts.
+func TestWhatTheDLQRefusesIsThereInParts(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create(queue)
+				group := map[bool]string{true: "g"}[isFIFO(queue)]
+				cfg := Config{Policy: steps(1, 2*time.Second), MaxInFlight: 1, MaxRetriesInFlight: 1, StateKeys: [][]byte{[]byte("sixteen bytes...")}}
+				c := b.start("one", queue, cfg, func(st redeliver.State, _ *message.Message) error {
+					if st.ID == "large" {
+						return fmt.Errorf("%w: %s", errDeclined, strings.Repeat("long ", 200))
+					}
+					return nil
+				})
+				dlq := strings.Replace(queue, "orders", "orders-dlq", 1)
+				b.fake.mu.Lock()
+				b.queues[dlq].attributes["MaximumMessageSize"] = "2048" // since the start
+				b.fake.mu.Unlock()
+				body := strings.Repeat("bödy", 1500)
+				b.put(queue, "large", body, group, map[string]any{"mine": map[string]any{"DataType": "String", "StringValue": "1"}})
+				b.put(queue, "neighbour", "v", group, nil)
+				b.after(time.Minute)
+				if len(b.ran("neighbour")) != 1 || len(b.in(queue)) != 0 {
+					t.Errorf("ran %v, %d are left", b.ran(""), len(b.in(queue)))
+				}
+				b.close(c)
+				joined, parts := "", b.in(dlq)
+				for i, m := range parts {
+					st := m.state(t, queue)
+					want := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256([]byte(body)))
+					if st.Truncated != want || st.Reason != redeliver.ReasonUnschedulable || st.ID != "large" || m.attributes["mine"] == nil {
+						t.Errorf("part %d has %v and says %+v, want the message's attributes, and %s", i, m.attributes, st, want)
+					}
+					joined += m.body
+				}
+				if joined != body {
+					t.Errorf("%d parts make %d bytes, want the %d of the body", len(parts), len(joined), len(body))
+				}
+			})
+		})
+	}
+}
+
+// Parts fit into the DLQ whatever the message is, and their bodies make the message's.
+func TestPartsFitAndMakeTheBody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		st, attributes := anyState(t), anyAttributes(t)
+		st.Truncated = "1 sha256:00"
+		body := rapid.StringOfN(rapid.RuneFrom([]rune("azé😀")), 1, 4000, -1).Draw(t, "body")
+		binary := rapid.Bool().Draw(t, "binary")
+		if binary {
+			attributes = maps.Clone(attributes)
+			if attributes == nil {
+				attributes = make(map[string]types.MessageAttributeValue)
+			}
+			attributes[EncodedAttribute] = text(`{"body":"base64"}`)
+			body = base64.StdEncoding.EncodeToString([]byte(body))
+		}
+		r := recordOfParts(body, attributes, nil)
+		r.keys = stateKeys{[]byte("sixteen bytes...")}
+		want := string(r.Body())
+		size := rapid.SampledFrom([]int{minMessageSize, 2048, 4096}).Draw(t, "size")
+		joined := ""
+		for _, o := range r.deadInParts(&st, size) {
+			if o.size() > size || o.body == "" || !legal(o.body) {
+				t.Fatalf("a part has %d bytes, body %q, at most %d are allowed", o.size(), o.body, size)
+			}
+			part := recordOfParts(o.body, o.attributes, nil)
+			joined += string(part.Body())
+		}
+		if joined != want {
+			t.Fatalf("the parts make %d bytes, want %d", len(joined), len(want))
+		}
+	})
+}
