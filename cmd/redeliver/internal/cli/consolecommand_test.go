@@ -26,7 +26,7 @@ func TestConsoleCancelsWhatWaits(t *testing.T) {
 		t.Fatalf("it is %d: %s", status, page)
 	}
 	all := k.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
-	if len(all) != 1 || all[0]["kind"] != "cancel" || all[0]["reason"] != "the tenant is gone" || all[0]["filter"] == nil {
+	if len(all) != 1 || all[0]["kind"] != "cancel" || all[0]["note"] != "the tenant is gone" || all[0]["filter"] == nil {
 		t.Fatalf("%v", all)
 	}
 	s.until("waiting?dlq="+dlq, "header tenant: acme")

@@ -27,12 +27,12 @@ func (a *app) edit() *cobra.Command {
 	var set, remove []string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "edit [DLQ] --position P --reason WHY", Short: "Replay one message with another body or headers", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "edit [DLQ] --position P --note WHY", Short: "Replay one message with another body or headers", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `edit sends one message back to its group with another body or other headers. The
 original stays until the edited copy is confirmed, and what changed is recorded. The key,
 the id and redeliver's own headers are locked.`,
 		Example: `  redeliver dlq show orders.billing.dlq --position 0/17 --raw > body.json
-  redeliver dlq edit orders.billing.dlq --position 0/17 --body-file body.json --set currency=EUR --reason 'the shop sent euro as EURO'`,
+  redeliver dlq edit orders.billing.dlq --position 0/17 --body-file body.json --set currency=EUR --note 'the shop sent euro as EURO'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := deadletter.Change{Position: deadletter.Position(position), ID: id, Remove: remove}
 			for _, h := range set {
@@ -48,7 +48,7 @@ the id and redeliver's own headers are locked.`,
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			c.Who, c.Why = sign.who, cmp.Or(sign.reason, "dry run")
+			c.Who, c.Why = sign.who, cmp.Or(sign.note, "dry run")
 			if !dry {
 				if err := a.unasked(cmd, yes); err != nil {
 					return err

@@ -29,7 +29,7 @@ func (f *filterFlags) flags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.headers, "header", nil, "messages with this header, `name=value`; of several, all")
 	flags.StringVar(&f.after, "after", "", "messages that failed at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or 2h for 2 hours ago")
 	flags.StringVar(&f.before, "before", "", "messages that failed before this `time`")
-	flags.StringSliceVar(&f.reasons, "dead-reason", nil, "messages that are dead for this reason: exhausted, permanent, timeout, ...; may be repeated")
+	flags.StringSliceVar(&f.reasons, "reason", nil, "messages that are dead for this reason: exhausted, permanent, timeout, ...; may be repeated")
 	flags.StringVar(&f.errorText, "error-text", "", "messages whose error has this text, in upper or lower case")
 	flags.StringVar(&f.errorType, "error-type", "", "messages with exactly this type of error")
 }
@@ -66,7 +66,7 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	for _, r := range f.reasons {
 		reason := redeliver.Reason(r)
 		if reasons := redeliver.Reasons(); !slices.Contains(reasons, reason) {
-			return filter, usagef("--dead-reason is %q: it must be one of %v", r, reasons)
+			return filter, usagef("--reason is %q: it must be one of %v", r, reasons)
 		}
 		filter.Reasons = append(filter.Reasons, reason)
 	}

@@ -14,18 +14,18 @@ func (a *app) purge() *cobra.Command {
 	var w workFlags
 	var p deadletter.Removal
 	cmd := &cobra.Command{
-		Use: "purge [DLQ] --reason WHY", Short: "Remove messages from a DLQ for good", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "purge [DLQ] --note WHY", Short: "Remove messages from a DLQ for good", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `purge removes what the flags take, and what lies in the DLQ now. A filter that takes
 everything must be meant: give --all. Before a terminal it shows how many, and wants the
 name of the DLQ typed; when more would be removed than were shown, or than --expect
 says, nothing is. What comes meanwhile is not touched.`,
 		Example: `  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --dry-run
-  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --reason 'older than we may keep'`,
+  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --note 'older than we may keep'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if p.Filter, err = a.chosen(&w); err != nil {
 				return err
 			}
-			p.Who, p.Why = w.sign.who, w.sign.reason
+			p.Who, p.Why = w.sign.who, w.sign.note
 			if p.Filter.All() && !p.Everything {
 				return usagef("that would remove everything: say what is meant, or give --all")
 			}

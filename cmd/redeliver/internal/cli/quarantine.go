@@ -12,7 +12,7 @@ func (a *app) quarantine() *cobra.Command {
 	var w workFlags
 	var i deadletter.Isolation
 	cmd := &cobra.Command{
-		Use: "quarantine [DLQ] --reason WHY", Short: "Mark messages that no replay is to take", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "quarantine [DLQ] --note WHY", Short: "Mark messages that no replay is to take", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `quarantine marks what the flags take, and what lies in the DLQ now, as a replay marks what
 was replayed too often: it stays there, and replays pass it over. They take it, and it is
 marked no more, with --quarantined.
@@ -20,13 +20,13 @@ marked no more, with --quarantined.
 On RabbitMQ and SQS a DLQ has 2,000 marks at most. What finds no room is not marked, and
 the task has failed then, with what it has marked. On a FIFO queue of SQS only what it
 shows of a group at once can be marked: ten messages.`,
-		Example: `  redeliver dlq quarantine orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --reason 'waits for the fix of OPS-17'
-  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --quarantined --reason 'OPS-17 is out'`,
+		Example: `  redeliver dlq quarantine orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --note 'waits for the fix of OPS-17'
+  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --quarantined --note 'OPS-17 is out'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if i.Filter, err = a.chosen(&w); err != nil {
 				return err
 			}
-			i.Who, i.Why = w.sign.who, w.sign.reason
+			i.Who, i.Why = w.sign.who, w.sign.note
 			if i.Filter.All() {
 				return usagef("that would mark everything: say what is meant")
 			}

@@ -47,7 +47,7 @@ func (a *app) replay() *cobra.Command {
 	var w workFlags
 	var r deadletter.Replay
 	cmd := &cobra.Command{
-		Use: "replay [DLQ] --reason WHY", Short: "Send messages of a DLQ back to the group that failed them", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "replay [DLQ] --note WHY", Short: "Send messages of a DLQ back to the group that failed them", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `replay sends what the flags take, and what lies in the DLQ now, back to the group that
 failed it, and to no other. It is a task with an id: it is recorded before its first
 message, dlq tasks shows it, and dlq pause, resume and cancel work from anywhere.
@@ -56,12 +56,12 @@ Ctrl-C pauses it (exit code 130), and it can be resumed. A message is taken out 
 DLQ when its copy is confirmed, so nothing is lost whatever happens; a runner that is
 killed may leave at most --window duplicates.`,
 		Example: `  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --dry-run
-  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --canary 1,10,100 --rate 500 --reason 'the bank is back'`,
+  redeliver dlq replay orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713 --canary 1,10,100 --rate 500 --note 'the bank is back'`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if r.Filter, err = a.chosen(&w); err != nil {
 				return err
 			}
-			r.Who, r.Why = w.sign.who, w.sign.reason
+			r.Who, r.Why = w.sign.who, w.sign.note
 			if err := a.unasked(cmd, w.dry || w.yes); err != nil {
 				return err
 			}

@@ -24,8 +24,8 @@ type taskRow struct {
 	Back       string             `json:"back,omitempty"`    // where a replay is sent
 	ReadBy     string             `json:"read_by,omitempty"` // whose commits it passes over
 	Who        string             `json:"who"`
-	Reason     string             `json:"reason"`
-	Note       string             `json:"note,omitempty"` // why it stopped or failed
+	Note       string             `json:"note"`
+	Detail     string             `json:"detail,omitempty"` // why it stopped or failed
 	Created    time.Time          `json:"created"`
 	Updated    time.Time          `json:"updated"`
 	Ended      time.Time          `json:"ended,omitzero"`
@@ -42,7 +42,7 @@ type taskRow struct {
 
 func taskRowOf(t *deadletter.Task, back string) taskRow {
 	row := taskRow{
-		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Reason: t.Why, Note: t.Note,
+		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Note: t.Why, Detail: t.Note,
 		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window, ReadBy: t.ReadBy,
 		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
@@ -76,10 +76,10 @@ func counts(c *deadletter.Counts) string {
 }
 
 // signFlags are who does something, and why.
-type signFlags struct{ who, reason string }
+type signFlags struct{ who, note string }
 
 func (s *signFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.reason, "reason", "", "why, for those who read the history (required)")
+	cmd.Flags().StringVar(&s.note, "note", "", "why, for those who read the history (required)")
 	s.whoFlag(cmd)
 }
 
@@ -89,8 +89,8 @@ func (s *signFlags) whoFlag(cmd *cobra.Command) {
 
 // sign fills in who it is, and wants a reason where dry is not set.
 func (a *app) sign(s *signFlags, dry bool) error {
-	if s.reason == "" && !dry {
-		return usagef("why? give --reason, which stands in the history")
+	if s.note == "" && !dry {
+		return usagef("why? give --note, which stands in the history")
 	}
 	s.who = cmp.Or(s.who, a.Env(envWho))
 	if s.who == "" {
@@ -115,7 +115,7 @@ func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task,
 		c.line("dlq", row.DLQ)
 		c.line("back", row.Back)
 		c.line("status", row.Status)
-		c.line("note", row.Note)
+		c.line("detail", row.Detail)
 		c.line("done", counts(&row.Counts))
 		if d := row.Diff; d != nil {
 			drawDiff(c, d)

@@ -19,7 +19,7 @@ func (a *app) tasks() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "REASON", "NOTE")
+				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "NOTE", "DETAIL")
 				for i := range tasks {
 					t := &tasks[i]
 					if err := out.add(taskRowOf(t, q.Info().Back), t.ID, string(t.Kind), string(t.Status), counts(&t.Counts), t.Who,

@@ -63,10 +63,10 @@ func (a *app) imports() *cobra.Command {
 	var path string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "import [DLQ] --reason WHY", Short: "Write what was exported back into a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "import [DLQ] --note WHY", Short: "Write what was exported back into a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		Long: `import writes messages into the DLQ of the same origin and group, as they were. One that
 is broken off and run again writes its first part twice.`,
-		Example: "  redeliver dlq import orders.billing.dlq --file january.jsonl --reason 'purged by mistake'",
+		Example: "  redeliver dlq import orders.billing.dlq --file january.jsonl --note 'purged by mistake'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.sign(&sign, dry); err != nil {
 				return err
@@ -97,7 +97,7 @@ is broken off and run again writes its first part twice.`,
 						return err
 					}
 				}
-				t, err := deadletter.Import(ctx, q, in, sign.who, sign.reason)
+				t, err := deadletter.Import(ctx, q, in, sign.who, sign.note)
 				if t.ID == "" {
 					return err
 				}

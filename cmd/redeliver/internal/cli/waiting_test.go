@@ -97,8 +97,8 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 			t.Errorf("%s: %v", args, dry)
 		}
 	}
-	s.waiting("cancel", "--all", "--reason", "test").want(t, 2, "--yes")
-	if no := s.with(call{terminal: true, in: strings.NewReader("n\n")}, append([]string{"waiting", "cancel", "--all", "--reason", "test"}, whose...)...); no.code != 1 || !strings.Contains(no.err, "5 messages") {
+	s.waiting("cancel", "--all", "--note", "test").want(t, 2, "--yes")
+	if no := s.with(call{terminal: true, in: strings.NewReader("n\n")}, append([]string{"waiting", "cancel", "--all", "--note", "test"}, whose...)...); no.code != 1 || !strings.Contains(no.err, "5 messages") {
 		t.Errorf("%+v", no)
 	}
 	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
@@ -108,13 +108,13 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 		}
 	}
 
-	given := s.waiting("release", "--level", "1h", "--for", "2h", "--reason", "the bank is back", "--yes", "-o", "json").want(t, 0, "given").object(t)
-	cancel := s.waiting("cancel", "--all", "--reason", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
+	given := s.waiting("release", "--level", "1h", "--for", "2h", "--note", "the bank is back", "--yes", "-o", "json").want(t, 0, "given").object(t)
+	cancel := s.waiting("cancel", "--all", "--note", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
 	all := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
 	if len(all) != 2 || all[0]["id"] != given["id"] || all[1]["id"] != cancel["id"] {
 		t.Fatalf("%v", all)
 	}
-	if c := all[0]; c["kind"] != "release" || c["status"] != "stands" || c["who"] != "ann@ops-1" || c["reason"] != "the bank is back" || c["filter"] == nil {
+	if c := all[0]; c["kind"] != "release" || c["status"] != "stands" || c["who"] != "ann@ops-1" || c["note"] != "the bank is back" || c["filter"] == nil {
 		t.Errorf("%v", c)
 	}
 	if c := all[1]; c["kind"] != "cancel" || c["filter"] != nil {
@@ -131,7 +131,7 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 	if _, err := s.adm.DeleteTopic(t.Context(), "orders.billing.control"); err != nil {
 		t.Fatal(err)
 	}
-	s.waiting("release", "--all", "--reason", "test", "--yes").want(t, 1, "orders.billing.control does not exist")
+	s.waiting("release", "--all", "--note", "test", "--yes").want(t, 1, "orders.billing.control does not exist")
 	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
 }
 
@@ -140,12 +140,12 @@ func TestWaitingSchema(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.park()
-	command := "created expires filter group id kind origin reason status who"
+	command := "created expires filter group id kind note origin status who"
 	for _, at := range []struct{ args, want string }{
 		{"list", "broker exact group messages origin place"},
 		{"list --messages", "attempts body body_text due error error_type fingerprint first_failed group headers id key key_text last_failed level origin place position replays time"},
 		{"release --all --dry-run", "dry_run group kind matched origin scanned"},
-		{"cancel --id 7 --reason test --yes", command},
+		{"cancel --id 7 --note test --yes", command},
 		{"list --commands", command},
 	} {
 		text := s.waiting(append(strings.Fields(at.args), "--output", "jsonl")...).want(t, 0).out
@@ -168,10 +168,10 @@ func TestWrongCallsOfWaiting(t *testing.T) {
 		"waiting", "waiting nosuch", broker + "waiting list", broker + "waiting list --topic orders", broker + "waiting list --topic orders --group billing --limit -1",
 		broker + "waiting list --topic orders --group billing --messages --commands", broker + "waiting list --topic orders --group billing --level 90s",
 		broker + "waiting list --topic orders --group billing --header tenant",
-		broker + "waiting release --topic orders --group billing --reason test --yes", broker + "waiting release --topic orders --group billing --all --yes",
-		broker + "waiting cancel --topic orders --group billing --all --id 7 --reason test --yes", broker + "waiting cancel --topic orders --group billing --all --reason test",
-		broker + "waiting cancel --topic orders --group billing --all --reason test --yes --rate 5", broker + "waiting cancel --topic orders --group billing --all --reason test --yes --for 0s",
-		broker + "waiting release --topic orders --group billing --id 7 --reason test --yes",
+		broker + "waiting release --topic orders --group billing --note test --yes", broker + "waiting release --topic orders --group billing --all --yes",
+		broker + "waiting cancel --topic orders --group billing --all --id 7 --note test --yes", broker + "waiting cancel --topic orders --group billing --all --note test",
+		broker + "waiting cancel --topic orders --group billing --all --note test --yes --rate 5", broker + "waiting cancel --topic orders --group billing --all --note test --yes --for 0s",
+		broker + "waiting release --topic orders --group billing --id 7 --note test --yes",
 		broker + "waiting withdraw --topic orders --group billing", "waiting list --topic orders --group billing --broker sqs+http://127.0.0.1:1",
 	} {
 		got := call{}.run(t, strings.Fields(args)...).want(t, 2, "redeliver: ", "--help")
@@ -186,7 +186,7 @@ func TestWaitingElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, broker := range []string{"amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {
 		for _, args := range []string{
-			"waiting release --topic orders --all --reason test --yes", "waiting cancel --topic orders --id 7 --reason test --yes",
+			"waiting release --topic orders --all --note test --yes", "waiting cancel --topic orders --id 7 --note test --yes",
 			"waiting list --topic orders --messages", "waiting list --topic orders --commands", "waiting withdraw 7 --topic orders",
 		} {
 			call{}.run(t, append(strings.Fields(args), "--broker", broker)...).want(t, 1, "on Kafka alone", "Policy.Invalid")

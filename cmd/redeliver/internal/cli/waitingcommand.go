@@ -29,16 +29,16 @@ func (a *app) waitingCommand(kind deadletter.CommandKind) *cobra.Command {
 	verb, short, long, example := "release", "Make messages that wait due now (Kafka)", `release makes what waits on the levels that the flags name due now: they run as fast as the
 consumers take them. It takes whole levels, and is refused where the Order of the policy
 is PerKey. To take single messages out, cancel them and replay them from the DLQ.`,
-		`  redeliver waiting release --topic orders --group billing --level 1h --reason 'the bank is back'
+		`  redeliver waiting release --topic orders --group billing --level 1h --note 'the bank is back'
   redeliver waiting release --topic orders --group billing --all --dry-run`
 	if kind == deadletter.CancelWaiting {
 		verb, short, long, example = "cancel", "Send waiting messages to the DLQ when they are due (Kafka)", `cancel keeps what the flags take from running: when such a message is due it goes to the
 DLQ, as invalidated. A message that was released is due now.`,
 			`  redeliver waiting cancel --topic orders --group billing --fingerprint 6f1d0c2b9a4e7713 --dry-run
-  redeliver waiting cancel --topic orders --group billing --header tenant=acme --reason 'the tenant is gone'`
+  redeliver waiting cancel --topic orders --group billing --header tenant=acme --note 'the tenant is gone'`
 	}
 	cmd := &cobra.Command{
-		Use: verb + " --topic T --group G --reason WHY", Short: short, Args: exactly(),
+		Use: verb + " --topic T --group G --note WHY", Short: short, Args: exactly(),
 		Long: long + `
 
 Only what was scheduled before the command is taken. The group's consumers read it within
@@ -51,7 +51,7 @@ a second or two. It stands for as long as --for says; waiting withdraw takes it 
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			c.Kind, c.Who, c.Why = kind, sign.who, sign.reason
+			c.Kind, c.Who, c.Why = kind, sign.who, sign.note
 			switch {
 			case c.Filter.All() && !c.Everything:
 				return usagef("that would %s everything: say what is meant, or give --all", verb)

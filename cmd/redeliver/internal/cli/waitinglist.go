@@ -177,7 +177,7 @@ type commandRow struct {
 	Origin  string                    `json:"origin"`
 	Group   string                    `json:"group"`
 	Who     string                    `json:"who"`
-	Reason  string                    `json:"reason"`
+	Note    string                    `json:"note"`
 	Created time.Time                 `json:"created"` // what was scheduled later is not taken
 	Expires time.Time                 `json:"expires"`
 	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it takes everything
@@ -185,7 +185,7 @@ type commandRow struct {
 
 func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {
 	row := commandRow{
-		ID: c.ID, Kind: string(c.Kind), Status: "stands", Origin: of.topic, Group: of.group, Who: c.Who, Reason: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
+		ID: c.ID, Kind: string(c.Kind), Status: "stands", Origin: of.topic, Group: of.group, Who: c.Who, Note: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
 	}
 	if !now.Before(c.Expires) {
 		row.Status = "expired"
@@ -201,13 +201,13 @@ func (a *app) listCommands(ctx context.Context, w *kafka.Waiting, of subject) er
 	if err != nil {
 		return err
 	}
-	out, now := a.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "REASON"), time.Now()
+	out, now := a.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "NOTE"), time.Now()
 	for i := range all {
 		row, levels := commandRowOf(of, &all[i], now), "all"
 		if names := all[i].Filter.Levels; len(names) > 0 {
 			levels = strings.Join(names, ",")
 		}
-		if err := out.add(row, row.ID, row.Kind, row.Status, levels, row.Created, row.Expires, row.Who, short(row.Reason, 60)); err != nil {
+		if err := out.add(row, row.ID, row.Kind, row.Status, levels, row.Created, row.Expires, row.Who, short(row.Note, 60)); err != nil {
 			return err
 		}
 	}
