@@ -124,7 +124,7 @@ func (e ending) objects(t *testing.T) []map[string]any {
 func TestWrongCallsEndWith2(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
-		"", "nosuch", "dlq", "dlq nosuch", "dlq list extra", "dlq list --nosuch", "dlq list --output xml", "dlq list",
+		"nosuch", "dlq nosuch", "dlq list extra", "dlq list --nosuch", "dlq list --output xml", "dlq list",
 		"dlq list --broker localhost:9092", "dlq list --broker http://h:1", "dlq list --profile nosuch --broker kafka://localhost:1",
 		"dlq groups", "dlq groups a.b.dlq c.d.dlq", "dlq show a.b.dlq --limit -1", "dlq show a.b.dlq --after soon", "dlq show a.b.dlq --header tenant",
 		"dlq show a.b.dlq --header a=1 --header a=2", "dlq show a.b.dlq --reason bored",
@@ -214,10 +214,10 @@ func TestFlagsWithoutAMeaningAreRefused(t *testing.T) {
 		"plan --topic orders --group billing --broker " + sqs:                        "SQS has no consumer groups",
 		"doctor --topic orders --group billing --broker " + sqs:                      "SQS has no consumer groups",
 		"doctor --topic orders --group billing --broker " + rabbit:                   "RabbitMQ has no consumer groups",
-		"dlq replay orders.dlq --lease 5s --note test --yes --broker " + rabbit:      "for as long as its connection lasts",
-		"dlq resume orders.dlq 7 --lease 5s --yes --broker " + rabbit:                "for as long as its connection lasts",
-		"dlq import orders.dlq --lease 5s --note test --yes --broker " + rabbit:      "for as long as its connection lasts",
-		"dlq purge orders.dlq --all --lease 5s --note test --yes --broker " + rabbit: "for as long as its connection lasts",
+		"dlq replay orders.dlq --lease 5s --note test --yes --broker " + rabbit:      "for as long as the connection of its task lasts",
+		"dlq resume orders.dlq 7 --lease 5s --yes --broker " + rabbit:                "for as long as the connection of its task lasts",
+		"dlq import orders.dlq --lease 5s --note test --yes --broker " + rabbit:      "for as long as the connection of its task lasts",
+		"dlq purge orders.dlq --all --lease 5s --note test --yes --broker " + rabbit: "for as long as the connection of its task lasts",
 	} {
 		call{}.run(t, strings.Fields(args)...).want(t, 2, says)
 	}

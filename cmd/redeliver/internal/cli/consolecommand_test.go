@@ -33,6 +33,6 @@ func TestConsoleCancelsWhatWaits(t *testing.T) {
 	if status, _, page := s.ask(url.Values{"dlq": {dlq}, "id": {all[0]["id"].(string)}}, "withdraw"); status != http.StatusOK {
 		t.Errorf("taking it back is %d: %s", status, page)
 	}
-	k.waiting("list", "--commands").want(t, 0, "nothing was asked")
+	k.waiting("list", "--commands").want(t, 0, "there are no commands")
 	s.end()
 }

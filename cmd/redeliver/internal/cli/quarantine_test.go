@@ -20,7 +20,7 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("%s", dry.out)
 	}
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, mark...).want(t, 1)
-	got := s.with(call{terminal: true, in: strings.NewReader("y\n")}, append(mark, "-o", "json")...).want(t, 0, "quarantine 3 of 5").object(t)
+	got := s.with(call{terminal: true, in: strings.NewReader("y\n")}, append(mark, "-o", "json")...).want(t, 0, "Quarantine 3 of 5").object(t)
 	if got["kind"] != "quarantine" || got["counts"].(map[string]any)["quarantined"] != 3.0 || got["filter"] == nil {
 		t.Errorf("%v", got)
 	}
@@ -30,7 +30,7 @@ func TestQuarantine(t *testing.T) {
 	if dry := s.run(append(mark, "--dry-run", "-o", "json")...).want(t, 0).object(t); dry["quarantine"] != nil || dry["matched"] != 3.0 {
 		t.Errorf("of what was marked it would mark %v", dry)
 	}
-	s.with(call{terminal: true}, mark...).want(t, 0, "quarantined already")
+	s.with(call{terminal: true}, mark...).want(t, 0, "already quarantined")
 	replay := []string{"dlq", "replay", dlq, "--reason", "exhausted", "--note", "test", "--yes", "-o", "json"}
 	if dry := s.run(append(replay, "--dry-run")...).want(t, 0).object(t); dry["quarantine"] != 3.0 || dry["replay"] != nil {
 		t.Errorf("%v", dry)

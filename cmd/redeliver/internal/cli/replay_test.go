@@ -76,9 +76,9 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 	// Without --yes and without a terminal nothing begins; and a no is a no.
 	s.run("dlq", "replay", dlq, "--note", "test").want(t, 2, "--yes")
-	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "replay 5 of 5", "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "Replay 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "nothing was done")
-	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--note", "test").want(t, 1, "remove 5 of 5", "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--note", "test").want(t, 1, "Remove 5 of 5", "nothing was done")
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "edit", dlq, "--position", "0/0", "--set", "a=b", "--note", "test").want(t, 1, "nothing was done")
 	if after := s.everything(); !maps.Equal(before, after) {
 		t.Errorf("topics had %v records and now have %v", before, after)
@@ -103,7 +103,7 @@ func TestYesOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
-	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--note", "test").want(t, 0, "replay 1 of 1")
+	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--note", "test").want(t, 0, "Replay 1 of 1")
 	s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--id", "order-0002", "--note", "test").want(t, 0)
 	if n := s.written(back); n != 1 {
 		t.Errorf("%d on the way back, want 1", n)
@@ -122,7 +122,7 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 	if got := s.run("dlq", "replay", dlq, "--id", "order-0001", "--note", "test", "--yes").want(t, 0); got.err != "" {
 		t.Errorf("stderr has %q", got.err)
 	}
-	if got := s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "order-0002", "--note", "test", "--yes").want(t, 0); !strings.Contains(got.err, "replay: ") {
+	if got := s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "order-0002", "--note", "test", "--yes").want(t, 0); !strings.Contains(got.err, "replay  [") {
 		t.Errorf("no bar in %q", got.err)
 	}
 	if got := s.with(call{terminal: true}, "dlq", "list").want(t, 0); !strings.Contains(got.out, "\x1b[1m") {
@@ -148,7 +148,7 @@ func TestPartlyDone(t *testing.T) {
 		}
 	}
 	s.put(dead(1, 0, worn), other, dead(3, 0, declined))
-	got := s.run("dlq", "replay", dlq, "--note", "test", "--yes", "-o", "json").want(t, 5, "2 messages stay").object(t)
+	got := s.run("dlq", "replay", dlq, "--note", "test", "--yes", "-o", "json").want(t, 5, "2 messages remain").object(t)
 	counts := got["counts"].(map[string]any)
 	if counts["replayed"] != 1.0 || counts["quarantined"] != 1.0 || counts["refused"] != 1.0 {
 		t.Errorf("%v", counts)
@@ -281,11 +281,11 @@ func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 		t.Fatalf("%d are left, want all 5", len(left))
 	}
 	s.run(append(purge, "4", "--dry-run")...).want(t, 0)
-	got := s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "4", "-o", "json")...).want(t, 0, "remove 3 of 5").object(t)
+	got := s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "4", "-o", "json")...).want(t, 0, "Remove 3 of 5").object(t)
 	if got["expect"] != 4.0 || got["counts"].(map[string]any)["purged"] != 3.0 {
 		t.Errorf("%v", got)
 	}
-	got = s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--all", "--note", "test", "-o", "json").want(t, 0, "remove 2 of 2").object(t)
+	got = s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--all", "--note", "test", "-o", "json").want(t, 0, "Remove 2 of 2").object(t)
 	if got["expect"] != 2.0 {
 		t.Errorf("what was shown is not what is expected: %v", got)
 	}

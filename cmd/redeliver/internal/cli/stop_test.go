@@ -46,7 +46,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	})
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	s.with(call{ctx: ctx}, "dlq", "replay", dlq, "--note", "test", "--window", strconv.Itoa(window), "--results", results, "--yes").
-		want(t, 130, "pausing task", "is paused; go on with: redeliver dlq resume "+dlq)
+		want(t, 130, "pausing task", "is paused; continue with: redeliver dlq resume "+dlq)
 	took := time.Since(told)
 	if done := lines(t, results); done == 0 || done >= n {
 		t.Fatalf("%d of %d were replayed before the interrupt", done, n)
