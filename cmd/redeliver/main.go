@@ -3,7 +3,7 @@
 //
 //	redeliver dlq list --broker kafka://localhost:9092
 //	redeliver dlq groups orders.billing.dlq --broker kafka://localhost:9092
-//	redeliver dlq replay orders.billing.dlq --fingerprint 6f1d... --canary 1,10,100 --reason 'the bank is back' ...
+//	redeliver dlq replay orders.billing.dlq --fingerprint 6f1d... --canary 1,10,100 --note 'the bank is back' ...
 //
 // All of it is in docs/reference/command.md.
 package main

@@ -188,11 +188,11 @@ func (s *shop) day() {
 	}
 	s.command(3, "dlq", "check", s.dlq)
 	s.command(0, "dlq", "replay", s.dlq, "--dry-run")
-	s.command(2, "dlq", "replay", s.dlq, "--reason", "test")
+	s.command(2, "dlq", "replay", s.dlq, "--note", "test")
 	exported := filepath.Join(t.TempDir(), "dead.jsonl")
 	s.command(0, "dlq", "export", s.dlq, "--file", exported)
-	s.command(0, "dlq", "replay", s.dlq, "--id", shown[0]["id"].(string), "--reason", "to try it", "--yes")
-	s.command(0, "dlq", "replay", s.dlq, "--fingerprint", causes[0]["fingerprint"].(string), "--canary", "1,2", "--watch", "500ms", "--rate", "100", "--reason", "it is mended", "--yes")
+	s.command(0, "dlq", "replay", s.dlq, "--id", shown[0]["id"].(string), "--note", "to try it", "--yes")
+	s.command(0, "dlq", "replay", s.dlq, "--fingerprint", causes[0]["fingerprint"].(string), "--canary", "1,2", "--watch", "500ms", "--rate", "100", "--note", "it is mended", "--yes")
 	done := s.work("never", "commit", n, nil)
 	for id := range dead {
 		if !done[id] {
@@ -200,10 +200,10 @@ func (s *shop) day() {
 		}
 	}
 	s.command(0, "dlq", "check", s.dlq)
-	s.command(0, "dlq", "import", s.dlq, "--file", exported, "--reason", "to purge them", "--yes")
-	s.command(0, "dlq", "purge", s.dlq, "--all", "--expect", "5", "--reason", "test", "--yes")
+	s.command(0, "dlq", "import", s.dlq, "--file", exported, "--note", "to purge them", "--yes")
+	s.command(0, "dlq", "purge", s.dlq, "--all", "--expect", "5", "--note", "test", "--yes")
 	s.command(0, "dlq", "check", s.dlq)
-	if tasks := s.rows(0, "dlq", "tasks", s.dlq); len(tasks) != 4 || tasks[1]["reason"] != "it is mended" {
+	if tasks := s.rows(0, "dlq", "tasks", s.dlq); len(tasks) != 4 || tasks[1]["note"] != "it is mended" {
 		t.Errorf("tasks: %v", tasks)
 	}
 }
@@ -217,7 +217,7 @@ func (s *shop) interrupt() {
 		s.send("one")
 		s.send("two")
 	})
-	args := []string{"dlq", "replay", s.dlq, "--canary", "1", "--watch", "1h", "--reason", "test", "--yes", "--output", "json"}
+	args := []string{"dlq", "replay", s.dlq, "--canary", "1", "--watch", "1h", "--note", "test", "--yes", "--output", "json"}
 	if strings.HasPrefix(s.url, "sqs") { // there what it had in hand is hidden for so long
 		args = append(args, "--lease", "5s")
 	}

@@ -42,7 +42,7 @@ func (s *shop) killed() {
 		t.Fatalf("%v lie in %s, want %d of each kind, and %d permanent ones from before", reasons, s.dlq, each, before)
 	}
 	r := &replay{shop: s, why: "to kill it", results: filepath.Join(t.TempDir(), "results.jsonl")}
-	r.args = []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "3", "--reason", r.why}
+	r.args = []string{"dlq", "replay", s.dlq, "--fingerprint", fingerprint, "--window", fmt.Sprint(window), "--rate", "3", "--note", r.why}
 	r.until(each / 6)
 	r.until(each / 3)
 	r.until(-1)
@@ -148,7 +148,7 @@ func (r *replay) next() (recorded int) {
 	r.t.Helper()
 	r.cut++
 	for _, task := range r.rows(0, "dlq", "tasks", r.dlq) {
-		if task["reason"] == r.why {
+		if task["note"] == r.why {
 			r.args = []string{"dlq", "resume", r.dlq, task["id"].(string)}
 			count, _ := task["counts"].(map[string]any)["replayed"].(float64)
 			recorded = int(count)

@@ -432,7 +432,7 @@ func (s *stall) operate(t *testing.T) {
 	rights := s.rights(operator, "operator")
 	ops := *s.shop
 	ops.t, ops.url = t, "kafka://"+operator+":"+password+"@"+strings.Join(s.g.UserAddrs(), ",")
-	replay := append([]string{"dlq", "replay", "--reason", "test", "--yes"}, s.whose...)
+	replay := append([]string{"dlq", "replay", "--note", "test", "--yes"}, s.whose...)
 	back := s.waiting()[0]
 	for _, r := range []right{
 		{"User:" + operator, "topic", s.dlq, "Read"}, {"User:" + operator, "topic", s.dlq + ".state", "Write"}, {"User:" + operator, "topic", s.dlq + ".state", "Read"},
@@ -452,12 +452,12 @@ func (s *stall) operate(t *testing.T) {
 	if out := ops.command(0, append([]string{"doctor", "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s"}, s.whose...)...); strings.Contains(out, "not checked") {
 		t.Errorf("the operator's doctor could not look at all: %s", out)
 	}
-	ops.command(0, append([]string{"waiting", "release", "--all", "--reason", "test", "--yes"}, s.whose...)...)
+	ops.command(0, append([]string{"waiting", "release", "--all", "--note", "test", "--yes"}, s.whose...)...)
 	exported := t.TempDir() + "/dead.jsonl"
 	ops.command(0, append([]string{"dlq", "export", "--file", exported}, s.whose...)...)
 	ops.command(0, replay...)
-	ops.command(0, append([]string{"dlq", "import", "--file", exported, "--reason", "test", "--yes"}, s.whose...)...)
-	ops.command(0, append([]string{"dlq", "purge", "--all", "--reason", "test", "--yes"}, s.whose...)...)
+	ops.command(0, append([]string{"dlq", "import", "--file", exported, "--note", "test", "--yes"}, s.whose...)...)
+	ops.command(0, append([]string{"dlq", "purge", "--all", "--note", "test", "--yes"}, s.whose...)...)
 	starts, err1 := s.g.adm.ListStartOffsets(t.Context(), s.dlq)
 	ends, err2 := s.g.adm.ListEndOffsets(t.Context(), s.dlq)
 	if err := errors.Join(err1, err2); err != nil {

@@ -299,7 +299,7 @@ func (b *booth) operate(user string) {
 	ops := *b.shop
 	ops.url = b.as(user)
 	all := defined.Permissions[0]
-	replay := []string{"dlq", "replay", b.dlq, "--reason", "test", "--yes"}
+	replay := []string{"dlq", "replay", b.dlq, "--note", "test", "--yes"}
 	b.permit(user, "^$", all.Write, all.Read)
 	ops.command(1, replay...)
 	b.permit(user, all.Configure, "^$", all.Read)
@@ -314,8 +314,8 @@ func (b *booth) operate(user string) {
 	exported := b.t.TempDir() + "/dead.jsonl"
 	ops.command(0, "dlq", "export", b.dlq, "--file", exported)
 	ops.command(0, replay...)
-	ops.command(0, "dlq", "import", b.dlq, "--file", exported, "--reason", "test", "--yes")
-	ops.command(0, "dlq", "purge", b.dlq, "--all", "--reason", "test", "--yes")
+	ops.command(0, "dlq", "import", b.dlq, "--file", exported, "--note", "test", "--yes")
+	ops.command(0, "dlq", "purge", b.dlq, "--all", "--note", "test", "--yes")
 	if left := ops.rows(0, "dlq", "show", b.dlq); len(left) > 0 {
 		b.t.Errorf("%v are left", left)
 	}

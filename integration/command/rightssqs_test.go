@@ -426,7 +426,7 @@ func (c *counter) operate(policy *policyDocument) {
 	c.t.Helper()
 	ops := *c.shop
 	ops.url = "sqs+" + c.gate.url
-	replay := []string{"dlq", "replay", c.dlq, "--reason", "test", "--yes"}
+	replay := []string{"dlq", "replay", c.dlq, "--note", "test", "--yes"}
 	state := strings.TrimSuffix(c.dlq, c.fifo) + "-state.fifo"
 	for _, r := range [][2]string{{"sqs:SendMessage", state}, {"sqs:ReceiveMessage", state}, {"sqs:ReceiveMessage", c.dlq}, {"sqs:GetQueueUrl", c.topic}} {
 		if !policy.allows(r[0], r[1]) {
@@ -439,8 +439,8 @@ func (c *counter) operate(policy *policyDocument) {
 	exported := c.t.TempDir() + "/dead.jsonl"
 	ops.command(0, "dlq", "export", c.dlq, "--file", exported)
 	ops.command(0, replay...)
-	ops.command(0, "dlq", "import", c.dlq, "--file", exported, "--reason", "test", "--yes")
-	ops.command(0, "dlq", "purge", c.dlq, "--all", "--reason", "test", "--yes")
+	ops.command(0, "dlq", "import", c.dlq, "--file", exported, "--note", "test", "--yes")
+	ops.command(0, "dlq", "purge", c.dlq, "--all", "--note", "test", "--yes")
 	if left := ops.rows(0, "dlq", "show", c.dlq); len(left) > 0 {
 		c.t.Errorf("%v are left", left)
 	}

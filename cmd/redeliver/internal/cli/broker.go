@@ -10,48 +10,46 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// broker is all that the verbs need of one. A nil function is what this command
-// cannot do there yet.
+// broker is all that the verbs need of a broker. A nil function is what it cannot do.
 type broker struct {
 	kind brokerurl.Broker
-	// queues lists the DLQs, whatever their group.
+	// queues lists the DLQs of all groups; nil where the broker cannot be asked.
 	queues func(ctx context.Context) ([]deadletter.Info, error)
-	// whose reads from a DLQ's name whose it is.
+	// whose reads the topic and the group from the name of a DLQ.
 	whose func(ctx context.Context, dlq string) (topic, group string, err error)
 	// dlq opens one.
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
-	// plan says how a subscription of the topic would wait.
+	// plan describes how a subscription of the topic would wait.
 	plan func(ctx context.Context, topic string) (*planned, error)
-	// doctor looks at a subscription from outside.
+	// doctor inspects a subscription from outside.
 	doctor func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error)
-	// old finds the levels that older policies have left; nil where there are none.
+	// old finds the levels of older policies; nil where the broker has no levels.
 	old *oldLevels
-	// waiting opens what waits for a topic and a group.
+	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
 	from    connection // how it was reached
 	plain   []string   // warnings of passwords that are sent as they are
-	// close lets go of the connections.
+	// close closes the connections.
 	close func(ctx context.Context) error
 }
 
-// subject is which DLQ is meant.
+// subject names a DLQ.
 type subject struct {
-	dlq          string // its name, where that was given
-	topic, group string // of RabbitMQ and SQS, topic is the queue and there is no group
-	back, readBy string // of Kafka, where somebody else fills the DLQ
+	dlq          string // its name, if given
+	topic, group string // on RabbitMQ and SQS topic is the queue, and there is no group
+	back, readBy string // Kafka, where another framework fills the DLQ
 	lease        time.Duration
 }
 
-// setup is what a broker is opened for.
+// setup says what a broker is opened for.
 type setup struct {
 	group     string           // empty where it does not matter
 	api       string           // the management API of RabbitMQ; empty for none
 	policy    redeliver.Policy // of plan
-	elsewhere bool             // of plan: who asks makes nothing, and who makes it does so without redeliver
+	elsewhere bool             // of plan: an administrator creates the queues, without redeliver
 }
 
-// open connects to the broker that the flags name. A broker that the command learns
-// to work with is one case more.
+// open connects to the broker that the flags name.
 func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 	u, err := a.conn.url(a.Env)
 	if err != nil {
@@ -95,10 +93,13 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 // patience bounds the end of a command.
 var patience = 5 * time.Second
 
-// notThere is what a verb says of a broker that it cannot work with yet.
+// notThere is the error of a verb that a broker cannot serve.
 func (b *broker) notThere(verb string) error {
-	return failed(codeFailed, "%s is not there yet on %s", verb, called(b.kind))
+	return failed(codeFailed, "%s is not supported on %s", verb, called(b.kind))
 }
+
+// errUnlisted is the error of a broker that cannot list its queues.
+var errUnlisted = usagef("AMQP cannot list queues: give --management-url http://host:15672, or name a DLQ")
 
 // called is a broker's name for people.
 func called(kind brokerurl.Broker) string {
@@ -112,5 +113,5 @@ func called(kind brokerurl.Broker) string {
 	}
 }
 
-// silence is for what an adapter tells of subscriptions: there are none.
+// silence takes the events of subscriptions: the verbs have none.
 var silence = redeliver.SinkFunc(func(redeliver.Event) {})

@@ -13,20 +13,20 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// checkRow is a DLQ with what was found in it.
+// checkRow is a DLQ with its problems.
 type checkRow struct {
 	queueRow
-	Findings []findingRow `json:"findings"` // empty where all is well
+	Findings []findingRow `json:"findings"` // empty where there is no problem
 }
 
-// findingRow is one thing that somebody should see to.
+// findingRow is one problem.
 type findingRow struct {
 	// Kind is messages, old, task, unknown.
 	Kind string `json:"kind"`
 	Text string `json:"text"`
 }
 
-// checks are what dlq check looks for.
+// checks are the bounds of dlq check.
 type checks struct {
 	most   int64
 	oldest time.Duration
@@ -37,17 +37,17 @@ func (a *app) check() *cobra.Command {
 	var s subjectFlags
 	c := checks{}
 	cmd := &cobra.Command{
-		Use: "check [DLQ]", Short: "Find DLQs that somebody should see to: exit code 3", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
-		Long: `check looks into one DLQ, or into all of the broker where none is named, and ends with
-exit code 3 when it finds something: more messages than --max, one that has lain there for
-longer than --max-age, a task that has neither ended nor a runner.`,
+		Use: "check [DLQ]", Short: "Find DLQs that need attention (exit code 3)", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `Check one DLQ, or all DLQs of the broker if none is named, and end with exit code 3 if there
+is a problem: more messages than --max, a message that is in the DLQ for longer than
+--max-age, or a task that has neither ended nor a process that runs it.`,
 		Example: "  redeliver dlq check --broker kafka://localhost:9092 --max-age 24h --output json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.most < 0 || c.oldest < 0 {
-				return usagef("--max and --max-age must not be negative")
+				return usagef("--max and --max-age must be 0 or more")
 			}
 			c.now = time.Now()
-			out := a.list(append(slices.Clone(queueColumns), "FINDINGS")...)
+			out := a.list(append(slices.Clone(queueColumns), "PROBLEMS")...)
 			found, queues := 0, 0
 			one := func(ctx context.Context, info deadletter.Info, q deadletter.Queue) error {
 				if c.oldest > 0 && q != nil {
@@ -84,18 +84,18 @@ longer than --max-age, a task that has neither ended nor a runner.`,
 				return err
 			}
 			if found > 0 {
-				return failed(codeFound, "%d of %d DLQs want looking at", found, queues)
+				return failed(codeFound, "%d of %d DLQs need attention", found, queues)
 			}
 			return nil
 		},
 	}
-	s.flags(cmd)
-	cmd.Flags().Int64Var(&c.most, "max", 0, "the most messages that may lie in a DLQ")
-	cmd.Flags().DurationVar(&c.oldest, "max-age", 0, "the longest that a message may lie there; 0 does not look at the messages")
+	s.flags(cmd.Flags())
+	cmd.Flags().Int64Var(&c.most, "max", 0, "Report a DLQ with more than this `number` of messages")
+	cmd.Flags().DurationVar(&c.oldest, "max-age", 0, "Report messages that have been in the DLQ for longer than this `duration`; it reads every message (default off)")
 	return cmd
 }
 
-// of looks into one DLQ. q is nil where it cannot be told whose it is.
+// of checks one DLQ. q is nil where its name contains no topic and group.
 func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
 	queue, err := a.queueRowOf(ctx, info, q)
 	row := checkRow{queue, []findingRow{}}
@@ -106,11 +106,11 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 		row.Findings = append(row.Findings, findingRow{kind, fmt.Sprintf(format, args...)})
 	}
 	if q == nil {
-		find("unknown", "its name does not say whose it is: check it with --topic and --group")
+		find("unknown", "its name contains no topic and group: check it with --topic and --group")
 		return row, nil
 	}
 	if n := *row.Messages; n > c.most {
-		find("messages", "%d messages, at most %d may lie here", n, c.most)
+		find("messages", "%d messages, more than the %d allowed", n, c.most)
 	}
 	if c.oldest > 0 {
 		n, oldest, err := c.old(ctx, q)
@@ -118,7 +118,7 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 			return row, err
 		}
 		if n > 0 {
-			find("old", "%d messages are older than %s, the oldest came at %s", n, c.oldest, at(oldest))
+			find("old", "%d messages are older than %s; the oldest arrived at %s", n, c.oldest, at(oldest))
 		}
 	}
 	tasks, err := deadletter.History(ctx, q)
@@ -127,7 +127,7 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 	}
 	for i := range tasks {
 		if t := &tasks[i]; t.Resumable() {
-			find("task", "the %s %s is %s: resume or cancel it", t.Kind, t.ID, t.Status)
+			find("task", "%s %s is %s: resume or cancel it", t.Kind, t.ID, t.Status)
 		}
 	}
 	return row, nil

@@ -1,5 +1,9 @@
 // Package cli is the command redeliver: its verbs, what they print, and how they
 // end. It is a package so that tests run it in their own process.
+//
+// Read cli.go and help.go for the frame, connect.go for how a broker is found,
+// broker.go for what the verbs need of one, and output.go for what they print.
+// Every other file is one verb, or the flags that several verbs share.
 package cli
 
 import (
@@ -10,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 )
@@ -21,27 +26,33 @@ type Streams struct {
 	Out, Err io.Writer
 	// Env reads an environment variable.
 	Env func(string) string
-	// The streams that somebody sits before.
+	// The streams that are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
+	// Screen is the terminal of In and Out; nil where they are no terminal.
+	Screen Screen
+}
+
+// Screen is a terminal that a program draws on.
+type Screen interface {
+	// Size returns the columns and the rows.
+	Size() (width, height int)
+	// Raw passes each key to the program as it is pressed, until restore is called.
+	Raw() (restore func(), err error)
 }
 
 // app is one run of the command.
 type app struct {
-	Streams
+	printer
 
-	conn   connection
-	output string // --output
-	began  bool   // the arguments are understood, and the verb runs
+	conn  connection
+	began bool // the arguments are understood, and the verb runs
 }
 
-// Run runs the command and returns its exit code. The end of ctx is what Ctrl-C is.
+// Run runs the command and returns its exit code. Ctrl-C ends ctx.
 func Run(ctx context.Context, args []string, s Streams) int {
-	a := &app{Streams: s}
+	a := &app{printer: printer{Streams: s}}
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // nil would be os.Args
-	root.SetIn(s.In)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
 	called, err := root.ExecuteContextC(ctx)
 	return a.exit(ctx, called.CommandPath(), err)
 }
@@ -49,15 +60,18 @@ func Run(ctx context.Context, args []string, s Streams) int {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "redeliver",
-		Short: "Look into dead-letter queues, send messages back, and plan retries",
-		Long: `redeliver looks into the dead-letter queues of a broker, sends messages back to
-the group that failed them, and says how a policy would wait.
+		Short: "Inspect and replay dead-letter queues, and add retries to any consumer",
+		Long: `redeliver inspects the dead-letter queues (DLQs) of a broker, replays their messages to
+the consumer group that failed them, and runs any program as a handler with retries.
 
-The broker is a URL: kafka://host:9092[,host2:9092], kafka+tls://user@host:9093?sasl=scram-sha-512,
-amqp://user@host:5672/vhost, amqps://, sqs://REGION, sqs+http://host:9324.
-A password does not belong on a command line: give --password-file, or REDELIVER_PASSWORD.
+A broker is a URL: kafka://host:9092[,host2:9092], amqp://user@host:5672/vhost or
+sqs://REGION. With TLS it is kafka+tls://user@host:9093?sasl=scram-sha-512 or amqps://.
+Give it as --broker or $REDELIVER_BROKER, or run "redeliver init" to write a profile.
+Keep the password out of the URL: use --password-file or $REDELIVER_PASSWORD.
 
-Exit codes: 0 done, 1 failed, 2 wrong call, 3 found something, 5 partly done, 130 interrupted.`,
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
+130 interrupted.`,
+		Version:       built().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
@@ -68,60 +82,52 @@ Exit codes: 0 done, 1 failed, 2 wrong call, 3 found something, 5 partly done, 13
 			return nil
 		},
 	}
-	flags := root.PersistentFlags()
-	a.conn.flags(flags)
-	flags.StringVarP(&a.output, "output", "o", formatTable, "what is printed: table, json, jsonl or yaml")
-	root.AddCommand(a.dlq(), a.plan(), a.doctor(), a.prune(), a.waiting(), a.sidecar(), a.console(), a.simulate(), a.ready(), a.version())
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	root.SetVersionTemplate("redeliver {{.Version}}\n")
+	root.Flags().Bool("version", false, "Print the version and exit")
+	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
+	connected := []*cobra.Command{a.dlq(), a.waiting(), a.sidecar(), a.console(), a.plan(), a.doctor(), a.prune()}
+	local := []*cobra.Command{a.initProfile(), a.ready(), a.simulate(), a.version()}
+	for _, cmd := range leaves(connected) {
+		grouped(cmd.Flags(), groupConnection, a.conn.flags)
+		complete(cmd, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return a.conn.names(a.Env), cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+	for _, cmd := range leaves(append(connected, local...)) {
+		grouped(cmd.Flags(), groupOutput, func(flags *pflag.FlagSet) {
+			flags.StringVarP(&a.output, "output", "o", formatTable, "Print the result in this `format`: table, json, jsonl or yaml")
+		})
+		oneOf(cmd, "output", formatTable, formatJSON, formatJSONL, formatYAML)
+		completeNoFiles(cmd)
+		cmd.Flags().SortFlags = false // the help has them in the order of their definition
+	}
+	root.AddCommand(append(connected, local...)...)
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	root.SetHelpFunc(help)
+	root.SetFlagErrorFunc(wrongFlag)
 	verbs(root)
-	complete(root, "output", cobra.FixedCompletions([]string{formatTable, formatJSON, formatJSONL, formatYAML}, cobra.ShellCompDirectiveNoFileComp))
-	complete(root, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return a.conn.names(a.Env), cobra.ShellCompDirectiveNoFileComp
-	})
 	return root
 }
 
-// verbs makes a command that is nothing without one of its verbs say so.
-func verbs(cmd *cobra.Command) {
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		text := fmt.Sprintf("there is no verb %q in %s", args[0], cmd.CommandPath())
-		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-			text += ": is it " + strings.Join(like, " or ") + "?"
-		}
-		return errors.New(text)
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cmd.SetOut(cmd.ErrOrStderr())
-		if err := cmd.Help(); err != nil {
-			return err
-		}
-		return usagef("say what %s is to do", cmd.CommandPath())
-	}
-}
-
-// complete gives a flag's values to the shell.
-func complete(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
-		panic(err) // there is no such flag
-	}
-}
-
-// exactly refuses all but n arguments, and says which those are.
+// exactly refuses all but these arguments, and names them.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) == len(names) {
+		switch {
+		case len(args) == len(names):
 			return nil
+		case len(names) == 0:
+			return fmt.Errorf("unexpected argument %q: this command takes only flags", args[0])
+		default:
+			return fmt.Errorf("this command takes %s; %d arguments were given", strings.Join(names, " and "), len(args))
 		}
-		if len(names) == 0 {
-			return fmt.Errorf("%q is too much: there are only flags", args[0])
-		}
-		return fmt.Errorf("there are %d arguments, not %d: it takes %s", len(args), len(names), strings.Join(names, " and "))
 	}
 }
 
-// exit says what went wrong, and returns the code of how it ended.
+// exit reports what went wrong, and returns the exit code.
 func (a *app) exit(ctx context.Context, called string, err error) int {
 	if err == nil {
 		return codeDone
@@ -137,16 +143,11 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 	if code == codeFailed && ctx.Err() != nil && !(ok && f.final) {
 		code = codeInterrupted
 	}
-	// Whoever mistypes a flag has a URL, with its password perhaps, in what the
-	// error repeats; and names come from the broker, whoever made them.
+	// An error may repeat a mistyped flag, and with it a URL and its password; and
+	// names come from the broker, whoever chose them.
 	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(inFlags(err))))
 	if code == codeUsage {
-		fmt.Fprintf(a.Err, "see %s --help\n", called)
+		fmt.Fprintf(a.Err, "Run \"%s --help\" for usage.\n", called)
 	}
 	return code
-}
-
-// sayf tells something that is not data.
-func (a *app) sayf(format string, args ...any) {
-	fmt.Fprintln(a.Err, visibleLines(fmt.Sprintf(format, args...)))
 }

@@ -124,15 +124,15 @@ func (e ending) objects(t *testing.T) []map[string]any {
 func TestWrongCallsEndWith2(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
-		"", "nosuch", "dlq", "dlq nosuch", "dlq list extra", "dlq list --nosuch", "dlq list --output xml", "dlq list",
+		"nosuch", "dlq nosuch", "dlq list extra", "dlq list --nosuch", "dlq list --output xml", "dlq list",
 		"dlq list --broker localhost:9092", "dlq list --broker http://h:1", "dlq list --profile nosuch --broker kafka://localhost:1",
 		"dlq groups", "dlq groups a.b.dlq c.d.dlq", "dlq show a.b.dlq --limit -1", "dlq show a.b.dlq --after soon", "dlq show a.b.dlq --header tenant",
-		"dlq show a.b.dlq --header a=1 --header a=2", "dlq show a.b.dlq --dead-reason bored",
-		"dlq replay a.b.dlq", "dlq replay a.b.dlq --reason test", "dlq replay a.b.dlq --reason test --yes --rate fast",
-		"dlq purge a.b.dlq --reason test --yes", "dlq purge a.b.dlq --all --reason test", "dlq purge a.b.dlq --id 7 --yes",
-		"dlq edit a.b.dlq --reason test --yes", "dlq edit a.b.dlq --position 0/1 --reason test", "dlq edit a.b.dlq --position 0/1 --set x --reason test --yes",
-		"dlq edit a.b.dlq --position 0/1 --body-file nosuch --reason test --yes",
-		"dlq import a.b.dlq --reason test", "dlq import a.b.dlq --file nosuch --reason test --yes", "dlq check a.b.dlq --max -1",
+		"dlq show a.b.dlq --header a=1 --header a=2", "dlq show a.b.dlq --reason bored",
+		"dlq replay a.b.dlq", "dlq replay a.b.dlq --note test", "dlq replay a.b.dlq --note test --yes --rate fast",
+		"dlq purge a.b.dlq --note test --yes", "dlq purge a.b.dlq --all --note test", "dlq purge a.b.dlq --id 7 --yes",
+		"dlq edit a.b.dlq --note test --yes", "dlq edit a.b.dlq --position 0/1 --note test", "dlq edit a.b.dlq --position 0/1 --set x --note test --yes",
+		"dlq edit a.b.dlq --position 0/1 --body-file nosuch --note test --yes",
+		"dlq import a.b.dlq --note test", "dlq import a.b.dlq --file nosuch --note test --yes", "dlq check a.b.dlq --max -1",
 		"dlq resume a.b.dlq", "dlq resume a.b.dlq 7", "dlq pause", "dlq cancel a b c", "dlq list --password-file nosuch --broker kafka://ann@localhost:1",
 		"plan", "plan --topic orders", "plan --topic orders --retries -1", "plan --topic orders --backoff soon", "plan --topic orders --order sideways",
 		"plan --topic orders --timeout 0s", "plan --topic orders --format text --output json --broker kafka://h:1", "plan --topic orders --format kafka-acls",
@@ -158,7 +158,7 @@ func TestVersion(t *testing.T) {
 func TestHelpIsData(t *testing.T) {
 	t.Parallel()
 	got := call{}.run(t, "dlq", "replay", "--help").want(t, 0)
-	for _, flag := range []string{"--dry-run", "--yes", "--reason", "--rate", "--canary"} {
+	for _, flag := range []string{"--dry-run", "--yes", "--note", "--rate", "--canary"} {
 		if !strings.Contains(got.out, flag) {
 			t.Errorf("the help lacks %s", flag)
 		}
@@ -208,16 +208,16 @@ func TestFlagsWithoutAMeaningAreRefused(t *testing.T) {
 	t.Parallel()
 	const sqs, rabbit, kafka = "sqs+http://127.0.0.1:1", "amqp://127.0.0.1:1", "kafka://127.0.0.1:1"
 	for args, says := range map[string]string{
-		"dlq groups --topic orders --group billing --broker " + sqs:                    "SQS has no consumer groups",
-		"dlq groups orders.dlq --group billing --broker " + rabbit:                     "RabbitMQ has no consumer groups",
-		"dlq check --group billing --broker " + rabbit:                                 "RabbitMQ has no consumer groups",
-		"plan --topic orders --group billing --broker " + sqs:                          "SQS has no consumer groups",
-		"doctor --topic orders --group billing --broker " + sqs:                        "SQS has no consumer groups",
-		"doctor --topic orders --group billing --broker " + rabbit:                     "RabbitMQ has no consumer groups",
-		"dlq replay orders.dlq --lease 5s --reason test --yes --broker " + rabbit:      "for as long as its connection lasts",
-		"dlq resume orders.dlq 7 --lease 5s --yes --broker " + rabbit:                  "for as long as its connection lasts",
-		"dlq import orders.dlq --lease 5s --reason test --yes --broker " + rabbit:      "for as long as its connection lasts",
-		"dlq purge orders.dlq --all --lease 5s --reason test --yes --broker " + rabbit: "for as long as its connection lasts",
+		"dlq groups --topic orders --group billing --broker " + sqs:                  "SQS has no consumer groups",
+		"dlq groups orders.dlq --group billing --broker " + rabbit:                   "RabbitMQ has no consumer groups",
+		"dlq check --group billing --broker " + rabbit:                               "RabbitMQ has no consumer groups",
+		"plan --topic orders --group billing --broker " + sqs:                        "SQS has no consumer groups",
+		"doctor --topic orders --group billing --broker " + sqs:                      "SQS has no consumer groups",
+		"doctor --topic orders --group billing --broker " + rabbit:                   "RabbitMQ has no consumer groups",
+		"dlq replay orders.dlq --lease 5s --note test --yes --broker " + rabbit:      "for as long as the connection of its task lasts",
+		"dlq resume orders.dlq 7 --lease 5s --yes --broker " + rabbit:                "for as long as the connection of its task lasts",
+		"dlq import orders.dlq --lease 5s --note test --yes --broker " + rabbit:      "for as long as the connection of its task lasts",
+		"dlq purge orders.dlq --all --lease 5s --note test --yes --broker " + rabbit: "for as long as the connection of its task lasts",
 	} {
 		call{}.run(t, strings.Fields(args)...).want(t, 2, says)
 	}

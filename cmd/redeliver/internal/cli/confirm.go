@@ -9,25 +9,30 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// yesFlag is the --yes of the verbs that begin work.
-func yesFlag(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask; without it, and without a terminal, nothing is done")
+// yesFlag is the --yes of the verbs that change something.
+func yesFlag(flags *pflag.FlagSet, yes *bool) {
+	flags.BoolVarP(yes, "yes", "y", false, "Do not ask for confirmation. Required when stdin or stderr is not a terminal")
 }
 
-// unasked refuses, before anything is looked at, what can neither be asked nor has
-// been answered.
+// unasked refuses, before anything is read, what can neither be asked nor has been
+// answered.
 func (a *app) unasked(cmd *cobra.Command, yes bool) error {
 	if yes || a.InTerminal && a.ErrTerminal {
 		return nil
 	}
-	return usagef("%s changes something, and there is no terminal to ask on: give --yes, or look first with --dry-run", cmd.CommandPath())
+	preview := ""
+	if cmd.Flags().Lookup("dry-run") != nil {
+		preview = ", or preview the change with --dry-run"
+	}
+	return usagef("%s asks for confirmation, and there is no terminal: give --yes%s", cmd.CommandPath(), preview)
 }
 
 // confirm asks, and wants exactly this answer. No answer is a no.
-func (a *app) confirm(ctx context.Context, want, format string, args ...any) error {
-	fmt.Fprintf(a.Err, "%s [%s] ", visibleLines(fmt.Sprintf(format, args...)), visible(want))
+func (a *app) confirm(ctx context.Context, want, question string) error {
+	fmt.Fprintf(a.Err, "%s [%s] ", visibleLines(question), visible(want))
 	answers := make(chan string, 1)
 	go func() { // a read from a terminal cannot be ended
 		line, err := bufio.NewReader(a.In).ReadString('\n')

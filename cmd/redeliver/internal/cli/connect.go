@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// The environment variables. A flag goes before them, and they before a profile.
+// The environment variables. A flag overrides them, and they override a profile.
 const (
 	envProfile  = "REDELIVER_PROFILE"
 	envConfig   = "REDELIVER_CONFIG"
@@ -40,17 +41,22 @@ type connection struct {
 }
 
 func (c *connection) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.broker, "broker", "", "`URL` of the broker (default $"+brokerurl.Env+", or the profile's)")
-	flags.StringVar(&c.profile, "profile", "", "`name` of a profile: a broker, a group (default $"+envProfile+")")
-	flags.StringVar(&c.config, "config", "", "`file` of the profiles, YAML (default $"+envConfig+", or redeliver/config.yaml where configurations are)")
-	flags.StringVar(&c.passwordFile, "password-file", "", "`file` with the password of the URL's user (default $"+envPassword+" has the password itself)")
-	flags.StringVar(&c.stateKeyFile, "state-key-file", "", "SQS: `file` with the keys that sign redeliver's state, one on each line; the first signs, each is believed (default the profile's)")
-	flags.StringVar(&c.management, "management-url", "", "`URL` of RabbitMQ's management API, http://host:15672: it lists queues (default $"+envManagement+", or the profile's)")
+	flags.StringVar(&c.broker, "broker", "", "The `URL` of the broker (default $"+brokerurl.Env+", or the profile's)")
+	flags.StringVar(&c.profile, "profile", "", "Use the profile with this `name` (default $"+envProfile+", or the profile \"default\" if there is one)")
+	flags.StringVar(&c.config, "config", "", "Read profiles from this YAML `file` (default $"+envConfig+", or redeliver/config.yaml in the user's configuration directory)")
+	flags.StringVar(&c.passwordFile, "password-file", "", "Read the password of the URL's user from this `file` (default the value of $"+envPassword+")")
+	flags.StringVar(&c.management, "management-url", "", "RabbitMQ: the `URL` of the management API, http://host:15672. AMQP cannot list queues (default $"+envManagement+", or the profile's)")
+	flags.StringVar(&c.stateKeyFile, "state-key-file", "", "SQS: read the keys that sign redeliver's state from this `file`, one per line. The first key signs, and every key verifies (default the profile's)")
 }
 
-// url reads where the broker is. What it returns in errors has no password in it.
+// url returns the URL of the broker. Its errors contain no password.
 func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 	name := cmp.Or(c.profile, env(envProfile))
+	if name == "" && c.broker == "" && env(brokerurl.Env) == "" {
+		if all, _, err := c.profiles(env); err == nil && all[defaultProfile].Broker != "" {
+			name = defaultProfile
+		}
+	}
 	if name != "" {
 		p, err := c.find(env, name)
 		if err != nil {
@@ -62,14 +68,13 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 	if c.from = "--broker"; c.broker == "" {
 		c.from = "$" + brokerurl.Env
 	}
-	// A profile that was named on the command line means more than a variable of
-	// the environment, and less than another flag beside it.
+	// --profile overrides a variable of the environment, and --broker overrides both.
 	if c.read.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
 		raw, file, c.readAPI = c.read.Broker, cmp.Or(file, c.read.PasswordFile), c.read.Management
 		c.from = "the broker of profile " + name
 	}
 	if raw == "" {
-		return brokerurl.URL{}, usagef("which broker? give --broker URL, %s, or a profile", brokerurl.Env)
+		return brokerurl.URL{}, usagef("no broker given: give --broker URL, set $%s, or write a profile with \"redeliver init\"", brokerurl.Env)
 	}
 	password, err := secret(env, file)
 	if err != nil {
@@ -84,7 +89,7 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 	return u, err
 }
 
-// secret is the password that does not stand in the URL. The file is asked first.
+// secret returns the password that is not in the URL. The file overrides the environment.
 func secret(env func(string) string, file string) (string, error) {
 	if file == "" {
 		return env(envPassword), nil
@@ -124,7 +129,7 @@ func stateKeys(file string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-var errNoProfiles = errors.New("there is no file of profiles")
+var errNoProfiles = errors.New("there is no file of profiles; write one with \"redeliver init\"")
 
 // find returns a profile.
 func (c *connection) find(env func(string) string, name string) (profile, error) {
@@ -134,12 +139,12 @@ func (c *connection) find(env func(string) string, name string) (profile, error)
 	}
 	p, ok := all[name]
 	if !ok {
-		return profile{}, usagef("there is no profile %s in %s", name, path)
+		return profile{}, usagef("there is no profile %s in %s%s", name, path, didYouMean(name, "", slices.Sorted(maps.Keys(all))))
 	}
 	if p.Broker == "" {
-		return profile{}, usagef("profile %s in %s names no broker", name, path)
+		return profile{}, usagef("profile %s in %s has no broker", name, path)
 	}
-	if p.PasswordFile != "" && !filepath.IsAbs(p.PasswordFile) { // it stands beside its profile
+	if p.PasswordFile != "" && !filepath.IsAbs(p.PasswordFile) { // relative to the file of profiles
 		p.PasswordFile = filepath.Join(filepath.Dir(path), p.PasswordFile)
 	}
 	if p.StateKeyFile != "" && !filepath.IsAbs(p.StateKeyFile) {

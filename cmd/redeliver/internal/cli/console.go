@@ -66,7 +66,7 @@ opened is left out, and said to be. New ones appear while it runs.`,
 	flags.StringSliceVar(&f.hosts, "host", nil, "`NAME,...` by which browsers ask for the console; other names are refused (default any; without authentication localhost)")
 	flags.StringVar(&f.audit, "audit", "", "`file` to which is added who did what, a line of JSON each (default stderr)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "nobody may change anything")
-	flags.StringVar(&f.title, "title", "", "what stands on each page (default Dead letters)")
+	flags.StringVar(&f.title, "title", "", "Show this `title` on each page (default Dead letters)")
 	flags.DurationVar(&f.refresh, "refresh", 0, "how often the DLQs are looked at (default "+console.DefaultRefresh.String()+")")
 	return cmd
 }

@@ -318,7 +318,7 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	call{}.run(t, "console", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
 	call{}.run(t, "console", "--broker", "sqs+http://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
 	call{}.run(t, "console", "--broker", "a="+one.url, "--broker", "b=amqp://127.0.0.1:1", "--management-url", "http://h:1").want(t, 2, "give profiles")
-	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "RabbitMQ alone")
+	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "for RabbitMQ")
 }
 
 // Where there is no DLQ yet it says so, and serves.
@@ -387,7 +387,7 @@ func TestConsoleRefuses(t *testing.T) {
 		"must be viewer, reader":    {"--basic-auth", write(t, "ann:"+password+":x\n")},
 		"at least 8 bytes":          {"--basic-auth", write(t, "ann:viewer:"+brief+"\n")},
 		"the audit record":          {"--audit", filepath.Join(t.TempDir(), "no", "such", "place")},
-		"there are only flags":      {"orders.billing.dlq"},
+		"only flags":                {"orders.billing.dlq"},
 		"--refresh is":              {"--refresh", "1ms"},
 	} {
 		got := call{}.run(t, append([]string{"console", "--broker", k.url}, args...)...).want(t, 2, says)

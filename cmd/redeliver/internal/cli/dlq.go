@@ -7,13 +7,14 @@ import (
 func (a *app) dlq() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Look into dead-letter queues, and change them",
-		Long: `dlq works inside dead-letter queues. A DLQ is named by its name, as dlq list has
-it, or by --topic and --group; one that somebody else fills (Spring Kafka, Watermill,
-Kafka Connect) by all three.
+		Short: "Inspect, replay and edit dead-letter queues",
+		Long: `Inspect, replay and edit dead-letter queues (DLQs).
 
-list, groups, show, export, check and tasks only look. replay, edit, purge, import,
-pause, resume and cancel change something; those that begin work ask first, or want --yes.`,
+Name a DLQ as "dlq list" prints it, or by --topic and --group. A DLQ that another framework
+fills (Spring Kafka, Watermill, Kafka Connect) needs its name, --topic and --group.
+
+list, groups, show, export, check and tasks only read. replay, edit, quarantine, purge and
+import ask for confirmation before they change anything, unless --yes is given.`,
 	}
 	cmd.AddCommand(a.lists(), a.groups(), a.show(), a.replay(), a.edit(), a.quarantine(), a.purge(), a.export(), a.imports(), a.check(),
 		a.tasks(), a.pause(), a.resume(), a.cancel())

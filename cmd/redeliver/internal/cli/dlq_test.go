@@ -25,7 +25,7 @@ func TestTables(t *testing.T) {
 		"show":      "dlq show orders.billing.dlq",
 		"full":      "dlq show orders.billing.dlq --id order-0001 --full",
 		"dryreplay": "dlq replay orders.billing.dlq --error-text DECLINED --dry-run",
-		"drypurge":  "dlq purge orders.billing.dlq --dead-reason permanent --dry-run",
+		"drypurge":  "dlq purge orders.billing.dlq --reason permanent --dry-run",
 		"dryedit":   "dlq edit orders.billing.dlq --position 0/0 --set tenant=bolt --set currency=EUR --dry-run",
 		"tasks":     "dlq tasks orders.billing.dlq",
 	} {
@@ -55,17 +55,17 @@ func TestSchema(t *testing.T) {
 		"dlq groups orders.billing.dlq": "attempts count error error_type example fingerprint first_seen keys last_seen quarantined reason",
 		"dlq show orders.billing.dlq": "attempts body body_text dlq error error_type filler fingerprint first_failed group headers id key key_text last_failed origin position " +
 			"reason replays source time",
-		"dlq replay orders.billing.dlq --dry-run":                           "back dlq dry_run matched replay scanned",
-		"dlq purge orders.billing.dlq --all --dry-run":                      "dlq dry_run matched purge scanned",
-		"dlq edit orders.billing.dlq --position 0/0 --set a=b --dry-run":    "back body_after body_before dlq dry_run headers id position",
-		"dlq replay orders.billing.dlq --id order-0005 --reason test --yes": "back counts created dlq ended filter id kind max_replays reason status updated who window",
-		"dlq tasks orders.billing.dlq":                                      "back counts created dlq ended filter id kind max_replays reason status updated who window",
-		"plan --topic payments --group billing":                             "broker delays group longest_wait origin places",
-		"dlq import orders.billing.dlq --dry-run":                           "dlq dry_run import",
+		"dlq replay orders.billing.dlq --dry-run":                         "back dlq dry_run matched replay scanned",
+		"dlq purge orders.billing.dlq --all --dry-run":                    "dlq dry_run matched purge scanned",
+		"dlq edit orders.billing.dlq --position 0/0 --set a=b --dry-run":  "back body_after body_before dlq dry_run headers id position",
+		"dlq replay orders.billing.dlq --id order-0005 --note test --yes": "back counts created dlq ended filter id kind max_replays note status updated who window",
+		"dlq tasks orders.billing.dlq":                                    "back counts created dlq ended filter id kind max_replays note status updated who window",
+		"plan --topic payments --group billing":                           "broker delays group longest_wait origin places",
+		"dlq import orders.billing.dlq --dry-run":                         "dlq dry_run import",
 	} {
 		t.Run(args, func(t *testing.T) {
 			if strings.HasPrefix(args, "dlq tasks") { // when there is one
-				s.run("dlq", "replay", dlq, "--id", "order-0004", "--reason", "test", "--yes").want(t, 0)
+				s.run("dlq", "replay", dlq, "--id", "order-0004", "--note", "test", "--yes").want(t, 0)
 			}
 			text := s.run(append(strings.Fields(args), "--output", "jsonl")...).want(t, 0).out
 			var v map[string]any
@@ -236,7 +236,7 @@ func TestForeignDLQ(t *testing.T) {
 	if len(got) != 1 || got[0]["filler"] != "spring-kafka" || got[0]["error"] != "no such card" {
 		t.Errorf("%v", got)
 	}
-	s.run("dlq", "replay", "orders.DLT", "--topic", "orders", "--group", "billing", "--reason", "test", "--yes").want(t, 0)
+	s.run("dlq", "replay", "orders.DLT", "--topic", "orders", "--group", "billing", "--note", "test", "--yes").want(t, 0)
 	if n := s.written(back); n != 1 {
 		t.Errorf("%d messages on the way back", n)
 	}

@@ -1,28 +1,26 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// doctorRow is what doctor has found of one subscription.
+// doctorRow is what doctor has found in one subscription.
 type doctorRow struct {
 	Broker     string       `json:"broker"`
 	Origin     string       `json:"origin"`          // the topic or queue
 	Group      string       `json:"group,omitempty"` // of Kafka
-	Findings   []symptomRow `json:"findings"`        // empty where nothing was found
+	Findings   []symptomRow `json:"findings"`        // empty where there is no problem
 	Checked    []string     `json:"checked"`
-	NotChecked []string     `json:"not_checked"` // may be well or not
+	NotChecked []string     `json:"not_checked"` // the broker does not report it
 }
 
-// symptomRow is one thing that somebody should see to.
+// symptomRow is one problem.
 type symptomRow struct {
 	// Kind is missing, settings, retention, orphan, late, policies, consumer.
 	Kind  string `json:"kind"`
@@ -31,44 +29,30 @@ type symptomRow struct {
 }
 
 func (a *app) doctor() *cobra.Command {
-	var p policyFlags
-	var topic, group string
+	var of subscriptionFlags
 	var late time.Duration
 	cmd := &cobra.Command{
-		Use: "doctor --topic T [--group G]", Short: "Find what is wrong with a subscription: exit code 3", Args: exactly(),
-		Long: `doctor looks at a subscription from outside, changes nothing, and ends with exit code 3
-when it finds something: a topic or queue that is missing, or forgets what waits; levels
-that a change of the policy has left; messages that are due and do not run; members of a
-group that run different policies; messages that nobody reads. What the broker does not
-tell is "not checked", and may be well or not.
+		Use: "doctor --topic TOPIC [--group GROUP]", Short: "Find problems of a subscription (exit code 3)", Args: exactly(),
+		Long: `Inspect a subscription from outside, and end with exit code 3 if there is a problem: a
+topic or queue that is missing or drops messages, levels of an older policy, messages that
+are due and do not run, members of a group with different policies, or messages that nobody
+consumes. doctor changes nothing. It lists what the broker does not report as "not checked".
 
-With the policy of the service (the flags of plan) the levels are compared with it.
-Without, those that are there count as its own.`,
+Give the policy of the service with the same flags as for plan, and doctor compares the
+levels with it. Without them it accepts the levels that exist.`,
 		Example: `  redeliver doctor --broker kafka://localhost:9092 --topic orders --group billing
   redeliver doctor --broker kafka://localhost:9092 --topic orders --group billing --retries 5 --backoff steps:10s,1m,1h --output json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			policy, err := p.policy(cmd.Flags())
+			if late < 0 {
+				return usagef("--late is %s: must be 0 or more", late)
+			}
+			to, _, err := a.subscription(cmd, &of)
 			if err != nil {
 				return err
 			}
-			switch {
-			case topic == "":
-				return usagef("which topic, or queue? give --topic")
-			case late < 0:
-				return usagef("--late is %s: must not be negative", late)
-			}
-			u, err := a.conn.url(a.Env) // reads the profile
-			if err != nil {
-				return err
-			}
-			if err := noGroup(u.Broker, group); err != nil {
-				return err
-			}
-			group = cmp.Or(group, a.conn.read.Group)
-			how := delayqueue.Examination{Late: late, AnyPolicy: !p.given(cmd.Flags())}
-			return a.with(ctx, setup{group: group, policy: policy}, func(b *broker) error {
-				row, err := b.examine(ctx, topic, how)
+			how := delayqueue.Examination{Late: late, AnyPolicy: !of.policy.given(cmd.Flags())}
+			return a.with(cmd.Context(), to, func(b *broker) error {
+				row, err := b.examine(cmd.Context(), of.topic, how)
 				if err != nil {
 					return failed(codeOf(err), "%w", err)
 				}
@@ -76,31 +60,18 @@ Without, those that are there count as its own.`,
 					return err
 				}
 				if n := len(row.Findings); n > 0 {
-					return failed(codeFound, "%d findings want looking at", n)
+					return failed(codeFound, "problems found: %d", n)
 				}
 				return nil
 			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&topic, "topic", "", "the `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
-	flags.StringVar(&group, "group", "", "the consumer `group` (on Kafka required; elsewhere there is none)")
-	flags.DurationVar(&late, "late", delayqueue.DefaultLate, "how long a message may have been due; a handler may work on it")
-	p.flags(flags)
+	of.flags(cmd)
+	cmd.Flags().DurationVar(&late, "late", delayqueue.DefaultLate, "Report messages that have been due for longer than this `duration`")
 	return cmd
 }
 
-// given tells whether anything is said of the policy.
-func (p *policyFlags) given(flags *pflag.FlagSet) bool {
-	var own policyFlags
-	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.flags(all)
-	said := false
-	flags.Visit(func(f *pflag.Flag) { said = said || all.Lookup(f.Name) != nil })
-	return said
-}
-
-// examine asks the broker's doctor.
+// examine runs the doctor of the broker's adapter.
 func (b *broker) examine(ctx context.Context, topic string, how delayqueue.Examination) (*doctorRow, error) {
 	found, err := b.doctor(ctx, topic, how)
 	if err != nil {
@@ -123,18 +94,18 @@ func (r *doctorRow) draw(c *card) {
 	c.line("origin", r.Origin)
 	c.line("group", r.Group)
 	if len(r.Findings) == 0 {
-		c.line("found", "nothing, of what was checked")
+		c.line("problems", "none, of what was checked")
 	}
-	g := newGrid(false, []string{"KIND", "PLACE", "FINDING"})
+	g := newGrid(false, []string{"KIND", "PLACE", "PROBLEM"})
 	for _, f := range r.Findings {
-		g.add([]any{f.Kind, f.Place, f.Text})
+		g.add([]any{state(f.Kind), f.Place, f.Text})
 	}
-	c.table("found", g)
+	c.table("problems", g)
 	c.list("checked", r.Checked)
 	c.list("not checked", r.NotChecked)
 }
 
-// list adds texts under a heading, one in a line.
+// list adds texts under a heading, one per line.
 func (c *card) list(heading string, texts []string) {
 	var b strings.Builder
 	for _, t := range texts {

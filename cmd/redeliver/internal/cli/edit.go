@@ -3,11 +3,13 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -22,40 +24,39 @@ type diffRow struct {
 
 func (a *app) edit() *cobra.Command {
 	var s subjectFlags
-	var sign signFlags
+	var sign signature
 	var position, id, body string
 	var set, remove []string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "edit [DLQ] --position P --reason WHY", Short: "Replay one message with another body or headers", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
-		Long: `edit sends one message back to its group with another body or other headers. The
-original stays until the edited copy is confirmed, and what changed is recorded. The key,
-the id and redeliver's own headers are locked.`,
+		Use: "edit [DLQ] --position POSITION --note TEXT", Short: "Replay one message with a changed body or headers", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `Replay one message to its group with a changed body or changed headers.
+
+The original stays in the DLQ until the changed copy is confirmed, and the task history
+records what changed. The key, the id and redeliver's own headers cannot be changed.`,
 		Example: `  redeliver dlq show orders.billing.dlq --position 0/17 --raw > body.json
-  redeliver dlq edit orders.billing.dlq --position 0/17 --body-file body.json --set currency=EUR --reason 'the shop sent euro as EURO'`,
+  redeliver dlq edit orders.billing.dlq --position 0/17 --body-file body.json --set currency=EUR --note 'the shop sent euro as EURO'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := deadletter.Change{Position: deadletter.Position(position), ID: id, Remove: remove}
 			for _, h := range set {
 				name, value, ok := strings.Cut(h, "=")
 				if !ok || name == "" {
-					return usagef("--set is %q: write name=value", h)
+					return usagef("--set is %q: must be name=value", h)
 				}
 				c.Set = append(c.Set, deadletter.Header{Name: name, Value: []byte(value)})
 			}
 			if position == "" {
-				return usagef("which message? give --position, as dlq show has it")
+				return missing("--position", "the message, as \"dlq show\" prints it")
 			}
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			c.Who, c.Why = sign.who, cmp.Or(sign.reason, "dry run")
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
+			c.Who, c.Why = sign.who, cmp.Or(sign.note, "dry run")
+			if err := a.unasked(cmd, dry || yes); err != nil {
+				return err
 			}
 			if body == "-" && !dry && !yes {
-				return usagef("the body comes from stdin, where you would be asked: give --yes, or the body in a file")
+				return usagef("--body-file - reads the body from stdin, so nobody can confirm: give --yes, or a file")
 			}
 			if err := a.readBody(&c, body); err != nil {
 				return err
@@ -72,12 +73,12 @@ the id and redeliver's own headers are locked.`,
 					}
 					c := &card{}
 					drawDiff(c, diff)
-					asked := *a
-					asked.Out = a.Err // it is not the data that was asked for
+					asked := a.printer
+					asked.Out = a.Err // it is a question, not data
 					if err := c.print(&asked); err != nil {
 						return err
 					}
-					if err := a.confirm(ctx, "y", "replay %s of %s to %s with that changed?", position, q.Info().DLQ, q.Info().Back); err != nil {
+					if err := a.confirm(ctx, "y", fmt.Sprintf("Replay %s of %s to %s with these changes?", position, q.Info().DLQ, q.Info().Back)); err != nil {
 						return err
 					}
 				}
@@ -89,21 +90,23 @@ the id and redeliver's own headers are locked.`,
 			})
 		},
 	}
-	s.flags(cmd)
-	sign.flags(cmd)
+	s.flags(cmd.Flags())
 	flags := cmd.Flags()
-	s.runner(flags)
-	flags.StringVar(&position, "position", "", "where the message lies, as dlq show has it (required)")
-	flags.StringVar(&id, "id", "", "refuse when the message there has not this `id`")
-	flags.StringVar(&body, "body-file", "", "`file` with the new body, - for stdin")
-	flags.StringArrayVar(&set, "set", nil, "a header that gets a new value, `name=value`; may be repeated")
-	flags.StringArrayVar(&remove, "remove", nil, "the `name` of a header that is taken away; may be repeated")
-	flags.BoolVar(&dry, "dry-run", false, "say what would change, and change nothing")
-	yesFlag(cmd, &yes)
+	flags.StringVar(&position, "position", "", "Edit the message at this `position`, as \"dlq show\" prints it (required)")
+	flags.StringVar(&id, "id", "", "Refuse unless the message at --position has this `id`")
+	flags.StringVar(&body, "body-file", "", "Read the new body from this `file`, - for stdin")
+	flags.StringArrayVar(&set, "set", nil, "Set a header, `name=value`. Repeatable")
+	flags.StringArrayVar(&remove, "remove", nil, "Remove the header with this `name`. Repeatable")
+	grouped(flags, groupWork, func(flags *pflag.FlagSet) {
+		sign.flags(flags)
+		flags.BoolVar(&dry, "dry-run", false, "Show what would change and change nothing")
+		yesFlag(flags, &yes)
+		s.runner(flags)
+	})
 	return cmd
 }
 
-// readBody reads the new body, where one is given. An empty file is an empty body.
+// readBody reads the new body, if one is given. An empty file is an empty body.
 func (a *app) readBody(c *deadletter.Change, from string) (err error) {
 	switch from {
 	case "":

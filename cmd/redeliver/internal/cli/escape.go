@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// visible is a text as it may stand in a table: what a terminal would obey, or
-// would not show, is written as an escape. All that comes from a broker is hostile:
-// a header may clear the screen, or write over the line that tells what it is.
+// visible escapes the characters of a text that a terminal would obey or would not show.
+// Every text from a broker may be hostile: a header can clear the screen, or overwrite the
+// line that says what it is.
 func visible(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -38,7 +38,7 @@ func visible(text string) string {
 	return b.String()
 }
 
-// hidden tells what does not show as itself; of bytes that are no UTF-8, too.
+// hidden reports whether a character does not show as itself, or is not UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // visibleLines is visible for a text of several lines, tabs included.

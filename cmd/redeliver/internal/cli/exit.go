@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// How the command ends. They are documented in docs/reference/command.md and stay.
+// The exit codes. docs/reference/command.md promises them.
 const (
 	codeDone        = 0
-	codeFailed      = 1   // nothing was done, or nobody knows
-	codeUsage       = 2   // a wrong call, or a refusal to go on without --yes
-	codeFound       = 3   // dlq check found something
-	codePartly      = 5   // some of it was done, and stays done
+	codeFailed      = 1   // nothing was done, or it is not known
+	codeUsage       = 2   // wrong usage, or no confirmation without a terminal
+	codeFound       = 3   // check, doctor or ready found a problem
+	codePartly      = 5   // a part was done, and stays done
 	codeInterrupted = 130 // by Ctrl-C
 )
 
-// failure is an error that says how the command ends.
+// failure is an error with an exit code.
 type failure struct {
 	code int
 	err  error
-	// final: it is that code also where the command was told to end.
+	// final keeps the code when the command was told to end.
 	final bool
 }
 
@@ -30,8 +30,8 @@ func failed(code int, format string, args ...any) error {
 	return &failure{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// atTheEnd is what goes wrong behind a verb that lasts until it is told to end: that it
-// was told so is in order, and this is not.
+// atTheEnd is an error after a verb that runs until it is told to end. The end itself is
+// no error.
 func atTheEnd(err error) error {
 	if err == nil {
 		return nil
@@ -41,5 +41,5 @@ func atTheEnd(err error) error {
 
 func usagef(format string, args ...any) error { return failed(codeUsage, format, args...) }
 
-// asFailure finds out whether an error says how the command ends.
+// asFailure returns the failure in an error.
 func asFailure(err error) (*failure, bool) { return errors.AsType[*failure](err) }

@@ -25,7 +25,7 @@ func TestExitCodes(t *testing.T) {
 		"at the end": {atTheEnd(bad), codeFailed, codeFailed},
 		"and fine":   {atTheEnd(nil), codeDone, codeDone},
 	} {
-		a := &app{Streams: Streams{Err: &bytes.Buffer{}}, began: true}
+		a := &app{printer: printer{Streams: Streams{Err: &bytes.Buffer{}}}, began: true}
 		if got := a.exit(t.Context(), "redeliver", row.err); got != row.runs {
 			t.Errorf("%s is %d, want %d", name, got, row.runs)
 		}

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 )
@@ -9,3 +12,18 @@ import (
 // Patiently gives the end of commands so long: where the tests run, a machine may stand
 // still for longer than somebody who has told a command to end would wait.
 func Patiently(d time.Duration) { patience, sidecar.MostLeave = d, d }
+
+// Commands returns the path of every command, without "redeliver".
+func Commands() (paths []string) {
+	var walk func(cmd *cobra.Command, path string)
+	walk = func(cmd *cobra.Command, path string) {
+		paths = append(paths, path)
+		for _, sub := range cmd.Commands() {
+			if sub.Name() != "help" {
+				walk(sub, strings.TrimSpace(path+" "+sub.Name()))
+			}
+		}
+	}
+	walk((&app{printer: printer{Streams: Streams{Env: func(string) string { return "" }}}}).root(), "")
+	return paths
+}

@@ -1,18 +1,18 @@
 package cli
 
 import (
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// filterFlags are a deadletter.Filter on the command line. All that is given must
-// hold; of what may be given more than once, any.
+// filterFlags are a deadletter.Filter on the command line. A message must match every
+// flag that is given. Of a flag that is repeated it must match one value.
 type filterFlags struct {
 	fingerprints, ids, positions, headers, reasons []string
 	key, after, before, errorText, errorType       string
@@ -20,26 +20,43 @@ type filterFlags struct {
 	flagSet                                        *pflag.FlagSet
 }
 
-func (f *filterFlags) flags(flags *pflag.FlagSet) {
+// flags adds them. replays adds the one that only a replay has.
+func (f *filterFlags) flags(cmd *cobra.Command, replays bool) {
+	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) { f.define(flags, replays) })
+	oneOf(cmd, "reason", reasons()...)
+}
+
+func (f *filterFlags) define(flags *pflag.FlagSet, replays bool) {
+	f.common(flags)
+	flags.StringSliceVar(&f.reasons, "reason", nil, "Select messages that were dead-lettered for this `reason`: "+strings.Join(reasons(), ", ")+". Repeatable")
+	flags.StringVar(&f.after, "after", "", "Select messages that failed at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or 2h for two hours ago")
+	flags.StringVar(&f.before, "before", "", "Select messages that failed before this `time`, written as for --after")
+	flags.StringSliceVar(&f.positions, "position", nil, "Select the message at this `position`, as \"dlq show\" prints it. Repeatable")
+	if replays {
+		flags.BoolVar(&f.quarantined, "quarantined", false, "Select quarantined messages, too")
+	}
+}
+
+// common adds those that also select among waiting messages.
+func (f *filterFlags) common(flags *pflag.FlagSet) {
 	f.flagSet = flags
-	flags.StringSliceVar(&f.fingerprints, "fingerprint", nil, "messages of this cause, as dlq groups has it; may be repeated")
-	flags.StringArrayVar(&f.ids, "id", nil, "the message with this `id`; may be repeated")
-	flags.StringSliceVar(&f.positions, "position", nil, "the message at this place, as dlq show has it; may be repeated")
-	flags.StringVar(&f.key, "key", "", "messages with exactly this key; an empty one means an empty key")
-	flags.StringArrayVar(&f.headers, "header", nil, "messages with this header, `name=value`; of several, all")
-	flags.StringVar(&f.after, "after", "", "messages that failed at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or 2h for 2 hours ago")
-	flags.StringVar(&f.before, "before", "", "messages that failed before this `time`")
-	flags.StringSliceVar(&f.reasons, "dead-reason", nil, "messages that are dead for this reason: exhausted, permanent, timeout, ...; may be repeated")
-	flags.StringVar(&f.errorText, "error-text", "", "messages whose error has this text, in upper or lower case")
-	flags.StringVar(&f.errorType, "error-type", "", "messages with exactly this type of error")
+	flags.StringSliceVar(&f.fingerprints, "fingerprint", nil, "Select messages with this `fingerprint` of their cause, as \"dlq groups\" prints it. Repeatable")
+	flags.StringVar(&f.errorText, "error-text", "", "Select messages whose last error contains this `text`, in upper or lower case")
+	flags.StringVar(&f.errorType, "error-type", "", "Select messages whose last error has exactly this `type`")
+	flags.StringArrayVar(&f.ids, "id", nil, "Select the message with this `id`. Repeatable")
+	flags.StringVar(&f.key, "key", "", "Select messages with exactly this `key`. An empty value selects empty keys")
+	flags.StringArrayVar(&f.headers, "header", nil, "Select messages with this header, `name=value`. Of several headers a message must have all")
 }
 
-// chooser adds what only a replay asks.
-func (f *filterFlags) chooser(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.quarantined, "quarantined", false, "replay also what was replayed too often")
+// reasons are the values of --reason.
+func reasons() (all []string) {
+	for _, r := range redeliver.Reasons() {
+		all = append(all, string(r))
+	}
+	return all
 }
 
-// filter reads them. now is the time from which "2h" counts back.
+// filter reads the flags. "2h" counts back from now.
 func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	filter := deadletter.Filter{
 		Fingerprints: f.fingerprints, IDs: f.ids, ErrorText: f.errorText, ErrorType: f.errorType, Quarantined: f.quarantined,
@@ -53,22 +70,21 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
-			return filter, usagef("--header is %q: write name=value", h)
+			return filter, usagef("--header is %q: must be name=value", h)
 		}
 		if filter.Headers == nil {
 			filter.Headers = make(map[string]string)
 		}
 		if before, twice := filter.Headers[name]; twice && before != value {
-			return filter, usagef("--header names %s twice, with two values", name)
+			return filter, usagef("--header gives %s two different values, and no message can match both", name)
 		}
 		filter.Headers[name] = value
 	}
 	for _, r := range f.reasons {
-		reason := redeliver.Reason(r)
-		if reasons := redeliver.Reasons(); !slices.Contains(reasons, reason) {
-			return filter, usagef("--dead-reason is %q: it must be one of %v", r, reasons)
+		if err := mustBeOneOf("reason", r, reasons()); err != nil {
+			return filter, err
 		}
-		filter.Reasons = append(filter.Reasons, reason)
+		filter.Reasons = append(filter.Reasons, redeliver.Reason(r))
 	}
 	var err error
 	if filter.After, err = moment("after", f.after, now); err != nil {
@@ -93,5 +109,5 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, usagef("--%s is %q: write 2026-01-31T12:00:00Z, 2026-01-31, or 2h for two hours ago", flag, text)
+	return time.Time{}, usagef("--%s is %q: must be 2026-01-31T12:00:00Z, 2026-01-31, or 2h for two hours ago", flag, text)
 }

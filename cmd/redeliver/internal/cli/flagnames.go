@@ -20,7 +20,7 @@ var flagOf = map[string]string{
 	"ManagementURL": "--management-url", "Topic": "--topic", "topic": "--topic", "topics": "--topic", "queues": "--topic", "Group": "--group",
 	"DLQ": "the DLQ", "Back": "--back", "ReadBy": "--read-by", "Lease": "--lease",
 	"Rate": "--rate", "Canary": "--canary", "Watch": "--watch", "Window": "--window", "MaxReplays": "--max-replays", "Expect": "--expect", "Everything": "--all",
-	"Who": "--who", "Why": "--reason", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
+	"Who": "--who", "Why": "--note", "Position": "--position", "Set": "--set", "Remove": "--remove", "Body, Set, Remove": "what --body-file, --set and --remove say",
 	"Filter": "the filter", "Filter.Before": "--before", "Filter.IDs": "--id", "Filter.Positions": "--position", "Filter.Fingerprints": "--fingerprint", "Filter.Levels": "--level",
 	"Expires": "--for", "For": "--for", "Handler": "--handler", "Concurrency": "--concurrency", "Bars": "--bars", "Errors": "--errors", "Poison": "--poison", "Outages": "--outage",
 	"Refresh": "--refresh",

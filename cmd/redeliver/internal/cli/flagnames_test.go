@@ -88,12 +88,12 @@ func TestErrorsNameFlags(t *testing.T) {
 	s := newStand(t)
 	s.fill()
 	for args, says := range map[string]string{
-		"dlq replay " + dlq + " --reason x --yes --rate -1 --window -1 --max-replays -1 --watch -1s --canary 0": "--rate is -1",
-		"dlq replay " + dlq + " --reason x --yes --after 2026-02-01 --before 2026-01-01":                        "--before is",
-		"dlq purge " + dlq + " --reason x --yes --all --expect -1":                                              "--expect is -1",
-		"dlq show " + dlq + " --lease -1s":                                                                      "--lease",
-		"dlq show --topic a/b --group g":                                                                        "--topic is",
-		"dlq show x --topic orders --group billing --back x":                                                    "--back",
+		"dlq replay " + dlq + " --note x --yes --rate -1 --window -1 --max-replays -1 --watch -1s --canary 0": "--rate is -1",
+		"dlq replay " + dlq + " --note x --yes --after 2026-02-01 --before 2026-01-01":                        "--before is",
+		"dlq purge " + dlq + " --note x --yes --all --expect -1":                                              "--expect is -1",
+		"dlq show " + dlq + " --lease -1s":                                                                    "--lease",
+		"dlq show --topic a/b --group g":                                                                      "--topic is",
+		"dlq show x --topic orders --group billing --back x":                                                  "--back",
 	} {
 		got := s.run(strings.Fields(args)...)
 		if got.code == 0 || !strings.Contains(got.err, says) || goNames.MatchString(got.err) {

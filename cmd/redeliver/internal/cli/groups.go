@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -11,27 +12,30 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// groupRow is the dead letters of one cause.
+// groupRow is one cause, with its dead letters.
 type groupRow struct {
-	Fingerprint string    `json:"fingerprint,omitempty"` // absent of the group of all that are too many
+	Fingerprint string    `json:"fingerprint,omitempty"` // absent of the row that sums up the causes beyond 1,000
 	Count       int64     `json:"count"`
 	Quarantined int64     `json:"quarantined"`
 	FirstSeen   time.Time `json:"first_seen,omitzero"`
 	LastSeen    time.Time `json:"last_seen,omitzero"`
-	Attempts    int64     `json:"attempts"` // in all
-	Keys        float64   `json:"keys"`     // the share of the DLQ's keys that it has hit, 0 to 1
+	Attempts    int64     `json:"attempts"` // of all messages
+	Keys        float64   `json:"keys"`     // share of the DLQ's keys that are affected, 0 to 1
 	Reason      string    `json:"reason,omitempty"`
 	ErrorType   string    `json:"error_type,omitempty"`
-	Error       string    `json:"error,omitempty"` // of its latest message
+	Error       string    `json:"error,omitempty"` // of the latest message
 	Handler     string    `json:"handler,omitempty"`
-	Example     string    `json:"example"` // where its latest message lies
+	Example     string    `json:"example"` // position of the latest message
 }
 
 func (a *app) groups() *cobra.Command {
 	var s subjectFlags
 	var f filterFlags
 	cmd := &cobra.Command{
-		Use: "groups [DLQ]", Short: "Group the messages of a DLQ by what went wrong", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "groups [DLQ]", Short: "List the causes: messages grouped by what went wrong", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `List the causes in a DLQ, the most frequent first. A cause is a group of messages that failed
+in the same way: with the same reason, error type and error text, apart from numbers and ids.
+Its fingerprint selects these messages in show, replay, quarantine, purge and export.`,
 		Example: "  redeliver dlq groups orders.billing.dlq --after 24h",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter, err := f.filter(time.Now())
@@ -51,24 +55,29 @@ func (a *app) groups() *cobra.Command {
 						Attempts: g.Attempts, Keys: g.Keys, Reason: string(g.Reason), ErrorType: g.ErrorType, Error: g.Error, Handler: g.Handler,
 						Example: string(g.Example),
 					}
-					if err := out.add(row, cmp.Or(g.Fingerprint, "(the rest)"), g.Count, percent(g.Keys), g.FirstSeen, g.LastSeen,
-						string(g.Reason), string(g.Example), short(errorOf(g.ErrorType, g.Error), 100)); err != nil {
+					if err := out.add(row, cmp.Or(g.Fingerprint, "(all others)"), g.Count, percent(g.Keys), g.FirstSeen, g.LastSeen,
+						state(g.Reason), string(g.Example), short(errorOf(g.ErrorType, g.Error), 100)); err != nil {
 						return err
 					}
 				}
-				a.sayf("%d messages looked at, %d taken, %d of these of another group or origin; causes: %d", sum.Scanned, sum.Matched, sum.Mismatched, len(sum.Groups))
-				return out.end()
+				err = out.end()
+				summary := fmt.Sprintf("%d causes; %d of %d messages match", len(sum.Groups), sum.Matched, sum.Scanned)
+				if sum.Mismatched > 0 {
+					summary += fmt.Sprintf(", %d of them belong to another group or origin", sum.Mismatched)
+				}
+				a.sayf("%s", summary)
+				return err
 			})
 		},
 	}
-	s.flags(cmd)
-	f.flags(cmd.Flags())
+	s.flags(cmd.Flags())
+	f.flags(cmd, false)
 	return cmd
 }
 
 func percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
 
-// errorOf is an error in one column.
+// errorOf is the type and the text of an error, in one column.
 func errorOf(kind, text string) string {
 	switch {
 	case kind == "":

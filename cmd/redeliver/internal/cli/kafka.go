@@ -7,11 +7,10 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// nobody is the group of a client that joins none.
+// nobody is the group of a client that joins no group.
 const nobody = "redeliver-command"
 
 func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
@@ -25,7 +24,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	}
 	return &broker{
 		kind:   u.Broker,
-		old:    oldOnKafka(c, s.group),
+		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		queues: func(context.Context) ([]deadletter.Info, error) { return c.DeadLetterQueues() },
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
 			all, err := c.DeadLetterQueues()
@@ -36,22 +35,14 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		},
 		dlq: func(ctx context.Context, s subject) (deadletter.Queue, error) {
 			if s.group == "" {
-				return nil, usagef("which group has failed? give --group")
+				return nil, missing("--group", "the consumer group that failed the messages")
 			}
 			return c.DeadLetters(ctx, kafka.DeadLetterConfig{
 				Topic: s.topic, Group: s.group, DLQ: s.dlq, Back: s.back, ReadBy: s.readBy, Lease: s.lease,
 			})
 		},
-		doctor: func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
-			if s.group == "" {
-				return nil, usagef("which group consumes it? give --group")
-			}
-			return c.Doctor(ctx, topic, how)
-		},
+		doctor: c.Doctor,
 		plan: func(_ context.Context, topic string) (*planned, error) {
-			if s.group == "" {
-				return nil, usagef("which group would subscribe? give --group")
-			}
 			p, err := c.Plan(topic)
 			if err != nil {
 				return nil, err
@@ -69,23 +60,14 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	}, nil
 }
 
-func oldOnKafka(c *kafka.Client, group string) *oldLevels {
-	return &oldLevels{func(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
-		if group == "" {
-			return nil, usagef("which group consumes it? give --group")
-		}
-		return c.OldLevels(ctx, topic)
-	}, c.RemoveOldLevels}
-}
-
-// whoseOnKafka finds a DLQ by its name, which has a topic and a group in it.
+// whoseOnKafka finds the topic and the group of a DLQ by its name.
 func whoseOnKafka(all []deadletter.Info, dlq string) (topic, group string, err error) {
 	i := slices.IndexFunc(all, func(info deadletter.Info) bool { return info.DLQ == dlq })
 	switch {
 	case i < 0:
-		return "", "", failed(codeFailed, "there is no DLQ %s that redeliver knows by its name; one that somebody else fills needs --topic and --group", dlq)
+		return "", "", failed(codeFailed, "there is no DLQ %s with a name that redeliver gives; for one that another framework fills give --topic and --group", dlq)
 	case all[i].Origin == "":
-		return "", "", usagef("the name %s does not say whose DLQ it is: give --topic and --group", dlq)
+		return "", "", usagef("the name %s contains no topic and group: give --topic and --group", dlq)
 	default:
 		return all[i].Origin, all[i].Group, nil
 	}

@@ -49,7 +49,7 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 			_ = victim.Load().Kill() // it is not there any more, or it is killed
 		}
 	})
-	args := []string{"dlq", "replay", dlq, "--reason", "test", "--window", strconv.Itoa(window)}
+	args := []string{"dlq", "replay", dlq, "--note", "test", "--window", strconv.Itoa(window)}
 	killed := 0
 	for range kills {
 		cmd := exec.Command(os.Args[0], append(args, "--lease", "2s", "--yes", "--broker", s.url)...)

@@ -11,22 +11,22 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// queueRow is one DLQ, as list prints it.
+// queueRow is one DLQ.
 type queueRow struct {
 	Broker   string     `json:"broker"`
 	DLQ      string     `json:"dlq"`
-	Origin   string     `json:"origin,omitempty"`   // absent where the name does not tell
+	Origin   string     `json:"origin,omitempty"`   // absent where the name does not contain it
 	Group    string     `json:"group,omitempty"`    // likewise
 	Messages *int64     `json:"messages,omitempty"` // absent where that is not known
 	Exact    bool       `json:"exact"`              // false: Messages is an estimate
-	Oldest   time.Time  `json:"oldest,omitzero"`    // when the oldest came; absent where the broker does not tell
+	Oldest   time.Time  `json:"oldest,omitzero"`    // when the oldest message arrived; absent where the broker does not report it
 	Keeps    string     `json:"keeps,omitempty"`    // how long the broker keeps a message, "336h0m0s", "forever"; absent where not known
-	Ends     time.Time  `json:"ends,omitzero"`      // when the oldest is dropped by that
-	Drops    string     `json:"drops,omitempty"`    // which bound else makes the broker drop a message
-	Running  *holderRow `json:"running,omitempty"`  // who has it now
+	Ends     time.Time  `json:"ends,omitzero"`      // when the broker drops the oldest message
+	Drops    string     `json:"drops,omitempty"`    // another limit by which the broker drops messages
+	Running  *holderRow `json:"running,omitempty"`  // the task that runs now
 }
 
-// holderRow is who has a DLQ.
+// holderRow is a task that runs.
 type holderRow struct {
 	Task  string    `json:"task"`
 	Who   string    `json:"who"`
@@ -35,10 +35,12 @@ type holderRow struct {
 
 func (a *app) lists() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the DLQs of the broker, whatever their group", Args: exactly(),
-		Long: `list finds DLQs by their names: the topics of Kafka and the queues of RabbitMQ that end
-in .dlq, the queues of SQS that end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url,
-because AMQP cannot list queues.`,
+		Use: "list", Short: "List the DLQs of all groups", Args: exactly(),
+		Long: `List the DLQs of all groups, with the number of messages, the age of the oldest one, and how
+long the broker keeps it.
+
+list finds DLQs by their names: on Kafka and RabbitMQ names that end in .dlq, on SQS names that
+end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url.`,
 		Example: `  redeliver dlq list --broker kafka://localhost:9092
   redeliver dlq list --broker amqp://ops@localhost --management-url http://localhost:15672`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +56,7 @@ because AMQP cannot list queues.`,
 					if err == nil {
 						row, err = a.queueRowOf(ctx, info, q)
 					}
-					if err != nil { // it has gone meanwhile, or may not be looked at; the others are there
+					if err != nil { // it was deleted, or there is no right to read it; go on with the others
 						silent++
 						a.sayf("%s: %v", info.DLQ, err)
 					}
@@ -63,9 +65,9 @@ because AMQP cannot list queues.`,
 				switch {
 				case err != nil:
 				case out.n == 0:
-					a.sayf("there are no DLQs")
+					a.sayf("no DLQs found")
 				case silent == out.n:
-					err = failed(codeFailed, "of %d DLQs none could be opened", out.n)
+					err = failed(codeFailed, "none of the %d DLQs could be opened", out.n)
 				case silent > 0:
 					err = failed(codePartly, "%d of %d DLQs could not be opened", silent, out.n)
 				}
@@ -75,11 +77,11 @@ because AMQP cannot list queues.`,
 	}
 }
 
-// each opens one DLQ after another. q is nil where it cannot be told whose it is, and
-// where it could not be opened.
+// each opens one DLQ after another. q is nil where the name contains no topic and group,
+// and where it could not be opened.
 func (b *broker) each(ctx context.Context, do func(info deadletter.Info, q deadletter.Queue, err error) error) error {
-	if b.queues == nil || b.dlq == nil {
-		return b.notThere("listing the DLQs")
+	if b.queues == nil {
+		return errUnlisted
 	}
 	all, err := b.queues(ctx)
 	if err != nil {
@@ -120,8 +122,8 @@ func (a *app) queueRowOf(ctx context.Context, info deadletter.Info, q deadletter
 	return row, err
 }
 
-// age adds how long messages lie there, and may. What may not be asked is said, and
-// what the broker does not tell is absent.
+// age adds how old the oldest message is, and how long the broker keeps it. It reports a
+// missing right, and leaves out what the broker does not report.
 func (a *app) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	oldest, known, err := deadletter.Oldest(ctx, q)
 	if err == nil && known {
@@ -145,7 +147,7 @@ func (a *app) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 		unbound = nil
 	}
 	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
-		a.sayf("%s: how long messages lie there is not known: %v", row.DLQ, err)
+		a.sayf("%s: the age of the messages is not known: %v", row.DLQ, err)
 	}
 }
 
@@ -164,7 +166,7 @@ func (r queueRow) cells() []any {
 		cells[5] = cmp.Or(r.Keeps, "?") + ", " + r.Drops
 	}
 	if r.Running != nil {
-		cells[6] = r.Running.Task + " by " + r.Running.Who
+		cells[6] = "task " + r.Running.Task + " by " + r.Running.Who
 	}
 	return cells
 }

@@ -30,8 +30,8 @@ func TestListOnRabbitMQWantsTheManagementAPI(t *testing.T) {
 		"no URL, variable":  {"dlq list --broker " + rabbit, map[string]string{"REDELIVER_MANAGEMENT_URL": "ftp://a:pa55-phrase@h:1"}, 2, "must be http://"},
 		"no URL, profile":   {"dlq list --profile mine --config " + config, nil, 2, "must be http://"},
 		"another broker":    {"dlq list --broker " + rabbit + " --profile mine --config " + config, nil, 2, "--management-url"},
-		"another user":      {"dlq list --management-url http://eve@h:1 --broker " + rabbit, nil, 2, "no password"},
-		"of another broker": {"dlq list --management-url http://h:1 --broker kafka://127.0.0.1:1", nil, 2, "RabbitMQ alone"},
+		"another user":      {"dlq list --management-url http://eve@h:1 --broker " + rabbit, nil, 2, "without a password"},
+		"of another broker": {"dlq list --management-url http://h:1 --broker kafka://127.0.0.1:1", nil, 2, "for RabbitMQ"},
 		"given":             {"dlq list --management-url http://h:1 --broker " + rabbit, nil, 1, "127.0.0.1:1"},
 	} {
 		got := call{env: test.env}.run(t, strings.Fields(test.args)...)
@@ -72,5 +72,5 @@ func TestListOnSQS(t *testing.T) {
 	}
 	call{}.run(t, "dlq", "check", "--broker", broker).want(t, 1, "orders-dlq")
 	names = `"http://h/1/orders","http://h/1/orders-dlq","http://h/1/orders-suspects"`
-	call{}.run(t, "dlq", "list", "--broker", broker).want(t, 1, "none could be opened")
+	call{}.run(t, "dlq", "list", "--broker", broker).want(t, 1, "none of the 1 DLQs could be opened")
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// managementURL is where RabbitMQ's management API is; empty where nobody says. Its user
-// is the broker's, where it names none. What it returns in errors has no password in it.
+// managementURL returns the URL of RabbitMQ's management API, or an empty one. Where the
+// URL has no user it gets the broker's. Its errors contain no password.
 func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (string, error) {
 	if u.Broker != brokerurl.RabbitMQ {
 		if c.management != "" {
-			return "", usagef("--management-url is of RabbitMQ alone, and the broker is %s; leave it out", called(u.Broker))
+			return "", usagef("--management-url is for RabbitMQ, and the broker is %s; omit it", called(u.Broker))
 		}
 		return "", nil
 	}
@@ -23,7 +23,7 @@ func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (st
 	}
 	api, err := url.Parse(raw)
 	if err != nil || api.Host == "" || api.Scheme != "http" && api.Scheme != "https" {
-		return "", usagef("--management-url is %q: must be http://host:15672, or https", redeliver.RedactAddress(raw))
+		return "", usagef("--management-url is %q: must be http://host:15672 or https://host:15671", redeliver.RedactAddress(raw))
 	}
 	name := api.User.Username()
 	_, has := api.User.Password()
@@ -32,12 +32,12 @@ func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (st
 	case name == "" || name == u.User:
 		api.User = url.UserPassword(cmp.Or(u.User, "guest"), cmp.Or(u.Password, "guest"))
 	default:
-		return "", usagef("--management-url has the user %q and no password, and the broker's user is another: leave the user out, or give both", name)
+		return "", usagef("--management-url has the user %q without a password, and the broker has another user: omit the user, or give both", name)
 	}
 	return api.String(), nil
 }
 
-// listable refuses to list the DLQs of a broker that has to be asked elsewhere for them.
+// listable refuses, before anything is opened, to list DLQs that the broker cannot list.
 func (a *app) listable() error {
 	u, err := a.conn.url(a.Env)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *app) listable() error {
 	}
 	api, err := a.conn.managementURL(a.Env, u)
 	if err == nil && api == "" && u.Broker == brokerurl.RabbitMQ {
-		err = usagef("AMQP cannot list queues, RabbitMQ's management API can: give --management-url http://host:15672, or name a DLQ")
+		err = errUnlisted
 	}
 	return err
 }

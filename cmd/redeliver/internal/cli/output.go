@@ -19,40 +19,64 @@ const (
 )
 
 func checkFormat(format string) error {
-	switch format {
-	case formatTable, formatJSON, formatJSONL, formatYAML:
+	if format == "" { // a verb without the flag
 		return nil
-	default:
-		return fmt.Errorf("--output is %q: it must be table, json, jsonl or yaml", format)
 	}
+	return mustBeOneOf("output", format, []string{formatTable, formatJSON, formatJSONL, formatYAML})
+}
+
+// printer prints what the verbs return: data to Out, in the format of --output, and
+// everything else to Err.
+type printer struct {
+	Streams
+
+	output string // --output
+}
+
+// sayf reports something that is not data.
+func (p *printer) sayf(format string, args ...any) {
+	fmt.Fprintln(p.Err, visibleLines(fmt.Sprintf(format, args...)))
+}
+
+// write prints data.
+func (p *printer) write(text string) error {
+	if _, err := io.WriteString(p.Out, text); err != nil {
+		return fmt.Errorf("writing to stdout: %w", err)
+	}
+	return nil
+}
+
+// colour reports whether a terminal may be given colours.
+func (p *printer) colour(terminal bool) bool {
+	return terminal && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb"
 }
 
 // one prints a single object; draw is its table.
-func (a *app) one(v any, draw func(*card)) error {
-	if a.output == formatTable {
+func (p *printer) one(v any, draw func(*card)) error {
+	if p.output == formatTable {
 		c := &card{}
 		draw(c)
-		return c.print(a)
+		return c.print(p)
 	}
-	text, err := a.encode(v)
+	text, err := p.encode(v)
 	if err != nil {
 		return err
 	}
-	return a.write(text)
+	return p.write(text)
 }
 
 // rows prints a list, row by row: a DLQ may have a million.
 type rows struct {
-	a     *app
+	p     *printer
 	table *grid // nil in other formats
 	n     int
 }
 
 // list begins one with these columns.
-func (a *app) list(columns ...string) *rows {
-	r := &rows{a: a}
-	if a.output == formatTable {
-		r.table = newGrid(a.colour(), columns)
+func (p *printer) list(columns ...string) *rows {
+	r := &rows{p: p}
+	if p.output == formatTable {
+		r.table = newGrid(p.colour(p.OutTerminal), columns)
 	}
 	return r
 }
@@ -65,32 +89,32 @@ func (r *rows) add(v any, cells ...any) error {
 		return nil
 	}
 	item := v
-	if r.a.output == formatYAML {
-		item = []any{v} // an array is its items one behind another
+	if r.p.output == formatYAML {
+		item = []any{v} // an array is its items one after another
 	}
-	text, err := r.a.encode(item)
+	text, err := r.p.encode(item)
 	if err != nil {
 		return err
 	}
-	if r.a.output == formatJSON {
+	if r.p.output == formatJSON {
 		before := ",\n"
 		if r.n == 1 {
 			before = "[\n"
 		}
 		text = before + indent(strings.TrimSuffix(text, "\n"))
 	}
-	return r.a.write(text)
+	return r.p.write(text)
 }
 
-// end prints what is behind the last row.
+// end prints what follows the last row.
 func (r *rows) end() error {
 	switch {
 	case r.table != nil:
-		return r.a.write(r.table.text())
-	case r.a.output == formatJSON && r.n > 0:
-		return r.a.write("\n]\n")
-	case r.a.output != formatJSONL && r.n == 0:
-		return r.a.write("[]\n")
+		return r.p.write(r.table.text())
+	case r.p.output == formatJSON && r.n > 0:
+		return r.p.write("\n]\n")
+	case r.p.output != formatJSONL && r.n == 0:
+		return r.p.write("[]\n")
 	default:
 		return nil
 	}
@@ -99,17 +123,17 @@ func (r *rows) end() error {
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
 
 // encode is a value in the format that was asked for, with a line's end.
-func (a *app) encode(v any) (string, error) {
+func (p *printer) encode(v any) (string, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if a.output == formatJSON {
+	if p.output == formatJSON {
 		enc.SetIndent("", "  ")
 	}
 	if err := enc.Encode(v); err != nil {
 		return "", fmt.Errorf("writing %T as JSON: %w", v, err)
 	}
-	if a.output == formatYAML {
+	if p.output == formatYAML {
 		text, err := toYAML(b.Bytes())
 		return harmless(text), err
 	}
@@ -155,17 +179,4 @@ func (h *harmlessLines) Write(p []byte) (int, error) {
 		h.rest = append(h.rest[:0], h.rest[end:]...)
 	}
 	return len(p), nil
-}
-
-// write prints data.
-func (a *app) write(text string) error {
-	if _, err := io.WriteString(a.Out, text); err != nil {
-		return fmt.Errorf("writing to stdout: %w", err)
-	}
-	return nil
-}
-
-// colour tells whether what is printed may have colours.
-func (a *app) colour() bool {
-	return a.OutTerminal && a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb"
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -10,10 +9,10 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// planned is a plan for programs and for people.
+// planned is a plan, for programs and for people.
 type planned struct {
 	row    planRow
-	text   string           // as the adapter writes it
+	text   string           // the adapter's own
 	makers map[string]maker // by format
 }
 
@@ -74,7 +73,7 @@ func settings[V any](m map[string]V) map[string]any {
 	return all
 }
 
-// known is a number of messages, where -1 is not known.
+// known returns a number of messages; -1 stands for one that is not known.
 func known(n int64) *int64 {
 	if n < 0 {
 		return nil
@@ -83,60 +82,53 @@ func known(n int64) *int64 {
 }
 
 func (a *app) plan() *cobra.Command {
-	var p policyFlags
-	var topic, group string
+	var s subscriptionFlags
 	var m making
 	cmd := &cobra.Command{
-		Use:   "plan --topic T [--group G]",
-		Short: "Say how a policy would wait, and what would be created",
-		Long: `plan asks the broker what there is, and says which topics or queues a subscription
-with this policy would use and create, and how each delay would be spent. Nothing is
-created. What cannot be met is refused, all problems at once, with exit code 1.
+		Use:   "plan --topic TOPIC [--group GROUP]",
+		Short: "Show how a policy waits and what it would create",
+		Long: `Show the topics or queues that a subscription with this policy uses and creates, and how
+each retry waits. plan reads from the broker and creates nothing. If the broker cannot
+support the policy, plan reports all problems and ends with exit code 1.
 
-Where only an administrator may create anything, --format writes it down for him:
-kafka-topics and kafka-acls are shell scripts for Kafka's own tools, rabbitmq-definitions
-is for rabbitmqctl import_definitions, sqs-cloudformation is a template of the queues that
-are not there yet, and iam a policy. The rights are those of --principal, and the least
-that a consumer needs that creates nothing (NoProvisioning), or, with --for operator, who
-works on the DLQ.`,
+If only an administrator may create topics and queues, --format writes down what to create:
+kafka-topics and kafka-acls are shell scripts for Kafka's tools, rabbitmq-definitions is a
+file for "rabbitmqctl import_definitions", sqs-cloudformation is a template of the missing
+queues, and iam is an IAM policy. The rights are the fewest that a consumer with
+NoProvisioning needs, or with --for operator those of a person who works on the DLQ.`,
 		Example: `  redeliver plan --broker kafka://localhost:9092 --topic orders --group billing --retries 5 --backoff steps:10s,1m,1h
   redeliver plan --broker kafka://localhost:9092 --topic orders --group billing --format kafka-acls --principal User:billing`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			policy, err := p.policy(cmd.Flags())
+			to, kind, err := a.subscription(cmd, &s)
 			if err != nil {
 				return err
 			}
-			if topic == "" {
-				return usagef("which topic, or queue? give --topic")
-			}
-			u, err := a.conn.url(a.Env) // reads the profile
-			if err != nil {
+			if err := m.check(kind); err != nil {
 				return err
 			}
-			if err := noGroup(u.Broker, group); err != nil {
-				return err
+			switch m.format {
+			case "":
+			case formatText, formatJSON:
+				if cmd.Flags().Changed("output") {
+					return usagef("--format %s and --output select the same: omit one", m.format)
+				}
+				if m.format == formatJSON {
+					a.output = formatJSON
+				}
+			default:
+				if cmd.Flags().Changed("output") {
+					return usagef("--format %s has one form: omit --output", m.format)
+				}
+				to.elsewhere = true
 			}
-			if err := m.check(u.Broker); err != nil {
-				return err
-			}
-			switch {
-			case m.format == "":
-			case cmd.Flags().Changed("output"):
-				return usagef("--format and --output say the same: leave one out")
-			case m.format == formatJSON:
-				a.output = formatJSON
-			}
-			group = cmp.Or(group, a.conn.read.Group)
-			elsewhere := m.format != "" && m.format != formatText && m.format != formatJSON
-			return a.with(ctx, setup{group: group, policy: policy, elsewhere: elsewhere}, func(b *broker) error {
-				plan, err := b.plan(ctx, topic)
+			return a.with(cmd.Context(), to, func(b *broker) error {
+				plan, err := b.plan(cmd.Context(), s.topic)
 				if err != nil {
 					return failed(codeOf(err), "%w", err)
 				}
 				switch {
-				case elsewhere:
+				case to.elsewhere:
 					return a.make(plan, &m)
 				case a.output == formatTable:
 					return a.write(visibleLines(plan.text))
@@ -146,20 +138,18 @@ works on the DLQ.`,
 			})
 		},
 	}
+	s.flags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&topic, "topic", "", "the `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
-	flags.StringVar(&group, "group", "", "the consumer `group` (on Kafka required; elsewhere there is none)")
-	flags.StringVar(&m.format, "format", "", strings.Join(allFormats(), ", ")+"; --output does as well for the first two")
-	flags.StringVar(&m.principal, "principal", "", "whose rights are written: Kafka's `User:name`, or RabbitMQ's user")
-	flags.StringVar(&m.whose, "for", forConsumer, "whose rights: consumer, or operator, who works on the DLQ")
-	flags.StringVar(&m.account, "account", "", "the `number` of the AWS account, where no queue is there yet (iam)")
-	p.flags(flags)
-	complete(cmd, "format", cobra.FixedCompletions(allFormats(), cobra.ShellCompDirectiveNoFileComp))
-	complete(cmd, "for", cobra.FixedCompletions([]string{forConsumer, forOperator}, cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&m.format, "format", "", "Print the plan in this `format`: "+strings.Join(allFormats(), ", ")+" (default text)")
+	flags.StringVar(&m.principal, "principal", "", "Write the rights of this `user`: User:name on Kafka, the user's name on RabbitMQ")
+	flags.StringVar(&m.whose, "for", forConsumer, "Write the rights of this `role`: consumer, or operator for a person who works on the DLQ")
+	flags.StringVar(&m.account, "account", "", "SQS, with --format iam: the `number` of the AWS account, if no queue exists yet")
+	oneOf(cmd, "format", allFormats()...)
+	oneOf(cmd, "for", forConsumer, forOperator)
 	return cmd
 }
 
-// make writes a plan for who makes it without redeliver.
+// make writes a plan for an administrator.
 func (a *app) make(plan *planned, m *making) error {
 	text, notes, err := plan.makers[m.format](m)
 	if err != nil {
@@ -169,13 +159,4 @@ func (a *app) make(plan *planned, m *making) error {
 		a.sayf("note: %s", n)
 	}
 	return a.write(text)
-}
-
-// codeOf is the code of a plan that was refused: the call was not wrong, unless it
-// says so itself.
-func codeOf(err error) int {
-	if f, ok := asFailure(err); ok {
-		return f.code
-	}
-	return codeFailed
 }

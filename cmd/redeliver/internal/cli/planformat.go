@@ -10,8 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// The formats in which a plan is made by something else than redeliver, for shops that
-// forbid provisioning.
+// The formats of a plan that an administrator carries out, without redeliver.
 const (
 	formatText           = "text"
 	formatKafkaTopics    = "kafka-topics"
@@ -21,20 +20,20 @@ const (
 	formatIAM            = "iam"
 )
 
-// Whose rights are written: --for.
+// The roles whose rights are written: --for.
 const (
 	forConsumer = "consumer"
 	forOperator = "operator"
 )
 
-// formatsOf are those of each broker.
+// formatsOf has the formats of each broker.
 var formatsOf = map[brokerurl.Broker][]string{
 	brokerurl.Kafka:    {formatKafkaTopics, formatKafkaACLs},
 	brokerurl.RabbitMQ: {formatRabbitMQ},
 	brokerurl.SQS:      {formatCloudFormation, formatIAM},
 }
 
-// allFormats are what plan --format takes.
+// allFormats are the values of plan --format.
 func allFormats() []string {
 	all := []string{formatText, formatJSON}
 	for _, broker := range brokers {
@@ -43,7 +42,7 @@ func allFormats() []string {
 	return all
 }
 
-// making is what the flags say of a plan that something else makes.
+// making is what the flags say of a plan that an administrator carries out.
 type making struct {
 	format    string
 	principal string // Kafka's "User:billing", or RabbitMQ's user
@@ -51,13 +50,13 @@ type making struct {
 	account   string // of AWS
 }
 
-// maker writes a plan in one format, and says what is worth knowing about it.
+// maker writes a plan in one format, with notes about it.
 type maker func(m *making) (text string, notes []string, err error)
 
-// check refuses what no broker has to be asked for.
+// check refuses a wrong call before the broker is asked.
 func (m *making) check(broker brokerurl.Broker) error {
-	if m.whose != forConsumer && m.whose != forOperator {
-		return usagef("--for is %q: it must be %s, or %s for who works on the DLQ", m.whose, forConsumer, forOperator)
+	if err := mustBeOneOf("for", m.whose, []string{forConsumer, forOperator}); err != nil {
+		return err
 	}
 	if m.format == "" || m.format == formatText || m.format == formatJSON {
 		return nil
@@ -67,41 +66,40 @@ func (m *making) check(broker brokerurl.Broker) error {
 			continue
 		}
 		if of != broker {
-			return usagef("--format %s is of %s, and the broker is %s: there it is %s", m.format, called(of), called(broker), strings.Join(formatsOf[broker], " or "))
+			return usagef("--format %s is for %s, and the broker is %s: use %s", m.format, called(of), called(broker), strings.Join(formatsOf[broker], " or "))
 		}
 		if m.format == formatKafkaACLs {
 			return m.checkPrincipal()
 		}
 		return nil
 	}
-	return usagef("--format is %q: it must be one of %s", m.format, strings.Join(allFormats(), ", "))
+	return mustBeOneOf("format", m.format, allFormats())
 }
 
-// checkPrincipal refuses what kafka-acls.sh would read otherwise than it is meant.
+// checkPrincipal refuses a principal that kafka-acls.sh would misread.
 func (m *making) checkPrincipal() error {
 	if kind, name, ok := strings.Cut(m.principal, ":"); !ok || kind == "" || name == "" {
-		return usagef("--principal is %q: %s wants it with its type, as Kafka has it: User:billing", m.principal, m.format)
+		return usagef("--principal is %q: with --format %s it must have its type, as in User:billing", m.principal, m.format)
 	}
 	return sayable("--principal", m.principal)
 }
 
-// sayable refuses a name that kafka-acls.sh would change: it cuts blanks off, and a
-// star is all there are.
+// sayable refuses a name that kafka-acls.sh would misread: it cuts spaces off, and reads
+// * as all names.
 func sayable(what, name string) error {
 	switch {
 	case name != strings.TrimSpace(name):
-		return usagef("%s is %q: kafka-acls.sh would cut the blanks off", what, name)
+		return usagef("%s is %q: kafka-acls.sh would cut off the spaces", what, name)
 	case name == "*":
-		return usagef("%s is *, which in ACLs means all there are", what)
+		return usagef("%s is *, which an ACL reads as every name", what)
 	case visible(name) != name:
-		return usagef("%s is %q: a script with such a name in it cannot be read", what, name)
+		return usagef("%s is %q: a script must not contain control characters", what, name)
 	default:
 		return nil
 	}
 }
 
-// shell is an argument as a POSIX shell reads it back. There is nothing in it that a
-// line could not hold: see sayable.
+// shell quotes an argument for a POSIX shell. It has no line breaks: see sayable.
 func shell(arg string) string {
 	plain := func(r rune) bool {
 		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-/:=,@%+", r)
@@ -112,7 +110,7 @@ func shell(arg string) string {
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
-// script is a POSIX shell script: what it is for, then a command in each line.
+// script is a POSIX shell script: comments, then one command per line.
 func script(tool string, hosts []string, lines [][]string, comments ...string) string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -121,7 +119,7 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	}
 	b.WriteString("set -eu\n")
 	for _, line := range lines {
-		// What the script is called with goes to each command: how to log in.
+		// The arguments of the script go to each command: they say how to log in.
 		b.WriteString(tool + ` "$@" --bootstrap-server ` + shell(strings.Join(hosts, ",")))
 		for _, arg := range line {
 			b.WriteString(" " + shell(arg))
@@ -131,7 +129,7 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	return b.String()
 }
 
-// byName orders what a plan has, so that the same plan is the same file.
+// byName sorts names, so that the same plan is the same file.
 func byName[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }

@@ -30,15 +30,15 @@ func TestPlanForKafkasOwnTools(t *testing.T) {
 		"--format kafka-acls":                                 "User:billing",
 		"--format kafka-acls --principal billing":             "User:billing",
 		"--format kafka-acls --principal User:b --for nobody": "--for",
-		"--format kafka-acls --principal User:b --group *":    "means all there are",
-		"--format rabbitmq-definitions":                       "of RabbitMQ, and the broker is Kafka",
-		"--format iam":                                        "of SQS",
+		"--format kafka-acls --principal User:b --group *":    "reads as every name",
+		"--format rabbitmq-definitions":                       "for RabbitMQ, and the broker is Kafka",
+		"--format iam":                                        "for SQS",
 		"--format terraform":                                  "must be one of text, json, kafka-topics, kafka-acls, rabbitmq-definitions, sqs-cloudformation, iam",
 	} {
 		s.run(plan(strings.Fields(args)...)...).want(t, 2, says)
 	}
-	s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--group", "a\x1bb")...).want(t, 2, "cannot be read")
-	s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--group", " b")...).want(t, 2, "blanks")
+	s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--group", "a\x1bb")...).want(t, 2, "control characters")
+	s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--group", " b")...).want(t, 2, "spaces")
 }
 
 func TestDoctor(t *testing.T) {
@@ -46,7 +46,7 @@ func TestDoctor(t *testing.T) {
 	s := newStand(t)
 	args := []string{"doctor", "--topic", "orders", "--group", "billing"}
 	// The stand's DLQ and way back are topics of two partitions and no more.
-	well := s.run(args...).want(t, 3, "want looking at")
+	well := s.run(args...).want(t, 3, "problems found")
 	for _, want := range []string{"settings", "orders.billing.dlq", "max.message.bytes", "checked", "not checked", "the policy of the group is not given"} {
 		if !strings.Contains(well.out, want) {
 			t.Errorf("the table lacks %q:\n%s", want, well.out)

@@ -21,8 +21,8 @@ func kafkaMakers(p *kafka.Plan, hosts []string) map[string]maker {
 	}
 }
 
-// kafkaTopics is one kafka-topics.sh for each topic. A level of an older policy is
-// there, or is not needed.
+// kafkaTopics is one kafka-topics.sh for each topic. It leaves out the levels of older
+// policies.
 func kafkaTopics(p *kafka.Plan, hosts []string) string {
 	var lines [][]string
 	for _, t := range slices.Concat(p.Topics, p.Companions) {
@@ -39,15 +39,15 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 		lines = append(lines, line)
 	}
 	return script("kafka-topics.sh", hosts, lines,
-		fmt.Sprintf("The topics that group %s needs beside %s, with all that is not a broker's default.", p.Group, p.Origin),
-		"sh FILE, or with what logs in: sh FILE --command-config admin.properties")
+		fmt.Sprintf("The topics that group %s needs besides %s, with every setting that is not a broker's default.", p.Group, p.Origin),
+		"Run it with sh FILE, or to log in: sh FILE --command-config admin.properties")
 }
 
 // kafkaACLs is one kafka-acls.sh for each topic and the group.
 func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
-	rights, what := p.Rights, fmt.Sprintf("What %s needs to consume %s as group %s, its retries and its DLQ.", m.principal, p.Origin, p.Group)
+	rights, what := p.Rights, fmt.Sprintf("The rights that %s needs to consume %s as group %s, with retries and a DLQ.", m.principal, p.Origin, p.Group)
 	if m.whose == forOperator {
-		rights, what = p.OperatorRights, fmt.Sprintf("What %s needs to work on the DLQ of %s and group %s: redeliver dlq, doctor.", m.principal, p.Origin, p.Group)
+		rights, what = p.OperatorRights, fmt.Sprintf("The rights that %s needs to work on the DLQ of %s and group %s with redeliver dlq and redeliver doctor.", m.principal, p.Origin, p.Group)
 	}
 	var lines [][]string
 	for _, r := range rights {
@@ -57,9 +57,9 @@ func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
 		}
 		lines = append(lines, append(line, "--"+r.Resource, r.Name))
 	}
-	comments := []string{what, "sh FILE, or with what logs in: sh FILE --command-config admin.properties", "Kafka before 2.8 wants IdempotentWrite on the cluster, too."}
+	comments := []string{what, "Run it with sh FILE, or to log in: sh FILE --command-config admin.properties", "Kafka before 2.8 also requires IdempotentWrite on the cluster."}
 	if m.whose == forConsumer {
-		comments = append(comments, fmt.Sprintf("Delayed publishes come to %s by this group: where there are any, it needs Write on %s, too.", p.Origin, p.Origin))
+		comments = append(comments, fmt.Sprintf("This group delivers messages that are published to %s with a delay. If there are any, it also needs Write on %s.", p.Origin, p.Origin))
 	}
 	return script("kafka-acls.sh", hosts, lines, comments...)
 }

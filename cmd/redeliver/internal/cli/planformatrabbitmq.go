@@ -10,8 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// definitions is a file of definitions, as rabbitmqctl import_definitions and the
-// management plugin take it.
+// definitions is a file for rabbitmqctl import_definitions and the management plugin.
 type definitions struct {
 	Permissions []definedPermission `json:"permissions,omitempty"`
 	Queues      []definedQueue      `json:"queues"`
@@ -33,8 +32,8 @@ type definedPermission struct {
 	Read      string `json:"read"`
 }
 
-// planElsewhere is a plan for who makes the queues without redeliver: that they are
-// missing is no refusal then, nor what the user may do who asks.
+// planElsewhere is a plan for an administrator, who creates the queues without redeliver.
+// It does not refuse missing queues, nor missing rights of the user who asks.
 func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || p == nil {
@@ -57,29 +56,29 @@ func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
 			d.Queues = append(d.Queues, definedQueue{Name: q.Name, VHost: vhost, Durable: true, Arguments: q.Arguments})
 		}
 		for _, q := range p.Queues {
-			if q.Old || q.Kind == "queue" && q.Exists { // what is left over, and the user's own
+			if q.Old || q.Kind == "queue" && q.Exists { // of an older policy, or the service's own
 				continue
 			}
 			add(q)
 		}
 		add(p.State)
-		notes := []string{p.State.Name + " is for who works on the DLQ"}
+		notes := []string{p.State.Name + " is for work on the DLQ"}
 		if m.principal == "" {
-			notes = append(notes, "no permissions are written: --principal USER names the user whose they are")
+			notes = append(notes, "no permissions are written: name the user with --principal USER")
 		} else {
 			rights := p.Rights
 			if m.whose == forOperator {
 				rights = p.OperatorRights
 			}
 			d.Permissions = []definedPermission{{m.principal, vhost, pattern(rights.Configure), pattern(rights.Write), pattern(rights.Read)}}
-			notes = append(notes, fmt.Sprintf("user %s and virtual host %s must be there, and what else the user may do in it is replaced", m.principal, vhost))
+			notes = append(notes, fmt.Sprintf("user %s and virtual host %s must exist, and the file replaces all permissions of the user there", m.principal, vhost))
 		}
 		text, err := jsonFile(d)
 		return text, notes, err
 	}}
 }
 
-// pattern is for these names and no other.
+// pattern matches these names and no others.
 func pattern(names []string) string {
 	if len(names) == 0 {
 		return "^$"

@@ -17,8 +17,7 @@ type template struct {
 	Resources   map[string]resource `json:"Resources"`
 }
 
-// resource is one of a template's. Who deletes the stack does not delete what lies in
-// the queues.
+// resource is a resource of a template. It is retained when the stack is deleted.
 type resource struct {
 	Type       string         `json:"Type"`
 	Deletion   string         `json:"DeletionPolicy"`
@@ -26,7 +25,7 @@ type resource struct {
 	Properties map[string]any `json:"Properties"`
 }
 
-// numbers and switches are the attributes that a template does not have as text.
+// numbers and switches are the attributes that are not text in a template.
 var (
 	numbers  = []string{"DelaySeconds", "KmsDataKeyReusePeriodSeconds", "MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds", "VisibilityTimeout"}
 	switches = []string{"ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled"}
@@ -43,8 +42,8 @@ func sqsMakers(p *sqs.Plan, region string) map[string]maker {
 // logical are the names of the resources.
 var logical = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
 
-// cloudFormation is a template of the queues that are not there yet: it cannot have
-// the others. Where all are there it is empty: CloudFormation takes none without a
+// cloudFormation is a template of the queues that do not exist yet: it cannot have the
+// others. It is empty where all exist: CloudFormation refuses a template without a
 // resource.
 func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 	t := template{Version: "2010-09-09", Description: "The queues of redeliver for " + p.Queue, Resources: map[string]resource{}}
@@ -56,7 +55,7 @@ func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 	}
 	for _, q := range append(slices.Clip(p.Queues), p.State) {
 		if q.Exists {
-			notes = append(notes, q.Name+" is there already, and not in the template")
+			notes = append(notes, q.Name+" exists already, so it is not in the template")
 			continue
 		}
 		properties, err := propertiesOf(q, p.Queues[dlq])
@@ -66,13 +65,13 @@ func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 		t.Resources[logical[q.Kind]] = resource{"AWS::SQS::Queue", "Retain", "Retain", properties}
 	}
 	if len(t.Resources) == 0 {
-		return "", append(notes, "nothing is left to be made, so there is no template"), nil
+		return "", append(notes, "all queues exist, so there is no template"), nil
 	}
 	text, err = jsonFile(t)
-	return text, append(notes, p.State.Name+" is for who works on the DLQ"), err
+	return text, append(notes, p.State.Name+" is for work on the DLQ"), err
 }
 
-// propertiesOf are a queue's attributes as a template has them.
+// propertiesOf are the attributes of a queue, as properties of a template.
 func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 	properties := map[string]any{"QueueName": q.Name}
 	for name, value := range q.Attributes {
@@ -84,7 +83,7 @@ func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 		case strings.HasSuffix(name, "Policy"): // JSON in an attribute
 			var policy map[string]any
 			if err := json.Unmarshal([]byte(value), &policy); err != nil {
-				return nil, failed(codeFailed, "the %s of %s is no JSON: %w", name, q.Name, err)
+				return nil, failed(codeFailed, "reading the %s of %s as JSON: %w", name, q.Name, err)
 			}
 			if policy["deadLetterTargetArn"] == dlq.ARN && !dlq.Exists { // it has none yet
 				policy["deadLetterTargetArn"] = map[string]any{"Fn::GetAtt": []string{logical["dlq"], "Arn"}}
@@ -110,13 +109,13 @@ type policyStatement struct {
 	Resource string   `json:"Resource"`
 }
 
-// iam is a policy with the least that is needed of each queue.
+// iam is a policy with the fewest rights on each queue.
 func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, err error) {
 	rights := p.Rights
 	if m.whose == forOperator {
 		rights = p.OperatorRights
 	}
-	// Where one of them is, the others are made.
+	// New queues are created beside one that exists.
 	var beside string
 	for _, r := range p.Rights {
 		beside = cmp.Or(beside, r.ARN)
@@ -138,7 +137,7 @@ func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, er
 		}
 	}
 	for _, key := range byName(keys) {
-		notes = append(notes, fmt.Sprintf("the queues are encrypted with key %s: kms:Decrypt and kms:GenerateDataKey on it are needed, too", key))
+		notes = append(notes, fmt.Sprintf("the queues are encrypted with key %s, which also requires kms:Decrypt and kms:GenerateDataKey on it", key))
 	}
 	text, err = jsonFile(doc)
 	return text, notes, err
@@ -153,14 +152,14 @@ func sidOf(p *sqs.Plan, queue string) string {
 	return ""
 }
 
-// arnOf is the ARN of a queue that is not there yet: beside another, or in an account
-// that is given.
+// arnOf is the ARN of a queue that does not exist yet: beside another queue, or in the
+// account of --account.
 func arnOf(queue, beside, region, account string) (string, error) {
 	if at := strings.LastIndexByte(beside, ':'); at >= 0 {
 		return beside[:at+1] + queue, nil
 	}
 	if account == "" {
-		return "", usagef("the ARN of %s is not known, because no queue is there yet: give --account, the number of the AWS account", queue)
+		return "", usagef("the ARN of %s is not known, because no queue exists yet: give the number of the AWS account with --account", queue)
 	}
 	partition := "aws"
 	switch {

@@ -14,13 +14,13 @@ func TestNoTemplateWhereAllQueuesAreThere(t *testing.T) {
 	p := &sqs.Plan{Queue: "orders", Queues: []sqs.PlannedQueue{{Name: "orders", Kind: "queue", Exists: true}}, State: sqs.PlannedQueue{Name: "orders-dlq-state.fifo", Kind: "state", Exists: true}}
 	made := func() (out, errs string) {
 		var o, e bytes.Buffer
-		a := &app{Streams: Streams{Out: &o, Err: &e}}
+		a := &app{printer: printer{Streams: Streams{Out: &o, Err: &e}}}
 		if err := a.make(&planned{makers: sqsMakers(p, "eu-west-1")}, &making{format: formatCloudFormation, whose: forConsumer}); err != nil {
 			t.Fatal(err)
 		}
 		return o.String(), e.String()
 	}
-	if out, errs := made(); out != "" || !strings.Contains(errs, "orders is there already") || !strings.Contains(errs, "there is no template") {
+	if out, errs := made(); out != "" || !strings.Contains(errs, "orders exists already") || !strings.Contains(errs, "there is no template") {
 		t.Errorf("it prints %q and says %q", out, errs)
 	}
 	p.State.Exists = false

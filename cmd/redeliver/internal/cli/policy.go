@@ -2,17 +2,18 @@ package cli
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/backofftext"
 )
 
-// policyFlags are a policy on the command line, as examples/worker has it.
+// policyFlags are a policy on the command line.
 type policyFlags struct {
 	retries, immediate, maxLevels int
 	backoff                       string
@@ -21,18 +22,25 @@ type policyFlags struct {
 	order                         string
 }
 
-func (p *policyFlags) flags(flags *pflag.FlagSet) {
-	flags.IntVar(&p.retries, "retries", redeliver.DefaultMaxRetries, "retries after the first attempt, 0 for none; with --backoff rocketmq the default is its own 16")
-	flags.IntVar(&p.immediate, "immediate", 0, "how many of them are made at once")
-	flags.StringVar(&p.backoff, "backoff", "", "the `waits` before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,..., rocketmq (default exponential:1s,60s)")
-	flags.DurationSliceVar(&p.levels, "levels", nil, "the rungs of the ladder, ascending (default made of the waits)")
-	flags.IntVar(&p.maxLevels, "max-levels", redeliver.DefaultMaxLevels, "the most rungs that are made, where --levels is not given")
-	flags.DurationVar(&p.timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
-	flags.DurationVar(&p.maxAge, "max-age", 0, "the longest life of a message, 0 for no bound")
-	flags.StringVar(&p.order, "order", "", "which messages wait for which: KeyOrder (default), Unordered, Blocking, PerKey")
+func (p *policyFlags) flags(cmd *cobra.Command) {
+	grouped(cmd.Flags(), groupPolicy, p.define)
+	oneOf(cmd, "order", "KeyOrder", "Unordered", "Blocking", "PerKey")
+	oneOf(cmd, "backoff", "exponential:1s,60s", "fixed:10s", "steps:10s,1m,1h", "rocketmq")
 }
 
-// policy reads them. All that is wrong with them is in one error.
+func (p *policyFlags) define(flags *pflag.FlagSet) {
+	flags.IntVar(&p.retries, "retries", redeliver.DefaultMaxRetries, "Retry a message at most this `number` of times, 0 for never. The default with --backoff rocketmq is 16")
+	flags.StringVar(&p.backoff, "backoff", "", "The `waits` before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq (default exponential:1s,60s)")
+	flags.IntVar(&p.immediate, "immediate", 0, "Run this `number` of the retries without a wait")
+	flags.DurationSliceVar(&p.levels, "levels", nil, "The `durations` of the delay topics or queues, ascending: 10s,1m,1h (default derived from --backoff)")
+	flags.Lookup("levels").DefValue = "" // pflag would print it as []
+	flags.IntVar(&p.maxLevels, "max-levels", redeliver.DefaultMaxLevels, "Derive at most this `number` of levels when --levels is not given")
+	flags.DurationVar(&p.timeout, "timeout", redeliver.DefaultTimeout, "Fail an attempt that takes longer than this `duration`")
+	flags.DurationVar(&p.maxAge, "max-age", 0, "Dead-letter a message instead of retrying it when it would be older than this `duration` (default no limit)")
+	flags.StringVar(&p.order, "order", "", "The `order` of messages with the same key: KeyOrder, Unordered, Blocking or PerKey (default KeyOrder)")
+}
+
+// policy reads the flags. Its error has all problems.
 func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 	policy := redeliver.Policy{
 		Immediate: p.immediate, Timeout: p.timeout, MaxAge: p.maxAge, Levels: p.levels, MaxLevels: p.maxLevels,
@@ -44,10 +52,10 @@ func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 	case p.retries == 0:
 		policy.MaxRetries = redeliver.NoRetries
 	case given.Changed("retries"):
-		policy.MaxRetries = p.retries // else what the backoff was drawn up for
+		policy.MaxRetries = p.retries // otherwise the backoff decides
 	}
 	if p.timeout <= 0 {
-		errs = append(errs, usagef("--timeout is %s: must be longer than nothing", p.timeout))
+		errs = append(errs, usagef("--timeout is %s: must be more than 0", p.timeout))
 	}
 	var err error
 	if p.backoff != "" { // else the policy's default
@@ -56,17 +64,25 @@ func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 		}
 	}
 	if policy.Order, err = parseOrder(p.order); err != nil {
-		errs = append(errs, usagef("--order %w", err))
+		errs = append(errs, err)
 	}
 	return policy, errors.Join(errs...)
 }
 
 func parseOrder(text string) (redeliver.Order, error) {
 	orders := []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey}
+	var names []string
 	for _, o := range orders {
+		names = append(names, o.String())
 		if text == "" || strings.EqualFold(text, o.String()) {
 			return o, nil
 		}
 	}
-	return 0, fmt.Errorf("is %q: must be one of %v", text, orders)
+	return 0, mustBeOneOf("order", text, names)
+}
+
+// given reports whether any flag of the policy was given.
+func (p *policyFlags) given(flags *pflag.FlagSet) (given bool) {
+	flags.Visit(func(f *pflag.Flag) { given = given || slices.Contains(f.Annotations[groupKey], groupPolicy) })
+	return given
 }

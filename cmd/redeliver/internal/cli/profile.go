@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// profile is what somebody always says of one broker. The file holds them by name:
+// profile is how one broker is reached. The file holds profiles by name:
 //
 //	production:
 //	  broker: kafka+tls://ops@kafka-1:9093,kafka-2:9093?sasl=scram-sha-512
@@ -30,13 +30,8 @@ type profile struct {
 
 // profiles reads the file.
 func (c *connection) profiles(env func(string) string) (all map[string]profile, path string, err error) {
-	path = cmp.Or(c.config, env(envConfig))
-	if path == "" {
-		dir, err := configDir(env)
-		if err != nil {
-			return nil, "", fmt.Errorf("%w: %w; name one with --config", errNoProfiles, err)
-		}
-		path = filepath.Join(dir, "redeliver", "config.yaml")
+	if path, err = c.configPath(env); err != nil {
+		return nil, "", fmt.Errorf("%w (%w)", errNoProfiles, err)
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,18 +43,25 @@ func (c *connection) profiles(env func(string) string) (all map[string]profile, 
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(&all); err != nil && !errors.Is(err, io.EOF) {
-		return nil, path, fmt.Errorf("the profiles in %s cannot be read: %s", path, quoted.ReplaceAllString(err.Error(), "what stands there"))
+		return nil, path, fmt.Errorf("reading the profiles in %s: %s", path, quoted.ReplaceAllString(err.Error(), "the value"))
 	}
 	return all, path, nil
 }
 
-// quoted is what the YAML reader repeats of the file: it may be of a password.
-var quoted = regexp.MustCompile("`[^`]*`")
-
-// configDir is where this user's configurations are.
-func configDir(env func(string) string) (string, error) {
-	if dir := env("XDG_CONFIG_HOME"); dir != "" {
-		return dir, nil
+// configPath returns the file of the profiles.
+func (c *connection) configPath(env func(string) string) (string, error) {
+	if path := cmp.Or(c.config, env(envConfig)); path != "" {
+		return path, nil
 	}
-	return os.UserConfigDir()
+	dir := env("XDG_CONFIG_HOME")
+	if dir == "" {
+		var err error
+		if dir, err = os.UserConfigDir(); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(dir, "redeliver", "config.yaml"), nil
 }
+
+// quoted is what the YAML reader repeats of the file: it may be a password.
+var quoted = regexp.MustCompile("`[^`]*`")

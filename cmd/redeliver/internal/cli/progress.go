@@ -2,53 +2,90 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"time"
-
-	"github.com/schollz/progressbar/v3"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// progress shows how far a task is: on stderr, and only before a terminal.
-type progress struct{ bar *progressbar.ProgressBar }
+// progress shows how far a task is, in one line of stderr that it overwrites. It shows
+// nothing where stderr is not a terminal.
+type progress struct {
+	p     *printer // nil for nothing
+	total int64    // messages to scan; -1 where that is not known
+	begun time.Time
+	drawn time.Time
+}
 
-// newProgress begins a bar to total, which is how much is to be looked at. -1 is
-// not known.
-func (a *app) newProgress(what string, total int64) *progress {
-	if !a.ErrTerminal {
+// often is how often the line is drawn at most.
+const often = 100 * time.Millisecond
+
+func (p *printer) newProgress(total int64) *progress {
+	if !p.ErrTerminal || p.Env("TERM") == "dumb" {
 		return &progress{}
 	}
-	colour := a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb"
-	return &progress{progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(a.Err), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(), progressbar.OptionSetItsString("msg"), progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(colour),
-	)}
+	return &progress{p: p, total: total, begun: time.Now()}
 }
 
-// task shows a task: what was looked at, and what became of it.
+// task shows how much a task has scanned, and what it has done.
 func (p *progress) task(t *deadletter.Task) {
-	if p.bar != nil {
-		p.bar.Describe(fmt.Sprintf("%s: %s", t.Kind, counts(&t.Counts)))
-		p.set(t.Counts.Scanned)
-	}
-}
-
-// set never fails but for a bar that is beyond its end, which is no matter: more
-// may come into a DLQ than was counted.
-func (p *progress) set(n int64) {
-	if p.bar == nil {
+	now := time.Now()
+	if p.p == nil || now.Sub(p.drawn) < often {
 		return
 	}
-	if most := p.bar.GetMax64(); most > 0 && n > most {
-		p.bar.ChangeMax64(n)
-	}
-	_ = p.bar.Set64(n)
+	p.drawn = now
+	fmt.Fprint(p.p.Err, "\r\x1b[K"+p.line(t, now.Sub(p.begun)))
 }
 
-// end takes the bar away.
-func (p *progress) end() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
+// line is the text of the progress after a time.
+func (p *progress) line(t *deadletter.Task, took time.Duration) string {
+	n, total := t.Counts.Scanned, max(p.total, t.Counts.Scanned) // more may arrive than was counted
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  ", t.Kind)
+	if p.total > 0 {
+		const width = 24
+		full := int(n * width / total)
+		fmt.Fprintf(&b, "[%s%s] %d%%  %s of %s messages", strings.Repeat("#", full), strings.Repeat(".", width-full), n*100/total, thousands(n), thousands(total))
+	} else {
+		fmt.Fprintf(&b, "%s messages", thousands(n))
 	}
+	if perSecond := float64(n) / took.Seconds(); took >= time.Second && n > 0 {
+		fmt.Fprintf(&b, "  %s", rate(perSecond))
+		if left := time.Duration(float64(total-n) / perSecond * float64(time.Second)); p.total > 0 && n < total {
+			fmt.Fprintf(&b, "  %s left", left.Round(time.Second))
+		}
+	}
+	fmt.Fprintf(&b, "  %s", counts(&t.Counts))
+	return b.String()
+}
+
+// end removes the line.
+func (p *progress) end() {
+	if p.p != nil && !p.drawn.IsZero() {
+		fmt.Fprint(p.p.Err, "\r\x1b[K")
+	}
+}
+
+// rate is a number of messages per second, in the unit that shows it best.
+func rate(perSecond float64) string {
+	switch {
+	case perSecond >= 10:
+		return thousands(int64(perSecond+0.5)) + "/s"
+	case perSecond >= 1:
+		return fmt.Sprintf("%.1f/s", perSecond)
+	default:
+		return fmt.Sprintf("%.1f/min", perSecond*60)
+	}
+}
+
+// thousands is a number with commas: 1,234,567.
+func thousands(n int64) string {
+	if n < 0 {
+		return "-" + thousands(-n)
+	}
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }

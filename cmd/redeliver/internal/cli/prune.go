@@ -1,15 +1,16 @@
 package cli
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// oldLevelRow is what became of a level that an older policy has left.
+// oldLevelRow is what became of a level of an older policy.
 type oldLevelRow struct {
 	Broker   string `json:"broker"`
 	Origin   string `json:"origin"`          // the topic or queue
@@ -18,74 +19,59 @@ type oldLevelRow struct {
 	Level    string `json:"level,omitempty"` // 1h
 	Messages *int64 `json:"messages,omitempty"`
 	Drained  bool   `json:"drained"`        // nothing waits on it, and no member runs a policy that has it
-	Removed  bool   `json:"removed"`        // with --dry-run never
+	Removed  bool   `json:"removed"`        // false with --dry-run
 	Keep     string `json:"keep,omitempty"` // why it stays
 }
 
-// oldLevels finds what a policy has left, and removes it.
+// oldLevels finds and removes the levels of older policies.
 type oldLevels struct {
 	find   func(ctx context.Context, topic string) ([]delayqueue.OldLevel, error)
 	remove func(ctx context.Context, topic string, places ...string) ([]delayqueue.OldLevel, error)
 }
 
 func (a *app) prune() *cobra.Command {
-	var p policyFlags
-	var topic, group string
+	var of subscriptionFlags
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "prune --topic T [--group G]", Short: "Remove the levels that an older policy has left, when they are drained", Args: exactly(),
-		Long: `prune removes the delay topics or queues of a subscription that its policy, which the
-flags give as for plan, does not have: an older one has left them. Only those that are
-drained: nothing waits there, and every member of the group says that it runs this
-policy. Each is looked at again just before. The others stay, and it says why: exit
-code 5.
+		Use: "prune --topic TOPIC [--group GROUP]", Short: "Remove empty delay topics or queues of an older policy", Args: exactly(),
+		Long: `Remove the delay topics or queues that an older policy of a subscription used and this
+policy does not. Give the policy of the service with the same flags as for plan.
 
-Who publishes with a delay, under an older policy, and is no member, the broker does not
-know: none may run.`,
+prune removes only those that are empty and that no member of the group uses. It checks each
+one again just before it removes it. If some remain, it says why and ends with exit code 5.
+
+prune cannot see a program that only publishes with a delay under an older policy. Stop such
+programs first.`,
 		Example: `  redeliver prune --broker kafka://localhost:9092 --topic orders --group billing --retries 5 --backoff steps:10s,1m,1h --dry-run
   redeliver prune --broker amqp://localhost --management-url http://localhost:15672 --topic orders --backoff rocketmq --yes`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			policy, err := p.policy(cmd.Flags())
+			if !of.policy.given(cmd.Flags()) {
+				return usagef("no policy given: describe the policy that the service runs, for example with --retries and --backoff; every level that it does not use is old")
+			}
+			to, kind, err := a.subscription(cmd, &of)
 			if err != nil {
 				return err
 			}
-			switch {
-			case topic == "":
-				return usagef("which topic, or queue? give --topic")
-			case !p.given(cmd.Flags()):
-				return usagef("which policy does the service run? give the flags of plan: --retries, --backoff, --levels and so on; without them nobody knows which levels are old")
-			}
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
-			}
-			u, err := a.conn.url(a.Env) // reads the profile
-			if err != nil {
+			if err := a.unasked(cmd, dry || yes); err != nil {
 				return err
 			}
-			if err := noGroup(u.Broker, group); err != nil {
-				return err
-			}
-			group = cmp.Or(group, a.conn.read.Group)
-			return a.with(cmd.Context(), setup{group: group, policy: policy}, func(b *broker) error {
+			return a.with(cmd.Context(), to, func(b *broker) error {
 				if b.old == nil {
-					return failed(codeFailed, "there are no levels on %s: what waits, waits in the queue itself", called(b.kind))
+					return failed(codeFailed, "there are no levels on %s: messages wait in the queue itself", called(kind))
 				}
-				return a.pruneOn(cmd.Context(), b, topic, group, dry, yes)
+				return a.pruneOn(cmd.Context(), b, of.topic, to.group, dry, yes)
 			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&topic, "topic", "", "the `topic` that is consumed; on RabbitMQ the queue (required)")
-	flags.StringVar(&group, "group", "", "the consumer `group` (on Kafka required; elsewhere there is none)")
-	flags.BoolVar(&dry, "dry-run", false, "say which would go, and change nothing")
-	yesFlag(cmd, &yes)
-	p.flags(flags)
+	of.flags(cmd)
+	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+		flags.BoolVar(&dry, "dry-run", false, "List the levels that would be removed and change nothing")
+		yesFlag(flags, &yes)
+	})
 	return cmd
 }
 
-// pruneOn looks, asks, removes, and says what became of each.
+// pruneOn finds old levels, asks, removes the empty ones, and prints what became of each.
 func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, yes bool) error {
 	found, err := b.old.find(ctx, topic)
 	if err != nil {
@@ -99,12 +85,12 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 	}
 	if !dry && len(drained) > 0 {
 		if !yes {
-			if err := a.confirm(ctx, "y", "remove %d drained levels of %s for good? %v", len(drained), topic, drained); err != nil {
+			if err := a.confirm(ctx, "y", fmt.Sprintf("Remove %d empty levels of %s for good? %v", len(drained), topic, drained)); err != nil {
 				return err
 			}
 		}
 		done, failure := b.old.remove(ctx, topic, drained...)
-		for _, d := range done { // as they were looked at last
+		for _, d := range done { // as they were checked last
 			for i := range found {
 				if found[i].Place == d.Place {
 					found[i] = d
@@ -120,12 +106,12 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 			Broker: string(b.kind), Origin: topic, Group: group, Place: o.Place, Level: level(o.Level), Messages: known(o.Messages),
 			Drained: o.Keep == "", Removed: o.Removed, Keep: o.Keep,
 		}
-		outcome := "stays"
+		outcome := "remains"
 		switch {
 		case o.Removed:
 			outcome = "removed"
 		case dry && o.Keep == "":
-			outcome = "would go"
+			outcome = "would be removed"
 		case !dry:
 			stay++
 		}
@@ -133,7 +119,7 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 		if o.Messages >= 0 {
 			messages = o.Messages
 		}
-		if bad := out.add(row, o.Place, row.Level, messages, outcome, o.Keep); bad != nil {
+		if bad := out.add(row, o.Place, row.Level, messages, state(outcome), o.Keep); bad != nil {
 			return bad
 		}
 	}
@@ -144,9 +130,9 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 	case err != nil:
 		return failed(codeOf(err), "%w", err)
 	case stay > 0:
-		return failed(codePartly, "%d of %d levels of an older policy stay", stay, len(found))
+		return failed(codePartly, "%d of %d levels of an older policy remain", stay, len(found))
 	case len(found) == 0:
-		a.sayf("%s has no level that this policy does not have", topic)
+		a.sayf("%s has no levels of an older policy", topic)
 	}
 	return nil
 }

@@ -46,14 +46,14 @@ func TestPruneRemovesWhatIsDrainedAndNothingElse(t *testing.T) {
 		t.Errorf("%v", would)
 	}
 	prune().want(t, 2, "--yes")
-	s.with(call{in: strings.NewReader("n\n"), terminal: true}, append([]string{"prune"}, service...)...).want(t, 1, "remove 2 drained levels of orders", "not confirmed")
-	s.run("prune", "--topic", "orders", "--group", "billing", "--yes").want(t, 2, "which policy does the service run?")
-	s.run(append([]string{"prune", "--yes"}, service[4:]...)...).want(t, 2, "give --topic")
-	s.run(append([]string{"prune", "--yes", "--topic", "orders"}, service[4:]...)...).want(t, 2, "give --group")
+	s.with(call{in: strings.NewReader("n\n"), terminal: true}, append([]string{"prune"}, service...)...).want(t, 1, "Remove 2 empty levels of orders", "not confirmed")
+	s.run("prune", "--topic", "orders", "--group", "billing", "--yes").want(t, 2, "no policy given")
+	s.run(append([]string{"prune", "--yes"}, service[4:]...)...).want(t, 2, "missing required flag --topic")
+	s.run(append([]string{"prune", "--yes", "--topic", "orders"}, service[4:]...)...).want(t, 2, "missing required flag --group")
 	if got := levels(); !slices.Equal(got, all) {
 		t.Fatalf("the levels are %q, want %q", got, all)
 	}
-	done := prune("--yes").want(t, 5, "1 of 3 levels of an older policy stay").out
+	done := prune("--yes").want(t, 5, "1 of 3 levels of an older policy remain").out
 	if !strings.Contains(done, "5 messages wait on it") || strings.Count(done, "removed") != 2 {
 		t.Error(done)
 	}
@@ -65,7 +65,7 @@ func TestPruneRemovesWhatIsDrainedAndNothingElse(t *testing.T) {
 func TestPruneWhereThereIsNothing(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
-	s.run(append([]string{"prune", "--yes"}, service...)...).want(t, 0, "orders has no level that this policy does not have")
+	s.run(append([]string{"prune", "--yes"}, service...)...).want(t, 0, "orders has no levels of an older policy")
 	if rows := s.run(append([]string{"prune", "--dry-run", "--output", "json"}, service...)...).want(t, 0).objects(t); len(rows) != 0 {
 		t.Errorf("%v", rows)
 	}

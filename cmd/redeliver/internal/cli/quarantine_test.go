@@ -10,9 +10,9 @@ func TestQuarantine(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
-	mark := []string{"dlq", "quarantine", dlq, "--dead-reason", "exhausted", "--reason", "waits for OPS-17"}
-	s.run("dlq", "quarantine", dlq, "--reason", "test", "--yes").want(t, 2, "everything")
-	s.run("dlq", "quarantine", dlq, "--dead-reason", "exhausted", "--yes").want(t, 2, "--reason")
+	mark := []string{"dlq", "quarantine", dlq, "--reason", "exhausted", "--note", "waits for OPS-17"}
+	s.run("dlq", "quarantine", dlq, "--note", "test", "--yes").want(t, 2, "everything")
+	s.run("dlq", "quarantine", dlq, "--reason", "exhausted", "--yes").want(t, 2, "--note")
 	if dry := s.run(append(mark, "--dry-run", "-o", "json")...).want(t, 0).object(t); dry["quarantine"] != 3.0 || dry["purge"] != nil {
 		t.Errorf("%v", dry)
 	}
@@ -20,7 +20,7 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("%s", dry.out)
 	}
 	s.with(call{terminal: true, in: strings.NewReader("n\n")}, mark...).want(t, 1)
-	got := s.with(call{terminal: true, in: strings.NewReader("y\n")}, append(mark, "-o", "json")...).want(t, 0, "quarantine 3 of 5").object(t)
+	got := s.with(call{terminal: true, in: strings.NewReader("y\n")}, append(mark, "-o", "json")...).want(t, 0, "Quarantine 3 of 5").object(t)
 	if got["kind"] != "quarantine" || got["counts"].(map[string]any)["quarantined"] != 3.0 || got["filter"] == nil {
 		t.Errorf("%v", got)
 	}
@@ -30,8 +30,8 @@ func TestQuarantine(t *testing.T) {
 	if dry := s.run(append(mark, "--dry-run", "-o", "json")...).want(t, 0).object(t); dry["quarantine"] != nil || dry["matched"] != 3.0 {
 		t.Errorf("of what was marked it would mark %v", dry)
 	}
-	s.with(call{terminal: true}, mark...).want(t, 0, "quarantined already")
-	replay := []string{"dlq", "replay", dlq, "--dead-reason", "exhausted", "--reason", "test", "--yes", "-o", "json"}
+	s.with(call{terminal: true}, mark...).want(t, 0, "already quarantined")
+	replay := []string{"dlq", "replay", dlq, "--reason", "exhausted", "--note", "test", "--yes", "-o", "json"}
 	if dry := s.run(append(replay, "--dry-run")...).want(t, 0).object(t); dry["quarantine"] != 3.0 || dry["replay"] != nil {
 		t.Errorf("%v", dry)
 	}
@@ -40,6 +40,6 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	s.records(back, 3)
-	s.run("dlq", "quarantine", dlq, "--id", "nosuch", "--reason", "test").want(t, 2, "--yes")
-	s.with(call{terminal: true}, "dlq", "quarantine", dlq, "--id", "nosuch", "--reason", "test").want(t, 0, "no message")
+	s.run("dlq", "quarantine", dlq, "--id", "nosuch", "--note", "test").want(t, 2, "--yes")
+	s.with(call{terminal: true}, "dlq", "quarantine", dlq, "--id", "nosuch", "--note", "test").want(t, 0, "no message")
 }

@@ -19,7 +19,7 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
 			queue, ok := strings.CutSuffix(dlq, ".dlq")
 			if !ok || queue == "" {
-				return "", "", usagef("the name %s does not say whose DLQ it is: give --topic", dlq)
+				return "", "", usagef("the name %s contains no queue: give --topic", dlq)
 			}
 			return queue, "", nil
 		},
@@ -41,15 +41,15 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 		waiting: func(_ context.Context, of subject) (*waiting, error) {
 			w := &waiting{levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, of.topic) }}
 			if s.api == "" {
-				w.notes = append(w.notes, "these are the levels of the policy that the flags give: AMQP cannot list queues, and does not tell when the first message is due")
+				w.notes = append(w.notes, "these are the levels of the policy that the flags describe, because AMQP cannot list queues; RabbitMQ does not report when the first message is due")
 			} else {
-				w.notes = append(w.notes, "RabbitMQ does not tell when the first message is due")
+				w.notes = append(w.notes, "RabbitMQ does not report when the first message is due")
 			}
 			return w, nil
 		},
 		close: c.Close,
 	}
-	if s.api != "" { // AMQP has no way to ask for the queues there are
+	if s.api != "" { // AMQP cannot list queues
 		b.queues = c.DeadLetterQueues
 	}
 	return b, nil

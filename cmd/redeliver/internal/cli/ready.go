@@ -17,28 +17,29 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// defaultReady is where run answers that was told --health :8081.
+// defaultReady is the URL of redeliver run --health :8081.
 const defaultReady = "http://127.0.0.1:8081/readyz"
 
 // readyRow is what ready prints.
 type readyRow struct {
 	URL   string `json:"url"`
 	Ready bool   `json:"ready"`
-	Why   string `json:"why,omitempty"` // what keeps it
+	Why   string `json:"why,omitempty"` // why it is not ready
 }
 
 func (a *app) ready() *cobra.Command {
-	var patience time.Duration
+	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "ready [URL]", Short: "Ask whether redeliver run, or another server, is ready: exit code 3 when not",
-		Long: `ready asks a URL, ` + defaultReady + ` by default, and ends with exit code 3 when the
-answer is not 200, or there is none. tcp://host:port is only connected to. It is for the
-health check of a container, which in the image of redeliver has no other program to ask with.`,
+		Use: "ready [URL]", Short: "Report whether redeliver run is ready (exit code 3 if not)",
+		Long: `Send a request to a URL, by default ` + defaultReady + `, and end with exit code 3
+if the answer is not 200. For tcp://host:port it only opens a connection.
+
+Use it as the health check of a container: the image of redeliver has no other program.`,
 		Example: `  redeliver ready
   redeliver ready tcp://127.0.0.1:8377`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("%q is too much: it takes one URL", redeliver.Redact(args[1]))
+				return fmt.Errorf("unexpected argument %q: this command takes one URL", redeliver.Redact(args[1]))
 			}
 			return nil
 		},
@@ -49,9 +50,9 @@ health check of a container, which in the image of redeliver has no other progra
 			}
 			u, err := url.Parse(address)
 			if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "tcp" {
-				return usagef("%s must be http://host:port/path, https, or tcp://host:port", redeliver.RedactAddress(address))
+				return usagef("the URL is %s: must be http://host:port/path, https://host:port/path or tcp://host:port", redeliver.RedactAddress(address))
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			row := readyRow{URL: redeliver.Redact(address), Ready: true}
 			if err := askReady(ctx, u); err != nil {
@@ -59,7 +60,7 @@ health check of a container, which in the image of redeliver has no other progra
 			}
 			if err := a.one(row, func(t *card) {
 				t.line("url", row.URL)
-				t.line("ready", row.Ready)
+				t.line("ready", state(map[bool]string{true: "yes", false: "no"}[row.Ready]))
 				t.line("why", row.Why)
 			}); err != nil || row.Ready {
 				return err
@@ -67,11 +68,11 @@ health check of a container, which in the image of redeliver has no other progra
 			return failed(codeFound, "%s is not ready", row.URL)
 		},
 	}
-	cmd.Flags().DurationVar(&patience, "timeout", 3*time.Second, "how long the answer may take")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "Wait at most this `duration` for the answer")
 	return cmd
 }
 
-// askReady returns what keeps a server.
+// askReady returns why a server is not ready.
 func askReady(ctx context.Context, u *url.URL) error {
 	if u.Scheme == "tcp" {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
@@ -84,9 +85,9 @@ func askReady(ctx context.Context, u *url.URL) error {
 	if err != nil {
 		return err
 	}
-	// It is this host that is asked, by no proxy, and whoever answers: a certificate says nothing of readiness.
+	// It asks directly, not through a proxy, and accepts any certificate: that says nothing about readiness.
 	client := &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, //nolint:gosec // nothing is told to it, and nothing secret is asked for
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, //nolint:gosec // the request and the answer have no secrets
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := client.Do(req)

@@ -29,8 +29,8 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 	}
 	s.put(strange)
 	results := filepath.Join(t.TempDir(), "results.jsonl")
-	got := s.run("dlq", "replay", dlq, "--dead-reason", "permanent", "--reason", "the card exists now", "--results", results, "--yes", "-o", "json").want(t, 0).object(t)
-	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["reason"] != "the card exists now" || got["back"] != back {
+	got := s.run("dlq", "replay", dlq, "--reason", "permanent", "--note", "the card exists now", "--results", results, "--yes", "-o", "json").want(t, 0).object(t)
+	if got["status"] != "done" || got["who"] != "ann@ops-1" || got["note"] != "the card exists now" || got["back"] != back {
 		t.Errorf("%v", got)
 	}
 	if n := got["counts"].(map[string]any)["replayed"]; n != 3.0 {
@@ -68,18 +68,18 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 	before := s.everything()
 	for _, args := range []string{
-		"replay orders.billing.dlq --dry-run", "replay orders.billing.dlq --dry-run --yes --reason test", "purge orders.billing.dlq --all --dry-run",
-		"purge orders.billing.dlq --all --dry-run --yes --reason test", "edit orders.billing.dlq --position 0/0 --set a=b --dry-run --yes --reason test",
-		"import orders.billing.dlq --dry-run --yes --reason test", "list", "groups orders.billing.dlq", "show orders.billing.dlq", "check --max 5", "tasks orders.billing.dlq",
+		"replay orders.billing.dlq --dry-run", "replay orders.billing.dlq --dry-run --yes --note test", "purge orders.billing.dlq --all --dry-run",
+		"purge orders.billing.dlq --all --dry-run --yes --note test", "edit orders.billing.dlq --position 0/0 --set a=b --dry-run --yes --note test",
+		"import orders.billing.dlq --dry-run --yes --note test", "list", "groups orders.billing.dlq", "show orders.billing.dlq", "check --max 5", "tasks orders.billing.dlq",
 	} {
 		s.with(call{in: strings.NewReader(exported)}, append([]string{"dlq"}, strings.Fields(args)...)...).want(t, 0)
 	}
 	// Without --yes and without a terminal nothing begins; and a no is a no.
-	s.run("dlq", "replay", dlq, "--reason", "test").want(t, 2, "--yes")
-	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--reason", "test").want(t, 1, "replay 5 of 5", "nothing was done")
-	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--reason", "test").want(t, 1, "nothing was done")
-	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--reason", "test").want(t, 1, "remove 5 of 5", "nothing was done")
-	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "edit", dlq, "--position", "0/0", "--set", "a=b", "--reason", "test").want(t, 1, "nothing was done")
+	s.run("dlq", "replay", dlq, "--note", "test").want(t, 2, "--yes")
+	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "Replay 5 of 5", "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("")}, "dlq", "replay", dlq, "--note", "test").want(t, 1, "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "purge", dlq, "--all", "--note", "test").want(t, 1, "Remove 5 of 5", "nothing was done")
+	s.with(call{terminal: true, in: strings.NewReader("n\n")}, "dlq", "edit", dlq, "--position", "0/0", "--set", "a=b", "--note", "test").want(t, 1, "nothing was done")
 	if after := s.everything(); !maps.Equal(before, after) {
 		t.Errorf("topics had %v records and now have %v", before, after)
 	}
@@ -103,8 +103,8 @@ func TestYesOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
-	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--reason", "test").want(t, 0, "replay 1 of 1")
-	s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--id", "order-0002", "--reason", "test").want(t, 0)
+	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--note", "test").want(t, 0, "Replay 1 of 1")
+	s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--id", "order-0002", "--note", "test").want(t, 0)
 	if n := s.written(back); n != 1 {
 		t.Errorf("%d on the way back, want 1", n)
 	}
@@ -119,10 +119,10 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
-	if got := s.run("dlq", "replay", dlq, "--id", "order-0001", "--reason", "test", "--yes").want(t, 0); got.err != "" {
+	if got := s.run("dlq", "replay", dlq, "--id", "order-0001", "--note", "test", "--yes").want(t, 0); got.err != "" {
 		t.Errorf("stderr has %q", got.err)
 	}
-	if got := s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "order-0002", "--reason", "test", "--yes").want(t, 0); !strings.Contains(got.err, "replay: ") {
+	if got := s.with(call{terminal: true}, "dlq", "replay", dlq, "--id", "order-0002", "--note", "test", "--yes").want(t, 0); !strings.Contains(got.err, "replay  [") {
 		t.Errorf("no bar in %q", got.err)
 	}
 	if got := s.with(call{terminal: true}, "dlq", "list").want(t, 0); !strings.Contains(got.out, "\x1b[1m") {
@@ -148,7 +148,7 @@ func TestPartlyDone(t *testing.T) {
 		}
 	}
 	s.put(dead(1, 0, worn), other, dead(3, 0, declined))
-	got := s.run("dlq", "replay", dlq, "--reason", "test", "--yes", "-o", "json").want(t, 5, "2 messages stay").object(t)
+	got := s.run("dlq", "replay", dlq, "--note", "test", "--yes", "-o", "json").want(t, 5, "2 messages remain").object(t)
 	counts := got["counts"].(map[string]any)
 	if counts["replayed"] != 1.0 || counts["quarantined"] != 1.0 || counts["refused"] != 1.0 {
 		t.Errorf("%v", counts)
@@ -156,7 +156,7 @@ func TestPartlyDone(t *testing.T) {
 	if left := s.run("dlq", "show", dlq).want(t, 0).out; !strings.Contains(left, "quarantined") || !strings.Contains(left, "refused") {
 		t.Errorf("not marked:\n%s", left)
 	}
-	s.run("dlq", "replay", dlq, "--id", "order-0001", "--quarantined", "--reason", "it is mended", "--yes").want(t, 0)
+	s.run("dlq", "replay", dlq, "--id", "order-0001", "--quarantined", "--note", "it is mended", "--yes").want(t, 0)
 }
 
 // A canary whose message comes back ends partly done, and can be resumed.
@@ -169,7 +169,7 @@ func TestCanaryStops(t *testing.T) {
 	go func() { // the group, which fails the first that it gets, again
 		returned <- s.returns(stop)
 	}()
-	s.run("dlq", "replay", dlq, "--canary", "1,2", "--watch", "1m", "--reason", "test", "--yes").want(t, 5, "stopped", "came back", "redeliver dlq resume "+dlq)
+	s.run("dlq", "replay", dlq, "--canary", "1,2", "--watch", "1m", "--note", "test", "--yes").want(t, 5, "stopped", "came back", "redeliver dlq resume "+dlq)
 	close(stop)
 	if err := <-returned; err != nil {
 		t.Error(err)
@@ -223,8 +223,8 @@ func TestPurgeEditImport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.jsonl")
 	s.run("dlq", "export", dlq, "--file", file).want(t, 0, "5 messages exported")
 	s.run("dlq", "export", dlq, "--file", file).want(t, 2, "exists")
-	s.run("dlq", "purge", dlq, "--dead-reason", "exhausted", "--expect", "2", "--reason", "test", "--yes").want(t, 1, "more than was expected")
-	got := s.run("dlq", "purge", dlq, "--dead-reason", "exhausted", "--expect", "3", "--reason", "test", "--yes", "-o", "json").want(t, 0).object(t)
+	s.run("dlq", "purge", dlq, "--reason", "exhausted", "--expect", "2", "--note", "test", "--yes").want(t, 1, "more than was expected")
+	got := s.run("dlq", "purge", dlq, "--reason", "exhausted", "--expect", "3", "--note", "test", "--yes", "-o", "json").want(t, 0).object(t)
 	if got["counts"].(map[string]any)["purged"] != 3.0 {
 		t.Errorf("%v", got)
 	}
@@ -232,7 +232,7 @@ func TestPurgeEditImport(t *testing.T) {
 	if err := os.WriteFile(body, []byte("mended"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	edit := []string{"dlq", "edit", dlq, "--position", "0/2", "--body-file", body, "--set", "currency=EUR", "--reason", "test", "--yes"}
+	edit := []string{"dlq", "edit", dlq, "--position", "0/2", "--body-file", body, "--set", "currency=EUR", "--note", "test", "--yes"}
 	s.run(append(edit, "--id", "order-0001")...).want(t, 1, "order-0005")
 	s.run(append(edit, "--set", "redeliver-attempt=1")...).want(t, 2, "locked")
 	got = s.run(append(edit, "-o", "json")...).want(t, 0).object(t)
@@ -246,16 +246,16 @@ func TestPurgeEditImport(t *testing.T) {
 	if dry := s.run("dlq", "import", dlq, "--file", file, "--dry-run", "-o", "json").want(t, 0).object(t); dry["import"] != 5.0 {
 		t.Errorf("%v", dry)
 	}
-	got = s.run("dlq", "import", dlq, "--file", file, "--reason", "test", "--yes", "-o", "json").want(t, 0).object(t)
+	got = s.run("dlq", "import", dlq, "--file", file, "--note", "test", "--yes", "-o", "json").want(t, 0).object(t)
 	if got["counts"].(map[string]any)["imported"] != 5.0 {
 		t.Errorf("%v", got)
 	}
-	s.with(call{in: strings.NewReader("{}\n")}, "dlq", "import", dlq, "--reason", "test", "--yes").want(t, 1)
+	s.with(call{in: strings.NewReader("{}\n")}, "dlq", "import", dlq, "--note", "test", "--yes").want(t, 1)
 	part, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.with(call{in: bytes.NewReader(append(part, "nonsense"...))}, "dlq", "import", dlq, "--reason", "test", "--yes").want(t, 5)
+	s.with(call{in: bytes.NewReader(append(part, "nonsense"...))}, "dlq", "import", dlq, "--note", "test", "--yes").want(t, 5)
 	var kinds []string
 	for _, task := range s.run("dlq", "tasks", dlq, "-o", "json").want(t, 0).objects(t) {
 		kinds = append(kinds, task["kind"].(string)+" "+task["status"].(string))
@@ -273,19 +273,19 @@ func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()
-	purge := []string{"dlq", "purge", dlq, "--dead-reason", "exhausted", "--reason", "test", "--expect"}
-	for _, more := range []string{"--dry-run", "--reason=test"} {
+	purge := []string{"dlq", "purge", dlq, "--reason", "exhausted", "--note", "test", "--expect"}
+	for _, more := range []string{"--dry-run", "--note=test"} {
 		s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "2", more)...).want(t, 1, "more than was expected", "they are 3")
 	}
 	if left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t); len(left) != 5 {
 		t.Fatalf("%d are left, want all 5", len(left))
 	}
 	s.run(append(purge, "4", "--dry-run")...).want(t, 0)
-	got := s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "4", "-o", "json")...).want(t, 0, "remove 3 of 5").object(t)
+	got := s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "4", "-o", "json")...).want(t, 0, "Remove 3 of 5").object(t)
 	if got["expect"] != 4.0 || got["counts"].(map[string]any)["purged"] != 3.0 {
 		t.Errorf("%v", got)
 	}
-	got = s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--all", "--reason", "test", "-o", "json").want(t, 0, "remove 2 of 2").object(t)
+	got = s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--all", "--note", "test", "-o", "json").want(t, 0, "Remove 2 of 2").object(t)
 	if got["expect"] != 2.0 {
 		t.Errorf("what was shown is not what is expected: %v", got)
 	}

@@ -5,33 +5,33 @@ import (
 	"errors"
 	"os"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func resultsFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "results", "", "append what became of each message to this `file`, one JSON object in a line")
+func resultsFlag(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "results", "", "Append what became of each message to this `file`, one JSON object per line")
 }
 
-// resultRow is what became of one message, once that is recorded.
+// resultRow is what became of one message, once it is recorded.
 type resultRow struct {
 	Task     string `json:"task"`
 	Position string `json:"position"`
 	ID       string `json:"id"`
 	Outcome  string `json:"outcome"`       // replayed, purged, quarantined, refused
-	Why      string `json:"why,omitempty"` // of one that was refused
+	Why      string `json:"why,omitempty"` // of a refused message
 }
 
-// results is the file of --results. A nil one takes everything and does nothing.
+// results is the file of --results. A nil one does nothing.
 type results struct {
 	file *os.File
 	enc  *json.Encoder
-	err  error // the first; the task goes on all the same
+	err  error // the first; the task continues
 }
 
 func openResults(path string) (*results, error) {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // ids may be somebody's
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // ids may be personal data
 	if err != nil {
 		return nil, usagef("--results: %w", err)
 	}

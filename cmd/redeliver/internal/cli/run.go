@@ -7,18 +7,17 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// work is one task that this process runs.
-type work struct {
-	a       *app
+// running is one task that this process runs.
+type running struct {
 	bar     *progress
-	results *results // nil where nobody wants them
+	results *results // nil without --results
 	task    atomic.Pointer[string]
 }
 
-// run runs a task with its progress and its results. When ctx ends the task records
-// what is on its way, and is paused.
+// run runs a task with its progress and its results. When ctx ends, the task records what
+// it has sent, and is paused.
 func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (err error) {
-	w := &work{a: a}
+	w := &running{}
 	if path != "" {
 		if w.results, err = openResults(path); err != nil {
 			return err
@@ -30,12 +29,12 @@ func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(
 			total = n
 		}
 	}
-	w.bar = a.newProgress("beginning", total)
+	w.bar = a.newProgress(total)
 	said := make(chan struct{})
 	hush := context.AfterFunc(ctx, func() {
 		defer close(said)
 		if id := w.task.Load(); id != nil {
-			a.sayf("pausing task %s; once more ends it at once", *id)
+			a.sayf("pausing task %s; press Ctrl-C again to end it at once", *id)
 		}
 	})
 	t, err := do(ctx, w.report())
@@ -44,16 +43,16 @@ func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(
 	}
 	w.bar.end()
 	wrong := w.results.close()
-	if w.task.Load() == nil { // it was refused: another has the DLQ, there is no such task
+	if w.task.Load() == nil { // it was refused: the DLQ is locked, or there is no such task
 		return err
 	}
 	if err = a.ended(ctx, q, &t, err); err == nil && wrong != nil {
-		err = failed(codePartly, "task %s is done, and --results is not complete: %w", t.ID, wrong)
+		err = failed(codePartly, "task %s is done, but --results is incomplete: %w", t.ID, wrong)
 	}
 	return err
 }
 
-func (w *work) report() deadletter.Report {
+func (w *running) report() deadletter.Report {
 	return deadletter.Report{
 		Progress: func(t deadletter.Task) {
 			w.task.Store(&t.ID)

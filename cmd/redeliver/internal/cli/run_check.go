@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// readRun reads the flags. All that is wrong with them is in one error.
+// readRun reads the flags. Its error has all problems.
 func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, usagef(format, args...)) }
@@ -50,7 +50,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, ...any)) {
 	c.Topics, c.Instance, c.KeyHeader, c.NoProvisioning = f.topics, f.instance, f.keyHeader, f.noProvisioning
 	if len(f.topics) == 0 {
-		bad("which topic, or queue? give --topic")
+		bad("%w", missing("--topic", "the topic or queue"))
 	}
 	for i, t := range f.topics {
 		if t == "" {
@@ -58,69 +58,69 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		}
 		for _, other := range f.topics[:i] {
 			if t == other {
-				bad("--topic %s stands twice", t)
+				bad("--topic %s is given twice", t)
 			}
 		}
 	}
 	switch c.Broker.Broker {
-	case "": // it is refused anyway
+	case "": // there is an error already
 	case brokerurl.Kafka:
 		if c.Group = cmp.Or(f.group, group); c.Group == "" {
-			bad("which group? give --group")
+			bad("%w", missing("--group", "the consumer group"))
 		}
 		if c.DeadLetterHeaders = deadletter.Dialect(f.deadHeaders); !c.DeadLetterHeaders.Known() {
 			bad("--dead-letter-headers is %q: it must be one of %q", f.deadHeaders, deadletter.Dialects())
 		}
 		if f.keyHeader != "" {
-			bad("--key-header is %q: a record of Kafka has its key; leave it out", f.keyHeader)
+			bad("--key-header is %q: a Kafka record has a key; omit --key-header", f.keyHeader)
 		}
 	default:
 		if f.group != "" {
-			bad("--group is %q: only Kafka has consumer groups, elsewhere the queue is the group; leave it out", f.group)
+			bad("--group is %q: only Kafka has consumer groups; omit --group", f.group)
 		}
 		if f.deadHeaders != "" {
-			bad("--dead-letter-headers is %q: they are written on Kafka alone; leave it out", f.deadHeaders)
+			bad("--dead-letter-headers is %q: only Kafka supports it; omit --dead-letter-headers", f.deadHeaders)
 		}
 		if f.instance != "" {
-			bad("--instance-id is %q: only Kafka has members; leave it out", f.instance)
+			bad("--instance-id is %q: only Kafka supports it; omit --instance-id", f.instance)
 		}
 		switch {
 		case f.keyHeader != "" && c.Broker.Broker == brokerurl.SQS:
-			bad("--key-header is %q: SQS has message groups; leave it out", f.keyHeader)
+			bad("--key-header is %q: SQS uses message groups; omit --key-header", f.keyHeader)
 		case f.keyHeader == "" && c.Broker.Broker == brokerurl.RabbitMQ && c.Policy.Order == redeliver.PerKey:
-			bad("--order PerKey wants --key-header: RabbitMQ's messages have no key of their own")
+			bad("--order PerKey needs --key-header, because RabbitMQ messages have no key")
 		}
 	}
 }
 
-// checkHandler reads who handles it. dash is how many arguments stand before --, or -1
-// where there is none.
+// checkHandler reads what handles the messages. dash is the number of arguments before --,
+// or -1 without one.
 func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 	switch {
 	case f.exec && f.url != "":
-		bad("--http and --exec are two handlers: leave one out")
+		bad("--http and --exec exclude each other: omit one")
 	case !f.exec && f.url == "":
-		bad("who handles the messages? give --http URL, or --exec and a command behind --")
+		bad("no handler given: give --http URL, or --exec -- COMMAND")
 	case !f.exec && len(f.argv) > 0:
-		bad("%q is too much: a command stands behind --exec --", redeliver.Redact(f.argv[0]))
+		bad("unexpected argument %q: a command is written as --exec -- COMMAND", redeliver.Redact(f.argv[0]))
 	case f.exec && (len(f.argv) == 0 || dash != 0):
-		bad("--exec wants a command behind --: --exec -- ./charge --fast")
+		bad("--exec needs a command after --, as in --exec -- ./charge --fast")
 	}
 	if f.exec && (f.events || f.batch > 0) {
-		bad("--cloudevents and --batch are for --http: a command gets one message, as it is")
+		bad("--cloudevents and --batch need --http: a command gets one unchanged message")
 	}
 	if f.events && f.batch > 0 {
-		bad("--cloudevents and --batch are two forms of a post: leave one out")
+		bad("--cloudevents and --batch exclude each other: omit one")
 	}
 	if f.eventType == "" {
-		bad("--event-type is empty: every event has a type")
+		bad("--event-type is empty: every CloudEvent has a type")
 	}
 	if f.url != "" {
 		u, err := url.Parse(f.url)
 		if err == nil {
 			err = sidecar.CheckURL(u)
 		} else {
-			err = errors.New("must be http://host:port/path, or https") // not what url.Parse repeats
+			err = errors.New("must be http://host:port/path, or https") // without what url.Parse repeats
 		}
 		if err != nil {
 			bad("--http is %s: %w", redeliver.RedactAddress(f.url), err)
@@ -129,7 +129,7 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 	}
 }
 
-// checkHow reads how many at once, and for how long.
+// checkHow reads how many messages are handled at once, and for how long.
 func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	least := func(name string, n int) {
 		if n < 0 {
@@ -139,32 +139,32 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	least("concurrency", f.concurrency)
 	least("retry-concurrency", f.retries)
 	if f.batch < 0 || f.batchBytes < 0 || f.batchWait < 0 {
-		bad("--batch, --batch-wait and --batch-bytes must not be negative")
+		bad("--batch, --batch-wait and --batch-bytes must be 0 or more")
 	}
-	if f.batch > mostBatch {
-		bad("--batch is %d: must be %d or less, a post is made in memory", f.batch, mostBatch)
+	if f.batch > maxBatch {
+		bad("--batch is %d: must be at most %d, because a batch is built in memory", f.batch, maxBatch)
 	}
-	if f.batchBytes > mostBytes {
-		bad("--batch-bytes is %d: must be %d or less, a post is made in memory", f.batchBytes, mostBytes)
+	if f.batchBytes > maxBatchBytes {
+		bad("--batch-bytes is %d: must be at most %d, because a batch is built in memory", f.batchBytes, maxBatchBytes)
 	}
 	if f.batch == 0 && (f.batchBytes != defaultBytes || f.batchWait != delayqueue.DefaultBatchTimeout) {
-		bad("--batch-wait and --batch-bytes are of batches: give --batch, too")
+		bad("--batch-wait and --batch-bytes need --batch")
 	}
 	if f.batch > 0 && f.retries != 0 {
-		bad("--retry-concurrency is not of batches: a batch has first deliveries and retries; leave it out")
+		bad("--retry-concurrency and --batch exclude each other, because a batch contains first deliveries and retries: omit one")
 	}
 	if c.Drain = f.drain; f.drain <= 0 {
-		bad("--drain is %s: must be longer than nothing", f.drain)
+		bad("--drain is %s: must be more than 0", f.drain)
 	}
-	if f.log != "text" && f.log != "json" {
-		bad("--log is %q: it must be text or json", f.log)
+	if err := mustBeOneOf("log", f.log, []string{"text", "json"}); err != nil {
+		bad("%w", err)
 	}
 	if f.metrics && f.health == "" {
-		bad("--metrics is served at --health: give that, too")
+		bad("--metrics needs --health, the address that serves /metrics")
 	}
 	if f.health != "" {
 		if _, _, err := net.SplitHostPort(f.health); err != nil {
-			bad("--health is %q: it must be an address, :8081 or 127.0.0.1:8081", f.health)
+			bad("--health is %q: must be an address, as in :8081 or 127.0.0.1:8081", f.health)
 		}
 	}
 	if f.batch > 0 {
@@ -172,7 +172,7 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 		if f.batchWait == 0 {
 			c.Batch.Timeout = delayqueue.NoWait
 		}
-		// One batch gathers while the others run.
+		// One batch fills while the others run.
 		c.InFlight = (c.Batch.Concurrency + 1) * c.Batch.Size
 		c.RetriesInFlight = c.InFlight
 		return

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
@@ -19,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// envAuthorization is the value of the header Authorization of every post.
+// envAuthorization has the value of the Authorization header of every request.
 const envAuthorization = "REDELIVER_HTTP_AUTHORIZATION"
 
 // Defaults of run.
@@ -27,8 +28,8 @@ const (
 	defaultPosts     = 100
 	defaultDrain     = 30 * time.Second
 	defaultBytes     = 8 << 20 // of a batch
-	mostBatch        = 10_000
-	mostBytes        = 1 << 30
+	maxBatch         = 10_000
+	maxBatchBytes    = 1 << 30
 	defaultEventType = "redeliver.message"
 )
 
@@ -37,13 +38,13 @@ type handlingRow struct {
 	Broker  string   `json:"broker"`
 	Topics  []string `json:"topics"`
 	Group   string   `json:"group,omitempty"`  // of Kafka
-	Handler string   `json:"handler"`          // the URL, or the command and how many arguments it has
+	Handler string   `json:"handler"`          // the URL, or the command and the number of its arguments
 	Health  string   `json:"health,omitempty"` // the URL of /healthz and /readyz
-	// OnDeadLetter is who is told of dead letters, without the path.
+	// OnDeadLetter is the URL that dead letters are reported to, without the path.
 	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
 
-// runFlags say what is read, and who handles it.
+// runFlags say what is consumed, and what handles it.
 type runFlags struct {
 	policy                       policyFlags
 	guards                       guardFlags
@@ -70,24 +71,22 @@ type runFlags struct {
 func (a *app) sidecar() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
-		Use:   "run --topic T [--group G] [flags] --http URL | --exec -- COMMAND [ARG]...",
-		Short: "Give the messages of a topic or queue to any program", DisableFlagsInUseLine: true,
-		Long: `run consumes topics or queues, with retries, delays and a DLQ, and any program is the
-handler: one that listens at a URL and is posted each message, or a command that is run
-for each.
+		Use:   "run --topic TOPIC [--group GROUP] --http URL | --exec -- COMMAND [ARG]...",
+		Short: "Consume messages with any program as the handler", DisableFlagsInUseLine: true,
+		Long: `Consume topics or queues with retries, delays and a DLQ. Any program can be the handler: one
+that receives each message as a POST to a URL, or a command that runs for each message.
 
---http: 2xx is done. 429 and 503 with Retry-After say when to try again; 408, 409, 425,
-429, 431, 5xx, 3xx and no answer are tried again when the policy says, and all other 4xx
-go to the DLQ at once: 401, 403, 404 and 405 only after the first 2xx, before it the URL
-may be wrong. With --batch many messages are one post, a JSON document, and each has an
-answer of its own.
+With --http, 2xx means that the message is done. 429 and 503 with Retry-After say when to
+retry. 408, 409, 425, 429, 431, 3xx, 5xx and no answer are retried by the policy. All other
+4xx go to the DLQ; 401, 403, 404 and 405 do so only after the first 2xx, because before it
+the URL may be wrong. With --batch many messages are one JSON document, and each has its own
+answer.
 
---exec: the body is the command's standard input, and no shell is between. Exit status 0
-is done, 65 goes to the DLQ at once, and all others are tried again.
+With --exec the body is the standard input of the command, which runs without a shell. Exit
+status 0 means that the message is done, 65 sends it to the DLQ, and all others are retried.
 
-It goes on until it is told to end (SIGTERM, Ctrl-C). Then what is in hand has --drain to
-finish, and what does not comes back. What a handler is told of a message, and how
-batches are answered: docs/reference/sidecar.md.`,
+run ends on SIGTERM or Ctrl-C. Messages that are running then have --drain to finish; those
+that do not finish come back. See docs/reference/sidecar.md.`,
 		Example: `  redeliver run --broker kafka://localhost:9092 --topic orders --group billing --http http://localhost:8080/orders
   redeliver run --broker amqp://localhost/ --topic orders --retries 5 --backoff steps:10s,1m,1h --exec -- ./charge --fast
   redeliver run --broker sqs://eu-central-1 --topic orders --http http://localhost:8080/ --batch 100 --health :8081`,
@@ -97,35 +96,41 @@ batches are answered: docs/reference/sidecar.md.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.topics, "topic", nil, "a `topic` that is consumed; on RabbitMQ and SQS a queue (required, may be repeated)")
-	flags.StringVar(&f.group, "group", "", "the consumer `group`; on Kafka required, elsewhere there is none (default the profile's)")
-	flags.StringVar(&f.instance, "instance-id", "", "static membership: an `id` that no other process of the group has (Kafka only)")
-	flags.StringVar(&f.keyHeader, "key-header", "", "the `header` that is a message's key, for --order PerKey (RabbitMQ only)")
-	flags.StringVar(&f.deadHeaders, "dead-letter-headers", "", "whose `headers` a dead letter carries, too: spring, or watermill (Kafka only; default none)")
-	flags.StringVar(&f.url, "http", "", "`URL` that each message is posted to")
-	flags.BoolVar(&f.events, "cloudevents", false, "post each message as an event, in the binary mode of CloudEvents")
-	flags.StringVar(&f.eventType, "event-type", defaultEventType, "the `type` of events that do not say their own")
-	flags.BoolVar(&f.exec, "exec", false, "run the command behind -- for each message")
-	flags.IntVar(&f.batch, "batch", 0, "the most messages of one post; 0 for no batches")
-	flags.DurationVar(&f.batchWait, "batch-wait", delayqueue.DefaultBatchTimeout, "how long the first message of a batch waits for others, 0 for not at all")
-	flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "bounds the bodies of a batch, in all, in bytes; one message may have more")
-	flags.IntVar(&f.concurrency, "concurrency", 0, "how many first deliveries of each topic are handled at once, or batches (default 100 posts, 1 batch, or a command for each processor)")
-	flags.IntVar(&f.retries, "retry-concurrency", 0, "how many retries are handled at once beside them (default --concurrency); not of batches")
-	flags.DurationVar(&f.drain, "drain", defaultDrain, "how long what is in hand may take at the end")
-	flags.StringVar(&f.health, "health", "", "`address` of /healthz and /readyz, :8081 for instance (default none)")
-	flags.StringVar(&f.log, "log", "text", "what is told on stderr: text, or json")
-	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "refuse to start when a topic or queue is missing, instead of creating it")
-	flags.BoolVar(&f.metrics, "metrics", false, "serve /metrics at --health, too, for Prometheus")
-	f.webhook.flags(flags)
-	f.policy.flags(flags)
-	flags.BoolVar(&f.supersede, "supersede", false, "decide by this policy about messages that failed under another one, too (default each finishes by its own)")
-	f.guards.flags(flags)
-	complete(cmd, "dead-letter-headers", cobra.FixedCompletions([]string{string(deadletter.SpringHeaders), string(deadletter.WatermillHeaders)}, cobra.ShellCompDirectiveNoFileComp))
-	complete(cmd, "log", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	flags.StringArrayVar(&f.topics, "topic", nil, "Consume this `topic`; on RabbitMQ and SQS this queue (required). Repeatable")
+	flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer `group` (required, unless the profile has one)")
+	flags.StringVar(&f.instance, "instance-id", "", "Kafka: static membership with this `id`, which no other process of the group may use")
+	flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
+	flags.StringVar(&f.deadHeaders, "dead-letter-headers", "", "Kafka: add the headers of this `framework` to dead letters: spring or watermill")
+	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
+	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.url, "http", "", "Send each message as a POST to this `URL`")
+		flags.BoolVar(&f.events, "cloudevents", false, "Send each message as a CloudEvent in binary mode")
+		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have none")
+		flags.BoolVar(&f.exec, "exec", false, "Run the command after -- for each message")
+		flags.IntVar(&f.batch, "batch", 0, "Send at most this `number` of messages in one POST (default no batches)")
+		flags.DurationVar(&f.batchWait, "batch-wait", delayqueue.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
+		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put bodies of at most this `number` of bytes into a batch; a single message may have more")
+		flags.IntVar(&f.concurrency, "concurrency", 0, "Handle at most this `number` of first deliveries of a topic at once, or of batches (default 100 with --http, 1 with --batch, one per processor with --exec)")
+		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition; not with --batch (default the same as --concurrency)")
+		flags.DurationVar(&f.drain, "drain", defaultDrain, "Let running messages finish for this `duration` when run ends")
+	})
+	f.policy.flags(cmd)
+	grouped(flags, groupPolicy, func(flags *pflag.FlagSet) {
+		flags.BoolVar(&f.supersede, "supersede", false, "Apply this policy to messages that wait under an older one, too. Otherwise each finishes under the policy that it failed with")
+		f.guards.flags(flags)
+	})
+	grouped(flags, groupMonitoring, func(flags *pflag.FlagSet) {
+		flags.StringVar(&f.health, "health", "", "Serve /healthz and /readyz at this `address`, for example :8081 (default off)")
+		flags.BoolVar(&f.metrics, "metrics", false, "Serve Prometheus metrics as /metrics at --health, too")
+		f.webhook.flags(flags)
+		flags.StringVar(&f.log, "log", "text", "Log to stderr in this `format`: text or json")
+	})
+	oneOf(cmd, "dead-letter-headers", string(deadletter.SpringHeaders), string(deadletter.WatermillHeaders))
+	oneOf(cmd, "log", "text", "json")
 	return cmd
 }
 
-// serveMessages has messages handled until ctx ends.
+// serveMessages handles messages until ctx ends.
 func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags) (err error) {
 	c, err := a.readRun(cmd, f)
 	if err != nil {
@@ -138,7 +143,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	c.Sink = redeliver.NewSlogSink(c.Log)
 	if f.webhook.to != nil {
 		w := f.webhook.open(&c)
-		defer w.End() // behind Run: what is dead-lettered at the end is told, too
+		defer w.End() // after Run, so that it reports what is dead-lettered at the end
 		c.Sink = redeliver.Sinks(c.Sink, w)
 	}
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
@@ -167,12 +172,12 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		return err
 	}
 	if err := sidecar.Run(ctx, c); err != nil {
-		return failed(codeOf(err), "%w", err) // the call was not wrong, so it is what the broker has, or cannot hold
+		return failed(codeOf(err), "%w", err) // the call was not wrong, so it is a problem of the broker
 	}
 	return nil
 }
 
-// name is the handler as it is printed. Its arguments may be secrets.
+// name is the handler as run prints it. Its arguments may be secrets.
 func (f *runFlags) name() string {
 	if f.to != nil {
 		return redeliver.Redact(f.to.String())
@@ -184,12 +189,12 @@ func (f *runFlags) name() string {
 	return name
 }
 
-// handler is who handles the messages.
+// handler returns the handler of the messages.
 func (a *app) handler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
 	if f.exec {
 		say := func(id, line string) { a.sayf("%s: %s", visible(id), line) }
 		if f.log == "json" {
-			say = func(id, line string) { c.Log.Info("command says", "id", visible(id), "line", visible(line)) }
+			say = func(id, line string) { c.Log.Info("output of the command", "id", visible(id), "line", visible(line)) }
 		}
 		return sidecar.NewExec(f.argv, os.Environ(), say)
 	}
@@ -207,13 +212,13 @@ func (a *app) logger(format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Err, nil))
 }
 
-// listen serves until end is called, and tells where.
+// listen serves until end is called.
 func listen(ctx context.Context, address string, h http.Handler) (at string, end func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, failed(codeFailed, "--health: %w", err)
 	}
-	const quick = 5 * time.Second // for both sides: nothing that is asked or said is long
+	const quick = 5 * time.Second // for both sides: requests and answers are short
 	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	done := make(chan struct{})
 	go func() {

@@ -225,31 +225,31 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string][]string{
-		"run": {"which broker?", "--topic", "who handles"},
+		"run": {"no broker given", "--topic", "no handler given"},
 		"run --broker kafka://h:1 --topic a --http x":                                         {"--group", "must be http://"},
-		"run --broker kafka://h:1 --topic a --topic a --group g --http http://h --exec -- x":  {"stands twice", "two handlers"},
-		"run --broker kafka://h:1 --topic a --group g --http http://h x":                      {`"x" is too much`},
-		"run --broker kafka://h:1 --topic a --group g --exec":                                 {"wants a command"},
-		"run --broker kafka://h:1 --topic a --group g --exec ./charge":                        {"wants a command behind --"},
-		"run --broker kafka://h:1 --topic a --group g --exec a -- b":                          {"wants a command behind --"},
+		"run --broker kafka://h:1 --topic a --topic a --group g --http http://h --exec -- x":  {"is given twice", "--http and --exec exclude"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h x":                      {`unexpected argument "x"`},
+		"run --broker kafka://h:1 --topic a --group g --exec":                                 {"needs a command"},
+		"run --broker kafka://h:1 --topic a --group g --exec ./charge":                        {"needs a command after --"},
+		"run --broker kafka://h:1 --topic a --group g --exec a -- b":                          {"needs a command after --"},
 		"run --broker kafka://h:1 --topic a --group g --exec -- /no/such/command":             {"--exec", "no/such/command"},
-		"run --broker kafka://h:1 --topic a --group g --exec --cloudevents --batch 3 -- true": {"are for --http", "two forms"},
+		"run --broker kafka://h:1 --topic a --group g --exec --cloudevents --batch 3 -- true": {"need --http", "--cloudevents and --batch exclude"},
 		"run --broker kafka://h:1 --topic a --group g --http http://ann:s3cret@h":             {"must have no user", "REDELIVER_HTTP_AUTHORIZATION"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --concurrency -1 --retry-concurrency -1 --drain 0s --log xml --health 8081 --event-type=": {
 			"--concurrency is -1", "--retry-concurrency is -1", "--drain is 0s", "--log", "--health", "--event-type",
 		},
-		"run --broker kafka://h:1 --topic a --group g --http http://h --batch-wait 1s":                                     {"give --batch"},
-		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 10001 --batch-bytes 2000000000":              {"--batch is 10001: must be 10000 or less", "--batch-bytes is 2000000000"},
-		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 5 --retry-concurrency 2":                     {"--retry-concurrency is not of batches"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --batch-wait 1s":                                     {"need --batch"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 10001 --batch-bytes 2000000000":              {"--batch is 10001: must be at most 10000", "--batch-bytes is 2000000000"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --batch 5 --retry-concurrency 2":                     {"--retry-concurrency and --batch exclude"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --retries -1 --timeout 0s --backoff soon --order up": {"--retries is -1", "--timeout is 0s", "--backoff", "--order"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --immediate 7 --max-levels 99":                       {"--immediate is 7", "--max-levels is 99"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --key-header k":                                      {"--key-header"},
 		"run --broker amqp://h --topic a --group g --instance-id i --http http://h":                                        {"--group", "--instance-id"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --dead-letter-headers klingon":                       {"--dead-letter-headers", "spring"},
-		"run --broker amqp://h --topic a --http http://h --dead-letter-headers spring":                                     {"--dead-letter-headers", "Kafka alone"},
+		"run --broker amqp://h --topic a --http http://h --dead-letter-headers spring":                                     {"--dead-letter-headers", "only Kafka"},
 		"run --broker amqp://h --topic a --order perkey --http http://h":                                                   {"--key-header"},
 		"run --broker sqs://eu-west-1 --topic a --key-header k --http http://h":                                            {"--key-header"},
-		"run --broker kafka://h:1 --topic a --group g --http http://h --metrics":                                           {"--metrics is served at --health"},
+		"run --broker kafka://h:1 --topic a --group g --http http://h --metrics":                                           {"--metrics needs --health"},
 	} {
 		got := call{}.run(t, strings.Fields(args)...).want(t, 2, append(says, "--help")...)
 		if got.out != "" || strings.Contains(got.err, "s3cret") {

@@ -154,7 +154,7 @@ func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 	}
 }
 
-// With a log in JSON what a command says is a record, too; and its arguments are told
+// With a log in JSON what a output of the command is a record, too; and its arguments are told
 // to nobody.
 func TestRunExecLogs(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestRunExecLogs(t *testing.T) {
 	s.dead(1)
 	got := h.stop().want(t, 0)
 	said := slices.ContainsFunc(records(t, got.err), func(r map[string]any) bool {
-		return r["msg"] == "command says" && r["id"] == `\u{202e}pay\u{9b}2J` && r["line"] == `no such card\x1b[2J`
+		return r["msg"] == "output of the command" && r["id"] == `\u{202e}pay\u{9b}2J` && r["line"] == `no such card\x1b[2J`
 	})
 	if !said {
 		t.Errorf("%s", got.err)

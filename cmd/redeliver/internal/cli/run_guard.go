@@ -6,19 +6,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guardFlags are what a policy asks for beside its schedule: they are for who runs
-// messages, and plan no waits.
+// guardFlags are the parts of a policy that do not concern its waits.
 type guardFlags struct {
 	outage bool
 	flood  int
 }
 
 func (g *guardFlags) flags(flags *pflag.FlagSet) {
-	flags.BoolVar(&g.outage, "outage", false, "wait for the end of an outage, when nearly all messages fail alike, and dead-letter nobody for it")
-	flags.IntVar(&g.flood, "dead-letter-rate", 0, "pause when more than so `many` messages go to the DLQ within a minute (default no bound)")
+	flags.BoolVar(&g.outage, "outage", false, "When nearly all messages fail in the same way, pause until that ends instead of dead-lettering them")
+	flags.IntVar(&g.flood, "dead-letter-rate", 0, "Pause when more than this `number` of messages go to the DLQ within a minute (default no limit)")
 }
 
-// read puts them into a policy, which is checked as a whole.
+// read puts the flags into a policy.
 func (g *guardFlags) read(p *redeliver.Policy) {
 	if g.outage {
 		p.Outage = redeliver.DefaultOutage()

@@ -13,10 +13,10 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-// systems are the brokers as OpenTelemetry names them.
+// systems are the names of the brokers in OpenTelemetry.
 var systems = map[brokerurl.Broker]string{brokerurl.Kafka: "kafka", brokerurl.RabbitMQ: "rabbitmq", brokerurl.SQS: "aws_sqs"}
 
-// measure has what is told counted, and serves that beside pages.
+// measure counts the events, and serves the counts besides pages.
 func measure(c *sidecar.Config, pages http.Handler) (http.Handler, error) {
 	all := prometheus.NewRegistry()
 	metrics, err := prom.New(prom.Config{System: systems[c.Broker.Broker], Registerer: all})

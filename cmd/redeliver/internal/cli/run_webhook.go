@@ -11,25 +11,25 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 )
 
-// Where the URL of a webhook is taken from when no flag has it (its path is often a secret,
-// and arguments are seen by everybody on the host), and the value of its Authorization.
+// The environment variables with the URL of the webhook and its Authorization header. The
+// path is often a secret, and everybody on the host can see arguments.
 const (
 	envWebhook              = "REDELIVER_ON_DEAD_LETTER"
 	envWebhookAuthorization = "REDELIVER_ON_DEAD_LETTER_AUTHORIZATION"
 )
 
-// webhookFlags say who is told of dead letters.
+// webhookFlags say where dead letters are reported.
 type webhookFlags struct {
 	url           string
-	to            *url.URL // nil for nobody
+	to            *url.URL // nil for nowhere
 	authorization string
 }
 
 func (f *webhookFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "on-dead-letter", "", "`URL` that is posted what was dead-lettered and why, as JSON (default "+envWebhook+", else none)")
+	flags.StringVar(&f.url, "on-dead-letter", "", "Report each dead letter as a JSON POST to this `URL` (default $"+envWebhook+", or off)")
 }
 
-// check reads who is told.
+// check reads the flags.
 func (f *webhookFlags) check(env func(string) string, bad func(string, ...any)) {
 	given, name := cmp.Or(f.url, env(envWebhook)), "--on-dead-letter"
 	if f.url == "" {
@@ -42,10 +42,10 @@ func (f *webhookFlags) check(env func(string) string, bad func(string, ...any)) 
 	if err == nil {
 		err = sidecar.CheckWebhook(u)
 	} else {
-		err = errors.New("must be http://host:port/path, or https") // not what url.Parse repeats
+		err = errors.New("must be http://host:port/path, or https") // without what url.Parse repeats
 	}
 	if err != nil {
-		bad("%s %w", name, err) // without what was given: it is a secret, perhaps
+		bad("%s %w", name, err) // without the value, which may be a secret
 		return
 	}
 	if f.authorization, err = sidecar.CheckAuthorization(env(envWebhookAuthorization)); err != nil {
@@ -58,7 +58,7 @@ func (f *webhookFlags) open(c *sidecar.Config) *sidecar.Webhook {
 	return sidecar.NewWebhook(sidecar.WebhookConfig{URL: f.to, Authorization: f.authorization, Broker: string(c.Broker.Broker), Log: c.Log})
 }
 
-// name is who is told, as it is printed.
+// name is the URL as run prints it.
 func (f *webhookFlags) name() string {
 	if f.to == nil {
 		return ""

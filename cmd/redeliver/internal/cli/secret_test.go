@@ -84,8 +84,8 @@ func TestPassword(t *testing.T) {
 		"as a DLQ":               {nil, "dlq groups " + full + " --broker " + full, 1, ""},
 		"as a time":              {nil, "dlq groups --after " + full + " --broker " + full, 2, ""},
 		"without its @host":      {nil, "dlq list --broker kafka://" + user + ":" + password, 2, ""},
-		"a broken profile":       {nil, "dlq list --profile shop --config " + broken, 2, "cannot be read"},
-		"a profile of one word":  {nil, "dlq list --profile shop --config " + scalar, 2, "cannot be read"},
+		"a broken profile":       {nil, "dlq list --profile shop --config " + broken, 2, "reading the profiles"},
+		"a profile of one word":  {nil, "dlq list --profile shop --config " + scalar, 2, "reading the profiles"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,13 +16,13 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// messageRow is a dead letter. Bytes are in base64, so that they are exactly what
-// they were; beside them stands the text, where they are one.
+// messageRow is a dead letter. Bytes are in base64, so that they stay exact. The fields
+// with Text have the same as text, where the bytes are UTF-8.
 type messageRow struct {
 	DLQ         string      `json:"dlq"`
 	Position    string      `json:"position"`
 	ID          string      `json:"id"`
-	Time        time.Time   `json:"time"` // when it came into the DLQ
+	Time        time.Time   `json:"time"` // when it arrived in the DLQ
 	Origin      string      `json:"origin"`
 	Group       string      `json:"group"`
 	Reason      string      `json:"reason,omitempty"`
@@ -33,22 +33,22 @@ type messageRow struct {
 	Replays     int         `json:"replays"`
 	FirstFailed time.Time   `json:"first_failed,omitzero"`
 	LastFailed  time.Time   `json:"last_failed,omitzero"`
-	TraceID     string      `json:"trace_id,omitempty"` // of its latest attempt
-	Source      *sourceRow  `json:"source,omitempty"`   // its place in the origin
+	TraceID     string      `json:"trace_id,omitempty"` // of the last attempt
+	Source      *sourceRow  `json:"source,omitempty"`   // position in the origin
 	Handler     string      `json:"handler,omitempty"`
 	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect, kafka-streams
 	Mark        string      `json:"mark,omitempty"`     // quarantined, refused
-	Mismatch    string      `json:"mismatch,omitempty"` // why it is of another group or origin
-	Findings    []string    `json:"findings,omitempty"` // what is wrong with its headers
+	Mismatch    string      `json:"mismatch,omitempty"` // why it belongs to another group or origin
+	Findings    []string    `json:"findings,omitempty"` // problems of its headers
 	Key         []byte      `json:"key"`                // base64; null for none
 	KeyText     *string     `json:"key_text,omitempty"`
 	Headers     []headerRow `json:"headers"`
-	Foreign     []headerRow `json:"foreign,omitempty"` // of the filler, where that is not redeliver
+	Foreign     []headerRow `json:"foreign,omitempty"` // headers of another framework that filled the DLQ
 	Body        []byte      `json:"body"`              // base64; null for none
 	BodyText    *string     `json:"body_text,omitempty"`
 }
 
-// sourceRow is a message's place in its origin.
+// sourceRow is the position of a message in its origin.
 type sourceRow struct {
 	Partition int32     `json:"partition"`
 	Offset    int64     `json:"offset"`
@@ -58,7 +58,7 @@ type sourceRow struct {
 // headerRow is a header.
 type headerRow struct {
 	Name  string  `json:"name"`
-	Value []byte  `json:"value"` // base64; null where the broker has one
+	Value []byte  `json:"value"` // base64; null where the broker has none
 	Text  *string `json:"text,omitempty"`
 }
 
@@ -70,9 +70,9 @@ func (a *app) show() *cobra.Command {
 	var limit int
 	var full, raw bool
 	cmd := &cobra.Command{
-		Use: "show [DLQ]", Short: "Show messages of a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
-		Long: `show lists the messages that the flags take, one in a line; --full prints all of
-each. Other formats than the table always have everything, bytes in base64.`,
+		Use: "show [DLQ]", Short: "Show messages", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `Show the messages that match the filter, one per line, or with --full all of each message.
+The formats json, jsonl and yaml always contain all of each message, with bytes in base64.`,
 		Example: `  redeliver dlq show orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713
   redeliver dlq show orders.billing.dlq --position 0/17 --full
   redeliver dlq show orders.billing.dlq --position 0/17 --raw > body`,
@@ -82,9 +82,9 @@ each. Other formats than the table always have everything, bytes in base64.`,
 			case err != nil:
 				return err
 			case limit < 0:
-				return usagef("--limit is %d: it must be 0, for all, or more", limit)
+				return usagef("--limit is %d: must be 0 (for all) or more", limit)
 			case raw && a.OutTerminal:
-				return usagef("--raw writes the body as it is, and a terminal would obey it: redirect stdout")
+				return usagef("--raw writes the unchanged body, which may control the terminal: redirect stdout to a file")
 			}
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				switch {
@@ -98,15 +98,15 @@ each. Other formats than the table always have everything, bytes in base64.`,
 			})
 		},
 	}
-	s.flags(cmd)
-	f.flags(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", defaultLimit, "the most messages that are shown, 0 for all")
-	cmd.Flags().BoolVar(&full, "full", false, "in a table, print all of each message")
-	cmd.Flags().BoolVar(&raw, "raw", false, "write the body of the one message that the flags take, as it is")
+	s.flags(cmd.Flags())
+	f.flags(cmd, false)
+	cmd.Flags().IntVar(&limit, "limit", defaultLimit, "Show at most this `number` of messages, 0 for all")
+	cmd.Flags().BoolVar(&full, "full", false, "Show all of each message: headers, body, error and times")
+	cmd.Flags().BoolVar(&raw, "raw", false, "Write the unchanged body of the one message that matches the filter")
 	return cmd
 }
 
-// browse calls do for at most limit messages, and says what was left out.
+// browse calls do for at most limit messages, and reports when there are more.
 func (a *app) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
 	a.looking(q)
 	n, more := 0, false
@@ -125,14 +125,14 @@ func (a *app) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filte
 	})
 	switch {
 	case more:
-		a.sayf("the first %d messages; there are more, see --limit", limit)
+		a.sayf("only the first %d messages are shown; see --limit", limit)
 	case n == 0 && err == nil:
-		a.sayf("no message in %s is taken by that", q.Info().DLQ)
+		a.sayf("no message in %s matches the filter", q.Info().DLQ)
 	}
 	return errors.Join(err, failed)
 }
 
-// looking says what it costs to look, where it costs something.
+// looking reports what reading costs, where it costs something.
 func (a *app) looking(q deadletter.Queue) {
 	if look := q.Info().Look; look != deadletter.FreeLook {
 		a.sayf("%s: %s", q.Info().DLQ, look)
@@ -147,8 +147,8 @@ func (a *app) showList(ctx context.Context, q deadletter.Queue, f deadletter.Fil
 		if mark == "" && row.Mismatch != "" {
 			mark = "mismatch"
 		}
-		return out.add(row, row.Position, short(row.ID, 60), m.Failed(), row.Reason, row.Attempts, row.Replays,
-			short(string(m.Key), 40), mark, short(errorOf(row.ErrorType, row.Error), 80))
+		return out.add(row, row.Position, short(row.ID, 60), m.Failed(), state(row.Reason), row.Attempts, row.Replays,
+			short(string(m.Key), 40), state(mark), short(errorOf(row.ErrorType, row.Error), 80))
 	})
 	return errors.Join(err, out.end())
 }
@@ -164,7 +164,7 @@ func (a *app) showFull(ctx context.Context, q deadletter.Queue, f deadletter.Fil
 		c := &card{}
 		row := messageRowOf(q.Info(), m)
 		row.draw(c, m)
-		return c.print(a)
+		return c.print(&a.printer)
 	})
 }
 
@@ -180,11 +180,11 @@ func (a *app) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filt
 	}
 	switch len(found) {
 	case 0:
-		return failed(codeFailed, "no message in %s is taken by that", q.Info().DLQ)
+		return failed(codeFailed, "no message in %s matches the filter", q.Info().DLQ)
 	case 1:
 		return a.write(string(found[0].Body))
 	default:
-		return usagef("more than one message in %s is taken by that: name one by --position", q.Info().DLQ)
+		return usagef("more than one message in %s matches the filter: select one with --position", q.Info().DLQ)
 	}
 }
 
@@ -217,7 +217,7 @@ func headerRows(headers []deadletter.Header) []headerRow {
 	return all
 }
 
-// textOf is the text of bytes that are one.
+// textOf is the text of bytes that are UTF-8.
 func textOf(b []byte) *string {
 	if b == nil || !utf8.Valid(b) {
 		return nil
@@ -226,18 +226,18 @@ func textOf(b []byte) *string {
 	return &s
 }
 
-// draw prints all of a message for people.
+// draw prints all of a message.
 func (r *messageRow) draw(c *card, m *deadletter.Message) {
 	c.line("position", r.Position)
 	c.line("id", r.ID)
 	c.line("dlq", r.DLQ)
-	c.line("since", r.Time)
+	c.line("arrived", r.Time)
 	c.line("origin", r.Origin)
 	c.line("group", r.Group)
 	if r.Source != nil {
-		c.line("stood at", fmt.Sprintf("%d/%d, %s", r.Source.Partition, r.Source.Offset, at(r.Source.Timestamp)))
+		c.line("source", fmt.Sprintf("%d/%d, %s", r.Source.Partition, r.Source.Offset, at(r.Source.Timestamp)))
 	}
-	c.line("reason", r.Reason)
+	c.line("reason", state(r.Reason))
 	c.line("error type", r.ErrorType)
 	c.line("error", r.Error)
 	c.line("fingerprint", r.Fingerprint)
@@ -247,8 +247,8 @@ func (r *messageRow) draw(c *card, m *deadletter.Message) {
 	c.line("last failed", r.LastFailed)
 	c.line("trace", r.TraceID)
 	c.line("handler", r.Handler)
-	c.line("filled by", cmp.Or(r.Filler, "somebody unknown"))
-	c.line("mark", r.Mark)
+	c.line("filled by", cmp.Or(r.Filler, "unknown"))
+	c.line("mark", state(r.Mark))
 	c.line("mismatch", r.Mismatch)
 	c.line("key", plain(m.Key))
 	for _, f := range r.Findings {
@@ -267,7 +267,7 @@ func headerGrid(headers []deadletter.Header) *grid {
 	return g
 }
 
-// plain is bytes as a value of a table.
+// plain is bytes as a cell of a table.
 func plain(b []byte) string {
 	if b == nil {
 		return "(null)"
@@ -275,7 +275,7 @@ func plain(b []byte) string {
 	return string(b)
 }
 
-// bodyText is a body for people: text as far as it is one, else its bytes.
+// bodyText is a body as text, or as a hex dump.
 func bodyText(body []byte) string {
 	switch {
 	case body == nil:

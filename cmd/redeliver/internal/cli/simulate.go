@@ -28,12 +28,13 @@ func (a *app) simulate() *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Play a policy through on a clock of its own, without a broker",
-		Long: `simulate says what a policy would do to messages that arrive at a rate while their
-dependency fails as you say: how long until they succeed, what load the retries are, how
-many wait on which level, what ends in the DLQ, and how many operations that is for each
-broker. It decides as a subscriber does. What it leaves out is the time that the broker
-takes, partitions, the order of keys, and crashes.`,
+		Short: "Simulate a policy without a broker",
+		Long: `Simulate what a policy does to messages that arrive at a rate while a dependency fails: how
+long they take to succeed, how much load the retries add, how many messages wait on each
+level, how many end in the DLQ, and how many operations that is on each broker.
+
+It uses virtual time and makes the same decisions as a subscriber. It leaves out the latency
+of the broker, partitions, the order of keys, and crashes.`,
 		Example: `  redeliver simulate --rate 50 --for 1h --outage 10m-15m
   redeliver simulate --backoff rocketmq --rate 11.6 --for 24h --errors 0.01 --poison 0.0001 --outage 6h-8h:0.5 --svg day.svg`,
 		Args: exactly(),
@@ -62,21 +63,21 @@ takes, partitions, the order of keys, and crashes.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.policy.flags(flags)
-	flags.DurationVar(&f.s.For, "for", simulate.DefaultFor, "how long messages arrive")
-	flags.Float64Var(&f.s.Rate, "rate", simulate.DefaultRate, "how many arrive in a second")
-	flags.Float64Var(&f.s.Errors, "errors", 0, "the `share` of attempts that fail by chance, from 0 to 1")
-	flags.Float64Var(&f.s.Poison, "poison", 0, "the `share` of messages that never succeed")
-	flags.StringArrayVar(&f.outages, "outage", nil, "when attempts fail, `FROM-TO[:SHARE]`, as 10m-15m or 1h-2h:0.5; may be given several times")
-	flags.DurationVar(&f.s.Handler, "handler", 0, "how long an attempt takes")
-	flags.IntVar(&f.s.Concurrency, "concurrency", 0, "how many attempts run at once, retries included; 0 for no bound")
-	flags.IntVar(&f.s.Bars, "bars", simulate.DefaultBars, "into how many parts the time is cut in charts and series")
-	flags.Uint64Var(&f.s.Seed, "seed", 0, "which messages are the unlucky ones")
-	flags.StringVar(&f.svg, "svg", "", "also draw the load and what waits into this `file`")
+	f.policy.flags(cmd)
+	flags.DurationVar(&f.s.For, "for", simulate.DefaultFor, "Let messages arrive for this `duration`")
+	flags.Float64Var(&f.s.Rate, "rate", simulate.DefaultRate, "Let this `number` of messages arrive per second")
+	flags.Float64Var(&f.s.Errors, "errors", 0, "Fail this `share` of all attempts at random, from 0 to 1")
+	flags.Float64Var(&f.s.Poison, "poison", 0, "Let this `share` of messages never succeed, from 0 to 1")
+	flags.StringArrayVar(&f.outages, "outage", nil, "Fail attempts in this period, `FROM-TO[:SHARE]`, as in 10m-15m or 1h-2h:0.5. Repeatable")
+	flags.DurationVar(&f.s.Handler, "handler", 0, "Let an attempt take this `duration`")
+	flags.IntVar(&f.s.Concurrency, "concurrency", 0, "Run at most this `number` of attempts at once, retries included (default no limit)")
+	flags.IntVar(&f.s.Bars, "bars", simulate.DefaultBars, "Divide the time into this `number` of parts, in charts and series")
+	flags.Uint64Var(&f.s.Seed, "seed", 0, "Choose the messages that fail by this `number`")
+	flags.StringVar(&f.svg, "svg", "", "Also draw the load and the waiting messages into this SVG `file`")
 	return cmd
 }
 
-// scenario reads the flags. All that is wrong with their syntax is in one error.
+// scenario reads the flags. Its error has all problems.
 func (f *simulateFlags) scenario(cmd *cobra.Command) (simulate.Scenario, error) {
 	s := f.s
 	policy, err := f.policy.policy(cmd.Flags())
@@ -91,10 +92,10 @@ func (f *simulateFlags) scenario(cmd *cobra.Command) (simulate.Scenario, error) 
 	}
 	for _, given := range []struct {
 		name string
-		none bool // Zero is the default of the library, which is something else than was said here.
+		none bool // 0 means the library's default, and the user gave 0
 	}{{"for", s.For == 0}, {"rate", s.Rate == 0}, {"bars", s.Bars == 0}} {
 		if given.none {
-			errs = append(errs, usagef("--%s is 0: must be more", given.name))
+			errs = append(errs, usagef("--%s is 0: must be more than 0", given.name))
 		}
 	}
 	return s, errors.Join(errs...)
@@ -122,7 +123,7 @@ func parseOutage(text string) (o simulate.Outage, err error) {
 	return o, nil
 }
 
-// drawResult is a result for people.
+// drawResult prints a result as a table.
 func drawResult(c *card, r *simulate.Result) {
 	of := func(n, all int) string {
 		if all == 0 {
@@ -132,7 +133,7 @@ func drawResult(c *card, r *simulate.Result) {
 	}
 	c.line("messages", r.Messages)
 	c.line("succeeded", of(r.Succeeded, r.Messages))
-	c.line("  in their first attempt", of(r.AtOnce, r.Messages))
+	c.line("  in the first attempt", of(r.AtOnce, r.Messages))
 	c.line("  after a failure", quantiles(r.Succeeded-r.AtOnce, r.Recovered))
 	c.line("in the DLQ", of(r.Dead, r.Messages))
 	for _, reason := range redeliver.Reasons() {
@@ -160,7 +161,7 @@ func drawResult(c *card, r *simulate.Result) {
 		}
 		ops.add([]any{o.Broker, o.Writes, o.Reads, o.Acks, cost})
 	}
-	c.table("operations, beside the writes of those that arrive", ops)
+	c.table("operations, without the writes of arriving messages", ops)
 	for _, chart := range charts(r) {
 		c.text(chart.title, chart.plot())
 	}
@@ -173,7 +174,7 @@ func quantiles(n int, q simulate.Quantiles) string {
 	return fmt.Sprintf("%d, half within %s, 90 %% %s, 99 %% %s, all %s", n, q.P50, q.P90, q.P99, q.Max)
 }
 
-// total is how many wait on all levels together.
+// total is how many messages wait on all levels together.
 func total(waiting []float64) (sum float64) {
 	for _, w := range waiting {
 		sum += w
@@ -181,7 +182,7 @@ func total(waiting []float64) (sum float64) {
 	return sum
 }
 
-// shown are the bars up to the last in which something happens.
+// shown are the bars up to the last one in which something happens.
 func shown(r *simulate.Result) []simulate.Bar {
 	last := len(r.Series)
 	for last > 1 {

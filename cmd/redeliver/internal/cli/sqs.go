@@ -25,7 +25,7 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			name, fifo := strings.CutSuffix(dlq, ".fifo")
 			queue, ok := strings.CutSuffix(name, "-dlq")
 			if !ok || queue == "" {
-				return "", "", usagef("the name %s does not say whose DLQ it is: give --topic", dlq)
+				return "", "", usagef("the name %s contains no queue: give --topic", dlq)
 			}
 			if fifo {
 				queue += ".fifo"
@@ -46,7 +46,7 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		waiting: func(_ context.Context, s subject) (*waiting, error) {
 			return &waiting{
 				levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, s.topic) },
-				notes:  []string{"SQS estimates what is delayed; what waits in hand (visibility time-outs, all of a FIFO queue) it does not tell from what handlers have"},
+				notes:  []string{"SQS estimates the delayed messages. It counts messages that wait by a visibility timeout, such as all of a FIFO queue, as in flight"},
 			}, nil
 		},
 		close: c.Close,

@@ -45,8 +45,8 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 		}
 	})
 	results := filepath.Join(t.TempDir(), "results.jsonl")
-	s.with(call{ctx: ctx}, "dlq", "replay", dlq, "--reason", "test", "--window", strconv.Itoa(window), "--results", results, "--yes").
-		want(t, 130, "pausing task", "is paused; go on with: redeliver dlq resume "+dlq)
+	s.with(call{ctx: ctx}, "dlq", "replay", dlq, "--note", "test", "--window", strconv.Itoa(window), "--results", results, "--yes").
+		want(t, 130, "pausing task", "is paused; continue with: redeliver dlq resume "+dlq)
 	took := time.Since(told)
 	if done := lines(t, results); done == 0 || done >= n {
 		t.Fatalf("%d of %d were replayed before the interrupt", done, n)
@@ -67,7 +67,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	if took < 10*time.Second && sent != n {
 		t.Errorf("it was paused within %s, and %d messages are there twice", took, sent-n)
 	}
-	t.Logf("report: %d are there twice; paused within %s: %v", sent-n, took, task["note"])
+	t.Logf("report: %d are there twice; paused within %s: %v", sent-n, took, task["detail"])
 	s.run("dlq", "check", dlq).want(t, 0)
 }
 
@@ -78,7 +78,7 @@ func TestInterruptedBeforeItBegins(t *testing.T) {
 	s.fill()
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	for _, args := range []string{"replay --reason test --yes", "groups", "purge --all --reason test --yes"} {
+	for _, args := range []string{"replay --note test --yes", "groups", "purge --all --note test --yes"} {
 		got := s.with(call{ctx: ctx}, append([]string{"dlq"}, append(strings.Fields(args), dlq)...)...).want(t, 130)
 		if got.out != "" {
 			t.Errorf("%s: stdout has %q", args, got.out)
@@ -122,11 +122,11 @@ func TestASecondRunnerIsRefusedByName(t *testing.T) {
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	ended := make(chan ending, 1)
 	go func() {
-		ended <- call{env: map[string]string{"REDELIVER_WHO": "bob@ops-2"}}.run(t, "dlq", "replay", dlq, "--canary", "1", "--watch", "10m", "--reason", "test",
+		ended <- call{env: map[string]string{"REDELIVER_WHO": "bob@ops-2"}}.run(t, "dlq", "replay", dlq, "--canary", "1", "--watch", "10m", "--note", "test",
 			"--results", results, "--yes", "--broker", s.url)
 	}()
 	s.await("the first runs", func() bool { return lines(t, results) > 0 })
-	s.run("dlq", "purge", dlq, "--all", "--reason", "test", "--yes").want(t, 1, "held by bob@ops-2")
+	s.run("dlq", "purge", dlq, "--all", "--note", "test", "--yes").want(t, 1, "held by bob@ops-2")
 	row := s.run("dlq", "list", "-o", "json").want(t, 0).objects(t)[0]
 	running, ok := row["running"].(map[string]any)
 	if !ok || running["who"] != "bob@ops-2" {

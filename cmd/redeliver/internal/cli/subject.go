@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,31 +13,32 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// subjectFlags say which DLQ is meant: by its name, as dlq list has it, or by the
-// topic and the group whose it is; by all three where somebody else fills it.
+// subjectFlags name a DLQ: by its name, as dlq list prints it, or by its topic and
+// group; by all three where another framework fills it.
 type subjectFlags struct {
 	topic, group string
 	back, readBy string
 	lease        time.Duration
 }
 
-func (s *subjectFlags) flags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&s.topic, "topic", "", "the `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
-	flags.StringVar(&s.group, "group", "", "the consumer `group` that failed them; of Kafka alone (default read from the DLQ's name, or the profile's)")
-	flags.StringVar(&s.readBy, "read-by", "", "a consumer `group` that reads the DLQ: what it has committed is passed over; of Kafka alone, where somebody else fills the DLQ")
+func (s *subjectFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupDLQ, s.define) }
+
+func (s *subjectFlags) define(flags *pflag.FlagSet) {
+	flags.StringVar(&s.topic, "topic", "", "The `topic` whose messages failed; on RabbitMQ and SQS the queue (default read from the DLQ's name)")
+	flags.StringVar(&s.group, "group", "", "Kafka: the consumer `group` that failed them (default read from the DLQ's name, or the profile's)")
+	flags.StringVar(&s.readBy, "read-by", "", "Kafka, for a DLQ that another framework fills: skip the messages that this consumer `group` has committed")
 }
 
 // runner adds what a verb that writes needs.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
-	flags.DurationVar(&s.lease, "lease", 0, "how long a runner that died keeps the next one out; not of RabbitMQ (default 30s)")
-	flags.StringVar(&s.back, "back", "", "the `topic` to which a replay goes if the group is not redeliver's, of Kafka alone, where somebody else fills the DLQ (default the group's way back)")
+	flags.DurationVar(&s.lease, "lease", 0, "Kafka and SQS: how long the DLQ stays locked after the process of a task has died (default 30s)")
+	flags.StringVar(&s.back, "back", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
 }
 
-// atMostDLQ takes the name of a DLQ, or nothing.
+// atMostDLQ accepts the name of a DLQ, or nothing.
 func atMostDLQ(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fmt.Errorf("there are %d arguments: it takes the name of one DLQ, and flags", len(args))
+		return fmt.Errorf("this command takes the name of one DLQ; %d arguments were given", len(args))
 	}
 	return nil
 }
@@ -54,52 +54,48 @@ func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args 
 		return s, nil
 	}
 	if s.dlq == "" {
-		return s, usagef("which DLQ? give its name, as redeliver dlq list has it, or --topic and --group")
+		return s, usagef("no DLQ given: name one as \"redeliver dlq list\" prints it, or give --topic and --group")
 	}
 	if s.group != "" {
-		return s, usagef("--group without --topic: give both, or neither and the DLQ's name alone")
+		return s, usagef("--group needs --topic: give both, or only the name of the DLQ")
 	}
 	var err error
 	s.topic, s.group, err = b.whose(ctx, s.dlq)
 	return s, err
 }
 
-// fits refuses flags that mean nothing on this broker: who gives one believes that it
-// does something.
+// fits refuses flags that have no effect on this broker, so that nobody relies on one.
 func (a *app) fits(flags *subjectFlags) error {
 	u, err := a.conn.url(a.Env)
 	switch {
 	case err != nil:
 		return err
 	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
-		return usagef("--lease is %s: on RabbitMQ a runner has the DLQ for as long as its connection lasts, and no longer; leave it out", flags.lease)
+		return usagef("--lease is %s: RabbitMQ locks a DLQ for as long as the connection of its task lasts; omit --lease", flags.lease)
 	case flags.back != "" && u.Broker != brokerurl.Kafka:
-		return usagef("--back is %q: only on Kafka a replay may go elsewhere than to where the group gets its messages back; leave it out", flags.back)
+		return usagef("--back is %q: only a replay on Kafka can go to another topic; omit --back", flags.back)
 	case flags.readBy != "" && u.Broker != brokerurl.Kafka:
-		return usagef("--read-by is %q: %s keeps no commits of groups; leave it out", flags.readBy, called(u.Broker))
+		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, called(u.Broker))
 	default:
 		return noGroup(u.Broker, flags.group)
 	}
 }
 
-// noGroup refuses --group where there are none.
+// noGroup refuses --group where the broker has no groups.
 func noGroup(kind brokerurl.Broker, group string) error {
 	if group == "" || kind == brokerurl.Kafka {
 		return nil
 	}
-	return usagef("--group is %q: %s has no consumer groups, its queue is the group; leave it out", group, called(kind))
+	return usagef("--group is %q: %s has no consumer groups; omit --group", group, called(kind))
 }
 
-// onDLQ runs a verb on the DLQ that is meant.
+// onDLQ runs a verb on the DLQ that the flags name.
 func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do func(context.Context, deadletter.Queue) error) error {
 	ctx := cmd.Context()
 	if err := a.fits(flags); err != nil {
 		return err
 	}
 	return a.with(ctx, setup{}, func(b *broker) error {
-		if b.dlq == nil {
-			return b.notThere(cmd.CommandPath())
-		}
 		s, err := a.subject(ctx, b, flags, args)
 		if err != nil {
 			return err
@@ -122,9 +118,9 @@ func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, c
 	defer cancel()
 	var names []string
 	if len(args) == 0 {
-		_ = a.with(ctx, setup{}, func(b *broker) error { // a shell has nowhere to put an error
+		_ = a.with(ctx, setup{}, func(b *broker) error { // a shell cannot show an error
 			if b.queues == nil {
-				return errors.New("not there yet")
+				return errUnlisted
 			}
 			all, err := b.queues(ctx)
 			for _, info := range all {

@@ -9,8 +9,24 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// grid is a table for people: columns, two blanks between them, no lines.
-type grid struct{ w table.Writer }
+// grid is a table for people: columns with two blanks between them, and no lines.
+type grid struct {
+	w      table.Writer
+	colour bool
+}
+
+// state is a word with a colour of its own: the status of a task, the reason of a
+// dead letter, a finding.
+type state string
+
+var colours = map[state]text.Color{
+	"done": text.FgGreen, "removed": text.FgGreen, "yes": text.FgGreen,
+	"running": text.FgCyan, "stands": text.FgCyan,
+	"paused": text.FgYellow, "stopped": text.FgYellow, "interrupted": text.FgYellow, "quarantined": text.FgYellow, "mismatch": text.FgYellow,
+	"exhausted": text.FgYellow, "timeout": text.FgYellow, "expired": text.FgYellow, "invalidated": text.FgYellow, "rejected": text.FgYellow,
+	"permanent": text.FgRed, "panic": text.FgRed, "crashed": text.FgRed, "undecodable": text.FgRed, "unschedulable": text.FgRed,
+	"failed": text.FgRed, "refused": text.FgRed, "no": text.FgRed,
+}
 
 func newGrid(colour bool, columns []string) *grid {
 	w := table.NewWriter()
@@ -19,7 +35,7 @@ func newGrid(colour bool, columns []string) *grid {
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	style.Format.Header = text.FormatDefault
 	if colour {
-		text.EnableColors() // The library asks the process's environment; ours was asked already.
+		text.EnableColors() // the library asks the process's environment; ours was asked already
 		style.Color.Header = text.Colors{text.Bold}
 	}
 	w.SetStyle(style)
@@ -31,10 +47,10 @@ func newGrid(colour bool, columns []string) *grid {
 		}
 		w.AppendHeader(header)
 	}
-	return &grid{w}
+	return &grid{w, colour}
 }
 
-// add adds a row. Everything in it becomes visible text; numbers stand right.
+// add adds a row. Control characters become visible; numbers are aligned right.
 func (g *grid) add(cells []any) {
 	row := make(table.Row, len(cells))
 	for i, c := range cells {
@@ -43,6 +59,11 @@ func (g *grid) add(cells []any) {
 			row[i] = v
 		case time.Time:
 			row[i] = at(v)
+		case state:
+			row[i] = visible(string(v))
+			if c, ok := colours[v]; ok && g.colour {
+				row[i] = c.Sprint(string(v))
+			}
 		default:
 			row[i] = visible(fmt.Sprint(v))
 		}
@@ -73,7 +94,7 @@ type card struct {
 
 // line adds a value; an empty one is left out.
 func (c *card) line(label string, value any) {
-	if t, ok := value.(time.Time); ok && t.IsZero() || value == "" || value == nil {
+	if t, ok := value.(time.Time); ok && t.IsZero() || value == "" || value == state("") || value == nil {
 		return
 	}
 	c.lines = append(c.lines, label, value)
@@ -91,18 +112,21 @@ func (c *card) table(heading string, g *grid) {
 	}
 }
 
-func (c *card) print(a *app) error {
-	g := newGrid(false, nil)
+func (c *card) print(p *printer) error {
+	g := newGrid(p.colour(p.OutTerminal), nil)
 	for i := 0; i < len(c.lines); i += 2 {
 		value := c.lines[i+1]
 		if t, ok := value.(time.Time); ok {
 			value = at(t)
 		}
-		g.add([]any{c.lines[i], fmt.Sprint(value)})
+		if _, ok := value.(state); !ok {
+			value = fmt.Sprint(value) // so that numbers stand left
+		}
+		g.add([]any{c.lines[i], value})
 	}
 	parts := c.texts
 	if len(c.lines) > 0 {
 		parts = append([]string{g.text()}, parts...)
 	}
-	return a.write(strings.Join(parts, "\n"))
+	return p.write(strings.Join(parts, "\n"))
 }

@@ -10,39 +10,39 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// taskRow is a task, as it is recorded. Durations are text: 30s.
+// taskRow is a task of the history. Durations are text: 30s.
 type taskRow struct {
 	ID         string             `json:"id"`
 	Kind       string             `json:"kind"`   // replay, edit, purge, quarantine, import
 	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
 	DLQ        string             `json:"dlq"`
 	Back       string             `json:"back,omitempty"`    // where a replay is sent
-	ReadBy     string             `json:"read_by,omitempty"` // whose commits it passes over
+	ReadBy     string             `json:"read_by,omitempty"` // the group whose committed messages it skips
 	Who        string             `json:"who"`
-	Reason     string             `json:"reason"`
-	Note       string             `json:"note,omitempty"` // why it stopped or failed
+	Note       string             `json:"note"`
+	Detail     string             `json:"detail,omitempty"` // why it stopped or failed
 	Created    time.Time          `json:"created"`
 	Updated    time.Time          `json:"updated"`
 	Ended      time.Time          `json:"ended,omitzero"`
 	Filter     *deadletter.Filter `json:"filter,omitempty"`
-	Rate       float64            `json:"rate,omitempty"` // messages a second; absent for no bound
+	Rate       float64            `json:"rate,omitempty"` // messages per second; absent for no limit
 	Canary     []int              `json:"canary,omitempty"`
 	Watch      string             `json:"watch,omitempty"`
 	Window     int                `json:"window,omitempty"`
 	MaxReplays int                `json:"max_replays,omitempty"`
-	Expect     int64              `json:"expect,omitempty"` // of a purge: the most that it may remove
+	Expect     int64              `json:"expect,omitempty"` // of a purge: how many it may remove at most
 	Diff       *deadletter.Diff   `json:"diff,omitempty"`   // of an edit
 	Counts     deadletter.Counts  `json:"counts"`
 }
 
 func taskRowOf(t *deadletter.Task, back string) taskRow {
 	row := taskRow{
-		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Reason: t.Why, Note: t.Note,
+		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Note: t.Why, Detail: t.Note,
 		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window, ReadBy: t.ReadBy,
 		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
@@ -58,7 +58,7 @@ func taskRowOf(t *deadletter.Task, back string) taskRow {
 	return row
 }
 
-// counts says what a task has done.
+// counts is what a task has done.
 func counts(c *deadletter.Counts) string {
 	var parts []string
 	for _, p := range []struct {
@@ -72,29 +72,29 @@ func counts(c *deadletter.Counts) string {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
-	return cmp.Or(strings.Join(parts, ", "), "nothing")
+	return cmp.Or(strings.Join(parts, ", "), "nothing yet")
 }
 
-// signFlags are who does something, and why.
-type signFlags struct{ who, reason string }
+// signature is who changes something, and why.
+type signature struct{ who, note string }
 
-func (s *signFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.reason, "reason", "", "why, for those who read the history (required)")
-	s.whoFlag(cmd)
+func (s *signature) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.note, "note", "", "Record this `text` in the task history: why you do this (required, except with --dry-run)")
+	s.whoFlag(flags)
 }
 
-func (s *signFlags) whoFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.who, "who", "", "who does it (default $"+envWho+", or user@host)")
+func (s *signature) whoFlag(flags *pflag.FlagSet) {
+	flags.StringVar(&s.who, "who", "", "Record this `name` in the task history (default $"+envWho+", or user@host)")
 }
 
-// sign fills in who it is, and wants a reason where dry is not set.
-func (a *app) sign(s *signFlags, dry bool) error {
-	if s.reason == "" && !dry {
-		return usagef("why? give --reason, which stands in the history")
+// sign fills in who it is, and requires a note unless it is a dry run.
+func (a *app) sign(s *signature, dry bool) error {
+	if s.note == "" && !dry {
+		return missing("--note", "why you do this, for the task history")
 	}
 	s.who = cmp.Or(s.who, a.Env(envWho))
 	if s.who == "" {
-		name, host := "somebody", "somewhere"
+		name, host := "unknown", "unknown"
 		if u, err := user.Current(); err == nil {
 			name = u.Username
 		}
@@ -106,7 +106,7 @@ func (a *app) sign(s *signFlags, dry bool) error {
 	return nil
 }
 
-// ended prints a task that this process has run, and says how it ended.
+// ended prints a task that this process has run, and returns how it ended.
 func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
 	row := taskRowOf(t, q.Info().Back)
 	printed := a.one(row, func(c *card) {
@@ -114,8 +114,8 @@ func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task,
 		c.line("kind", row.Kind)
 		c.line("dlq", row.DLQ)
 		c.line("back", row.Back)
-		c.line("status", row.Status)
-		c.line("note", row.Note)
+		c.line("status", state(row.Status))
+		c.line("detail", row.Detail)
 		c.line("done", counts(&row.Counts))
 		if d := row.Diff; d != nil {
 			drawDiff(c, d)
@@ -127,26 +127,26 @@ func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task,
 	again := fmt.Sprintf("redeliver dlq resume %s %s", t.DLQ, t.ID)
 	done := t.Counts.Replayed + t.Counts.Edited + t.Counts.Purged + t.Counts.Imported
 	stay := t.Counts.Quarantined + t.Counts.Refused
-	if t.Kind == deadletter.KindQuarantine { // that is what it is for
+	if t.Kind == deadletter.KindQuarantine { // marking is its purpose
 		done, stay = t.Counts.Quarantined, 0
 	}
 	switch {
-	case t.Status == deadletter.StatusDone && err != nil: // all is done, and something behind it is not
-		return failed(codePartly, "task %s is done: %w", t.ID, err)
+	case t.Status == deadletter.StatusDone && err != nil: // the messages are done, and a later step failed
+		return failed(codePartly, "task %s is done, but: %w", t.ID, err)
 	case t.Status == deadletter.StatusDone && stay > 0:
-		return failed(codePartly, "%d messages stay in %s: they are quarantined or refused, see dlq show", stay, t.DLQ)
+		return failed(codePartly, "%d messages remain in %s, quarantined or refused; see redeliver dlq show", stay, t.DLQ)
 	case t.Status == deadletter.StatusDone:
 		return nil
 	case ctx.Err() != nil && t.Resumable():
-		return failed(codeInterrupted, "task %s is paused; go on with: %s", t.ID, again)
+		return failed(codeInterrupted, "task %s is paused; continue with: %s", t.ID, again)
 	case ctx.Err() != nil:
 		return failed(codeInterrupted, "task %s has ended: %w", t.ID, err)
 	case err == nil && t.Status == deadletter.StatusCancelled:
 		return failed(codePartly, "task %s was cancelled: %s", t.ID, t.Note)
 	case err == nil: // paused by another, or stopped by its canary
-		return failed(codePartly, "task %s is %s: %s; go on with: %s", t.ID, t.Status, t.Note, again)
+		return failed(codePartly, "task %s is %s: %s; continue with: %s", t.ID, t.Status, t.Note, again)
 	case done > 0 && t.Resumable():
-		return failed(codePartly, "task %s is %s: %w; go on with: %s", t.ID, t.Status, err, again)
+		return failed(codePartly, "task %s is %s: %w; continue with: %s", t.ID, t.Status, err, again)
 	case done > 0:
 		return failed(codePartly, "task %s is %s: %w", t.ID, t.Status, err)
 	default:

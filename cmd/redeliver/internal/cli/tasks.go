@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -12,50 +13,52 @@ import (
 func (a *app) tasks() *cobra.Command {
 	var s subjectFlags
 	cmd := &cobra.Command{
-		Use: "tasks [DLQ]", Short: "List what was done to a DLQ, by whom and why", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "tasks [DLQ]", Short: "List the task history: what was done, by whom and why", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				tasks, err := deadletter.History(ctx, q)
 				if err != nil {
 					return err
 				}
-				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "REASON", "NOTE")
+				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "NOTE", "DETAIL")
 				for i := range tasks {
 					t := &tasks[i]
-					if err := out.add(taskRowOf(t, q.Info().Back), t.ID, string(t.Kind), string(t.Status), counts(&t.Counts), t.Who,
+					if err := out.add(taskRowOf(t, q.Info().Back), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), t.Who,
 						short(t.Why, 60), short(t.Note, 100)); err != nil {
 						return err
 					}
 				}
 				if len(tasks) == 0 {
-					a.sayf("nothing was done to %s yet", q.Info().DLQ)
+					a.sayf("%s has no tasks yet", q.Info().DLQ)
 				}
 				return out.end()
 			})
 		},
 	}
-	s.flags(cmd)
+	s.flags(cmd.Flags())
 	return cmd
 }
 
-// taskArgs are the arguments of a verb about one task: the DLQ, where --topic and
-// --group do not say it, and the task's id.
+// taskArgs are the arguments of a verb about one task: the DLQ, unless --topic and
+// --group name it, and the id of the task.
 func taskArgs(_ *cobra.Command, args []string) error {
 	if len(args) < 1 || len(args) > 2 {
-		return fmt.Errorf("there are %d arguments: it takes the name of a DLQ and the id of a task, as dlq tasks has it", len(args))
+		return fmt.Errorf("this command takes the name of a DLQ and the id of a task, as \"dlq tasks\" prints it; %d arguments were given", len(args))
 	}
 	return nil
 }
 
 func (a *app) resume() *cobra.Command {
 	var s subjectFlags
-	var sign signFlags
+	var sign signature
 	var results string
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "resume [DLQ] TASK", Short: "Go on with a replay or purge that was paused, stopped or killed", Args: taskArgs, ValidArgsFunction: a.dlqNames,
-		Long: `resume goes on with a replay or a purge. It touches only what lay in the DLQ when the
-task was made, and begins with its canary again.`,
+		Use: "resume [DLQ] TASK", Short: "Continue a task that was paused, stopped or killed", Args: taskArgs, ValidArgsFunction: a.dlqNames,
+		Long: `Continue a replay, quarantine or purge that was paused, stopped or killed, or that failed.
+
+It takes only messages that were in the DLQ when the task was created. A replay with --canary
+begins with its first step again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.sign(&sign, true); err != nil {
 				return err
@@ -70,7 +73,7 @@ task was made, and begins with its canary again.`,
 					if err != nil {
 						return err
 					}
-					if err := a.confirm(ctx, "y", "go on with the %s of %s, %q? It is %s; done so far: %s.", t.Kind, t.Who, t.Why, t.Status, counts(&t.Counts)); err != nil {
+					if err := a.confirm(ctx, "y", fmt.Sprintf("Continue the %s of %s, %q? It is %s; done so far: %s.", t.Kind, t.Who, t.Why, t.Status, counts(&t.Counts))); err != nil {
 						return err
 					}
 				}
@@ -80,16 +83,18 @@ task was made, and begins with its canary again.`,
 			})
 		},
 	}
-	s.flags(cmd)
-	sign.whoFlag(cmd)
-	s.runner(cmd.Flags())
-	resultsFlag(cmd, &results)
-	yesFlag(cmd, &yes)
+	s.flags(cmd.Flags())
+	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+		sign.whoFlag(flags)
+		yesFlag(flags, &yes)
+		resultsFlag(flags, &results)
+		s.runner(flags)
+	})
 	return cmd
 }
 
 func (a *app) pause() *cobra.Command {
-	return a.wish("pause", "Ask the runner of a task to stop after its present window",
+	return a.wish("pause", "Pause a task, so that it can be resumed",
 		func(ctx context.Context, q deadletter.Queue, id, _ string) error { return deadletter.Pause(ctx, q, id) })
 }
 
@@ -97,10 +102,10 @@ func (a *app) cancel() *cobra.Command {
 	return a.wish("cancel", "End a task for good; what it has done stays done", deadletter.Cancel)
 }
 
-// wish makes a verb that asks something of a task, wherever that runs.
+// wish makes a verb that asks a task, on whichever machine it runs, to pause or to end.
 func (a *app) wish(verb, short string, do func(ctx context.Context, q deadletter.Queue, id, who string) error) *cobra.Command {
 	var s subjectFlags
-	var sign signFlags
+	var sign signature
 	cmd := &cobra.Command{
 		Use: verb + " [DLQ] TASK", Short: short, Args: taskArgs, ValidArgsFunction: a.dlqNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -117,16 +122,16 @@ func (a *app) wish(verb, short string, do func(ctx context.Context, q deadletter
 					return err
 				}
 				row := taskRowOf(&t, q.Info().Back)
-				a.sayf("asked for: its runner, if there is one, sees it within a second")
+				a.sayf("requested: if the task is running, it reacts within a second")
 				return a.one(row, func(c *card) {
 					c.line("task", row.ID)
-					c.line("status", row.Status)
+					c.line("status", state(row.Status))
 					c.line("done", counts(&row.Counts))
 				})
 			})
 		},
 	}
-	s.flags(cmd)
-	sign.whoFlag(cmd)
+	s.flags(cmd.Flags())
+	grouped(cmd.Flags(), groupWork, sign.whoFlag)
 	return cmd
 }

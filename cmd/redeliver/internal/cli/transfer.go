@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -18,9 +19,9 @@ func (a *app) export() *cobra.Command {
 	var f filterFlags
 	var path string
 	cmd := &cobra.Command{
-		Use: "export [DLQ]", Short: "Write messages of a DLQ as JSON Lines, which import reads", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
-		Long: `export writes what the flags take as JSON Lines, all bytes in base64: everything that
-import needs. Nothing is taken out of the DLQ. --output does not change the format.`,
+		Use: "export [DLQ]", Short: "Write messages to a file that import reads", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `Write the messages that match the filter as JSON Lines, with bytes in base64. The file has
+all that "dlq import" needs. The messages stay in the DLQ. --output does not change the format.`,
 		Example: "  redeliver dlq export orders.billing.dlq --before 2026-01-01 > january.jsonl",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter, err := f.filter(time.Now())
@@ -30,7 +31,7 @@ import needs. Nothing is taken out of the DLQ. --output does not change the form
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) (err error) {
 				out := a.Out
 				if path != "" && path != "-" {
-					file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // the bodies are somebody's
+					file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // the bodies may be personal data
 					if err != nil {
 						return usagef("--file: %w", err)
 					}
@@ -45,36 +46,36 @@ import needs. Nothing is taken out of the DLQ. --output does not change the form
 				n, err := deadletter.Export(ctx, q, filter, &harmlessLines{w: out})
 				a.sayf("%d messages exported from %s", n, q.Info().DLQ)
 				if err != nil && n > 0 && ctx.Err() == nil {
-					return failed(codePartly, "the export is not complete: %w", err)
+					return failed(codePartly, "the export is incomplete: %w", err)
 				}
 				return err
 			})
 		},
 	}
-	s.flags(cmd)
-	f.flags(cmd.Flags())
-	cmd.Flags().StringVar(&path, "file", "", "write to this `file`, which must not exist yet (default stdout)")
+	s.flags(cmd.Flags())
+	f.flags(cmd, false)
+	cmd.Flags().StringVar(&path, "file", "", "Write to this `file`, which must not exist (default stdout)")
 	return cmd
 }
 
 func (a *app) imports() *cobra.Command {
 	var s subjectFlags
-	var sign signFlags
+	var sign signature
 	var path string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "import [DLQ] --reason WHY", Short: "Write what was exported back into a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
-		Long: `import writes messages into the DLQ of the same origin and group, as they were. One that
-is broken off and run again writes its first part twice.`,
-		Example: "  redeliver dlq import orders.billing.dlq --file january.jsonl --reason 'purged by mistake'",
+		Use: "import [DLQ] --note TEXT", Short: "Write exported messages back into a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Long: `Write exported messages back into the DLQ of the same origin and group, unchanged.
+
+An import cannot be resumed. If you run it again after an interruption, it writes the first
+messages twice.`,
+		Example: "  redeliver dlq import orders.billing.dlq --file january.jsonl --note 'purged by mistake'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
+			if err := a.unasked(cmd, dry || yes); err != nil {
+				return err
 			}
 			in := a.In
 			switch {
@@ -86,18 +87,18 @@ is broken off and run again writes its first part twice.`,
 				defer file.Close()
 				in = file
 			case !dry && !yes:
-				return usagef("the messages come from stdin, where you would be asked: give --yes, or --file")
+				return usagef("the messages come from stdin, so nobody can confirm: give --yes, or --file")
 			}
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				if dry {
 					return a.dryImport(ctx, q, in)
 				}
 				if !yes {
-					if err := a.confirm(ctx, "y", "write what is in %s into %s?", path, q.Info().DLQ); err != nil {
+					if err := a.confirm(ctx, "y", fmt.Sprintf("Write the messages in %s into %s?", path, q.Info().DLQ)); err != nil {
 						return err
 					}
 				}
-				t, err := deadletter.Import(ctx, q, in, sign.who, sign.reason)
+				t, err := deadletter.Import(ctx, q, in, sign.who, sign.note)
 				if t.ID == "" {
 					return err
 				}
@@ -105,13 +106,14 @@ is broken off and run again writes its first part twice.`,
 			})
 		},
 	}
-	s.flags(cmd)
-	sign.flags(cmd)
-	flags := cmd.Flags()
-	s.runner(flags)
-	flags.StringVar(&path, "file", "", "read from this `file` (default stdin)")
-	flags.BoolVar(&dry, "dry-run", false, "read all of it, say how many, and write nothing")
-	yesFlag(cmd, &yes)
+	s.flags(cmd.Flags())
+	cmd.Flags().StringVar(&path, "file", "", "Read from this `file` (default stdin)")
+	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+		sign.flags(flags)
+		flags.BoolVar(&dry, "dry-run", false, "Read and count all messages and write nothing")
+		yesFlag(flags, &yes)
+		s.runner(flags)
+	})
 	return cmd
 }
 
@@ -122,11 +124,11 @@ type importRow struct {
 	Import int64  `json:"import"` // messages that would be written
 }
 
-// dryImport reads an import to its end over a DLQ that takes nothing.
+// dryImport reads an import to its end, over a DLQ that ignores writes.
 func (a *app) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) error {
 	t, err := deadletter.Import(ctx, untouched{q}, in, "nobody", "dry run")
 	if err != nil {
-		return fmt.Errorf("behind %d messages that would be written: %w", t.Counts.Imported, err)
+		return fmt.Errorf("after %d messages that would be written: %w", t.Counts.Imported, err)
 	}
 	row := importRow{true, q.Info().DLQ, t.Counts.Imported}
 	return a.one(row, func(c *card) {
@@ -135,7 +137,7 @@ func (a *app) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) e
 	})
 }
 
-// untouched is a DLQ that a dry run may claim: what is written there goes nowhere.
+// untouched is a DLQ that a dry run may claim, and that ignores writes.
 type untouched struct{ deadletter.Queue }
 
 // Claim implements [deadletter.Queue].

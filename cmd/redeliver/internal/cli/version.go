@@ -10,17 +10,17 @@ import (
 
 // versionRow is what version prints.
 type versionRow struct {
-	Version  string `json:"version"`            // of the command, "(devel)" when it was built in its repository
-	Library  string `json:"library,omitempty"`  // of github.com/redeliver/redeliver, where that is another
-	Go       string `json:"go"`                 // that built it
+	Version  string `json:"version"`            // of the command; "(devel)" when it was built in its repository
+	Library  string `json:"library,omitempty"`  // of github.com/redeliver/redeliver, where it differs
+	Go       string `json:"go"`                 // the version of Go that built it
 	Platform string `json:"platform"`           // operating system and processor
-	Commit   string `json:"commit,omitempty"`   // where the build knew it
-	Modified bool   `json:"modified,omitempty"` // the tree was not as committed
+	Commit   string `json:"commit,omitempty"`   // if the build knew it
+	Modified bool   `json:"modified,omitempty"` // the tree had uncommitted changes
 }
 
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: exactly(),
+		Use: "version", Short: "Print the version and how it was built", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			v := built()
 			return a.one(v, func(t *card) {
@@ -34,8 +34,7 @@ func (a *app) version() *cobra.Command {
 	}
 }
 
-// A release says here which it is, and an image of which commit, by -ldflags -X: what
-// they are built from has no .git beside it.
+// A release sets these with -ldflags -X: its sources have no .git beside them.
 var release, commit string
 
 func built() versionRow {

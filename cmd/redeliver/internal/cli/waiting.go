@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
@@ -14,47 +14,37 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// waiting is what waits for one topic and group, as a broker shows it.
+// waiting are the waiting messages of one topic and group.
 type waiting struct {
 	levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// commands are those of Kafka, where the messages can be seen, and their consumers
-	// be told something. Nil elsewhere.
+	// commands reads the messages and commands the consumers; nil except on Kafka.
 	commands *kafka.Waiting
-	// notes are what the levels do not say.
+	// notes say what the broker does not report.
 	notes []string
 	close func() error
 }
 
-// waitingFlags say what waiting messages are meant.
+// waitingFlags select waiting messages.
 type waitingFlags struct {
 	topic, group string
 	levels       []string
 	filterFlags  filterFlags
 }
 
-func (w *waitingFlags) whose(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&w.topic, "topic", "", "the `topic` whose messages wait; on RabbitMQ and SQS the queue")
-	flags.StringVar(&w.group, "group", "", "the consumer `group` that they wait for; of Kafka alone (default the profile's)")
-}
-
-func (w *waitingFlags) onLevels(cmd *cobra.Command) {
+// flags adds them; messages says that single messages are selected, not only levels.
+func (w *waitingFlags) flags(cmd *cobra.Command, messages bool) {
+	cmd.Flags().StringVar(&w.topic, "topic", "", "The `topic` whose messages wait; on RabbitMQ and SQS the queue (required)")
+	cmd.Flags().StringVar(&w.group, "group", "", "Kafka: the consumer `group` that they wait for (required, unless the profile has one)")
 	w.filterFlags.flagSet = cmd.Flags()
-	cmd.Flags().StringSliceVar(&w.levels, "level", nil, "messages that wait on this level, as waiting list has it: 1h; may be repeated")
+	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) {
+		flags.StringSliceVar(&w.levels, "level", nil, "Select messages that wait on this `level`, as \"waiting list\" prints it: 1h. Repeatable")
+		if messages {
+			w.filterFlags.common(flags)
+		}
+	})
 }
 
-func (w *waitingFlags) filters(cmd *cobra.Command) {
-	w.onLevels(cmd)
-	flags, f := cmd.Flags(), &w.filterFlags
-	flags.StringSliceVar(&f.fingerprints, "fingerprint", nil, "messages that failed of this cause, as waiting list --messages has it; may be repeated")
-	flags.StringArrayVar(&f.ids, "id", nil, "the message with this `id`; may be repeated")
-	flags.StringVar(&f.key, "key", "", "messages with exactly this key; an empty one means an empty key")
-	flags.StringArrayVar(&f.headers, "header", nil, "messages with this header, `name=value`; of several, all")
-	flags.StringVar(&f.errorText, "error-text", "", "messages whose latest error has this text, in upper or lower case")
-	flags.StringVar(&f.errorType, "error-type", "", "messages with exactly this type of error")
-}
-
-// filter reads them.
+// filter reads the flags.
 func (w *waitingFlags) filter() (f deadletter.WaitingFilter, err error) {
 	f.Levels = w.levels
 	if f.Filter, err = w.filterFlags.filter(time.Now()); err != nil {
@@ -69,37 +59,27 @@ func (w *waitingFlags) filter() (f deadletter.WaitingFilter, err error) {
 func (a *app) waiting() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "waiting",
-		Short: "See what waits for its next attempt, and act on it",
-		Long: `waiting is about messages that have failed and wait for their next attempt, or were
-published with a delay. list says how many wait on each level. On Kafka, release makes
-whole levels due now, and cancel sends messages to the DLQ when they are due: the group's
-consumers read the command and obey it.`,
+		Short: "Inspect, release and cancel messages that wait for a retry",
+		Long: `Inspect, release and cancel messages that have failed and wait for a retry, or that were
+published with a delay.
+
+list counts the messages on each level. On Kafka, release makes whole levels due now, and
+cancel sends messages to the DLQ when they are due. The consumers of the group carry out
+these commands.`,
 	}
 	cmd.AddCommand(a.waitingList(), a.waitingCommand(deadletter.ReleaseWaiting), a.waitingCommand(deadletter.CancelWaiting), a.withdraw())
 	verbs(cmd)
 	return cmd
 }
 
-// onWaiting runs a verb on what waits for the topic and group that are meant.
+// onWaiting runs a verb on the waiting messages of the topic and group that the flags name.
 func (a *app) onWaiting(cmd *cobra.Command, flags *waitingFlags, s setup, do func(context.Context, *broker, *waiting, subject) error) error {
 	ctx := cmd.Context()
-	u, err := a.conn.url(a.Env)
+	_, group, err := a.whose(flags.topic, flags.group)
 	if err != nil {
 		return err
 	}
-	if err := noGroup(u.Broker, flags.group); err != nil {
-		return err
-	}
-	of := subject{topic: flags.topic, group: flags.group}
-	if u.Broker == brokerurl.Kafka {
-		of.group = cmp.Or(of.group, a.conn.read.Group)
-	}
-	switch {
-	case of.topic == "":
-		return usagef("which topic, or queue? give --topic")
-	case of.group == "" && u.Broker == brokerurl.Kafka:
-		return usagef("which group do they wait for? give --group")
-	}
+	of := subject{topic: flags.topic, group: group}
 	return a.with(ctx, s, func(b *broker) error { return b.onWaiting(ctx, of, do) })
 }
 
@@ -115,8 +95,8 @@ func (b *broker) onWaiting(ctx context.Context, of subject, do func(context.Cont
 	return err
 }
 
-// onCommands is onWaiting for what is there on Kafka alone. Elsewhere nothing is asked
-// of the broker.
+// onCommands is onWaiting for what only Kafka can do. It refuses other brokers before it
+// connects to one.
 func (a *app) onCommands(cmd *cobra.Command, flags *waitingFlags, do func(context.Context, *kafka.Waiting, subject) error) error {
 	u, err := a.conn.url(a.Env)
 	if err != nil {
@@ -128,16 +108,16 @@ func (a *app) onCommands(cmd *cobra.Command, flags *waitingFlags, do func(contex
 	return a.onWaiting(cmd, flags, setup{}, func(ctx context.Context, _ *broker, w *waiting, of subject) error { return do(ctx, w.commands, of) })
 }
 
-// instead is what to do where consumers cannot be told.
+// instead is the error on other brokers, with what to do instead.
 func instead(kind brokerurl.Broker, verb string) error {
-	why := "RabbitMQ hands out a delay queue from its head alone: to find one message, all before it would be taken out of their wait"
+	why := "RabbitMQ reads a delay queue only from its head, so a search would take messages out of their wait"
 	if kind == brokerurl.SQS {
-		why = "SQS lets nobody see or receive a delayed message before it is due"
+		why = "SQS shows a delayed message to nobody before it is due"
 	}
-	return failed(codeFailed, "%s is there on Kafka alone: %s. What must not run any more is kept from it by Policy.Invalid of the consumers, which is asked before each attempt: see docs/reference/waiting.md", verb, why)
+	return failed(codeFailed, "%s is supported only on Kafka: %s. To stop messages, set Policy.Invalid in the consumers, which ask it before each attempt; see docs/reference/waiting.md", verb, why)
 }
 
-// waitsAt names a level for people.
+// waitsAt names a level in a table.
 func waitsAt(level time.Duration) string {
 	if level == 0 {
 		return "-"

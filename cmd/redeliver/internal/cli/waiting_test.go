@@ -72,11 +72,11 @@ func TestWaitingListSaysHowMuchWaits(t *testing.T) {
 	if got := s.waiting("list", "--error-text", "ROUTE", "-o", "json").want(t, 0).objects(t); len(got) != 2 || got[0]["fingerprint"] != got[1]["fingerprint"] || got[0]["fingerprint"] == all[0]["fingerprint"] {
 		t.Errorf("%v", got)
 	}
-	if got := s.waiting("list", "--fingerprint", all[0]["fingerprint"].(string), "--limit", "2", "-o", "json").want(t, 0, "there are more").objects(t); len(got) != 2 {
+	if got := s.waiting("list", "--fingerprint", all[0]["fingerprint"].(string), "--limit", "2", "-o", "json").want(t, 0, "see --limit").objects(t); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 	for _, flag := range []string{"--level=30s", "--key=nobody", "--id=7", "--header=tenant=bolt", "--error-type=x"} {
-		if got := s.waiting("list", flag, "-o", "json").want(t, 0, "no message that waits").objects(t); len(got) > 0 {
+		if got := s.waiting("list", flag, "-o", "json").want(t, 0, "no waiting message").objects(t); len(got) > 0 {
 			t.Errorf("%s: %v", flag, got)
 		}
 	}
@@ -97,24 +97,24 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 			t.Errorf("%s: %v", args, dry)
 		}
 	}
-	s.waiting("cancel", "--all", "--reason", "test").want(t, 2, "--yes")
-	if no := s.with(call{terminal: true, in: strings.NewReader("n\n")}, append([]string{"waiting", "cancel", "--all", "--reason", "test"}, whose...)...); no.code != 1 || !strings.Contains(no.err, "5 messages") {
+	s.waiting("cancel", "--all", "--note", "test").want(t, 2, "--yes")
+	if no := s.with(call{terminal: true, in: strings.NewReader("n\n")}, append([]string{"waiting", "cancel", "--all", "--note", "test"}, whose...)...); no.code != 1 || !strings.Contains(no.err, "5 messages") {
 		t.Errorf("%+v", no)
 	}
-	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
+	s.waiting("list", "--commands").want(t, 0, "there are no commands")
 	for topic, n := range s.everything() {
 		if n != before[topic] {
 			t.Errorf("%d records were written to %s", n-before[topic], topic)
 		}
 	}
 
-	given := s.waiting("release", "--level", "1h", "--for", "2h", "--reason", "the bank is back", "--yes", "-o", "json").want(t, 0, "given").object(t)
-	cancel := s.waiting("cancel", "--all", "--reason", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
+	given := s.waiting("release", "--level", "1h", "--for", "2h", "--note", "the bank is back", "--yes", "-o", "json").want(t, 0, "sent: ").object(t)
+	cancel := s.waiting("cancel", "--all", "--note", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
 	all := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
 	if len(all) != 2 || all[0]["id"] != given["id"] || all[1]["id"] != cancel["id"] {
 		t.Fatalf("%v", all)
 	}
-	if c := all[0]; c["kind"] != "release" || c["status"] != "stands" || c["who"] != "ann@ops-1" || c["reason"] != "the bank is back" || c["filter"] == nil {
+	if c := all[0]; c["kind"] != "release" || c["status"] != "stands" || c["who"] != "ann@ops-1" || c["note"] != "the bank is back" || c["filter"] == nil {
 		t.Errorf("%v", c)
 	}
 	if c := all[1]; c["kind"] != "cancel" || c["filter"] != nil {
@@ -131,8 +131,8 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 	if _, err := s.adm.DeleteTopic(t.Context(), "orders.billing.control"); err != nil {
 		t.Fatal(err)
 	}
-	s.waiting("release", "--all", "--reason", "test", "--yes").want(t, 1, "orders.billing.control does not exist")
-	s.waiting("list", "--commands").want(t, 0, "nothing was asked")
+	s.waiting("release", "--all", "--note", "test", "--yes").want(t, 1, "orders.billing.control does not exist")
+	s.waiting("list", "--commands").want(t, 0, "there are no commands")
 }
 
 // The fields that docs/reference/waiting.md promises are there, under these names.
@@ -140,12 +140,12 @@ func TestWaitingSchema(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.park()
-	command := "created expires filter group id kind origin reason status who"
+	command := "created expires filter group id kind note origin status who"
 	for _, at := range []struct{ args, want string }{
 		{"list", "broker exact group messages origin place"},
 		{"list --messages", "attempts body body_text due error error_type fingerprint first_failed group headers id key key_text last_failed level origin place position replays time"},
 		{"release --all --dry-run", "dry_run group kind matched origin scanned"},
-		{"cancel --id 7 --reason test --yes", command},
+		{"cancel --id 7 --note test --yes", command},
 		{"list --commands", command},
 	} {
 		text := s.waiting(append(strings.Fields(at.args), "--output", "jsonl")...).want(t, 0).out
@@ -163,18 +163,21 @@ func TestWaitingSchema(t *testing.T) {
 
 func TestWrongCallsOfWaiting(t *testing.T) {
 	t.Parallel()
-	const broker = "--broker kafka://127.0.0.1:1 "
 	for _, args := range []string{
-		"waiting", "waiting nosuch", broker + "waiting list", broker + "waiting list --topic orders", broker + "waiting list --topic orders --group billing --limit -1",
-		broker + "waiting list --topic orders --group billing --messages --commands", broker + "waiting list --topic orders --group billing --level 90s",
-		broker + "waiting list --topic orders --group billing --header tenant",
-		broker + "waiting release --topic orders --group billing --reason test --yes", broker + "waiting release --topic orders --group billing --all --yes",
-		broker + "waiting cancel --topic orders --group billing --all --id 7 --reason test --yes", broker + "waiting cancel --topic orders --group billing --all --reason test",
-		broker + "waiting cancel --topic orders --group billing --all --reason test --yes --rate 5", broker + "waiting cancel --topic orders --group billing --all --reason test --yes --for 0s",
-		broker + "waiting release --topic orders --group billing --id 7 --reason test --yes",
-		broker + "waiting withdraw --topic orders --group billing", "waiting list --topic orders --group billing --broker sqs+http://127.0.0.1:1",
+		"waiting nosuch", "waiting list", "waiting list --topic orders", "waiting list --topic orders --group billing --limit -1",
+		"waiting list --topic orders --group billing --messages --commands", "waiting list --topic orders --group billing --level 90s",
+		"waiting list --topic orders --group billing --header tenant",
+		"waiting release --topic orders --group billing --note test --yes", "waiting release --topic orders --group billing --all --yes",
+		"waiting cancel --topic orders --group billing --all --id 7 --note test --yes", "waiting cancel --topic orders --group billing --all --note test",
+		"waiting cancel --topic orders --group billing --all --note test --yes --rate 5", "waiting cancel --topic orders --group billing --all --note test --yes --for 0s",
+		"waiting release --topic orders --group billing --id 7 --note test --yes",
+		"waiting withdraw --topic orders --group billing", "waiting list --topic orders --group billing --broker sqs+http://127.0.0.1:1",
 	} {
-		got := call{}.run(t, strings.Fields(args)...).want(t, 2, "redeliver: ", "--help")
+		args, given := strings.Fields(args), args
+		if !strings.Contains(given, "--broker") {
+			args = append(args, "--broker", "kafka://127.0.0.1:1")
+		}
+		got := call{}.run(t, args...).want(t, 2, "redeliver: ", "--help")
 		if got.out != "" {
 			t.Errorf("%s: stdout has %q", args, got.out)
 		}
@@ -186,10 +189,10 @@ func TestWaitingElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, broker := range []string{"amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {
 		for _, args := range []string{
-			"waiting release --topic orders --all --reason test --yes", "waiting cancel --topic orders --id 7 --reason test --yes",
+			"waiting release --topic orders --all --note test --yes", "waiting cancel --topic orders --id 7 --note test --yes",
 			"waiting list --topic orders --messages", "waiting list --topic orders --commands", "waiting withdraw 7 --topic orders",
 		} {
-			call{}.run(t, append(strings.Fields(args), "--broker", broker)...).want(t, 1, "on Kafka alone", "Policy.Invalid")
+			call{}.run(t, append(strings.Fields(args), "--broker", broker)...).want(t, 1, "supported only on Kafka", "Policy.Invalid")
 		}
 		call{}.run(t, "waiting", "list", "--topic", "orders", "--broker", broker).want(t, 1, "127.0.0.1:1")
 	}

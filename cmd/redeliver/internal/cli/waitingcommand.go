@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
@@ -22,27 +25,29 @@ type waitingForecast struct {
 
 func (a *app) waitingCommand(kind deadletter.CommandKind) *cobra.Command {
 	var w waitingFlags
-	var sign signFlags
+	var sign signature
 	var c deadletter.Command
 	var life time.Duration
 	var dry, yes bool
-	verb, short, long, example := "release", "Make messages that wait due now (Kafka)", `release makes what waits on the levels that the flags name due now: they run as fast as the
-consumers take them. It takes whole levels, and is refused where the Order of the policy
-is PerKey. To take single messages out, cancel them and replay them from the DLQ.`,
-		`  redeliver waiting release --topic orders --group billing --level 1h --reason 'the bank is back'
+	verb, short, long, example := "release", "Make waiting messages due now (Kafka)", `Make messages that wait due now. They run as fast as the consumers take them.
+
+A release takes whole levels, and is refused where the order of the policy is PerKey. To run
+single messages now, cancel them and replay them from the DLQ.`,
+		`  redeliver waiting release --topic orders --group billing --level 1h --note 'the bank is back'
   redeliver waiting release --topic orders --group billing --all --dry-run`
 	if kind == deadletter.CancelWaiting {
-		verb, short, long, example = "cancel", "Send waiting messages to the DLQ when they are due (Kafka)", `cancel keeps what the flags take from running: when such a message is due it goes to the
-DLQ, as invalidated. A message that was released is due now.`,
+		verb, short, long, example = "cancel", "Send waiting messages to the DLQ when they are due (Kafka)", `Send messages to the DLQ when they are due, with the reason "invalidated", instead of running
+them. A message that was released is due now.`,
 			`  redeliver waiting cancel --topic orders --group billing --fingerprint 6f1d0c2b9a4e7713 --dry-run
-  redeliver waiting cancel --topic orders --group billing --header tenant=acme --reason 'the tenant is gone'`
+  redeliver waiting cancel --topic orders --group billing --header tenant=acme --note 'the tenant is gone'`
 	}
 	cmd := &cobra.Command{
-		Use: verb + " --topic T --group G --reason WHY", Short: short, Args: exactly(),
+		Use: verb + " --topic TOPIC --group GROUP --note TEXT", Short: short, Args: exactly(),
 		Long: long + `
 
-Only what was scheduled before the command is taken. The group's consumers read it within
-a second or two. It stands for as long as --for says; waiting withdraw takes it back.`,
+The command applies to messages that were scheduled before it. The consumers of the group
+read it within two seconds, and it is in force for as long as --for says. "waiting withdraw"
+ends it earlier.`,
 		Example: example,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.Filter, err = w.filter(); err != nil {
@@ -51,20 +56,18 @@ a second or two. It stands for as long as --for says; waiting withdraw takes it 
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			c.Kind, c.Who, c.Why = kind, sign.who, sign.reason
+			c.Kind, c.Who, c.Why = kind, sign.who, sign.note
 			switch {
 			case c.Filter.All() && !c.Everything:
-				return usagef("that would %s everything: say what is meant, or give --all", verb)
+				return usagef("no filter given, so this would %s everything: give a filter flag, or --all", verb)
 			case !c.Filter.All() && c.Everything:
-				return usagef("--all beside flags that say what is meant: leave one out")
+				return usagef("--all and a filter flag exclude each other: omit one")
 			case life <= 0:
-				return usagef("--for is %s: it must be longer than nothing", life)
+				return usagef("--for is %s: must be more than 0", life)
 			}
 			c.Expires = time.Now().Add(life).UTC().Truncate(time.Millisecond)
-			if !dry {
-				if err := a.unasked(cmd, yes); err != nil {
-					return err
-				}
+			if err := a.unasked(cmd, dry || yes); err != nil {
+				return err
 			}
 			return a.onCommands(cmd, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
 				if dry {
@@ -74,22 +77,22 @@ a second or two. It stands for as long as --for says; waiting withdraw takes it 
 			})
 		},
 	}
-	w.whose(cmd)
+	w.flags(cmd, kind == deadletter.CancelWaiting)
+	cmd.Flags().BoolVar(&c.Everything, "all", false, "Take all waiting messages. Without it a filter flag is required")
+	cmd.Flags().DurationVar(&life, "for", deadletter.DefaultCommandLife, "Keep the command in force for this `duration`. Give more if messages wait for longer")
+	preview := "Count the messages and change nothing"
 	if kind == deadletter.CancelWaiting {
-		w.filters(cmd)
-	} else {
-		w.onLevels(cmd)
+		preview += ". It reads all waiting messages"
 	}
-	sign.flags(cmd)
-	flags := cmd.Flags()
-	flags.BoolVar(&c.Everything, "all", false, "everything that waits, where no other flag says what is meant")
-	flags.DurationVar(&life, "for", deadletter.DefaultCommandLife, "how long the command stands; give more where messages wait for longer")
-	flags.BoolVar(&dry, "dry-run", false, "say how many, and change nothing; for a cancel this reads all that waits")
-	yesFlag(cmd, &yes)
+	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+		sign.flags(flags)
+		flags.BoolVar(&dry, "dry-run", false, preview)
+		yesFlag(flags, &yes)
+	})
 	return cmd
 }
 
-// forecastWaiting counts what a command would take.
+// forecastWaiting counts the messages that a command would take.
 func (a *app) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject, c *deadletter.Command) error {
 	row := waitingForecast{DryRun: true, Kind: string(c.Kind), Origin: of.topic, Group: of.group}
 	if c.Kind == deadletter.ReleaseWaiting {
@@ -114,14 +117,15 @@ func (a *app) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject,
 	return a.one(row, func(c *card) {
 		c.line("topic", row.Origin)
 		c.line("group", row.Group)
-		c.line("looked at", row.Scanned)
+		c.line("scanned", row.Scanned)
 		c.line("would "+row.Kind, row.Matched)
 	})
 }
 
-// give asks, and gives the consumers the command.
+// give asks, and sends the command to the consumers.
 func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadletter.Command, yes bool) error {
 	if !yes {
+		kind := strings.ToUpper(string(c.Kind[:1])) + string(c.Kind[1:])
 		levels, err := w.Levels(ctx)
 		if err != nil {
 			return err
@@ -130,7 +134,7 @@ func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadlett
 		for _, l := range levels {
 			n += max(0, l.Depth)
 		}
-		if err := a.confirm(ctx, "y", "%s what is taken of %d messages that wait for group %s of %s? How many that are, --dry-run says.", c.Kind, n, of.group, of.topic); err != nil {
+		if err := a.confirm(ctx, "y", fmt.Sprintf("%s those that match of %d messages that wait for group %s of %s? --dry-run counts them.", kind, n, of.group, of.topic)); err != nil {
 			return err
 		}
 	}
@@ -138,7 +142,7 @@ func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadlett
 	if err != nil {
 		return err
 	}
-	a.sayf("given: the consumers read it within a second or two; see what still waits with: redeliver waiting list --topic %s --group %s", of.topic, of.group)
+	a.sayf("sent: the consumers read it within two seconds. To see what still waits: redeliver waiting list --topic %s --group %s", of.topic, of.group)
 	return a.oneCommand(commandRowOf(of, &given, time.Now()))
 }
 
@@ -146,7 +150,7 @@ func (a *app) oneCommand(row commandRow) error {
 	return a.one(row, func(c *card) {
 		c.line("command", row.ID)
 		c.line("kind", row.Kind)
-		c.line("status", row.Status)
+		c.line("status", state(row.Status))
 		c.line("topic", row.Origin)
 		c.line("group", row.Group)
 		c.line("expires", row.Expires)
@@ -156,7 +160,7 @@ func (a *app) oneCommand(row commandRow) error {
 func (a *app) withdraw() *cobra.Command {
 	var w waitingFlags
 	cmd := &cobra.Command{
-		Use: "withdraw COMMAND --topic T --group G", Short: "Take a release or cancel back; what it has done stays done", Args: exactly("the id of a command"),
+		Use: "withdraw COMMAND --topic TOPIC --group GROUP", Short: "End a release or cancel early; what it has done stays done (Kafka)", Args: exactly("the id of a command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onCommands(cmd, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
 				all, err := at.Commands(ctx)
@@ -177,6 +181,6 @@ func (a *app) withdraw() *cobra.Command {
 			})
 		},
 	}
-	w.whose(cmd)
+	w.flags(cmd, false)
 	return cmd
 }

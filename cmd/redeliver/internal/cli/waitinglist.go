@@ -13,29 +13,29 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// levelRow is how much waits in one place.
+// levelRow is how many messages wait in one topic or queue.
 type levelRow struct {
 	Broker   string    `json:"broker"`
 	Origin   string    `json:"origin"`
 	Group    string    `json:"group,omitempty"`    // of Kafka
-	Level    string    `json:"level,omitempty"`    // absent of the way back, and where there are none
+	Level    string    `json:"level,omitempty"`    // absent for the retry topic, and where there are no levels
 	Place    string    `json:"place"`              // the topic or queue
 	Messages *int64    `json:"messages,omitempty"` // absent where that is not known
 	Exact    bool      `json:"exact"`              // false: messages is an estimate
-	Oldest   time.Time `json:"oldest,omitzero"`    // when the first was written there
+	Oldest   time.Time `json:"oldest,omitzero"`    // when the first was written
 	Due      time.Time `json:"due,omitzero"`       // when the first is due
-	Late     string    `json:"late,omitempty"`     // for how long that is over
+	Late     string    `json:"late,omitempty"`     // how long the first has been due
 }
 
-// waitingRow is a message that waits.
+// waitingRow is a waiting message.
 type waitingRow struct {
 	Origin      string      `json:"origin"`
 	Group       string      `json:"group"`
-	Level       string      `json:"level,omitempty"` // absent of the way back
+	Level       string      `json:"level,omitempty"` // absent for the retry topic
 	Place       string      `json:"place"`
 	Position    string      `json:"position"`
 	ID          string      `json:"id"`
-	Time        time.Time   `json:"time"` // when it was written there
+	Time        time.Time   `json:"time"` // when it was written
 	Due         time.Time   `json:"due"`
 	Attempts    int         `json:"attempts"`
 	Replays     int         `json:"replays"`
@@ -57,14 +57,15 @@ func (a *app) waitingList() *cobra.Command {
 	var limit int
 	var messages, commands bool
 	cmd := &cobra.Command{
-		Use: "list --topic T [--group G]", Short: "Say how much waits on each level, and list messages and commands", Args: exactly(),
-		Long: `list says how much waits on each level, when the first of it is due, and how late that
-is. On Kafka --messages, or any flag of a filter, lists the messages themselves: it
-reads what waits, all of it where the filter takes little. --commands lists the commands
-that release and cancel gave the consumers.
+		Use: "list --topic TOPIC [--group GROUP]", Short: "Count the messages on each level, or list messages or commands", Args: exactly(),
+		Long: `Count the messages that wait on each level, and show when the first one is due and how late
+it is.
 
-On RabbitMQ the levels are those of a policy, given by the flags of plan. SQS says
-about how much is delayed, and no more.`,
+On Kafka, --messages or any filter flag lists the messages themselves; it may read all of
+them. --commands lists the commands of "waiting release" and "waiting cancel".
+
+On RabbitMQ without --management-url, list shows the levels of the policy that the policy
+flags describe. SQS reports only an estimate of the delayed messages.`,
 		Example: `  redeliver waiting list --topic orders --group billing
   redeliver waiting list --topic orders --group billing --error-text 'card declined' --limit 10
   redeliver waiting list --topic orders --group billing --commands`,
@@ -76,9 +77,9 @@ about how much is delayed, and no more.`,
 			messages = messages || !filter.All()
 			switch {
 			case limit < 0:
-				return usagef("--limit is %d: it must be 0, for all, or more", limit)
+				return usagef("--limit is %d: must be 0 (for all) or more", limit)
 			case messages && commands:
-				return usagef("--commands lists no messages: leave out --messages and what says which")
+				return usagef("--commands lists commands, not messages: omit --messages and the filter flags")
 			}
 			policy, err := p.policy(cmd.Flags())
 			if err != nil {
@@ -95,13 +96,12 @@ about how much is delayed, and no more.`,
 			return a.onWaiting(cmd, &w, setup{policy: policy}, a.listLevels)
 		},
 	}
-	w.whose(cmd)
-	w.filters(cmd)
-	p.flags(cmd.Flags())
+	w.flags(cmd, true)
+	p.flags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&messages, "messages", false, "list the messages that wait")
-	flags.BoolVar(&commands, "commands", false, "list what the consumers were asked to do")
-	flags.IntVar(&limit, "limit", defaultLimit, "the most messages that are listed, 0 for all")
+	flags.BoolVar(&messages, "messages", false, "List the messages (Kafka)")
+	flags.BoolVar(&commands, "commands", false, "List the commands to the consumers (Kafka)")
+	flags.IntVar(&limit, "limit", defaultLimit, "List at most this `number` of messages, 0 for all")
 	return cmd
 }
 
@@ -127,10 +127,11 @@ func (a *app) listLevels(ctx context.Context, b *broker, w *waiting, of subject)
 			return err
 		}
 	}
+	err = out.end()
 	for _, n := range w.notes {
-		a.sayf("%s", n)
+		a.sayf("note: %s", n)
 	}
-	return out.end()
+	return err
 }
 
 func (a *app) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
@@ -153,9 +154,9 @@ func (a *app) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f d
 	})
 	switch {
 	case more:
-		a.sayf("the first %d messages; there are more, see --limit", limit)
+		a.sayf("only the first %d messages are listed; see --limit", limit)
 	case n == 0 && err == nil:
-		a.sayf("no message that waits is taken by that")
+		a.sayf("no waiting message matches the filter")
 	}
 	return errors.Join(err, wrong, out.end())
 }
@@ -177,15 +178,15 @@ type commandRow struct {
 	Origin  string                    `json:"origin"`
 	Group   string                    `json:"group"`
 	Who     string                    `json:"who"`
-	Reason  string                    `json:"reason"`
-	Created time.Time                 `json:"created"` // what was scheduled later is not taken
+	Note    string                    `json:"note"`
+	Created time.Time                 `json:"created"` // it applies to messages that were scheduled earlier
 	Expires time.Time                 `json:"expires"`
-	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it takes everything
+	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent where it applies to all messages
 }
 
 func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {
 	row := commandRow{
-		ID: c.ID, Kind: string(c.Kind), Status: "stands", Origin: of.topic, Group: of.group, Who: c.Who, Reason: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
+		ID: c.ID, Kind: string(c.Kind), Status: "stands", Origin: of.topic, Group: of.group, Who: c.Who, Note: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
 	}
 	if !now.Before(c.Expires) {
 		row.Status = "expired"
@@ -201,18 +202,18 @@ func (a *app) listCommands(ctx context.Context, w *kafka.Waiting, of subject) er
 	if err != nil {
 		return err
 	}
-	out, now := a.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "REASON"), time.Now()
+	out, now := a.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "NOTE"), time.Now()
 	for i := range all {
 		row, levels := commandRowOf(of, &all[i], now), "all"
 		if names := all[i].Filter.Levels; len(names) > 0 {
 			levels = strings.Join(names, ",")
 		}
-		if err := out.add(row, row.ID, row.Kind, row.Status, levels, row.Created, row.Expires, row.Who, short(row.Reason, 60)); err != nil {
+		if err := out.add(row, row.ID, row.Kind, state(row.Status), levels, row.Created, row.Expires, row.Who, short(row.Note, 60)); err != nil {
 			return err
 		}
 	}
 	if len(all) == 0 {
-		a.sayf("nothing was asked of the consumers of group %s", of.group)
+		a.sayf("there are no commands to the consumers of group %s", of.group)
 	}
 	return out.end()
 }

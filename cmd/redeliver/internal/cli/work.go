@@ -1,40 +1,96 @@
 package cli
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// workFlags are those of the verbs that do something to the messages which a filter
-// takes: replay, quarantine, purge.
-type workFlags struct {
-	subject  subjectFlags
-	filter   filterFlags
-	sign     signFlags
-	results  string
-	dry, yes bool
+// work is a verb that changes the messages which a filter selects: replay,
+// quarantine, purge. All three are one course of events: read the filter, count what
+// it selects, ask, and run a task.
+type work struct {
+	use, short, long, example string
+	flags                     func(*pflag.FlagSet) // the verb's own
+	replays                   bool                 // the filter has --quarantined
+	// check refuses a call before anything is asked of the broker.
+	check func(deadletter.Filter) error
+	// forecast counts what would happen.
+	forecast func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error)
+	// ask returns the question and the answer that begins the work. No question: there
+	// is nothing to do, and none says why.
+	ask func(*forecastRow) (question, answer, none string)
+	run func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error)
 }
 
-// flags adds them; dry says what --dry-run does.
-func (w *workFlags) flags(cmd *cobra.Command, dry string) {
-	flags := cmd.Flags()
-	w.subject.flags(cmd)
-	w.filter.flags(flags)
-	w.sign.flags(cmd)
-	w.subject.runner(flags)
-	resultsFlag(cmd, &w.results)
-	flags.BoolVar(&w.dry, "dry-run", false, dry)
-	yesFlag(cmd, &w.yes)
-}
-
-// chosen reads which messages are meant, and who it is.
-func (a *app) chosen(w *workFlags) (deadletter.Filter, error) {
-	f, err := w.filter.filter(time.Now())
-	if err != nil {
-		return f, err
+func (a *app) work(w *work) *cobra.Command {
+	var subject subjectFlags
+	var filter filterFlags
+	var sign signature
+	var results string
+	var dry, yes bool
+	cmd := &cobra.Command{
+		Use: w.use, Short: w.short, Long: w.long, Example: w.example, Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := filter.filter(time.Now())
+			if err != nil {
+				return err
+			}
+			if err := a.sign(&sign, dry); err != nil {
+				return err
+			}
+			if err := w.check(f); err != nil {
+				return err
+			}
+			if err := a.unasked(cmd, dry || yes); err != nil {
+				return err
+			}
+			return a.onDLQ(cmd, &subject, args, func(ctx context.Context, q deadletter.Queue) error {
+				if dry || !yes {
+					a.looking(q)
+					row, err := w.forecast(ctx, q, f)
+					if row == nil {
+						return err
+					}
+					if dry {
+						if bad := a.one(row, row.draw); bad != nil {
+							return bad
+						}
+						return err
+					}
+					if err != nil {
+						return err
+					}
+					question, answer, none := w.ask(row)
+					if question == "" {
+						a.sayf("%s", none)
+						return nil
+					}
+					if err := a.confirm(ctx, answer, question); err != nil {
+						return err
+					}
+				}
+				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+					return w.run(ctx, q, f, sign, report)
+				})
+			})
+		},
 	}
-	return f, a.sign(&w.sign, w.dry)
+	subject.flags(cmd.Flags())
+	filter.flags(cmd, w.replays)
+	if w.flags != nil {
+		w.flags(cmd.Flags())
+	}
+	grouped(cmd.Flags(), groupWork, func(flags *pflag.FlagSet) {
+		sign.flags(flags)
+		flags.BoolVar(&dry, "dry-run", false, "Count the messages and change nothing")
+		yesFlag(flags, &yes)
+		resultsFlag(flags, &results)
+		subject.runner(flags)
+	})
+	return cmd
 }

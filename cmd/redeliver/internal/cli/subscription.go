@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"cmp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// subscriptionFlags name what is consumed, and its policy: of plan, doctor and prune.
+type subscriptionFlags struct {
+	topic, group string
+	policy       policyFlags
+}
+
+func (s *subscriptionFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
+	cmd.Flags().StringVar(&s.group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
+	s.policy.flags(cmd)
+}
+
+// setup reads the flags, and fills in the profile's group.
+func (a *app) subscription(cmd *cobra.Command, s *subscriptionFlags) (to setup, kind brokerurl.Broker, err error) {
+	if to.policy, err = s.policy.policy(cmd.Flags()); err != nil {
+		return to, "", err
+	}
+	kind, to.group, err = a.whose(s.topic, s.group)
+	return to, kind, err
+}
+
+// whose checks --topic and --group, and fills in the profile's group.
+func (a *app) whose(topic, group string) (kind brokerurl.Broker, filled string, err error) {
+	if topic == "" {
+		return "", "", missing("--topic", "the topic or queue")
+	}
+	u, err := a.conn.url(a.Env) // reads the profile
+	if err != nil {
+		return "", "", err
+	}
+	if u.Broker != brokerurl.Kafka {
+		return u.Broker, "", noGroup(u.Broker, group)
+	}
+	if group = cmp.Or(group, a.conn.read.Group); group == "" {
+		return "", "", missing("--group", "the consumer group")
+	}
+	return u.Broker, group, nil
+}
+
+// missing is the error of a flag that is required.
+func missing(flag, what string) error {
+	return usagef("missing required flag %s: %s", flag, what)
+}
+
+// codeOf is the exit code of an error that a broker's adapter returned: the call was
+// not wrong, unless the error says so.
+func codeOf(err error) int {
+	if f, ok := asFailure(err); ok {
+		return f.code
+	}
+	return codeFailed
+}
