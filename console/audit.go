@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,6 +30,7 @@ type Record struct {
 	Task     string              `json:"task,omitempty"`   // or the id of a command
 	Levels   []string            `json:"levels,omitempty"` // of what waits
 	Filter   *deadletter.Filter  `json:"filter,omitempty"`
+	Text     string              `json:"text,omitempty"` // what was searched for in all DLQs
 	Why      string              `json:"why,omitempty"`
 	// How it ended.
 	Status deadletter.Status  `json:"status,omitempty"`
@@ -43,6 +45,9 @@ const (
 	done    = "done"
 	failed  = "failed"
 )
+
+// errAudit is a record that could not be written.
+var errAudit = errors.New("writing the audit record")
 
 // audit writes the record, a line at a time.
 type audit struct {
@@ -59,7 +64,7 @@ func (a *audit) write(r Record) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, err := a.w.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("writing the audit record: %w; nothing is done without it", err)
+		return fmt.Errorf("%w: %w; nothing is done without it", errAudit, err)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -35,6 +37,11 @@ type Config struct {
 	// Redact is asked about each key, body, header and error before it is shown.
 	// Default: they are shown as they are.
 	Redact Redactor
+	// Decode reads bodies that are no text, to show them as JSON. Default: none is read.
+	Decode Decoder
+	// TraceURL is the address of a trace, in which {trace} stands for its id:
+	// "https://jaeger.example.com/trace/{trace}". Default: the id is shown alone.
+	TraceURL string
 	// Audit gets the record of who did what, and whose payloads were shown to whom:
 	// one JSON object in a line, each in one Write, never two at once. When a
 	// Write fails, nothing is done and no payload is shown. Default: the default
@@ -125,9 +132,23 @@ func (c *Config) validate() error {
 			seen[name] = true
 		}
 	}
+	if u, err := url.Parse(c.TraceURL); c.TraceURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || !strings.Contains(c.TraceURL, traceMark)) {
+		ps.Add("TraceURL", redeliver.RedactAddress(c.TraceURL), "must be an address of http or https with "+traceMark+" in it")
+	}
 	ps.Duration("Refresh", c.Refresh, time.Second, 0)
 	c.Auth.check(&ps)
 	return ps.Err()
+}
+
+// traceMark stands for the id of a trace.
+const traceMark = "{trace}"
+
+// traceURL is the address of a trace; empty where there is none.
+func (c *Config) traceURL(id string) string {
+	if id == "" || c.TraceURL == "" {
+		return ""
+	}
+	return strings.ReplaceAll(c.TraceURL, traceMark, url.QueryEscape(id))
 }
 
 func (q *Queue) cluster() string {

@@ -94,6 +94,7 @@ func (c *Console) routes() http.Handler {
 		"GET /messages":    c.messages,
 		"GET /message":     c.message,
 		"GET /payload":     c.payload,
+		"GET /search":      c.search,
 		"GET /tasks":       c.tasks,
 		"GET /task":        c.task,
 		"POST /task":       c.askTask,

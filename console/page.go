@@ -89,6 +89,7 @@ type Frame struct {
 	// Known is false for a page about nobody's being let in.
 	Known, ReadOnly bool
 	Nav             string // which part of the console
+	Query           string // what was searched for
 	Now             time.Time
 	Live            bool   // the page may be kept up to date
 	Note            string // what a form before has done

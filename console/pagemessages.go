@@ -144,6 +144,10 @@ type MessagePage struct {
 	*Letter
 	Payload            *Payload
 	Key                *Payload
+	// Decoded is the body as Config.Decode reads it, nil where it does not; Undecoded is why.
+	Decoded   *Payload
+	Undecoded string
+	TraceURL  string
 	MayReplay, MayEdit string
 }
 
@@ -156,9 +160,10 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 	if l == nil {
 		return c.askLook(w, r, q.Get("dlq"))
 	}
-	p := MessagePage{Letter: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit)}
+	p := MessagePage{Letter: l, MayReplay: c.why(who, l.Overview.Key, Replay), MayEdit: c.why(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
 	if l.Shown {
 		p.Payload = newPayload(l.Body)
+		p.Decoded, p.Undecoded = c.desk.decode(r.Context(), l)
 		if l.HasKey {
 			p.Key = newPayload(l.Row.Key)
 		}

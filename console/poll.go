@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -31,6 +32,8 @@ type Snapshot struct {
 	Summary  deadletter.Summary
 	Arrivals Arrivals
 	Read     time.Time
+	// Partial says that the time was too short to read all messages.
+	Partial bool
 	// Waiting is what waits in the group, where that is told. Mute is why it could not
 	// be told the last time; HasWaiting is false then.
 	Waiting    []Level
@@ -203,11 +206,12 @@ func (d *desk) read(ctx context.Context, q *queue, s *Snapshot, r *reading) erro
 	sum, err := deadletter.Groups(ctx, watching{q.q, arrivals.see}, deadletter.Filter{})
 	took := time.Since(began)
 	r.due = time.Now().Add(took * pollShare)
-	if err != nil {
+	partial := errors.Is(err, context.DeadlineExceeded) && sum.Scanned > 0 && d.ctx.Err() == nil
+	if err != nil && !partial {
 		return err
 	}
 	r.count, r.last = s.Count, time.Now()
-	s.Summary, s.Arrivals, s.Read = sum, arrivals, time.Now()
+	s.Summary, s.Arrivals, s.Read, s.Partial = sum, arrivals, time.Now(), partial
 	return nil
 }
 

@@ -201,6 +201,21 @@ func TestPodsHaveNoRights(t *testing.T) {
 	}
 }
 
+// Only the proxy reaches the console, where that was said.
+func TestWhoReachesThePods(t *testing.T) {
+	all := render(t, "console.networkPolicy.from[0].podSelector.matchLabels.app=oauth2-proxy", "run.networkPolicy.from[0].podSelector.matchLabels.app=prometheus")
+	for _, want := range []string{"NetworkPolicy/shop-redeliver-console", "NetworkPolicy/shop-redeliver-run"} {
+		if _, ok := all[want]; !ok {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	for name := range render(t) {
+		if strings.HasPrefix(name, "NetworkPolicy") {
+			t.Errorf("nobody asked for %s", name)
+		}
+	}
+}
+
 func TestUsersComeFromASecret(t *testing.T) {
 	for _, e := range render(t)["Deployment/shop-redeliver-console"].Spec.Template.Spec.Containers[0].Env {
 		if e.Name == "REDELIVER_CONSOLE_USERS" && e.Value == "" && e.From.Secret.Name == "users" && e.From.Secret.Key == "users" {
@@ -237,7 +252,8 @@ func TestTheCommandUnderstandsItsArguments(t *testing.T) {
 		"all": {"run.retries=5", `run.backoff=steps:10s\,1m\,1h`, "run.timeout=90s", "run.extraArgs={--batch=100,--outage}",
 			"console.readOnly=true", "console.title=Dead", `console.dlqs={orders.billing.dlq\,topic=orders\,group=billing}`},
 		"behind a proxy": {"console.basicAuth.secret=", "console.basicAuth.tlsSecret=", "console.behindProxy.cidrs={10.0.0.0/8,fd00::/8}",
-			`console.behindProxy.grants={operator=@ops\,ann,viewer=*}`, "console.behindProxy.userHeader=X-User", "console.behindProxy.groupsHeader=X-Groups"},
+			"console.behindProxy.proxySecret=proxy", "console.hosts={console.example.com,console}",
+			`console.behindProxy.grants={operator=@ops\,ann,viewer=*,operator@orders.*=bob}`, "console.behindProxy.userHeader=X-User", "console.behindProxy.groupsHeader=X-Groups"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, o := range render(t, values...) {
@@ -248,7 +264,12 @@ func TestTheCommandUnderstandsItsArguments(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				args := append([]string{}, c.Args...)
+				secret := filepath.Join(t.TempDir(), "secret")
+				if err := os.WriteFile(secret, []byte("a-secret-of-the-proxy"), 0o600); err != nil {
+					t.Fatal(err)
+				}
 				for i := range args {
+					args[i] = strings.ReplaceAll(args[i], "/proxy/secret", secret)
 					args[i] = strings.ReplaceAll(args[i], "--health=:8081", "--health=127.0.0.1:0")
 				}
 				cmd := exec.CommandContext(ctx, program, args...)
@@ -286,10 +307,17 @@ func TestChartRefuses(t *testing.T) {
 		{"broker.url=kafka://ann:secret@kafka:9092", "url"},
 		{"env.REDELIVER_PASSWORD=secret", "REDELIVER_PASSWORD"},
 		{"console.basicAuth.secret=", "who may use the console"},
+		{"console.networkPolicy.form={}", "form"},
 		{"console.basicAuth.tlsSecret=", "TLS"},
 	} {
 		if out, err := run(t, []string{"template", "shop", chartDir}, c.value); err == nil || !strings.Contains(out, c.says) {
 			t.Errorf("%s: %v, %q, want it to say %q", c.value, err, out, c.says)
+		}
+	}
+	proxy := []string{"console.basicAuth.secret=", "console.basicAuth.tlsSecret=", "console.behindProxy.cidrs={10.0.0.0/8}", "console.behindProxy.grants={viewer=*}"}
+	for says, value := range map[string]string{"believes every pod": "console.title=x", "must be ClusterIP": "console.behindProxy.proxySecret=proxy,console.service.type=LoadBalancer"} {
+		if out, err := run(t, []string{"template", "shop", chartDir}, append(slices.Clone(proxy), value)...); err == nil || !strings.Contains(out, says) {
+			t.Errorf("behind a proxy with %s: %v, %q, want it to say %q", value, err, out, says)
 		}
 	}
 	if out, err := run(t, []string{"template", "shop", chartDir}, "broker.url=", "secret="); err == nil || !strings.Contains(out, "which broker") {

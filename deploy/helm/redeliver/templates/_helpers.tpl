@@ -68,6 +68,35 @@ envFrom:
 {{- end }}
 {{- end }}
 
+{{- /* Who reaches a pod; nothing where nobody was named. */ -}}
+{{- define "redeliver.networkPolicy" -}}
+{{- with .values.networkPolicy.from }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "redeliver.name" $.root }}-{{ $.component }}
+  labels: {{- include "redeliver.labels" $ | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "redeliver.selector" $ | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - from: {{- toYaml . | nindent 8 }}
+      ports:
+        - {port: {{ $.port }}}
+{{- end }}
+{{- end }}
+
+{{- /* The collector of garbage works harder before the limit kills the process. */ -}}
+{{- define "redeliver.memory" -}}
+{{- if dig "limits" "memory" "" .values.resources }}
+- name: GOMEMLIMIT
+  valueFrom:
+    resourceFieldRef: {resource: limits.memory}
+{{- end }}
+{{- end }}
+
 {{- define "redeliver.env" -}}
 {{- with .Values.broker.url }}
 - {name: REDELIVER_BROKER, value: {{ . | quote }}}
