@@ -155,7 +155,7 @@ func TestDocsLeadToTests(t *testing.T) {
 			}
 		}
 	}
-	if links < 80 || rows < 40 {
+	if links < 80 || rows < 30 {
 		t.Errorf("%d links and %d rows: this test does not read them", links, rows)
 	}
 }
