@@ -1,24 +1,23 @@
-// Package redeliver is the vocabulary of a retry and dead-letter layer over
-// Apache Kafka, RabbitMQ and Amazon SQS: what is known of a failed message
-// ([State] and its headers), what to do about it ([Policy], [Policy.Decide]),
-// how a handler answers ([Permanent], [RetryAfter], [Postpone]) and what
-// happened ([Event]).
+// Package redeliver has the types of a retry and dead-letter layer over Apache Kafka,
+// RabbitMQ and Amazon SQS: the state of a failed message ([State]), the rules for its
+// retries ([Policy]), the answers of a handler ([Permanent], [RetryAfter], [Postpone]) and
+// the events ([Event]).
 //
-// The package does no I/O and starts no goroutine. Everything in it is safe for
-// concurrent use, and what a policy decides is a function of the state, the
-// error and the time alone: a duplicate of a message decides as the first copy
-// did, and a simulation repeats itself.
+// A service needs a [Policy] with a backoff, the answers of a handler, and perhaps
+// [FromContext] and a [Sink]:
 //
-// The parts that move messages are below: package middleware wraps a handler,
-// package delayqueue says where a message waits, packages adapters/... speak to
-// one broker each.
+//	policy := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Exponential()}
 //
-// A service needs [Policy] with its backoffs, the answers of a handler, and
-// perhaps [FromContext] and a [Sink]. What an adapter of a broker needs is exported
-// beside that, and of no use elsewhere: the headers and their parsing
-// ([ParseHeaders], [State.Headers], [Header], [Finding], [HeaderNames]), the
-// decision ([Policy.Decide], [Decision]), [ContextKey], the checks of a
-// configuration ([Problems]) and of texts and times ([Cut], [ShortID],
-// [RedactAddress], [CeilMilli]). An adapter of your own is written against package
-// delayqueue, and proved with adapters/adaptertest.
+// The packages adapters/... connect to one broker each. Package middleware wraps Watermill
+// handlers. Package deadletter works inside a dead-letter queue.
+//
+// The package does no I/O and starts no goroutine. Everything in it is safe for concurrent
+// use. A decision depends only on the state, the error and the time, so a duplicate is
+// decided like the first copy, and a simulation repeats itself.
+//
+// The other exported names are for adapters: headers ([ParseHeaders], [State.Headers],
+// [Header], [Finding], [HeaderNames]), the decision ([Policy.Decide], [Decision]),
+// [ContextKey], and checks of configurations, texts and times ([Problems], [Cut], [ShortID],
+// [RedactAddress], [CeilMilli]). Write an adapter of your own against package delayqueue, and
+// test it with adapters/adaptertest.
 package redeliver

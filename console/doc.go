@@ -1,6 +1,6 @@
-// Package console is a web console for dead-letter queues: what lies where, why,
-// and the way out. It is an [net/http.Handler] that any Go service mounts, under
-// any prefix:
+// Package console is a web console for dead-letter queues. It shows their messages by
+// cause, and replays, edits and deletes them. It is an [net/http.Handler] that any Go
+// service mounts, under any prefix:
 //
 //	c, err := console.New(console.Config{Queues: []console.Queue{{Queue: dlq}}, Auth: console.Basic(users...)})
 //	defer c.Close()
@@ -8,15 +8,14 @@
 //
 // or a server of its own, [Console.ListenAndServe].
 //
-// # What holds
+// # Guarantees
 //
 //   - Every page and every action works without JavaScript. The one script only
 //     keeps a page up to date, and can be paused.
-//   - All that is shown and done passes one place, the desk, below all pages: roles,
-//     the read-only switch, redaction and the record of who did what are there and
-//     nowhere else. What it cannot decide, it refuses: a [Redactor] that fails hides
-//     what it was asked about, and where the record cannot be written nothing is
-//     done and no payload shown.
+//   - The desk, below all pages, is the only place that checks roles and the
+//     read-only switch, redacts, and writes the audit log. In doubt it refuses: a
+//     [Redactor] that fails hides its part, and if the log cannot be written, nothing is
+//     done and no payload is shown.
 //   - Everything from the wire is hostile text. It is written by html/template
 //     alone, characters that cannot be seen are made visible, and no page has an
 //     inline script or style: the Content-Security-Policy forbids them.

@@ -1,18 +1,17 @@
-// Package deadletter is what can be done inside a dead-letter queue: look
-// ([Browse]), find the causes ([Groups]), send messages back to the group that
-// failed them ([Run]), mend one ([Edit]), remove them ([Purge]), and carry them
-// elsewhere ([Export], [Import]).
+// Package deadletter works inside a dead-letter queue: it shows messages ([Browse]),
+// groups them by cause ([Groups]), sends them back to the group that failed them ([Run]),
+// edits ([Edit]) and deletes them ([Purge]), and moves them ([Export], [Import]).
 //
 // It works over a [Queue], which an adapter opens: adapters/kafka, adapters/amqp,
 // adapters/sqs, or the broker in memory of redelivertest. On adapters/pubsub the DLQ is
 // a plain topic. The package imports no broker client.
 //
-// # What holds
+// # Guarantees
 //
 //   - Nothing is taken out of the DLQ or marked before its copy is confirmed where
 //     it was sent. A process that is killed at any instruction loses no message.
 //     What it had sent and not yet settled, at most Replay.Window messages, is sent
-//     again by whoever resumes: duplicates with the same id.
+//     again when somebody resumes: duplicates with the same id.
 //   - A message goes back to the group that failed it and to no other. Where that
 //     is, is derived from the queue's own configuration, never from a header. A
 //     message whose headers name another group or origin is shown and refused.

@@ -1,4 +1,4 @@
-// Package delayqueue is where a failed message waits: the ladder of levels, the
+// Package delayqueue decides where a failed message waits: the ladder of levels, the
 // hold for waits that are too short for a level, what a message that comes back
 // means ([Arrive]), and the seam between the middle floors and the brokers: a
 // [Subscription] with its [Scheduler] and [DeadLetters], and the [Delivery] that

@@ -1,7 +1,7 @@
-// Package middleware goes around a Watermill handler. [Retry] counts attempts,
-// sends failed messages to where they wait, and to the DLQ when their retries
-// run out; [PublishInside] makes the publishing of produced messages a part of
-// the attempt; [Dedup] acks what was handled before. They read in running order:
+// Package middleware wraps Watermill handlers. [Retry] counts attempts, and sends failed
+// messages to where they wait or to the DLQ. [Dedup] acks messages that were handled
+// before. [PublishInside] makes the publishing of produced messages a part of the attempt.
+// The order is:
 //
 //	router.AddMiddleware(
 //		middleware.Retry(),                      // outermost: sees every failure
@@ -9,8 +9,8 @@
 //		middleware.PublishInside(pub, "invoices"), // a refused publish is a failed attempt
 //	)
 //
-// [Batch] makes a handler of a function for many messages at once.
+// [Batch] turns a function over many messages into a handler.
 //
-// The middlewares of Watermill itself that still make sense stand inside Retry.
-// Recoverer, Timeout, Retry, PoisonQueue and DelayOnError are not needed.
+// Put Watermill's own middlewares inside Retry. You do not need its Recoverer, Timeout,
+// Retry, PoisonQueue and DelayOnError.
 package middleware

@@ -23,22 +23,22 @@
 // the service's own Router gives that the Subscriber and Publisher of a [Client]
 // and calls [Broker.Start].
 //
-// # What there is
+// # Tools
 //
 //   - [Subscription.Outcome]: the attempts of a message with their times and
 //     errors, its waits, how it ended, and how long that took. Printed, it is the
 //     message's story.
-//   - [Subscription.DeadLetters], [Subscription.Waiting]: what stands in the DLQ
-//     and on the delay topics, with its state.
-//   - [Broker.Wait]: until everything has come to rest. All of these but Waiting
+//   - [Subscription.DeadLetters], [Subscription.Waiting]: the messages in the DLQ
+//     and on the delay topics, with their state.
+//   - [Broker.Wait]: waits until everything is at rest. All of these but Waiting
 //     wait by themselves.
 //   - [Subscription.Refuse]: a broker that does not take a retry or a dead letter.
 //   - [Client.Kill]: a process that dies; [Config.Decode]: bytes that are no message.
-//   - [Subscription.Events], [Config.Sink]: all that is told.
+//   - [Subscription.Events], [Config.Sink]: all events.
 //
-// # What it is like
+// # Semantics
 //
-// As Kafka with an ack for each message. Any number of groups read a topic from
+// The broker is like Kafka with an ack for each message. Any number of groups read a topic from
 // its first message on; a retry comes back to the group that failed, by delay
 // topics named like Kafka's. Messages of one key ([SetKey]) run one after
 // another, a failed one is overtaken, or waited for, as Policy.Order says. Delivery is at least once: what a killed

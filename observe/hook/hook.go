@@ -1,6 +1,5 @@
-// Package hook calls a function of yours when a message is dead-lettered: an alert from
-// code, a ticket, a line in a chat. It is for what Prometheus's alerts are too slow or too
-// coarse for; observe/alerts has those.
+// Package hook calls your function for each dead letter, to open a ticket or write to a
+// chat. For alerts, see observe/alerts.
 package hook
 
 import (

@@ -1,15 +1,14 @@
-// Package otel exports what happens in subscriptions to OpenTelemetry. A [Tracer] puts a
-// span around each run of a handler and links it to the attempt before and to the span
-// that published the message; a [Sink] makes metrics of the events that an adapter tells;
-// [WatchDLQs] has gauges of what lies in DLQs. They are independent of each other.
+// Package otel exports traces and metrics through OpenTelemetry's API. A [Tracer] puts a span
+// around each run of a handler, and links it to the attempt before and to the publisher's
+// span. A [Sink] counts the events of a client. [WatchDLQs] has gauges of DLQs. Each works
+// without the others.
 //
-// Names and attributes are those of OpenTelemetry's semantic conventions for messaging,
-// v1.44.0, where it has some. It has none for retries and DLQs: those begin with
-// "redeliver.". A metric has the name that observe/prom gives it, as an exporter for
-// Prometheus spells it.
+// Names and attributes follow OpenTelemetry's semantic conventions for messaging, v1.44.0,
+// where they exist; the others begin with "redeliver.". In Prometheus the metrics have the
+// names of observe/prom.
 //
-// Only OpenTelemetry's API is imported: which SDK and exporter there is, the service says,
-// with otel.SetTracerProvider and its like or in the configurations here.
+// The service chooses SDK and exporter, with otel.SetTracerProvider and the like, or in the
+// configurations here.
 package otel
 
 import (

@@ -1,19 +1,13 @@
-// Package prom exports what happens in subscriptions as Prometheus metrics: attempts,
-// what waits for a retry and on which level, how late retries run, what is
-// dead-lettered and why. A [Sink] is made from the events that an adapter tells; a
-// wait is not a failure, and each message is counted once for what became of it.
+// Package prom exports Prometheus metrics: attempts, retries by level and how late they run,
+// and dead letters by reason. A [Sink] counts the events of a client. [NewDLQs] and
+// [NewWaiting] ask the broker at a scrape for what no event reports: what is in DLQs, how old
+// it is, and what waits.
 //
-// Names follow OpenTelemetry's conventions for messaging where there are some
-// (messaging.process.duration, messaging.system, ...), with Prometheus's spelling.
-// There are none for retries and DLQs; those metrics begin with "redeliver_".
-//
-// The labels are the origin, the group, the level, the reason, and whether an attempt
-// failed by its timeout, a panic or an error: as many series as there are subscriptions
-// times levels or reasons. Nothing from a message is a label.
-//
-// What a subscription has in hand is asked at a scrape, of the process. [NewDLQs] and [NewWaiting] ask the broker at a scrape, for what no event tells: what
-// lies in DLQs and how old it is, and what waits and is due. observe/alerts has rules for
-// Prometheus over all of them, and observe/grafana a dashboard.
+// Labels are the origin, the group, the level, the reason, and whether an attempt failed by
+// its timeout, a panic or an error. No label comes from a message. Names follow
+// OpenTelemetry's conventions for messaging where they exist; the others begin with
+// "redeliver_". docs/reference/metrics.md lists them, observe/alerts has rules, and
+// observe/grafana a dashboard.
 package prom
 
 import (
