@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
 )
@@ -106,6 +107,70 @@ func TestMarkdownLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// written reports whether people write and read a page: not the licences, and no table that a test plays.
+func written(page string) bool {
+	return page != "THIRD_PARTY_LICENSES.md" && (!strings.Contains(page, "/") || strings.HasPrefix(page, "docs/") || strings.HasPrefix(page, "examples/"))
+}
+
+// maxLine is how many characters a line of Markdown may have, outside tables and code.
+const maxLine = 120
+
+func TestMarkdownLinesAreShort(t *testing.T) {
+	t.Parallel()
+	lines := 0
+	for page, text := range pages(t) {
+		if !written(page) {
+			continue
+		}
+		before, code := "", false
+		for line := range strings.Lines(text) {
+			line = strings.TrimRight(line, "\n")
+			indented := strings.HasPrefix(line, "    ")
+			code = indented && (code || before == "") // An indented block of code stands behind an empty line.
+			before = line
+			if code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "[![") || strings.HasPrefix(line, "![") {
+				continue
+			}
+			lines++
+			if n := utf8.RuneCountInString(line); n > maxLine {
+				t.Errorf("%s: a line of %d characters, want at most %d: %.60s", page, n, maxLine, line)
+			}
+		}
+	}
+	if lines < 2000 {
+		t.Errorf("%d lines: this test does not see them", lines)
+	}
+}
+
+// maxPackageComment is how many lines the comment of a package may have: a page of docs/reference has the rest.
+const maxPackageComment = 60
+
+func TestPackageCommentsAreShort(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	err := filepath.WalkDir(root(t), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "doc.go" || strings.Contains(path, "/integration/") || strings.Contains(path, "/cmd/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		seen++
+		comment, _, _ := strings.Cut(string(text), "\npackage ")
+		if n := strings.Count(comment, "\n") + 1; n > maxPackageComment {
+			t.Errorf("%s has %d lines, want at most %d; move details to docs/reference", path, n, maxPackageComment)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 10 {
+		t.Errorf("%d package comments: this test does not see them", seen)
+	}
+}
+
 // anchors are the headings of a page as an address names them.
 func anchors(text string) (all []string) {
 	for line := range strings.Lines(text) {
@@ -147,7 +212,7 @@ func TestMarkdownNamesTestsThatAreThere(t *testing.T) {
 	}
 }
 
-// proves tells whether a file has a test, or a promise of the kit, of that name.
+// proves reports whether a file has a test, or a promise of the kit, of that name.
 func proves(t *testing.T, file, name string) bool {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(root(t), file))

@@ -1,0 +1,103 @@
+package arch
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestMarkdownIsPlainEnglish(t *testing.T) {
+	t.Parallel()
+	read := 0
+	for page, text := range pages(t) {
+		if !written(page) {
+			continue
+		}
+		read++
+		for _, habit := range badHabits(text) {
+			t.Errorf("%s: %s", page, habit)
+		}
+	}
+	if read < 40 {
+		t.Errorf("%d pages: this test does not see them", read)
+	}
+}
+
+var (
+	// Phrases that no native speaker writes, with what to write in their place.
+	badPhrases = map[*regexp.Regexp]string{
+		regexp.MustCompile(`(?i)\b(is|are) told\b`):             `log or report it, or give the reader the subject`,
+		regexp.MustCompile(`(?i)\btells? (whether|if)\b`):       `"reports whether"`,
+		regexp.MustCompile(`(?i)\bmend(s|ed|ing)?\b`):           `"fix"`,
+		regexp.MustCompile(`(?i)\bfor who (knows|reads|has)\b`): `"for users of"`,
+		regexp.MustCompile(`(?i)\b(what|which) is dead\b`):      `"dead letters" or "DLQ messages"`,
+	}
+	// A sentence that begins with Who or What, at the start of a text or behind the end of a sentence.
+	clauseAsSubject = regexp.MustCompile(`(?:^|[.!?:] )((?:Who|What)(?:ever)? [^.!?]*(?:[.!?]|$))`)
+	listMark        = regexp.MustCompile(`^\s*(?:[-*]|\d+\.) `)
+	strongMark      = strings.NewReplacer("**", "", "_", "")
+)
+
+// badHabits are the passages of a page that are not plain English. Headings may begin with What.
+func badHabits(text string) (all []string) {
+	for _, block := range blocks(mdCode.ReplaceAllString(text, "x")) {
+		for phrase, better := range badPhrases {
+			if found := phrase.FindString(block); found != "" {
+				all = append(all, "write "+better+" in the place of \""+found+"\": "+block)
+			}
+		}
+		for _, m := range clauseAsSubject.FindAllStringSubmatch(block, -1) {
+			if !strings.HasSuffix(m[1], "?") {
+				all = append(all, "a sentence begins with a clause as its subject: "+m[1])
+			}
+		}
+	}
+	return all
+}
+
+// blocks are the paragraphs, list items and table cells of a page, each in one line.
+func blocks(text string) (all []string) {
+	paragraph := ""
+	end := func() {
+		if paragraph != "" {
+			all, paragraph = append(all, strongMark.Replace(paragraph)), ""
+		}
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch trimmed := strings.TrimSpace(line); {
+		case trimmed == "", strings.HasPrefix(trimmed, "#"):
+			end()
+		case strings.HasPrefix(trimmed, "|"):
+			end()
+			for cell := range strings.SplitSeq(strings.Trim(trimmed, "|"), "|") {
+				all = append(all, strongMark.Replace(strings.TrimSpace(cell)))
+			}
+		case listMark.MatchString(line):
+			end()
+			paragraph = listMark.ReplaceAllString(line, "")
+		default:
+			paragraph = strings.TrimSpace(paragraph + " " + trimmed)
+		}
+	}
+	end()
+	return all
+}
+
+func TestBadHabitsAreSeen(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"The sink is told of it.":                                   1,
+		"It tells\nwhether a file is there, and they mend it.":      2,
+		"- What is not acked comes back.":                           1,
+		"| a | Who uses one adapter compiles one client. |":         1,
+		"It ends. **Whoever** asks is denied.":                      1,
+		"What does it cost? Who pays? See below.":                   0,
+		"## What is promised\n\nIt recommends `what is told` only.": 0,
+		"Nobody says what is acked.":                                0,
+	} {
+		if got := badHabits(text); len(got) != want {
+			t.Errorf("%q has the habits %q, want %d", text, got, want)
+		}
+	}
+}
