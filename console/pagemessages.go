@@ -142,12 +142,12 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 // MessagePage is one message.
 type MessagePage struct {
 	*Letter
-	Payload            *Payload
-	Key                *Payload
+	Payload *Payload
+	Key     *Payload
 	// Decoded is the body as Config.Decode reads it, nil where it does not; Undecoded is why.
-	Decoded   *Payload
-	Undecoded string
-	TraceURL  string
+	Decoded            *Payload
+	Undecoded          string
+	TraceURL           string
 	MayReplay, MayEdit string
 }
 
