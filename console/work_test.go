@@ -128,7 +128,7 @@ func TestACanaryThatComesBackIsSeen(t *testing.T) {
 		a := get(t, c, target)
 		a.has(t, "Replay stopped", "Came back 1", "came back to orders.billing.dlq", "1 of 3")
 		_ = task
-		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-2"))).has(t, "replayed 1 ×", "Failure")
+		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-2"))).has(t, "Failure", "Dead-lettered")
 
 		resume := a.form(t, "task")
 		resume.Set("ask", "resume")
