@@ -48,9 +48,9 @@ func TestHowLongMessagesLieThereIsToldWithoutALook(t *testing.T) {
 		}
 		defer c.Close()
 		<-time.After(35 * time.Second)
-		get(t, c, "/").has(t, "13 days dropped in 10 h bounded", "no change in 30 s", "not known")
+		get(t, c, "/").has(t, "13 days dropped in 10 h bounded", "no change in 30 s", "The broker does not report how old the oldest message is")
 		get(t, c, page("dlq", old)).has(t, "Oldest 13 days", "Dropped by the broker in 10 h or when full max-length=10 by <policy>", "Change no change in 30 s")
-		get(t, c, page("dlq", silent)).has(t, "Oldest not known", "Dropped by the broker not told")
+		get(t, c, page("dlq", silent)).has(t, "Oldest — The broker does not report how old", "Dropped by the broker — The broker does not report how long it keeps a message")
 		if a := get(t, c, "/"); strings.Contains(a.text(), "no answer") || old.scanned() > 0 {
 			t.Errorf("it has trouble, or was looked at %d times", old.scanned())
 		}

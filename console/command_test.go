@@ -59,13 +59,13 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 		}
 		defer c.Close()
 		<-time.After(time.Second)
-		get(t, c, page("dlq", q), "Role", "operator").has(t, "Release or cancel what waits…")
+		get(t, c, page("dlq", q), "Role", "operator").has(t, "Release or cancel…")
 		if strings.Contains(get(t, c, page("dlq", q), "Role", "reader").text(), "Release or cancel") {
 			t.Error("it is offered to a reader")
 		}
 		at := page("waiting", q)
 		form := get(t, c, at, "Role", "operator")
-		form.has(t, "10s: 4", "1h: 2", "Nothing that still stands")
+		form.has(t, "10s: 4", "1h: 2", "No commands that still apply")
 		clean(t, at, form)
 		readable(t, at, form)
 		ask1 := func(want int, pairs ...string) {
@@ -95,7 +95,7 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 			one.Why != "the bank is back" || one.Who != "ann (console)" || other.Kind != deadletter.CancelWaiting || string(other.Filter.Filter.Key) != "customer-7" {
 			t.Errorf("the consumers were told %+v and %+v", one, other)
 		}
-		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "Take it back")
+		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "Withdraw")
 		if a := ask(t, c, http.MethodPost, "/withdraw", url.Values{"dlq": {"q"}, "id": {one.ID}}, "Role", "operator"); a.StatusCode != http.StatusSeeOther || len(q.given) != 1 {
 			t.Errorf("it is %d, and there are %d commands", a.StatusCode, len(q.given))
 		}

@@ -101,7 +101,7 @@ var notes = map[string]string{
 	"started":   "The task was started.",
 	"asked":     "The task was asked. It stops after what it has in hand.",
 	"resumed":   "The task goes on.",
-	"edited":    "The edited message was sent, and the original is out of the DLQ.",
+	"edited":    "The edited message was replayed, and the original is out of the DLQ.",
 	"reading":   "The DLQ is being read. Its causes are here in a moment.",
 	"starting":  "The task is being started. The broker takes its time; reload in a moment.",
 	"cancelled": "The task was asked to end for good.",

@@ -43,6 +43,9 @@ func newForm(key string, within bool, w wants) FilterForm {
 	return f
 }
 
+// More reports whether the fields that are folded away are filled in.
+func (f FilterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
+
 // Is tells whether a reason is chosen.
 func (f FilterForm) Is(r redeliver.Reason) bool {
 	return len(f.Filter.Reasons) == 1 && f.Filter.Reasons[0] == r
@@ -142,12 +145,12 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 // MessagePage is one message.
 type MessagePage struct {
 	*Letter
-	Payload            *Payload
-	Key                *Payload
+	Payload *Payload
+	Key     *Payload
 	// Decoded is the body as Config.Decode reads it, nil where it does not; Undecoded is why.
-	Decoded   *Payload
-	Undecoded string
-	TraceURL  string
+	Decoded            *Payload
+	Undecoded          string
+	TraceURL           string
 	MayReplay, MayEdit string
 }
 

@@ -33,6 +33,7 @@ type ReplayPage struct {
 	// Ask is set where counting changes something and nobody has asked for it.
 	Ask, AskURL string
 	With        string // the address that takes quarantined messages along
+	Change      string // the address with the filter's form
 }
 
 // Field is something that a form carries along.
@@ -72,6 +73,7 @@ func (c *Console) replayForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	with := f
 	with.Quarantined = true
+	p.Change = address("messages", o.Key, &f, "look", q.Get("look"))
 	p.With = address("replay", o.Key, &with, "look", q.Get("look"))
 	if o.Costly && q.Get("look") == "" {
 		p.Ask, p.AskURL = o.Info.Look, address("replay", o.Key, &f, "look", "yes")
@@ -190,6 +192,7 @@ type PurgePage struct {
 	Hidden      []Field
 	Everything  bool
 	Ask, AskURL string
+	Change      string // the address with the filter's form
 }
 
 func (c *Console) purgeForm(w http.ResponseWriter, r *http.Request) error {
@@ -205,7 +208,7 @@ func (c *Console) purgeForm(w http.ResponseWriter, r *http.Request) error {
 	if err := c.desk.permit(who, o.Key, Purge); err != nil {
 		return err
 	}
-	p := PurgePage{Overview: o, Words: describe(&f), Hidden: hiddenFields(o.Key, &f), Everything: f.All()}
+	p := PurgePage{Overview: o, Words: describe(&f), Hidden: hiddenFields(o.Key, &f), Everything: f.All(), Change: address("messages", o.Key, &f, "look", q.Get("look"))}
 	if o.Costly && q.Get("look") == "" {
 		p.Ask, p.AskURL = o.Info.Look, address("purge", o.Key, &f, "look", "yes")
 	} else if p.Forecast, p.Cut, err = c.desk.forecast(r.Context(), who, o.Key, Purge, deadletter.Replay{Filter: f}); err != nil {

@@ -11,6 +11,7 @@ import (
 // WaitingPage is what waits, the form that acts on it, and what was asked before.
 type WaitingPage struct {
 	Overview
+	Form     FilterForm
 	Levels   []string // that can be chosen
 	Commands []CommandView
 }
@@ -33,7 +34,8 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := WaitingPage{Overview: o}
+	p := WaitingPage{Overview: o, Form: newForm(o.Key, true, wants{})}
+	p.Form.Reasons = nil // what waits has none yet
 	for _, l := range o.Waiting {
 		if on := (deadletter.WaitingFilter{Levels: []string{l.Name}}); on.Check() == nil { // and not the way back
 			p.Levels = append(p.Levels, l.Name)

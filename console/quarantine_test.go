@@ -23,7 +23,7 @@ func TestACauseIsQuarantined(t *testing.T) {
 		b.Wait()
 		get(t, c, "/tasks").has(t, "quarantine", "done", "2 of 2")
 		get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-1"))).has(t, "Quarantined. Somebody has marked it.")
-		get(t, c, page("replay", s.queue)).has(t, "Would be sent 1", "Quarantined 2", "Take them along, too")
+		get(t, c, page("replay", s.queue)).has(t, "Would be sent 1", "Quarantined 2", "Include them")
 		if n := len(s.orders.DeadLetters()); n != 3 {
 			t.Errorf("%d of 3 are left", n)
 		}

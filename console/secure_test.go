@@ -67,7 +67,7 @@ func clean(t *testing.T, target string, a *answer) {
 	t.Helper()
 	known := []string{"html", "head", "body", "meta", "title", "link", "script", "a", "header", "nav", "p", "span", "div", "main", "footer", "time", "h1", "h2", "h3",
 		"svg", "path", "rect", "table", "thead", "tbody", "tr", "th", "td", "br", "code", "pre", "strong", "section", "dl", "dt", "dd", "ul", "ol", "li", "details", "summary",
-		"form", "input", "select", "option", "label", "button", "textarea", "fieldset", "legend", "figure", "figcaption", "progress", "ins", "del"}
+		"form", "input", "select", "option", "label", "button", "textarea", "fieldset", "legend", "figure", "figcaption", "progress", "ins", "del", "kbd"}
 	a.each(func(n *node) {
 		if !slices.Contains(known, n.Data) {
 			t.Errorf("%s has an element <%s>", target, n.Data)

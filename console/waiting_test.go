@@ -44,8 +44,8 @@ func TestWhatWaitsIsNoTroubleOfTheDLQAndAskedRarely(t *testing.T) {
 		defer c.Close()
 		<-time.After(time.Second)
 		home, dlq := get(t, c, "/"), get(t, c, page("dlq", q))
-		home.has(t, "3 dead letters", "not told: access refused", "eu/mails.dlq is not shown")
-		dlq.has(t, "What waits for a retry is not told: access refused")
+		home.has(t, "3 dead letters", "not known: access refused", "eu/mails.dlq is not shown")
+		dlq.has(t, "Waiting for a retry Not known: access refused")
 		for _, text := range []string{home.text(), dlq.text()} {
 			for _, not := range []string{"no answer", "The broker does not answer", "secret"} {
 				if strings.Contains(text, not) {

@@ -1,6 +1,62 @@
-// Keeps a page up to date: the server says that something has changed, the page asks
-// for itself again and exchanges its parts that are marked data-live. Without this
-// file everything works but that.
+// Copy buttons, keyboard shortcuts, and pages that keep themselves up to date. Without this
+// file everything else works.
+(() => {
+  "use strict";
+  const shown = () => document.querySelectorAll("button.copy[hidden]").forEach((b) => { b.hidden = false; });
+  if (navigator.clipboard) {
+    shown();
+    new MutationObserver(shown).observe(document.getElementById("main"), { childList: true, subtree: true });
+    document.addEventListener("click", async (e) => {
+      const button = e.target.closest("button.copy");
+      if (!button) return;
+      const text = button.dataset.copyOf ? document.getElementById(button.dataset.copyOf).textContent : button.dataset.copy;
+      let word = "Copied";
+      try { await navigator.clipboard.writeText(text); } catch { word = "Not allowed"; }
+      const was = button.innerHTML;
+      button.textContent = word;
+      setTimeout(() => { button.innerHTML = was; }, 1500);
+    });
+  }
+
+  // Shortcuts of one key can be turned off, for who speaks to the browser.
+  const list = document.getElementById("keys");
+  const off = document.getElementById("keys-toggle");
+  let keys = true;
+  try { keys = localStorage.getItem("redeliver-console-keys") !== "off"; } catch { /* not allowed to */ }
+  const tell = () => {
+    off.setAttribute("aria-pressed", String(!keys));
+    off.textContent = keys ? "Turn shortcuts off" : "Turn shortcuts on";
+  };
+  if (!list) return;
+  off.hidden = false;
+  tell();
+  off.addEventListener("click", () => {
+    keys = !keys;
+    try { localStorage.setItem("redeliver-console-keys", keys ? "on" : "off"); } catch { /* not allowed to */ }
+    tell();
+  });
+  const step = (by) => {
+    const links = [...document.querySelectorAll("main tbody th a[href]")];
+    if (!links.length) return;
+    const row = document.activeElement && document.activeElement.closest("tr");
+    const at = links.findIndex((a) => a.closest("tr") === row);
+    links[Math.min(links.length - 1, Math.max(0, at < 0 ? 0 : at + by))].focus();
+  };
+  document.addEventListener("keydown", (e) => {
+    if (!keys || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
+    const main = document.querySelector("[data-main]");
+    const act = {
+      "/": () => document.getElementById("find").focus(), j: () => step(1), k: () => step(-1), r: () => main && main.focus(),
+      "?": () => { list.open = true; list.scrollIntoView(); list.querySelector("summary").focus(); },
+    }[e.key];
+    if (!act) return;
+    e.preventDefault();
+    act();
+  });
+})();
+
+// The server says that something has changed, the page asks for itself again and exchanges
+// its parts that are marked data-live.
 (() => {
   "use strict";
   const bar = document.getElementById("live");
@@ -37,7 +93,7 @@
       if (!answer.ok) throw new Error("status " + answer.status);
       exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
       found();
-      say("Up to date at " + clock(), true);
+      say("Updated " + clock(), true);
     } catch {
       lose();
     }
@@ -72,12 +128,14 @@
   function lose() {
     if (!lost) lost = clock();
     say("Not up to date.", true); // the alert below says it aloud
+    bar.classList.add("lost");
     offline.hidden = false;
-    offline.textContent = "Disconnected since " + lost + ". What you see is as old as that. It is tried again by itself.";
+    offline.textContent = "Disconnected since " + lost + ". What you see is as old as that. The page tries again by itself.";
   }
 
   function found() {
-    if (lost && !paused) say("This page keeps itself up to date.", true);
+    if (lost && !paused) say("Live", true);
+    bar.classList.remove("lost");
     lost = null;
     offline.hidden = true;
     offline.textContent = "";
@@ -107,8 +165,8 @@
 
   function show() {
     toggle.setAttribute("aria-pressed", String(paused));
-    toggle.textContent = paused ? "Go on with updates" : "Pause updates";
-    say(paused ? "Updates are paused." : "This page keeps itself up to date.");
+    toggle.textContent = paused ? "Resume updates" : "Pause updates";
+    say(paused ? "Updates are paused." : "Live");
   }
 
   toggle.addEventListener("click", () => {

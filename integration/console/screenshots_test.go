@@ -26,8 +26,8 @@ var screenshots = flag.String("screenshots", "", "the `directory` into which the
 
 // What a screenshot may have.
 const (
-	mostHeight = 1100
-	mostBytes  = 150_000
+	mostHeight = 1000
+	mostBytes  = 200_000
 )
 
 // Every page is taken as it is shown; make screenshots writes docs/screenshots by it. The Kafka is in this process,
@@ -71,7 +71,7 @@ func TestScreenshots(t *testing.T) {
 
 	visit("dlq", s.page("dlq", ""), headed(s.dlq))
 	visit("trouble", refunds.page2(s, "dlq"), says("The broker does not answer"))
-	visit("waiting", refunds.page2(s, "waiting"), headed("What waits for"))
+	visit("waiting", refunds.page2(s, "waiting"), headed("Waiting for"))
 	visit("messages", s.page("messages", "&type=*bank.Error&order=newest&size=8"), headed("Messages"))
 	visit("message", s.page("message", "&at=0/0"), headed("o-0"))
 	visit("purge", s.page("purge", "&reason=rejected"), headed("Purge"))
