@@ -88,7 +88,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	root.SetVersionTemplate("redeliver {{.Version}}\n")
 	root.Flags().Bool("version", false, "Print the version and exit")
 	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
-	connected := []*cobra.Command{a.dlq(), a.waiting(), a.sidecar(), a.console(), a.plan(), a.doctor(), a.prune()}
+	connected := []*cobra.Command{a.dlq(), a.waiting(), a.top(), a.sidecar(), a.console(), a.plan(), a.doctor(), a.prune()}
 	local := []*cobra.Command{a.initProfile(), a.ready(), a.simulate(), a.version()}
 	for _, cmd := range leaves(connected) {
 		grouped(cmd.Flags(), groupConnection, a.conn.flags)
