@@ -67,7 +67,7 @@ const profileTemplate = `# Profiles of the command redeliver: one for each broke
 #   broker: kafka://staging:9092
 `
 
-func (a *app) initProfile() *cobra.Command {
+func initCommand(a *app) *cobra.Command {
 	var broker, group string
 	cmd := &cobra.Command{
 		Use: "init [NAME]", Short: "Write a commented profile",

@@ -38,7 +38,7 @@ const (
 	topReaders     = 8           // DLQs that are read at once
 )
 
-func (a *app) top() *cobra.Command {
+func topCommand(a *app) *cobra.Command {
 	var every time.Duration
 	var count int
 	order := "messages"
@@ -92,7 +92,7 @@ or --count times. On RabbitMQ it needs --management-url.`,
 var topColumns = []string{"DLQ", "MESSAGES", "PER MIN", "OLDEST", "WAITING", "PER MIN", "NEXT DUE", "TASK"}
 
 // printTop prints the list count times.
-func (a *app) printTop(ctx context.Context, w *watch, every time.Duration, count int, order string) error {
+func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, count int, order string) error {
 	for i := range count {
 		if i > 0 {
 			select {
@@ -106,7 +106,7 @@ func (a *app) printTop(ctx context.Context, w *watch, every time.Duration, count
 			return err
 		}
 		sortTop(all, order)
-		out := a.list(topColumns...)
+		out := p.list(topColumns...)
 		if out.table != nil {
 			out.table.right(2, 3, 5, 6)
 		}

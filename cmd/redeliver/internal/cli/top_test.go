@@ -54,13 +54,13 @@ func TestTopOnATerminal(t *testing.T) {
 			return true
 		}
 	}
-	s.await("a page with 5 messages", shows("1 DLQs with 5 messages", dlq, "5 waiting", "late ", "q quit", "every 100ms"))
+	s.await("a page with 5 messages", shows("DLQs: 1  messages: 5", dlq, "waiting: 5", "late ", "q quit", "every 100ms"))
 	if !screen.raw.Load() {
 		t.Error("the terminal does not pass keys on")
 	}
 	s.put(dead(7, 0, declined), dead(8, 0, declined))
 	s.await("two messages more, and how fast they come", func() bool {
-		return shows("1 DLQs with 7 messages (+")() && !strings.Contains(page(out.String()), "messages (+0")
+		return shows("messages: 7 (+")() && !strings.Contains(page(out.String()), "messages: 7 (+0")
 	})
 	s.topics("hostile\u202e.g.dlq")
 	_, _ = press.Write([]byte(" "))

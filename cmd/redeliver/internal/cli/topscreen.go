@@ -164,7 +164,7 @@ func (s *screen) lines(colour bool, height int) []string {
 	}
 	head := []string{
 		visible(fmt.Sprintf("redeliver top  %s  %s", s.from, now)),
-		fmt.Sprintf("%s DLQs with %s messages (%s/min), %s waiting (%s/min)", thousands(int64(len(s.rows))), thousands(dead), perMinute(&deadBy), thousands(waiting), perMinute(&waitingBy)),
+		fmt.Sprintf("DLQs: %s  messages: %s (%s/min)  waiting: %s (%s/min)", thousands(int64(len(s.rows))), thousands(dead), perMinute(&deadBy), thousands(waiting), perMinute(&waitingBy)),
 		"",
 	}
 	if s.err != nil {
