@@ -24,8 +24,30 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	os.Exit(cli.Run(ctx, os.Args[1:], cli.Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv,
-		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr),
+		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr), Screen: screen{},
 	}))
 }
 
 func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// screen is the terminal of stdin and stdout.
+type screen struct{}
+
+// Size implements [cli.Screen].
+func (screen) Size() (width, height int) {
+	width, height, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		return 80, 24
+	}
+	return width, height
+}
+
+// Raw implements [cli.Screen].
+func (screen) Raw() (restore func(), err error) {
+	in := int(os.Stdin.Fd())
+	before, err := term.MakeRaw(in)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = term.Restore(in, before) }, nil
+}

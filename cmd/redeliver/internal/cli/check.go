@@ -33,7 +33,7 @@ type checks struct {
 	now    time.Time
 }
 
-func (a *app) check() *cobra.Command {
+func checkCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	c := checks{}
 	cmd := &cobra.Command{

@@ -51,13 +51,13 @@ type app struct {
 // Run runs the command and returns its exit code. Ctrl-C ends ctx.
 func Run(ctx context.Context, args []string, s Streams) int {
 	a := &app{printer: printer{Streams: s}}
-	root := a.root()
+	root := rootCommand(a)
 	root.SetArgs(append([]string{}, args...)) // nil would be os.Args
 	called, err := root.ExecuteContextC(ctx)
 	return a.exit(ctx, called.CommandPath(), err)
 }
 
-func (a *app) root() *cobra.Command {
+func rootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "redeliver",
 		Short: "Inspect and replay dead-letter queues, and add retries to any consumer",
@@ -88,8 +88,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	root.SetVersionTemplate("redeliver {{.Version}}\n")
 	root.Flags().Bool("version", false, "Print the version and exit")
 	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
-	connected := []*cobra.Command{a.dlq(), a.waiting(), a.sidecar(), a.console(), a.plan(), a.doctor(), a.prune()}
-	local := []*cobra.Command{a.initProfile(), a.ready(), a.simulate(), a.version()}
+	connected := []*cobra.Command{dlqCommand(a), waitingCommand(a), topCommand(a), runCommand(a), a.console(), planCommand(a), doctorCommand(a), pruneCommand(a)}
+	local := []*cobra.Command{initCommand(a), readyCommand(a), simulateCommand(a), versionCommand(a)}
 	for _, cmd := range leaves(connected) {
 		grouped(cmd.Flags(), groupConnection, a.conn.flags)
 		complete(cmd, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -22,7 +22,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type call struct {
 	env      map[string]string
 	in       io.Reader
-	terminal bool // somebody sits before it
+	terminal bool // it runs in a terminal
+	screen   *terminal
+	output   *buffer // stdout, for who reads it while the command runs
 	ctx      context.Context
 }
 
@@ -34,7 +36,14 @@ type ending struct {
 
 func (c call) run(t *testing.T, args ...string) ending {
 	t.Helper()
-	var out, errs buffer
+	out, errs := c.output, buffer{}
+	if out == nil {
+		out = &buffer{}
+	}
+	var screen cli.Screen
+	if c.screen != nil {
+		screen = c.screen
+	}
 	if c.in == nil {
 		c.in = strings.NewReader("")
 	}
@@ -44,7 +53,7 @@ func (c call) run(t *testing.T, args ...string) ending {
 	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "REDELIVER_WHO": "ann@ops-1"}
 	maps.Copy(env, c.env)
 	code := cli.Run(c.ctx, args, cli.Streams{
-		In: c.in, Out: &out, Err: &errs, Env: func(name string) string { return env[name] },
+		In: c.in, Out: out, Err: &errs, Screen: screen, Env: func(name string) string { return env[name] },
 		InTerminal: c.terminal, OutTerminal: c.terminal, ErrTerminal: c.terminal,
 	})
 	return ending{code, out.String(), errs.String()}

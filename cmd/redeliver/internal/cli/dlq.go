@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) dlq() *cobra.Command {
+func dlqCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "Inspect, replay and edit dead-letter queues",
@@ -16,8 +16,8 @@ fills (Spring Kafka, Watermill, Kafka Connect) needs its name, --topic and --gro
 list, groups, show, export, check and tasks only read. replay, edit, quarantine, purge and
 import ask for confirmation before they change anything, unless --yes is given.`,
 	}
-	cmd.AddCommand(a.lists(), a.groups(), a.show(), a.replay(), a.edit(), a.quarantine(), a.purge(), a.export(), a.imports(), a.check(),
-		a.tasks(), a.pause(), a.resume(), a.cancel())
+	cmd.AddCommand(listCommand(a), groupsCommand(a), showCommand(a), replayCommand(a), editCommand(a), quarantineCommand(a), purgeCommand(a), exportCommand(a), importCommand(a), checkCommand(a),
+		tasksCommand(a), pauseCommand(a), resumeCommand(a), cancelCommand(a))
 	verbs(cmd)
 	return cmd
 }

@@ -28,7 +28,7 @@ type symptomRow struct {
 	Text  string `json:"text"`
 }
 
-func (a *app) doctor() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	var of subscriptionFlags
 	var late time.Duration
 	cmd := &cobra.Command{

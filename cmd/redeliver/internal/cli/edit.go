@@ -22,7 +22,7 @@ type diffRow struct {
 	*deadletter.Diff
 }
 
-func (a *app) edit() *cobra.Command {
+func editCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var sign signature
 	var position, id, body string

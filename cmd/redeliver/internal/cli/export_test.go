@@ -24,6 +24,6 @@ func Commands() (paths []string) {
 			}
 		}
 	}
-	walk((&app{printer: printer{Streams: Streams{Env: func(string) string { return "" }}}}).root(), "")
+	walk(rootCommand(&app{printer: printer{Streams: Streams{Env: func(string) string { return "" }}}}), "")
 	return paths
 }

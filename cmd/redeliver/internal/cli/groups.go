@@ -28,7 +28,7 @@ type groupRow struct {
 	Example     string    `json:"example"` // position of the latest message
 }
 
-func (a *app) groups() *cobra.Command {
+func groupsCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var f filterFlags
 	cmd := &cobra.Command{
@@ -61,7 +61,7 @@ Its fingerprint selects these messages in show, replay, quarantine, purge and ex
 					}
 				}
 				err = out.end()
-				summary := fmt.Sprintf("%d causes; %d of %d messages match", len(sum.Groups), sum.Matched, sum.Scanned)
+				summary := fmt.Sprintf("causes: %d; %d of %d messages match", len(sum.Groups), sum.Matched, sum.Scanned)
 				if sum.Mismatched > 0 {
 					summary += fmt.Sprintf(", %d of them belong to another group or origin", sum.Mismatched)
 				}

@@ -67,7 +67,7 @@ const profileTemplate = `# Profiles of the command redeliver: one for each broke
 #   broker: kafka://staging:9092
 `
 
-func (a *app) initProfile() *cobra.Command {
+func initCommand(a *app) *cobra.Command {
 	var broker, group string
 	cmd := &cobra.Command{
 		Use: "init [NAME]", Short: "Write a commented profile",
@@ -92,13 +92,19 @@ use the profile "default" without being told to.`,
 			if !profileName.MatchString(row.Profile) {
 				return usagef("the profile's name is %q: must be letters, digits, dots, dashes and underscores, and begin with a letter", row.Profile)
 			}
-			u, err := brokerurl.Parse(broker, brokers...)
-			if err != nil {
-				return usagef("%s: %w", strings.TrimSpace("--broker "+brokerurl.Shown(broker)), err)
-			}
-			if u.Password != "" {
+			user, _, hasUser := strings.Cut(broker, "@")
+			_, user, _ = strings.Cut(user, "://")
+			if hasUser && strings.Contains(user, ":") {
 				return usagef("--broker has a password: omit it, and write it into the password-file of the profile")
 			}
+			password := "" // a URL with a user needs one, which is in a file later
+			if hasUser {
+				password = "unknown"
+			}
+			if _, err := brokerurl.ParseWith(broker, password, brokers...); err != nil {
+				return usagef("%s: %w", strings.TrimSpace("--broker "+brokerurl.Shown(broker)), err)
+			}
+			var err error
 			if row.File, err = a.conn.configPath(a.Env); err != nil {
 				return usagef("there is no configuration directory, so give --config: %w", err)
 			}

@@ -33,7 +33,7 @@ type holderRow struct {
 	Since time.Time `json:"since"`
 }
 
-func (a *app) lists() *cobra.Command {
+func listCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the DLQs of all groups", Args: exactly(),
 		Long: `List the DLQs of all groups, with the number of messages, the age of the oldest one, and how
@@ -104,7 +104,7 @@ func (b *broker) each(ctx context.Context, do func(info deadletter.Info, q deadl
 	return nil
 }
 
-func (a *app) queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (queueRow, error) {
+func (p *printer) queueRowOf(ctx context.Context, info deadletter.Info, q deadletter.Queue) (queueRow, error) {
 	row := queueRow{Broker: info.Broker, DLQ: info.DLQ, Origin: info.Origin, Group: info.Group}
 	if q == nil {
 		return row, nil
@@ -114,7 +114,7 @@ func (a *app) queueRowOf(ctx context.Context, info deadletter.Info, q deadletter
 		return row, err
 	}
 	row.Messages, row.Exact = &n, exact
-	a.age(ctx, &row, q)
+	p.age(ctx, &row, q)
 	h, held, err := q.Holder(ctx)
 	if err == nil && held {
 		row.Running = &holderRow{Task: h.Task, Who: h.Who, Since: h.Since}
@@ -124,7 +124,7 @@ func (a *app) queueRowOf(ctx context.Context, info deadletter.Info, q deadletter
 
 // age adds how old the oldest message is, and how long the broker keeps it. It reports a
 // missing right, and leaves out what the broker does not report.
-func (a *app) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
+func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	oldest, known, err := deadletter.Oldest(ctx, q)
 	if err == nil && known {
 		row.Oldest = oldest.UTC()
@@ -147,7 +147,7 @@ func (a *app) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 		unbound = nil
 	}
 	if err = errors.Join(err, unbound); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
-		a.sayf("%s: the age of the messages is not known: %v", row.DLQ, err)
+		p.sayf("%s: the age of the messages is not known: %v", row.DLQ, err)
 	}
 }
 

@@ -81,7 +81,7 @@ func known(n int64) *int64 {
 	return &n
 }
 
-func (a *app) plan() *cobra.Command {
+func planCommand(a *app) *cobra.Command {
 	var s subscriptionFlags
 	var m making
 	cmd := &cobra.Command{
@@ -150,13 +150,13 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 }
 
 // make writes a plan for an administrator.
-func (a *app) make(plan *planned, m *making) error {
+func (p *printer) make(plan *planned, m *making) error {
 	text, notes, err := plan.makers[m.format](m)
 	if err != nil {
 		return err
 	}
 	for _, n := range notes {
-		a.sayf("note: %s", n)
+		p.sayf("note: %s", n)
 	}
-	return a.write(text)
+	return p.write(text)
 }

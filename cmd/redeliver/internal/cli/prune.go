@@ -29,7 +29,7 @@ type oldLevels struct {
 	remove func(ctx context.Context, topic string, places ...string) ([]delayqueue.OldLevel, error)
 }
 
-func (a *app) prune() *cobra.Command {
+func pruneCommand(a *app) *cobra.Command {
 	var of subscriptionFlags
 	var dry, yes bool
 	cmd := &cobra.Command{

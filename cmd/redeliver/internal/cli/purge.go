@@ -12,9 +12,9 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func (a *app) purge() *cobra.Command {
+func purgeCommand(a *app) *cobra.Command {
 	var p deadletter.Removal
-	return a.work(&work{
+	return workCommand(a, &work{
 		use: "purge [DLQ] --note TEXT", short: "Remove messages for good",
 		long: `Remove messages from a DLQ for good. Export them first if you may need them.
 

@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func (a *app) quarantine() *cobra.Command {
-	return a.work(&work{
+func quarantineCommand(a *app) *cobra.Command {
+	return workCommand(a, &work{
 		use: "quarantine [DLQ] --note TEXT", short: "Mark messages so that replays skip them",
 		long: `Mark messages so that replays skip them. They stay in the DLQ. A replay with --quarantined
 sends them and removes the mark.

@@ -27,7 +27,7 @@ type readyRow struct {
 	Why   string `json:"why,omitempty"` // why it is not ready
 }
 
-func (a *app) ready() *cobra.Command {
+func readyCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "ready [URL]", Short: "Report whether redeliver run is ready (exit code 3 if not)",

@@ -39,9 +39,9 @@ func (f *forecastRow) draw(c *card) {
 	}
 }
 
-func (a *app) replay() *cobra.Command {
+func replayCommand(a *app) *cobra.Command {
 	var r deadletter.Replay
-	return a.work(&work{
+	return workCommand(a, &work{
 		use: "replay [DLQ] --note TEXT", short: "Send messages back to the consumer group that failed them",
 		long: `Send messages of a DLQ back to the consumer group that failed them, and to no other group.
 

@@ -68,7 +68,7 @@ type runFlags struct {
 	metrics bool
 }
 
-func (a *app) sidecar() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run --topic TOPIC [--group GROUP] --http URL | --exec -- COMMAND [ARG]...",

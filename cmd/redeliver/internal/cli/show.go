@@ -64,7 +64,7 @@ type headerRow struct {
 
 const defaultLimit = 50
 
-func (a *app) show() *cobra.Command {
+func showCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var f filterFlags
 	var limit int
@@ -107,8 +107,8 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 }
 
 // browse calls do for at most limit messages, and reports when there are more.
-func (a *app) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
-	a.looking(q)
+func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
+	p.looking(q)
 	n, more := 0, false
 	var failed error
 	most := 0
@@ -125,23 +125,23 @@ func (a *app) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filte
 	})
 	switch {
 	case more:
-		a.sayf("only the first %d messages are shown; see --limit", limit)
+		p.sayf("only the first %d messages are shown; see --limit", limit)
 	case n == 0 && err == nil:
-		a.sayf("no message in %s matches the filter", q.Info().DLQ)
+		p.sayf("no message in %s matches the filter", q.Info().DLQ)
 	}
 	return errors.Join(err, failed)
 }
 
 // looking reports what reading costs, where it costs something.
-func (a *app) looking(q deadletter.Queue) {
+func (p *printer) looking(q deadletter.Queue) {
 	if look := q.Info().Look; look != deadletter.FreeLook {
-		a.sayf("%s: %s", q.Info().DLQ, look)
+		p.sayf("%s: %s", q.Info().DLQ, look)
 	}
 }
 
-func (a *app) showList(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
-	out := a.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "MARK", "ERROR")
-	err := a.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
+func (p *printer) showList(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
+	out := p.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "MARK", "ERROR")
+	err := p.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
 		row := messageRowOf(q.Info(), m)
 		mark := row.Mark
 		if mark == "" && row.Mismatch != "" {
@@ -153,24 +153,24 @@ func (a *app) showList(ctx context.Context, q deadletter.Queue, f deadletter.Fil
 	return errors.Join(err, out.end())
 }
 
-func (a *app) showFull(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
+func (p *printer) showFull(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
 	n := 0
-	return a.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
+	return p.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
 		if n++; n > 1 {
-			if err := a.write(strings.Repeat("─", 60) + "\n"); err != nil {
+			if err := p.write(strings.Repeat("─", 60) + "\n"); err != nil {
 				return err
 			}
 		}
 		c := &card{}
 		row := messageRowOf(q.Info(), m)
 		row.draw(c, m)
-		return c.print(&a.printer)
+		return c.print(p)
 	})
 }
 
 // showRaw writes one body.
-func (a *app) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filter) error {
-	a.looking(q)
+func (p *printer) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filter) error {
+	p.looking(q)
 	var found []*deadletter.Message
 	if err := deadletter.Browse(ctx, q, f, 2, func(m *deadletter.Message) bool {
 		found = append(found, m)
@@ -182,7 +182,7 @@ func (a *app) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filt
 	case 0:
 		return failed(codeFailed, "no message in %s matches the filter", q.Info().DLQ)
 	case 1:
-		return a.write(string(found[0].Body))
+		return p.write(string(found[0].Body))
 	default:
 		return usagef("more than one message in %s matches the filter: select one with --position", q.Info().DLQ)
 	}

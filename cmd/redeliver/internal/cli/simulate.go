@@ -24,7 +24,7 @@ type simulateFlags struct {
 	svg     string
 }
 
-func (a *app) simulate() *cobra.Command {
+func simulateCommand(a *app) *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate",

@@ -19,6 +19,9 @@ type grid struct {
 // dead letter, a finding.
 type state string
 
+// warning is a text that is red.
+type warning string
+
 var colours = map[state]text.Color{
 	"done": text.FgGreen, "removed": text.FgGreen, "yes": text.FgGreen,
 	"running": text.FgCyan, "stands": text.FgCyan,
@@ -59,6 +62,11 @@ func (g *grid) add(cells []any) {
 			row[i] = v
 		case time.Time:
 			row[i] = at(v)
+		case warning:
+			row[i] = visible(string(v))
+			if g.colour {
+				row[i] = text.FgRed.Sprint(row[i])
+			}
 		case state:
 			row[i] = visible(string(v))
 			if c, ok := colours[v]; ok && g.colour {
@@ -69,6 +77,15 @@ func (g *grid) add(cells []any) {
 		}
 	}
 	g.w.AppendRow(row)
+}
+
+// right aligns columns, which are counted from 1, at the right.
+func (g *grid) right(columns ...int) {
+	configs := make([]table.ColumnConfig, len(columns))
+	for i, n := range columns {
+		configs[i] = table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight}
+	}
+	g.w.SetColumnConfigs(configs)
 }
 
 func (g *grid) text() string {

@@ -107,9 +107,9 @@ func (a *app) sign(s *signature, dry bool) error {
 }
 
 // ended prints a task that this process has run, and returns how it ended.
-func (a *app) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
+func (p *printer) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
 	row := taskRowOf(t, q.Info().Back)
-	printed := a.one(row, func(c *card) {
+	printed := p.one(row, func(c *card) {
 		c.line("task", row.ID)
 		c.line("kind", row.Kind)
 		c.line("dlq", row.DLQ)

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func (a *app) tasks() *cobra.Command {
+func tasksCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	cmd := &cobra.Command{
 		Use: "tasks [DLQ]", Short: "List the task history: what was done, by whom and why", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
@@ -48,7 +48,7 @@ func taskArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) resume() *cobra.Command {
+func resumeCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var sign signature
 	var results string
@@ -93,17 +93,17 @@ begins with its first step again.`,
 	return cmd
 }
 
-func (a *app) pause() *cobra.Command {
-	return a.wish("pause", "Pause a task, so that it can be resumed",
+func pauseCommand(a *app) *cobra.Command {
+	return wishCommand(a, "pause", "Pause a task, so that it can be resumed",
 		func(ctx context.Context, q deadletter.Queue, id, _ string) error { return deadletter.Pause(ctx, q, id) })
 }
 
-func (a *app) cancel() *cobra.Command {
-	return a.wish("cancel", "End a task for good; what it has done stays done", deadletter.Cancel)
+func cancelCommand(a *app) *cobra.Command {
+	return wishCommand(a, "cancel", "End a task for good; what it has done stays done", deadletter.Cancel)
 }
 
 // wish makes a verb that asks a task, on whichever machine it runs, to pause or to end.
-func (a *app) wish(verb, short string, do func(ctx context.Context, q deadletter.Queue, id, who string) error) *cobra.Command {
+func wishCommand(a *app, verb, short string, do func(ctx context.Context, q deadletter.Queue, id, who string) error) *cobra.Command {
 	var s subjectFlags
 	var sign signature
 	cmd := &cobra.Command{

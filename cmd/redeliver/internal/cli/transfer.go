@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func (a *app) export() *cobra.Command {
+func exportCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var f filterFlags
 	var path string
@@ -58,7 +58,7 @@ all that "dlq import" needs. The messages stay in the DLQ. --output does not cha
 	return cmd
 }
 
-func (a *app) imports() *cobra.Command {
+func importCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var sign signature
 	var path string
@@ -125,13 +125,13 @@ type importRow struct {
 }
 
 // dryImport reads an import to its end, over a DLQ that ignores writes.
-func (a *app) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) error {
+func (p *printer) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) error {
 	t, err := deadletter.Import(ctx, untouched{q}, in, "nobody", "dry run")
 	if err != nil {
 		return fmt.Errorf("after %d messages that would be written: %w", t.Counts.Imported, err)
 	}
 	row := importRow{true, q.Info().DLQ, t.Counts.Imported}
-	return a.one(row, func(c *card) {
+	return p.one(row, func(c *card) {
 		c.line("dlq", row.DLQ)
 		c.line("would import", row.Import)
 	})

@@ -18,7 +18,7 @@ type versionRow struct {
 	Modified bool   `json:"modified,omitempty"` // the tree had uncommitted changes
 }
 
-func (a *app) version() *cobra.Command {
+func versionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version and how it was built", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {

@@ -56,7 +56,7 @@ func (w *waitingFlags) filter() (f deadletter.WaitingFilter, err error) {
 	return f, nil
 }
 
-func (a *app) waiting() *cobra.Command {
+func waitingCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "waiting",
 		Short: "Inspect, release and cancel messages that wait for a retry",
@@ -67,7 +67,7 @@ list counts the messages on each level. On Kafka, release makes whole levels due
 cancel sends messages to the DLQ when they are due. The consumers of the group carry out
 these commands.`,
 	}
-	cmd.AddCommand(a.waitingList(), a.waitingCommand(deadletter.ReleaseWaiting), a.waitingCommand(deadletter.CancelWaiting), a.withdraw())
+	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.ReleaseWaiting), controlCommand(a, deadletter.CancelWaiting), withdrawCommand(a))
 	verbs(cmd)
 	return cmd
 }

@@ -23,7 +23,7 @@ type waitingForecast struct {
 	Matched int64  `json:"matched"`
 }
 
-func (a *app) waitingCommand(kind deadletter.CommandKind) *cobra.Command {
+func controlCommand(a *app, kind deadletter.CommandKind) *cobra.Command {
 	var w waitingFlags
 	var sign signature
 	var c deadletter.Command
@@ -93,7 +93,7 @@ ends it earlier.`,
 }
 
 // forecastWaiting counts the messages that a command would take.
-func (a *app) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject, c *deadletter.Command) error {
+func (p *printer) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject, c *deadletter.Command) error {
 	row := waitingForecast{DryRun: true, Kind: string(c.Kind), Origin: of.topic, Group: of.group}
 	if c.Kind == deadletter.ReleaseWaiting {
 		levels, err := w.Levels(ctx)
@@ -114,7 +114,7 @@ func (a *app) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject,
 	}); err != nil {
 		return err
 	}
-	return a.one(row, func(c *card) {
+	return p.one(row, func(c *card) {
 		c.line("topic", row.Origin)
 		c.line("group", row.Group)
 		c.line("scanned", row.Scanned)
@@ -146,8 +146,8 @@ func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadlett
 	return a.oneCommand(commandRowOf(of, &given, time.Now()))
 }
 
-func (a *app) oneCommand(row commandRow) error {
-	return a.one(row, func(c *card) {
+func (p *printer) oneCommand(row commandRow) error {
+	return p.one(row, func(c *card) {
 		c.line("command", row.ID)
 		c.line("kind", row.Kind)
 		c.line("status", state(row.Status))
@@ -157,7 +157,7 @@ func (a *app) oneCommand(row commandRow) error {
 	})
 }
 
-func (a *app) withdraw() *cobra.Command {
+func withdrawCommand(a *app) *cobra.Command {
 	var w waitingFlags
 	cmd := &cobra.Command{
 		Use: "withdraw COMMAND --topic TOPIC --group GROUP", Short: "End a release or cancel early; what it has done stays done (Kafka)", Args: exactly("the id of a command"),

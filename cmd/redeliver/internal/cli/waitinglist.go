@@ -51,7 +51,7 @@ type waitingRow struct {
 	BodyText    *string     `json:"body_text,omitempty"`
 }
 
-func (a *app) waitingList() *cobra.Command {
+func waitingListCommand(a *app) *cobra.Command {
 	var w waitingFlags
 	var p policyFlags
 	var limit int
@@ -105,12 +105,12 @@ flags describe. SQS reports only an estimate of the delayed messages.`,
 	return cmd
 }
 
-func (a *app) listLevels(ctx context.Context, b *broker, w *waiting, of subject) error {
+func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subject) error {
 	levels, err := w.levels(ctx)
 	if err != nil {
 		return err
 	}
-	out, now := a.list("LEVEL", "MESSAGES", "OLDEST", "FIRST DUE", "LATE", "PLACE"), time.Now()
+	out, now := p.list("LEVEL", "MESSAGES", "OLDEST", "FIRST DUE", "LATE", "PLACE"), time.Now()
 	for _, l := range levels {
 		row := levelRow{
 			Broker: string(b.kind), Origin: of.topic, Group: of.group, Level: level(l.Level), Place: l.Place, Messages: known(l.Depth), Exact: l.Exact,
@@ -129,13 +129,13 @@ func (a *app) listLevels(ctx context.Context, b *broker, w *waiting, of subject)
 	}
 	err = out.end()
 	for _, n := range w.notes {
-		a.sayf("note: %s", n)
+		p.sayf("note: %s", n)
 	}
 	return err
 }
 
-func (a *app) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
-	out := a.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
+func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
+	out := p.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
 	most := 0
 	if limit > 0 {
 		most = limit + 1 // one more, to know whether there is
@@ -154,9 +154,9 @@ func (a *app) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f d
 	})
 	switch {
 	case more:
-		a.sayf("only the first %d messages are listed; see --limit", limit)
+		p.sayf("only the first %d messages are listed; see --limit", limit)
 	case n == 0 && err == nil:
-		a.sayf("no waiting message matches the filter")
+		p.sayf("no waiting message matches the filter")
 	}
 	return errors.Join(err, wrong, out.end())
 }
@@ -197,12 +197,12 @@ func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {
 	return row
 }
 
-func (a *app) listCommands(ctx context.Context, w *kafka.Waiting, of subject) error {
+func (p *printer) listCommands(ctx context.Context, w *kafka.Waiting, of subject) error {
 	all, err := w.Commands(ctx)
 	if err != nil {
 		return err
 	}
-	out, now := a.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "NOTE"), time.Now()
+	out, now := p.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "NOTE"), time.Now()
 	for i := range all {
 		row, levels := commandRowOf(of, &all[i], now), "all"
 		if names := all[i].Filter.Levels; len(names) > 0 {
@@ -213,7 +213,7 @@ func (a *app) listCommands(ctx context.Context, w *kafka.Waiting, of subject) er
 		}
 	}
 	if len(all) == 0 {
-		a.sayf("there are no commands to the consumers of group %s", of.group)
+		p.sayf("there are no commands to the consumers of group %s", of.group)
 	}
 	return out.end()
 }

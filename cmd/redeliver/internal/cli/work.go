@@ -27,7 +27,7 @@ type work struct {
 	run func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error)
 }
 
-func (a *app) work(w *work) *cobra.Command {
+func workCommand(a *app, w *work) *cobra.Command {
 	var subject subjectFlags
 	var filter filterFlags
 	var sign signature

@@ -1,0 +1,366 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// topRow is one DLQ, and what waits for its group. What the broker does not report is
+// absent.
+type topRow struct {
+	Broker    string     `json:"broker"`
+	DLQ       string     `json:"dlq"`
+	Origin    string     `json:"origin,omitempty"`
+	Group     string     `json:"group,omitempty"`
+	Messages  *int64     `json:"messages,omitempty"`
+	PerMinute *float64   `json:"per_minute,omitempty"` // change of messages, over the last minute; absent at first
+	Oldest    time.Time  `json:"oldest,omitzero"`      // when the oldest message arrived
+	Waiting   *int64     `json:"waiting,omitempty"`    // messages that wait for a retry
+	WaitingBy *float64   `json:"waiting_per_minute,omitempty"`
+	Due       time.Time  `json:"due,omitzero"` // when the first waiting message is due
+	Running   *holderRow `json:"running,omitempty"`
+	Problem   string     `json:"problem,omitempty"` // why something is not known
+}
+
+const (
+	rateWindow     = time.Minute // over which changes are counted
+	discoverFrames = 10          // samples between two looks for new DLQs
+	topReaders     = 8           // DLQs that are read at once
+)
+
+func topCommand(a *app) *cobra.Command {
+	var every time.Duration
+	var count int
+	order := "messages"
+	orders := []string{"messages", "change", "waiting", "name"}
+	cmd := &cobra.Command{
+		Use: "top", Short: "Watch all DLQs live: depth, waiting messages and rates", Args: exactly(),
+		Long: `Watch all DLQs live: how many messages are in each, how many wait for a retry, how both
+change per minute, when the next waiting message is due, and which task is running.
+
+On a terminal top draws a screen: m, c, w and n sort it, space pauses it, and q ends it.
+Without a terminal, or with --count or another --output than table, it prints the list once,
+or --count times. On RabbitMQ it needs --management-url.`,
+		Example: `  redeliver top --broker kafka://localhost:9092
+  redeliver top --count 60 --every 1m --output jsonl >> depth.jsonl`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if every < 100*time.Millisecond {
+				return usagef("--every is %s: must be at least 100ms", every)
+			}
+			if count < 0 {
+				return usagef("--count is %d: must be 0 or more", count)
+			}
+			if err := mustBeOneOf("sort", order, orders); err != nil {
+				return err
+			}
+			if err := a.listable(); err != nil {
+				return err
+			}
+			u, err := a.conn.url(a.Env)
+			if err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), setup{}, func(b *broker) error {
+				w := &watch{b: b, queues: make(map[string]*watched)}
+				defer w.close()
+				if a.Screen != nil && a.InTerminal && a.OutTerminal && a.output == formatTable && count == 0 && a.Env("TERM") != "dumb" {
+					s := &screen{a: a, from: u.String(), every: every, order: order}
+					return s.run(cmd.Context(), w)
+				}
+				return a.printTop(cmd.Context(), w, every, max(count, 1), order)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&every, "every", 2*time.Second, "Read the DLQs again after this `duration`")
+	flags.IntVar(&count, "count", 0, "Print the list this `number` of times instead of drawing a screen")
+	flags.StringVar(&order, "sort", order, "Sort by this `column`: messages, change, waiting or name")
+	oneOf(cmd, "sort", orders...)
+	return cmd
+}
+
+var topColumns = []string{"DLQ", "MESSAGES", "PER MIN", "OLDEST", "WAITING", "PER MIN", "NEXT DUE", "TASK"}
+
+// printTop prints the list count times.
+func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, count int, order string) error {
+	for i := range count {
+		if i > 0 {
+			select {
+			case <-time.After(every):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		all, err := w.sample(ctx)
+		if err != nil {
+			return err
+		}
+		sortTop(all, order)
+		out := p.list(topColumns...)
+		if out.table != nil {
+			out.table.right(2, 3, 5, 6)
+		}
+		for _, row := range all {
+			if err := out.add(row, row.cells(time.Now())...); err != nil {
+				return err
+			}
+		}
+		if err := out.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch reads all DLQs of a broker, again and again. It keeps them open.
+type watch struct {
+	b       *broker
+	queues  map[string]*watched
+	samples int
+}
+
+// watched is one DLQ.
+type watched struct {
+	info    deadletter.Info
+	q       deadletter.Queue // nil where its name contains no topic and group, or it could not be opened
+	waits   *waiting         // nil where the broker does not report what waits
+	problem error            // why one of them is nil
+	past    []depth          // of the last minute
+}
+
+// depth is how many messages there were at a time; -1 is not known.
+type depth struct {
+	at            time.Time
+	dead, waiting int64
+}
+
+// sample reads every DLQ once.
+func (w *watch) sample(ctx context.Context) ([]topRow, error) {
+	if w.samples%discoverFrames == 0 {
+		if err := w.discover(ctx); err != nil {
+			return nil, err
+		}
+	}
+	w.samples++
+	rows := make([]topRow, 0, len(w.queues))
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	free := make(chan struct{}, topReaders)
+	for _, one := range w.queues {
+		free <- struct{}{}
+		readers.Go(func() {
+			defer func() { <-free }()
+			row := one.read(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			rows = append(rows, row)
+		})
+	}
+	readers.Wait()
+	return rows, ctx.Err()
+}
+
+// discover opens new DLQs, and closes those that are gone.
+func (w *watch) discover(ctx context.Context) error {
+	all, err := w.b.queues(ctx)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]bool, len(all))
+	for _, info := range all {
+		there[info.DLQ] = true
+		if one := w.queues[info.DLQ]; one != nil && one.problem == nil {
+			continue
+		} else if one != nil {
+			one.close() // opened again: a right may have been given
+		}
+		one := &watched{info: info}
+		w.queues[info.DLQ] = one
+		if info.Origin == "" {
+			one.problem = errUnowned
+			continue
+		}
+		of := subject{topic: info.Origin, group: info.Group}
+		var dead, waits error
+		if one.q, dead = w.b.dlq(ctx, of); dead != nil {
+			one.q = nil
+		}
+		if one.waits, waits = w.b.waiting(ctx, of); waits != nil {
+			one.waits = nil
+		}
+		one.problem = errors.Join(dead, waits)
+	}
+	for name, one := range w.queues {
+		if !there[name] {
+			one.close()
+			delete(w.queues, name)
+		}
+	}
+	return nil
+}
+
+var errUnowned = errors.New("its name contains no topic and group")
+
+// read reads one DLQ.
+func (one *watched) read(ctx context.Context) topRow {
+	row := topRow{Broker: one.info.Broker, DLQ: one.info.DLQ, Origin: one.info.Origin, Group: one.info.Group}
+	now := depth{time.Now(), -1, -1}
+	problems := []error{one.problem}
+	if one.q != nil {
+		n, _, err := one.q.Count(ctx)
+		if err == nil {
+			now.dead, row.Messages = n, &n
+		}
+		oldest, _, old := deadletter.Oldest(ctx, one.q)
+		if errors.Is(old, deadletter.ErrNotTold) {
+			old = nil
+		} else if old == nil && n > 0 {
+			row.Oldest = oldest.UTC()
+		}
+		h, held, busy := one.q.Holder(ctx)
+		if held {
+			row.Running = &holderRow{Task: h.Task, Who: h.Who, Since: h.Since}
+		}
+		problems = append(problems, err, old, busy)
+	}
+	if one.waits != nil {
+		levels, err := one.waits.levels(ctx)
+		problems = append(problems, err)
+		for _, l := range levels {
+			if l.Depth < 0 {
+				continue
+			}
+			now.waiting = max(now.waiting, 0) + l.Depth
+			if !l.Due.IsZero() && (row.Due.IsZero() || l.Due.Before(row.Due)) {
+				row.Due = l.Due.UTC()
+			}
+		}
+		row.Waiting = known(now.waiting)
+	}
+	if err := errors.Join(problems...); err != nil {
+		row.Problem = redeliver.Redact(inFlags(err))
+	}
+	one.past = append(one.past, now)
+	for len(one.past) > 2 && now.at.Sub(one.past[1].at) >= rateWindow {
+		one.past = one.past[1:]
+	}
+	row.PerMinute = change(one.past, func(d depth) int64 { return d.dead })
+	row.WaitingBy = change(one.past, func(d depth) int64 { return d.waiting })
+	return row
+}
+
+// change is how much a number has changed per minute; nil where that is not known.
+func change(past []depth, of func(depth) int64) *float64 {
+	first := slices.IndexFunc(past, func(d depth) bool { return of(d) >= 0 })
+	last := past[len(past)-1]
+	if first < 0 || first == len(past)-1 || of(last) < 0 {
+		return nil
+	}
+	perMinute := float64(of(last)-of(past[first])) / last.at.Sub(past[first].at).Minutes()
+	return &perMinute
+}
+
+func (w *watch) close() {
+	for _, one := range w.queues {
+		one.close()
+	}
+}
+
+func (one *watched) close() {
+	if one.q != nil {
+		_ = one.q.Close() // nothing was written
+	}
+	if one.waits != nil && one.waits.close != nil {
+		_ = one.waits.close()
+	}
+}
+
+// sortTop sorts rows; equal ones by name.
+func sortTop(all []topRow, order string) {
+	value := func(r *topRow) float64 {
+		switch {
+		case order == "messages" && r.Messages != nil:
+			return float64(*r.Messages)
+		case order == "waiting" && r.Waiting != nil:
+			return float64(*r.Waiting)
+		case order == "change" && r.PerMinute != nil:
+			return *r.PerMinute
+		default:
+			return 0
+		}
+	}
+	slices.SortFunc(all, func(x, y topRow) int {
+		if vx, vy := value(&x), value(&y); vx > vy {
+			return -1
+		} else if vx < vy {
+			return 1
+		}
+		return strings.Compare(x.DLQ, y.DLQ)
+	})
+}
+
+// cells are the columns of a table.
+func (r *topRow) cells(now time.Time) []any {
+	number := func(n *int64) string {
+		if n == nil {
+			return "?"
+		}
+		return thousands(*n)
+	}
+	oldest, due, task := "-", any("-"), any("")
+	if !r.Oldest.IsZero() {
+		oldest = span(now.Sub(r.Oldest))
+	}
+	if wait := r.Due.Sub(now); !r.Due.IsZero() && wait < -time.Second {
+		due = warning("late " + span(-wait))
+	} else if !r.Due.IsZero() {
+		due = "in " + span(max(wait, 0))
+	}
+	switch {
+	case r.Problem != "":
+		task = warning(short(r.Problem, 60))
+	case r.Running != nil:
+		task = r.Running.Task + " by " + r.Running.Who
+	}
+	return []any{r.DLQ, number(r.Messages), perMinute(r.PerMinute), oldest, number(r.Waiting), perMinute(r.WaitingBy), due, task}
+}
+
+// perMinute is a change with its sign.
+func perMinute(change *float64) string {
+	switch {
+	case change == nil:
+		return "-"
+	case *change > -0.05 && *change < 0.05:
+		return "0"
+	case *change > -10 && *change < 10:
+		return fmt.Sprintf("%+.1f", *change)
+	case *change > 0:
+		return "+" + thousands(int64(*change+0.5))
+	default:
+		return thousands(int64(*change - 0.5))
+	}
+}
+
+// span is a duration in its largest unit.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}

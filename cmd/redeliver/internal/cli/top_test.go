@@ -1,0 +1,124 @@
+package cli_test
+
+import (
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// terminal is a screen for a test: it keeps what was drawn last.
+type terminal struct {
+	width, height int
+	raw           atomic.Bool
+}
+
+func (t *terminal) Size() (width, height int) { return t.width, t.height }
+
+func (t *terminal) Raw() (restore func(), err error) {
+	t.raw.Store(true)
+	return func() { t.raw.Store(false) }, nil
+}
+
+// page is what a terminal shows that was sent this.
+func page(sent string) string {
+	_, sent, _ = strings.Cut(sent, "\x1b[?1049h")
+	frames := strings.Split(sent, "\x1b[H")
+	for i := len(frames) - 1; i > 0; i-- { // the last may be on its way
+		if frame, _, whole := strings.Cut(frames[i], "\x1b[J"); whole {
+			return strings.ReplaceAll(strings.ReplaceAll(frame, "\x1b[K", ""), "\r\n", "\n")
+		}
+	}
+	return ""
+}
+
+func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	s.park()
+	screen := &terminal{width: 100, height: 12}
+	keys, press := io.Pipe()
+	var out buffer
+	ended := make(chan ending)
+	go func() {
+		ended <- s.with(call{terminal: true, screen: screen, in: keys, output: &out, env: map[string]string{"NO_COLOR": "1"}}, "top", "--every", "100ms")
+	}()
+	shows := func(texts ...string) func() bool {
+		return func() bool {
+			for _, text := range texts {
+				if !strings.Contains(page(out.String()), text) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	s.await("a page with 5 messages", shows("DLQs: 1  messages: 5", dlq, "waiting: 5", "late ", "q quit", "every 100ms"))
+	if !screen.raw.Load() {
+		t.Error("the terminal does not pass keys on")
+	}
+	s.put(dead(7, 0, declined), dead(8, 0, declined))
+	s.await("two messages more, and how fast they come", func() bool {
+		return shows("messages: 7 (+")() && !strings.Contains(page(out.String()), "messages: 7 (+0")
+	})
+	s.topics("hostile\u202e.g.dlq")
+	_, _ = press.Write([]byte(" "))
+	s.await("that it is paused", shows("paused"))
+	_, _ = press.Write([]byte(" nq"))
+	got := <-ended
+	got.want(t, 0)
+	if screen.raw.Load() || !strings.HasSuffix(out.String(), "\x1b[?25h\x1b[?1049l") {
+		t.Errorf("the terminal is not as it was: %q", out.String()[max(0, out.b.Len()-60):])
+	}
+	for i, line := range strings.Split(page(out.String()), "\n") {
+		if n := len([]rune(line)); n > screen.width || i >= screen.height {
+			t.Errorf("line %d has %d columns: %q", i+1, n, line)
+		}
+	}
+	if strings.Contains(out.String(), "\x1b[3") {
+		t.Error("there are colours with NO_COLOR")
+	}
+}
+
+// Ctrl-C is a key for a raw terminal; and a screen that is too small is not overrun.
+func TestTopFitsASmallTerminal(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		s.topics(name+".billing.dlq", name)
+	}
+	screen := &terminal{width: 40, height: 9}
+	keys, press := io.Pipe()
+	var out buffer
+	ended := make(chan ending)
+	go func() { ended <- s.with(call{terminal: true, screen: screen, in: keys, output: &out}, "top") }()
+	s.await("a page", func() bool { return strings.Contains(page(out.String()), "... and ") })
+	lines := strings.Split(page(out.String()), "\n")
+	if len(lines) != screen.height || !strings.Contains(lines[6], "and 7 more") {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+	_, _ = press.Write([]byte{3})
+	(<-ended).want(t, 0)
+}
+
+func TestTopWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	s.park()
+	all := s.run("top", "--output", "json").want(t, 0).objects(t)
+	if len(all) != 1 || all[0]["dlq"] != dlq || all[0]["messages"] != 5.0 || all[0]["waiting"] != 5.0 || all[0]["per_minute"] != nil || all[0]["due"] == nil {
+		t.Errorf("%v", all)
+	}
+	got := s.run("top", "--count", "2", "--every", "100ms", "--output", "jsonl").want(t, 0)
+	if n := strings.Count(got.out, "\n"); n != 2 || !strings.Contains(got.out, `"per_minute":0`) {
+		t.Errorf("%d lines: %s", n, got.out)
+	}
+	s.run("top").want(t, 0)
+	for args, says := range map[string]string{"--every 1ms": "--every", "--count -1": "--count", "--sort size": "--sort", "x": "only flags"} {
+		s.run(append([]string{"top"}, strings.Fields(args)...)...).want(t, 2, says)
+	}
+	call{}.run(t, "top", "--broker", "amqp://127.0.0.1:1").want(t, 2, "--management-url")
+	call{}.run(t, "top", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// The control sequences of a terminal that the screen uses.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, without a cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearRest   = "\x1b[J"
+)
+
+// screen draws what redeliver top reads.
+type screen struct {
+	a      *app
+	from   string // the broker
+	every  time.Duration
+	order  string
+	paused bool
+
+	rows []topRow
+	at   time.Time // of rows
+	err  error     // of the last sample
+}
+
+// run draws until ctx ends or somebody presses q.
+func (s *screen) run(ctx context.Context, w *watch) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	rows, err := w.sample(ctx) // an error now is the end: a broker that does not answer, a missing right
+	if err != nil {
+		return err
+	}
+	s.took(rows, nil)
+	restore, err := s.a.Screen.Raw()
+	if err != nil {
+		return fmt.Errorf("preparing the terminal: %w", err)
+	}
+	defer restore()
+	if err := s.a.write(enterScreen); err != nil {
+		return err
+	}
+	defer func() { _ = s.a.write(leaveScreen) }()
+
+	keys := s.keys(ctx)
+	type sample struct {
+		rows []topRow
+		err  error
+	}
+	samples := make(chan sample, 1)
+	reading := false
+	defer func() {
+		if end(); reading {
+			<-samples // it uses the broker, which is closed next
+		}
+	}()
+	next := time.NewTicker(s.every)
+	defer next.Stop()
+	for {
+		if err := s.draw(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case key, ok := <-keys:
+			if !ok || !s.press(key) {
+				return nil
+			}
+		case got := <-samples:
+			reading = false
+			s.took(got.rows, got.err)
+		case <-next.C:
+			if !reading && !s.paused {
+				reading = true
+				go func() {
+					rows, err := w.sample(ctx)
+					samples <- sample{rows, err}
+				}()
+			}
+		}
+	}
+}
+
+func (s *screen) took(rows []topRow, err error) {
+	if s.err = err; err == nil {
+		s.rows, s.at = rows, time.Now()
+	}
+}
+
+// press does what a key means, and reports whether to go on.
+func (s *screen) press(key byte) bool {
+	switch key {
+	case 'q', 'Q', 3, 4: // and Ctrl-C, Ctrl-D: a raw terminal sends no signal
+		return false
+	case ' ', 'p':
+		s.paused = !s.paused
+	case 'm':
+		s.order = "messages"
+	case 'c':
+		s.order = "change"
+	case 'w':
+		s.order = "waiting"
+	case 'n':
+		s.order = "name"
+	}
+	return true
+}
+
+// keys reads what is pressed. It is closed when there is no more.
+func (s *screen) keys(ctx context.Context) <-chan byte {
+	keys := make(chan byte)
+	go func() { // a read from a terminal cannot be ended
+		defer close(keys)
+		for one := make([]byte, 1); ; {
+			if _, err := io.ReadFull(s.a.In, one); err != nil {
+				return
+			}
+			select {
+			case keys <- one[0]:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return keys
+}
+
+// draw draws the screen, in one write.
+func (s *screen) draw() error {
+	width, height := s.a.Screen.Size()
+	lines := s.lines(s.a.colour(true), height)
+	for i := range lines {
+		lines[i] = text.Trim(lines[i], max(width, 1)) + clearLine
+	}
+	return s.a.write(home + strings.Join(lines, "\r\n") + clearRest)
+}
+
+// lines are the lines of a screen of this height.
+func (s *screen) lines(colour bool, height int) []string {
+	sortTop(s.rows, s.order)
+	var dead, waiting int64
+	var deadBy, waitingBy float64
+	g := newGrid(colour, topColumns)
+	g.right(2, 3, 5, 6)
+	for i := range s.rows {
+		r := &s.rows[i]
+		dead, waiting = dead+value(r.Messages), waiting+value(r.Waiting)
+		deadBy, waitingBy = deadBy+value(r.PerMinute), waitingBy+value(r.WaitingBy)
+		g.add(r.cells(s.at))
+	}
+	now := at(s.at) + ", every " + s.every.String()
+	if s.paused {
+		now = at(s.at) + ", paused"
+	}
+	head := []string{
+		visible(fmt.Sprintf("redeliver top  %s  %s", s.from, now)),
+		fmt.Sprintf("DLQs: %s  messages: %s (%s/min)  waiting: %s (%s/min)", thousands(int64(len(s.rows))), thousands(dead), perMinute(&deadBy), thousands(waiting), perMinute(&waitingBy)),
+		"",
+	}
+	if s.err != nil {
+		head[2] = visible("the broker does not answer: " + inFlags(s.err))
+		if colour {
+			head[2] = text.FgRed.Sprint(head[2])
+		}
+	}
+	foot := []string{"", "m messages  c change  w waiting  n name  space pause  q quit"}
+	table := strings.Split(strings.TrimSuffix(g.text(), "\n"), "\n")
+	if len(s.rows) == 0 {
+		table = []string{"no DLQs found"}
+	}
+	if room := max(height-len(head)-len(foot), 1); len(table) > room {
+		more := fmt.Sprintf("... and %d more", len(table)-room+1)
+		table = append(table[:room-1:room-1], more)
+	}
+	lines := append(append(head, table...), foot...)
+	return lines[:min(len(lines), max(height, 1))]
+}
+
+// value is a number, 0 where it is not known.
+func value[N int64 | float64](n *N) (v N) {
+	if n != nil {
+		v = *n
+	}
+	return v
+}
