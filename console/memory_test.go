@@ -16,9 +16,9 @@ import (
 func TestAPageIsMadeOfWhatItShows(t *testing.T) {
 	const headers = 60_000
 	q := newStub("q", 1)
-	make := q.make
+	makeOne := q.make
 	q.make = func(i int64) *deadletter.Message {
-		m := make(i)
+		m := makeOne(i)
 		for n := range headers {
 			m.Headers = append(m.Headers, deadletter.Header{Name: fmt.Sprint("h", n), Value: []byte("v")})
 		}

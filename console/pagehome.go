@@ -67,10 +67,7 @@ func (c *Console) view(o Overview) QueueView {
 }
 
 func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
-	all, err := c.desk.all(actorOf(r))
-	if err != nil {
-		return err
-	}
+	all := c.desk.all(actorOf(r))
 	p := HomePage{Empty: len(all) > 0, Running: c.desk.jobs.running()}
 	for _, note := range c.desk.told() {
 		p.Notes = append(p.Notes, c.desk.errorText(actorOf(r).lowest(), deadletter.Info{}, nil, redeliver.Redact(note)))

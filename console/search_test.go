@@ -95,7 +95,7 @@ func TestABodyIsDecoded(t *testing.T) {
 		if a := get(t, c, page("message", s.queue, "at", where(t, s.queue, "o-1")), "Role", "viewer"); strings.Contains(a.text(), "Avro") {
 			t.Errorf("a viewer sees %s", a.text())
 		}
-		cfg.Redact = func(p Part) ([]byte, error) { return []byte("***"), nil }
+		cfg.Redact = func(Part) ([]byte, error) { return []byte("***"), nil }
 		if a := get(t, open(t, b, cfg), page("message", s.queue, "at", where(t, s.queue, "o-1")), "Role", "reader"); strings.Contains(a.text(), "12345678901234567890") {
 			t.Errorf("what is hidden is decoded: %s", a.text())
 		}

@@ -235,8 +235,10 @@ func (h *harness) refuses(req *http.Request) (status int, text string) {
 	var in struct {
 		URL     string `json:"QueueUrl"`
 		Entries []struct {
-			MessageBody       string
-			MessageAttributes map[string]struct{ StringValue string }
+			MessageBody       string `json:"MessageBody"`
+			MessageAttributes map[string]struct {
+				StringValue string `json:"StringValue"`
+			} `json:"MessageAttributes"`
 		}
 	}
 	_ = json.Unmarshal(body, &in)
@@ -487,7 +489,9 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 			t.Fatalf("reading the DLQ: %v", err)
 		}
 		for _, m := range out.Messages {
-			var state struct{ Part string }
+			var state struct {
+				Part string `json:"part"`
+			}
 			_ = json.Unmarshal([]byte(aws.ToString(m.MessageAttributes[sqs.StateAttribute].StringValue)), &state)
 			found[*m.MessageId] = dead{h.decode(&m), state.Part}
 			receipts = append(receipts, *m.ReceiptHandle)

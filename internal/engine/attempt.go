@@ -50,7 +50,7 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 		d.Fail(err)
 		return false, nil
 	}
-	answer, goesOn := d.hear(d.call(d.begin(ctx)))
+	goesOn, answer := d.hear(d.call(d.begin(ctx)))
 	switch {
 	case !goesOn:
 		return false, nil
@@ -96,7 +96,7 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 			return
 		}
 		// runtime.Goexit ends the goroutine: nothing above is going to answer, so the message is settled from here.
-		answer, goesOn := d.hear(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
+		goesOn, answer := d.hear(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
 		if goesOn {
 			_ = d.fail(answer)
 			d.task.Settled()
@@ -108,13 +108,13 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 }
 
 // hear takes the handler's answer. goesOn is false where the message was settled without it.
-func (d *Delivery) hear(err error) (answer error, goesOn bool) {
+func (d *Delivery) hear(err error) (goesOn bool, answer error) {
 	if d.w != nil {
 		d.w.remove(d)
 	}
 	if d.over != nil {
 		d.late(err)
-		return nil, false
+		return false, nil
 	}
 	if d.warned { // whatever it answers
 		err = &redeliver.TimeoutError{After: d.w.timeout}
@@ -122,7 +122,7 @@ func (d *Delivery) hear(err error) (answer error, goesOn bool) {
 	if d.sub.Sink != nil {
 		d.sub.attempted(d, err, d.at)
 	}
-	return err, true
+	return true, err
 }
 
 // Fail does what the policy says of a failure, unless the message's end is taken care of.

@@ -62,7 +62,7 @@ func (m *BatchMember[R]) Verdict(err error) {
 
 func (m *BatchMember[R]) end(err error) {
 	defer m.d.End(nil)
-	answer, goesOn := m.d.hear(err)
+	goesOn, answer := m.d.hear(err)
 	switch {
 	case !goesOn:
 	case answer == nil:

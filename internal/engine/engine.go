@@ -114,7 +114,7 @@ func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], o
 	if opt.MaxHeld == 0 {
 		opt.MaxHeld = 4096
 	}
-	l := newLane(e, values, src, opt)
+	l := newLane(values, e, src, opt)
 	if start != nil {
 		start(l)
 	}

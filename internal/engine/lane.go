@@ -60,7 +60,7 @@ type lane[R any] struct {
 	spare  []*entry[R]
 }
 
-func newLane[R any](e *Engine[R], values context.Context, src driver.Source[R], opt LaneOptions[R]) *lane[R] {
+func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], opt LaneOptions[R]) *lane[R] {
 	l := &lane[R]{
 		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}), waits: NewHold[*entry[R]](1 << 30),
 		keys: make(map[uint64]*entry[R]), bell: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,

@@ -36,7 +36,6 @@ type broker struct {
 	in       chan *record
 	lost     chan struct{}
 	lane     driver.Lane[*record]
-	ran      chan string
 	mu       sync.Mutex
 	settled  []string
 	returned []string
@@ -47,7 +46,6 @@ type broker struct {
 	refuse   func(to driver.Place, r *record) error
 	block    bool // what has a key keeps its place
 	stays    bool // writes to a level answer ErrStay
-	nextID   int
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -186,7 +184,7 @@ func TestAMessageIsRetriedAndEndsInTheDLQ(t *testing.T) {
 			return errors.New("no bank")
 		}), engine.LaneOptions[*record]{})
 		b.publish("a")
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(at, want) {
 			t.Errorf("attempts at %v, want %v", at, want)
@@ -213,7 +211,7 @@ func TestMessagesOfOneKeyRunOneAfterAnother(t *testing.T) {
 			now++
 			most = max(most, now)
 			mu.Unlock()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			mu.Lock()
 			now--
 			mu.Unlock()
@@ -222,7 +220,7 @@ func TestMessagesOfOneKeyRunOneAfterAnother(t *testing.T) {
 		for i := range 20 {
 			b.in <- &record{id: fmt.Sprint(i), key: "k"}
 		}
-		time.Sleep(19*time.Second + 500*time.Millisecond)
+		<-time.After(19*time.Second + 500*time.Millisecond)
 		mu.Lock()
 		defer mu.Unlock()
 		if most != 1 || len(order) != 20 || !slices.IsSortedFunc(order, func(a, b string) int { return len(a)*100 + int(a[0]) - len(b)*100 - int(b[0]) }) {
@@ -249,7 +247,7 @@ func TestWhatWaitsInPlaceHoldsUpItsKey(t *testing.T) {
 		b.in <- &record{id: "a", key: "k"}
 		b.in <- &record{id: "b", key: "k"}
 		b.in <- &record{id: "c", key: "other"}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
@@ -279,14 +277,14 @@ func TestAWriteThatFailsPausesTheIntakeAndIsRepeated(t *testing.T) {
 		var runs atomic.Int64
 		b.run(t, handle(func(context.Context, *record) error { runs.Add(1); return errors.New("no") }), engine.LaneOptions[*record]{})
 		b.publish("a")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		b.publish("b")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		if n := runs.Load(); n != 1 {
 			t.Errorf("%d runs while the intake is paused", n)
 		}
 		up.Store(true)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if _, dead := b.all(); len(dead) != 2 || runs.Load() != 2 {
 			t.Errorf("%d runs, dead %v", runs.Load(), dead)
@@ -301,11 +299,11 @@ func TestADrainReturnsWhatHasNotBegunTheLastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.MaxInFlight = 1
-		stop := b.run(t, handle(func(context.Context, *record) error { time.Sleep(3 * time.Second); return nil }), engine.LaneOptions[*record]{})
+		stop := b.run(t, handle(func(context.Context, *record) error { <-time.After(3 * time.Second); return nil }), engine.LaneOptions[*record]{})
 		due := redeliver.State{ID: "w", Attempts: 1, Due: time.Now().Add(time.Minute)}
 		b.publish("a", "b", "c")
 		b.in <- &record{id: "w", state: &due}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		stop()
 		if took := time.Since(b.begun); took != 3*time.Second {
 			t.Errorf("took %v", took)
@@ -323,7 +321,7 @@ func TestAHandlerThatOutlivesTheDrainIsCancelled(t *testing.T) {
 		var cause error
 		stop := b.run(t, handle(func(ctx context.Context, _ *record) error { <-ctx.Done(); cause = context.Cause(ctx); return ctx.Err() }), engine.LaneOptions[*record]{})
 		b.publish("a")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		stop()
 		synctest.Wait()
 		if !errors.Is(cause, engine.ErrDrained) || len(b.settled) > 0 || !slices.Equal(b.returned, []string{"a 0s true"}) {
@@ -337,14 +335,14 @@ func TestATimeoutMovesTheMessageOn(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: time.Second})
 		var events []string
 		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) { events = append(events, fmt.Sprintf("%T", e)) })
-		b.run(t, handle(func(ctx context.Context, _ *record) error { time.Sleep(5 * time.Second); return ctx.Err() }), engine.LaneOptions[*record]{})
+		b.run(t, handle(func(ctx context.Context, _ *record) error { <-time.After(5 * time.Second); return ctx.Err() }), engine.LaneOptions[*record]{})
 		b.publish("a")
-		time.Sleep(1500 * time.Millisecond)
+		<-time.After(1500 * time.Millisecond)
 		synctest.Wait()
 		if _, dead := b.all(); dead["a"].Reason != redeliver.ReasonTimeout {
 			t.Errorf("dead %v", dead)
 		}
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		synctest.Wait()
 		if want := []string{"redeliver.Attempted", "redeliver.DeadLettered", "redeliver.HandlerStuck", "redeliver.LateAnswer"}; !slices.Equal(events, want) {
 			t.Errorf("events %v", events)
@@ -399,7 +397,7 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 		}}
 		b.run(t, opt, engine.LaneOptions[*record]{})
 		b.publish("a", "b", "c", "d")
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		settled, dead := b.all()
 		if !slices.Equal(batches, []string{"abc", "d"}) || len(settled) != 4 || dead["b"].Reason != redeliver.ReasonRejected {
@@ -420,14 +418,14 @@ func TestWhatWaitsInPlaceTakesItsTurnBehindOthers(t *testing.T) {
 			mu.Lock()
 			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
 			mu.Unlock()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			return nil
 		}), engine.LaneOptions[*record]{})
 		b.in <- &record{id: "a", key: "k"}
 		b.in <- &record{id: "b", key: "k", state: &redeliver.State{ID: "b", Attempts: 1, Due: b.begun.Add(500 * time.Millisecond)}}
 		b.in <- &record{id: "c", key: "k", state: &redeliver.State{ID: "c", Attempts: 1, Due: b.begun.Add(10 * time.Second)}}
 		b.in <- &record{id: "d", key: "k"}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()

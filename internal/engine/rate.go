@@ -19,20 +19,19 @@ type rate struct {
 
 func newRate(window time.Duration) rate { return rate{slot: window / rateSlots} }
 
-// of is how much there was within the window before now.
-func (r *rate) of(now time.Duration) int64 {
+// advance forgets what happened before the window that ends now.
+func (r *rate) advance(now time.Duration) {
 	at := int64(now / r.slot)
 	for i := max(r.last+1, at-rateSlots+1, 0); i <= at; i++ {
 		r.sum -= r.n[i%rateSlots]
 		r.n[i%rateSlots] = 0
 	}
 	r.last = max(r.last, at)
-	return r.sum
 }
 
 // since is how much there was since a time within the window, or a part of it before.
 func (r *rate) since(from, now time.Duration) (n int64) {
-	r.of(now)
+	r.advance(now)
 	for i := max(int64(max(from, 0)/r.slot), r.last-rateSlots+1, 0); i <= r.last; i++ {
 		n += r.n[i%rateSlots]
 	}
@@ -41,7 +40,7 @@ func (r *rate) since(from, now time.Duration) (n int64) {
 
 // add counts one at now.
 func (r *rate) add(now time.Duration) int64 {
-	r.of(now)
+	r.advance(now)
 	r.n[r.last%rateSlots]++
 	r.sum++
 	return r.sum

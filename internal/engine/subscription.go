@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -226,5 +225,3 @@ func (s *Subscription) written(dec *redeliver.Decision, where string, cause erro
 		s.Tell(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
 	}
 }
-
-var errClosed = errors.New("the subscription is closed")

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -57,7 +58,11 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	return a.exit(ctx, called.CommandPath(), err)
 }
 
+// keepOrder has cobra list commands in the order in which a reader needs them.
+var keepOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
+
 func rootCommand(a *app) *cobra.Command {
+	keepOrder()
 	root := &cobra.Command{
 		Use:   "redeliver",
 		Short: "Inspect and replay dead-letter queues, and add retries to any consumer",

@@ -25,8 +25,6 @@ const (
 
 var flagGroups = []string{groupDLQ, groupFilter, "", groupHandler, groupWork, groupPolicy, groupMonitoring, groupConnection, groupOutput} // in the order of the help
 
-func init() { cobra.EnableCommandSorting = false } // the order in which a reader needs them
-
 // helpWidth is the width of the help, in columns.
 const helpWidth = 100
 

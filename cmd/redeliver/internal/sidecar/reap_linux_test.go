@@ -50,7 +50,7 @@ func first(messages string) int {
 		}
 	}
 	children := ""
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		children = ""
 		lists, _ := filepath.Glob("/proc/self/task/*/children")
 		for _, list := range lists {
