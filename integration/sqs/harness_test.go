@@ -239,7 +239,7 @@ func (h *harness) refuses(req *http.Request) (status int, text string) {
 			MessageAttributes map[string]struct {
 				StringValue string `json:"StringValue"`
 			} `json:"MessageAttributes"`
-		}
+		} `json:"Entries"`
 	}
 	_ = json.Unmarshal(body, &in)
 	queue := in.URL[strings.LastIndexByte(in.URL, '/')+1:]

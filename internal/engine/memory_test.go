@@ -175,7 +175,7 @@ func TestAMessageIsRetriedAndEndsInTheDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Second, 2*time.Second, 4*time.Second)})
 		var at []time.Duration
-		b.run(t, handle(func(ctx context.Context, r *record) error {
+		b.run(t, handle(func(ctx context.Context, _ *record) error {
 			at = append(at, time.Since(b.begun))
 			st, _ := redeliver.FromContext(ctx)
 			if st.Attempt() != len(at) {
