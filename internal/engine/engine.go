@@ -37,8 +37,8 @@ type Engine[R any] struct {
 	sub  *Subscription
 	pool *Workers[*entry[R]]
 
-	sending sync.WaitGroup // workers that may send to opt.Out
-	over    chan struct{}  // closed by Close
+	sending sync.RWMutex  // held for reading by workers that send to opt.Out
+	over    chan struct{} // closed by Close
 	batches *Batches
 }
 
@@ -56,7 +56,8 @@ func New[R any](opt Options[R]) *Engine[R] {
 // Close ends the engine, whose lanes have ended, and closes Out. Handlers that still run are not waited for.
 func (e *Engine[R]) Close() {
 	close(e.over)
-	e.sending.Wait()
+	e.sending.Lock() // a worker that comes later sees that its lane has ended
+	defer e.sending.Unlock()
 	e.pool.Close()
 	if e.opt.Out != nil {
 		close(e.opt.Out)

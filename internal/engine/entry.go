@@ -189,8 +189,11 @@ func (e *entry[R]) handOut(d *Delivery) {
 
 // send gives a message to whoever reads Out. It reports false where the lane ends first.
 func (l *lane[R]) send(msg *message.Message) bool {
-	l.e.sending.Add(1)
-	defer l.e.sending.Done()
+	l.e.sending.RLock()
+	defer l.e.sending.RUnlock()
+	if l.isDraining() { // Out may be closed
+		return false
+	}
 	select {
 	case l.e.opt.Out <- msg:
 		return true
