@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -178,7 +179,7 @@ func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (
 	case "GetQueueUrl":
 		return map[string]any{"QueueUrl": "http://sqs.test/1/" + name}, ""
 	case "GetQueueAttributes":
-		attributes := map[string]string{"ApproximateNumberOfMessages": fmt.Sprint(len(q.messages)), "ApproximateNumberOfMessagesDelayed": "0", "ApproximateNumberOfMessagesNotVisible": "0"}
+		attributes := map[string]string{"ApproximateNumberOfMessages": fmt.Sprint(q.available(time.Now())), "ApproximateNumberOfMessagesDelayed": "0", "ApproximateNumberOfMessagesNotVisible": "0"}
 		maps.Copy(attributes, q.attributes)
 		return map[string]any{"Attributes": attributes}, ""
 	case "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch":
@@ -186,6 +187,16 @@ func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (
 	default:
 		return nil, "UnsupportedOperation"
 	}
+}
+
+// available counts what is not hidden. A message whose group is in hand counts, too, as on SQS.
+func (q *fakeQueue) available(now time.Time) (n int) {
+	for _, m := range q.messages {
+		if !m.visible.After(now) {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[string]any, string) {
@@ -254,7 +265,7 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	switch {
 	case body == "" || !legal(body):
 		return nil, "InvalidMessageContents"
-	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == ""):
+	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes):
 		return nil, "InvalidParameterValue"
 	}
 	if fifo { // what was seen in five minutes is taken, and is not there twice
@@ -287,6 +298,19 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	}
 	q.messages = append(q.messages, m)
 	return map[string]any{"MessageId": m.id, "MD5OfMessageBody": sum(body)}, ""
+}
+
+// tooLarge reports whether a message is larger than its queue allows.
+func (q *fakeQueue) tooLarge(body string, attributes map[string]any) bool {
+	most, err := strconv.Atoi(q.attributes["MaximumMessageSize"])
+	size := len(body)
+	for name, v := range attributes {
+		a, _ := v.(map[string]any)
+		kind, _ := a["DataType"].(string)
+		value, _ := a["StringValue"].(string)
+		size += len(name) + len(kind) + len(value)
+	}
+	return err == nil && size > most
 }
 
 func sum(s string) string {
@@ -354,8 +378,11 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 		}
 	}
 	found := []any{}
-	for _, m := range q.messages {
+	for _, m := range slices.Clone(q.messages) {
 		if m.visible.After(now) || locked[m.system["MessageGroupId"]] || len(found) >= int(most) {
+			continue
+		}
+		if f.redrive(q, m) {
 			continue
 		}
 		f.seq++
@@ -368,6 +395,22 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 		})
 	}
 	return found
+}
+
+// redrive moves a message to the queue of the RedrivePolicy when it has been received as often as that allows.
+func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
+	var p redrivePolicy
+	if json.Unmarshal([]byte(q.attributes["RedrivePolicy"]), &p) != nil {
+		return false
+	}
+	most, err := p.Most.Int64()
+	target := f.queues[p.Target[strings.LastIndexByte(p.Target, ':')+1:]]
+	if err != nil || target == nil || int64(m.count) < most {
+		return false
+	}
+	q.messages = slices.DeleteFunc(q.messages, func(other *fakeMessage) bool { return other == m })
+	target.messages = append(target.messages, m)
+	return true
 }
 
 // put writes a message as another client would.

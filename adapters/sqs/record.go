@@ -1,14 +1,10 @@
 package sqs
 
 import (
-	"context"
-	"errors"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -29,50 +25,23 @@ type native = types.Message
 
 // record is a message as the handler sees it first: redeliver's own attribute is
 // cut off, and what travelled inside it is back. It has no receipt handle: to
-// delete it is the lane's to do.
+// delete it is the source's to do.
 type record struct {
 	native
 	current   string // MessageId of the copy in hand
 	messageID string // of the first delivery, where that is known
 	marshaler Marshaler
 	keys      stateKeys
-	entry     *entry // its way through the lane that read it; nil for a publish
+	copies    int // how often it was written anew because it had come back often
 }
 
-// Message implements [delayqueue.Record].
-func (r *record) Message() (msg *message.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	msg, err = r.marshaler.Unmarshal(&r.native)
-	if err == nil && msg == nil {
-		err = errors.New("the marshaler returned no message")
+// Get is an attribute's value as a text; "" where there is none.
+func (r *record) Get(name string) string {
+	v, ok := r.MessageAttributes[name]
+	if ok && v.StringValue == nil {
+		return string(v.BinaryValue)
 	}
-	return msg, err
-}
-
-// MessageKey implements [delayqueue.Keyed].
-func (r *record) MessageKey() []byte {
-	if group, ok := r.Attributes[groupID]; ok {
-		return []byte(group)
-	}
-	return nil
-}
-
-// MessageFromContext returns the SQS message behind the message whose handler got
-// ctx, as it came first: body, attributes of every type, MessageId, SentTimestamp,
-// group and deduplication id. It has no receipt handle; the other system
-// attributes are those of the copy in hand. It is nil for a context of another
-// message. It must not be changed.
-func MessageFromContext(ctx context.Context) *types.Message {
-	if d := delayqueue.FromContext(ctx); d != nil {
-		if r, ok := d.Record.(*record); ok {
-			return &r.native
-		}
-	}
-	return nil
+	return aws.ToString(v.StringValue)
 }
 
 // newRecord takes a received message apart: what is the user's, and what is ours,

@@ -3,6 +3,7 @@ package sqs
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -18,6 +19,7 @@ import (
 //
 //	message-id        the MessageId of the first delivery, where the id is another
 //	deduplication-id  the message's own, where the copy has one of ours (FIFO)
+//	copies            how often the message was written anew because it had come back often
 //	attributes        those of the message for which SQS's ten leave no room
 //	                  beside ours: a list of name, type and value, in base64
 //
@@ -35,6 +37,7 @@ const (
 	keyMessageID  = "message-id"
 	keyDedupID    = "deduplication-id"
 	keyAttributes = "attributes"
+	keyCopies     = "copies"
 )
 
 // carried is what StateAttribute holds.
@@ -42,6 +45,7 @@ type carried struct {
 	headers    []redeliver.Header // redeliver's, by their full names
 	messageID  string
 	dedupID    string
+	copies     int
 	attributes []displaced
 }
 
@@ -70,6 +74,9 @@ func (c *carried) pack() string {
 	}
 	put(keyMessageID, c.messageID)
 	put(keyDedupID, c.dedupID)
+	if c.copies > 0 {
+		put(keyCopies, strconv.Itoa(c.copies))
+	}
 	if len(c.attributes) > 0 {
 		sep(&b)
 		quote(&b, keyAttributes)
@@ -146,6 +153,11 @@ func unpack(value string) (c carried, ok bool) {
 	}
 	c.messageID, _ = read(fields[keyMessageID])
 	c.dedupID, _ = read(fields[keyDedupID])
+	if text, is := read(fields[keyCopies]); is {
+		if n, err := strconv.Atoi(text); err == nil && n > 0 {
+			c.copies = min(n, maxCopies)
+		}
+	}
 	var list []displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {

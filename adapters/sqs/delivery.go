@@ -1,0 +1,66 @@
+package sqs
+
+import (
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// delivery is one received message, from its receive until it is deleted or given back.
+type delivery struct {
+	record
+	visibility
+
+	// Set before the lane gets it.
+	source  *source
+	group   string           // MessageGroupId of a FIFO queue
+	bytes   int              // that SQS counts
+	state   *redeliver.State // what it brought, or what this process remembers; nil for a first delivery
+	step    driver.Step      //
+	hold    bool             // it waits here until state.Due
+	renews  bool             // it is written anew because it has come back often
+	crashes int              // of a suspect: how often it was alone when its process died
+
+	deletion deletion
+
+	// The rest is guarded by the source's lock.
+	m       *driver.Message[*delivery] // the lane's; nil before Parse
+	kept    *redeliver.State           // how it waits in hand
+	settled bool                       // and not yet deleted
+	gone    bool                       // it was deleted, given back or lost
+	suspect bool                       // it was written to the queue of suspects
+}
+
+// deliveries makes room for what a receive has brought. It lives as long as one of them: a message that stays long keeps those
+// in memory that came with it. So large ones have none in common.
+func deliveries(msgs []types.Message) []*delivery {
+	bytes := 0
+	for i := range msgs {
+		bytes += len(aws.ToString(msgs[i].Body))
+	}
+	all := make([]*delivery, len(msgs))
+	if bytes > slabBytes {
+		for i := range all {
+			all[i] = new(delivery)
+		}
+		return all
+	}
+	slab := make([]delivery, len(msgs))
+	for i := range slab {
+		all[i] = &slab[i]
+	}
+	return all
+}
+
+const slabBytes = 64 << 10
+
+// sizeOf is what SQS counts of a message.
+func sizeOf(m *types.Message) int {
+	n := len(aws.ToString(m.Body))
+	for name, v := range m.MessageAttributes {
+		n += attributeSize(name, v)
+	}
+	return n
+}
