@@ -56,8 +56,8 @@ func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.Re
 type BatchMessage struct {
 	*message.Message
 
-	ctx   context.Context // as it came
-	place   batchPlace // one of these two
+	ctx     context.Context // as it came
+	place   batchPlace      // one of these two
 	batched engine.Batched
 	queued  delayqueue.Batched
 

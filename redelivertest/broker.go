@@ -92,7 +92,7 @@ func (b *Broker) queue(topic, group string) *queue {
 	at := [2]string{topic, group}
 	q := b.queues[at]
 	if q == nil {
-		q = &queue{b: b, topic: topic, group: group, keys: make(map[lock]bool), refused: make(map[Place]int)}
+		q = &queue{b: b, topic: topic, group: group, keys: make(map[lock]*item), refused: make(map[Place]int)}
 		b.queues[at] = q
 		q.catchUp()
 	}
@@ -104,10 +104,7 @@ func (b *Broker) change() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	for _, r := range b.readers {
-		select {
-		case r.poke <- struct{}{}:
-		default:
-		}
+		r.source.poke()
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Defaults of [Config].
@@ -101,7 +101,6 @@ type Client struct {
 
 	running int   // of all that it subscribes to
 	alone   *item // the suspect that runs
-	crowd   int   // what ran when it was killed
 }
 
 // Open opens a service of a group. It fails the test when the configuration
@@ -134,7 +133,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.subs, c.closing = nil, true
 	c.b.mu.Unlock()
 	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := delayqueue.CloseAll(ctx, subs, shut, func() {
+	if err := engine.CloseAll(ctx, subs, shut, func() {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
 		c.closed = true

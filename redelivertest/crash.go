@@ -7,9 +7,9 @@ import "slices"
 // client runs nothing else, and only one that was alone when its process died is
 // charged. Policy.MaxCrashes charges bury it.
 
-// turn tells whether an item may run now beside what the client runs. The
+// mayRun reports whether an item may run now beside what the client runs. The
 // caller holds the broker's mu.
-func (c *Client) turn(it *item) bool {
+func (c *Client) mayRun(it *item) bool {
 	if s := c.suspect(); s != nil {
 		return it == s && c.running == 0
 	}
@@ -27,13 +27,16 @@ func (c *Client) suspect() (next *item) {
 			continue
 		}
 		for _, it := range r.q.items {
-			if it.suspect && it.running == nil && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
+			if it.suspect && !it.handed && !it.buries(r) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
 				next = it
 			}
 		}
 	}
 	return next
 }
+
+// buries reports whether an item goes to the DLQ because of its crashes, so that nothing waits for it.
+func (it *item) buries(r *reader) bool { return it.crashes >= r.sub.Policy.MaxCrashes }
 
 // Kill ends the client as SIGKILL would, as the broker sees it: nothing is
 // settled or written from now on, what it had comes back to the next member of
@@ -64,12 +67,11 @@ func (c *Client) Kill() {
 		it.charge(len(ran) == 1)
 	}
 	c.alone = nil
-	c.crowd = len(ran)
 	c.b.readers = slices.DeleteFunc(c.b.readers, func(r *reader) bool { return r.client == c })
 	c.b.change()
 	c.b.mu.Unlock()
 	for _, r := range mine {
-		r.cancel(errKilled)
+		close(r.killed)
 	}
 }
 
@@ -78,18 +80,5 @@ func (it *item) charge(alone bool) {
 	it.suspect = true
 	if alone {
 		it.crashes++
-	}
-}
-
-// handed notes that a handler has taken an item.
-func (q *queue) handed(it *item, r *reader) {
-	q.b.mu.Lock()
-	defer q.b.mu.Unlock()
-	switch {
-	case it.owner == r:
-		it.handed = true
-	case r.client.killed: // in the very moment
-		it.charge(r.client.crowd == 0)
-		r.client.crowd++
 	}
 }

@@ -20,7 +20,7 @@ type queue struct {
 	items        []*item // not settled, in the order in which they were written
 	dead         []corpse
 	graves       graves
-	keys         map[lock]bool    // keys of which a message runs
+	keys         map[lock]*item   // what runs of each key
 	lowest       map[string]int64 // see waitsForKey; nil when it must be reckoned anew
 	refused      map[Place]int
 	notes        []note // what happened
@@ -39,13 +39,13 @@ type item struct {
 	first  int64     // its offset in the topic; -1 where it has none, or it is not known
 
 	owner   *reader // who has it; nil when it is free
-	running *run    // nil, or it takes one of its owner's slots
+	run     *run    // since it has an owner
 	handed  bool    // a handler has it
 	suspect bool    // it ran when its process was killed
 	crashes int     // how often it ran alone then
 }
 
-// run is an item's time in flight. What a message leaves behind is seen when it is
+// run is an item's time with one owner. What a message leaves behind is seen when it is
 // over, so that what is told of the message is in order.
 type run struct{ over bool }
 
@@ -117,46 +117,19 @@ func (q *queue) refuses(what Place) error {
 	return fmt.Errorf("%s: %w", what, errRefused)
 }
 
-// waiting takes all that waits and that nobody holds yet.
-func (q *queue) waiting(r *reader) (found []*item) {
-	for _, it := range q.items {
-		if it.waits && it.available() {
-			it.owner = r
-			found = append(found, it)
-		}
-	}
-	return found
-}
-
-// first takes the next message of the topic that may run at r.
-func (q *queue) first(r *reader) *item {
-	for _, it := range q.items {
-		if !it.waits && it.available() && q.begin(it, r) {
-			return it
-		}
-	}
-	return nil
-}
-
-// begin puts an item in flight at r, if its key, r's slots and the suspects allow.
-func (q *queue) begin(it *item, r *reader) bool {
-	slots := &r.firsts
-	if it.waits {
-		slots = &r.retries
-	}
-	l, locks := r.lock(it)
-	if *slots >= r.client.cfg.MaxInFlight || locks && q.keys[l] || r.sub.Policy.Order == redeliver.PerKey && q.waitsForKey(it) || !r.client.turn(it) {
+// lockFor takes what an item needs of its key, where that is free, and reports whether it has it.
+func (q *queue) lockFor(it *item, r *reader) bool {
+	if r.sub.Policy.Order == redeliver.PerKey && q.waitsForKey(it) {
 		return false
 	}
-	*slots++
-	it.owner, it.running = r, &run{}
-	r.client.running++
-	if it.suspect {
-		r.client.alone = it
+	l, locks := r.lock(it)
+	if !locks {
+		return true
 	}
-	if locks {
-		q.keys[l] = true
+	if other := q.keys[l]; other != nil && other != it {
+		return false
 	}
+	q.keys[l] = it
 	return true
 }
 
@@ -179,25 +152,16 @@ func (q *queue) waitsForKey(it *item) bool {
 	return q.lowest[string(it.key)] < it.first
 }
 
-// stop takes an item out of flight.
+// stop notes that no handler has an item any more.
 func (q *queue) stop(it *item) {
-	if it.running == nil {
+	if !it.handed {
 		return
 	}
-	r := it.owner
-	it.running.over = true
-	it.running, it.handed = nil, false
-	r.client.running--
-	if it.waits {
-		r.retries--
-	} else {
-		r.firsts--
-	}
-	if r.client.alone == it {
-		r.client.alone = nil
-	}
-	if l, locks := r.lock(it); locks {
-		delete(q.keys, l)
+	it.handed = false
+	c := it.owner.client
+	c.running--
+	if c.alone == it {
+		c.alone = nil
 	}
 }
 
@@ -208,7 +172,7 @@ func (q *queue) settle(it *item, r *reader) {
 	if it.owner != r {
 		return
 	}
-	q.stop(it)
+	q.free(it)
 	if i := slices.Index(q.items, it); i >= 0 {
 		q.items = slices.Delete(q.items, i, i+1)
 		q.lowest = nil
@@ -226,19 +190,15 @@ func (q *queue) giveBack(it *item, r *reader) {
 	}
 }
 
+// free takes an item from its owner.
 func (q *queue) free(it *item) {
 	q.stop(it)
-	it.owner = nil
-}
-
-// leave frees what r has and does not run.
-func (q *queue) leave(r *reader) {
-	q.b.mu.Lock()
-	defer q.b.mu.Unlock()
-	for _, it := range q.items {
-		if it.owner == r && it.running == nil {
-			q.free(it)
-		}
+	if l, locks := it.owner.lock(it); locks && q.keys[l] == it {
+		delete(q.keys, l)
 	}
-	q.b.change()
+	if !it.waits {
+		it.owner.firsts--
+	}
+	it.run.over = true
+	it.owner = nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // record is a message as the broker keeps it. Nothing in it changes.
@@ -85,16 +86,19 @@ func (rec *record) strangers() (found []redeliver.Finding) {
 	return found
 }
 
-// delivered is a record as one service reads it. It implements delayqueue.Record.
-type delivered struct {
-	record
-	it     *item
-	id     string
-	decode func(*message.Message) error
+// received is a record as one service reads it.
+type received struct {
+	record  // without redeliver's own headers
+	it      *item
+	id      string
+	state   *redeliver.State // of a record that waited
+	decode  func(*message.Message) error
+	suspect bool // as it was taken; the item's own need the broker's mu
+	crashes int
 }
 
-// Message implements [delayqueue.Record].
-func (d *delivered) Message() (msg *message.Message, err error) {
+// Message is the message as its handler gets it.
+func (d *received) Message() (msg *message.Message, err error) {
 	msg = d.unmarshal()
 	if msg.UUID == "" {
 		msg.UUID = d.id
@@ -110,13 +114,10 @@ func (d *delivered) Message() (msg *message.Message, err error) {
 	return msg, d.decode(msg)
 }
 
-// MessageKey implements [delayqueue.Keyed].
-func (d *delivered) MessageKey() []byte { return d.key }
-
 // deliveredIn is the record behind a message of this package's; nil for another.
-func deliveredIn(ctx context.Context) *delivered {
-	if d := delayqueue.FromContext(ctx); d != nil {
-		if rec, ok := d.Record.(*delivered); ok {
+func deliveredIn(ctx context.Context) *received {
+	if d := engine.FromContext(ctx); d != nil {
+		if rec, ok := d.Record().(*received); ok {
 			return rec
 		}
 	}

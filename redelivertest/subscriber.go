@@ -2,7 +2,6 @@ package redelivertest
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +9,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Subscriber delivers the messages of topics to the client's group; it is a
@@ -47,14 +48,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.ctx.Err() != nil || s.client.closing {
 		return nil, errClosed
 	}
-	r := newReader(context.WithoutCancel(ctx), s.client, b.queue(topic, s.client.cfg.Group))
+	r := newReader(s.client, b.queue(topic, s.client.cfg.Group))
 	b.readers = append(b.readers, r)
 	run, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
 	s.group.Go(func() {
 		defer stop()
 		defer cancel()
-		r.run(run)
+		r.run(run, context.WithoutCancel(ctx))
 	})
 	return r.out, nil
 }
@@ -73,158 +74,51 @@ func (s *Subscriber) Close() error {
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-// reader is one Subscribe. But for what the broker's mu guards, it belongs to
-// the goroutine that runs it.
+// reader is one Subscribe.
 type reader struct {
 	client *Client
 	q      *queue
-	fwd    *forwarder
-	sub    *delayqueue.Subscription
+	sub    *engine.Subscription
+	ladder delayqueue.Ladder
 	jitter time.Duration
 	out    chan *message.Message
-	poke   chan struct{}   // something has changed at the broker
-	ctx    context.Context // its end: the messages are lost to this process
-	cancel context.CancelCauseFunc
+	killed chan struct{} // closed by Client.Kill
+	source *source
+	engine *engine.Engine[*received]
 
-	hold   *delayqueue.Hold[*entry]
-	due    delayqueue.FIFO[*entry] // waited long enough
-	next   *entry                  // in flight, and waits for somebody to take it
-	flight *delayqueue.Flight[*entry]
-
-	firsts, retries int // the broker's: what runs
+	firsts int // items of the topic that it has; the broker's mu guards it
 }
 
-func newReader(values context.Context, c *Client, q *queue) *reader {
+func newReader(c *Client, q *queue) *reader {
 	p := c.cfg.policy(q.topic)
-	fwd := &forwarder{client: c, q: q, ladder: delayqueue.NewLadder(p), print: delayqueue.Fingerprint(p)}
 	r := &reader{
-		client: c, q: q, fwd: fwd, out: make(chan *message.Message), poke: make(chan struct{}, 1),
-		hold: delayqueue.NewHold[*entry](1 << 30), flight: delayqueue.NewFlight[*entry](),
-		sub: &delayqueue.Subscription{
-			Origin: q.topic, Group: q.group, Policy: p, Scheduler: fwd, DeadLetters: fwd, Sink: c.told(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout,
-			MaxInFlight: c.cfg.MaxInFlight, Blocking: p.Order == redeliver.Blocking,
+		client: c, q: q, ladder: delayqueue.NewLadder(p), out: make(chan *message.Message), killed: make(chan struct{}),
+		sub: &engine.Subscription{
+			Origin: q.topic, Group: q.group, Policy: p, Sink: c.told(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, NackDelay: c.cfg.NackDelay,
+			MaxInFlight: c.cfg.MaxInFlight, MaxRetriesInFlight: c.cfg.MaxInFlight, MinInFlight: c.cfg.MinInFlight, Blocking: p.Order == redeliver.Blocking,
 		},
 	}
-	r.sub.Shrink(c.cfg.MinInFlight, 2*c.cfg.MaxInFlight)
-	r.flight.Bound(&r.sub.Throttle)
 	_, r.jitter, _ = p.Delays()
-	r.ctx, r.cancel = context.WithCancelCause(values)
+	r.source = newSource(r)
+	r.engine = engine.New(engine.Options[*received]{Sub: r.sub, Codec: codec{q}, Store: &store{c, q, r.ladder}, Out: r.out})
 	return r
 }
 
 // run delivers until ctx ends, then waits for what is in flight.
-func (r *reader) run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	defer r.end()
+func (r *reader) run(ctx, values context.Context) {
+	defer r.engine.Close()
+	defer r.leave()
 	defer r.sub.Watched()()
-	defer r.sub.Carry(r.flight.Load)()
-	for {
-		r.flight.Poll(r.land)
-		r.receive()
-		r.prepare(time.Now())
-		r.flight.Watch()
-		r.flight.Holds(r.hold.Len() + r.due.Len())
-		out, msg := r.offer()
-		timer.Reset(r.patience(time.Now()))
-		select {
-		case out <- msg:
-			r.sent()
-		case <-r.flight.Bell():
-			r.flight.Poll(r.land)
-		case <-r.poke:
-		case <-r.opened():
-		case <-r.room():
-		case <-timer.C:
-		case <-r.ctx.Done(): // killed
-			return
-		case <-ctx.Done():
-			r.drain()
-			return
-		}
-	}
+	r.engine.RunLane(ctx, values, r.source, engine.LaneOptions[*received]{
+		MaxAhead: 2 * r.client.cfg.MaxInFlight, MaxHeld: 1 << 30, DrainTimeout: r.client.cfg.DrainTimeout,
+		Gates: []engine.Gater[*received]{r.source},
+	}, r.begin)
 }
 
-// offer is what somebody may take now.
-func (r *reader) offer() (chan<- *message.Message, *message.Message) {
-	if r.next == nil {
-		return nil, nil
-	}
-	return r.out, r.next.msg
-}
-
-func (r *reader) sent() {
-	r.q.handed(r.next.it, r)
-	r.flight.Handed(r.next)
-	r.next = nil
-}
-
-// opened is closed when a gate that is closed opens.
-func (r *reader) opened() <-chan struct{} {
-	if r.sub.Gate.Closed() {
-		return r.sub.Gate.Opened()
-	}
-	return nil
-}
-
-// room is closed when there is room for a message that waits for some.
-func (r *reader) room() <-chan struct{} {
-	if r.sub.Gate.Closed() {
-		return nil
-	}
-	return r.flight.Waits()
-}
-
-// patience is how long the reader may sleep.
-func (r *reader) patience(now time.Time) time.Duration {
-	if at, ok := r.hold.Next(); ok {
-		return max(0, at.Sub(now))
-	}
-	return redeliver.MaxWait
-}
-
-// drain gives back what does not run, and waits for what does.
-func (r *reader) drain() {
-	r.sub.Drain.Begin()
-	defer r.sub.Drain.End()
-	if r.next != nil {
-		r.land(r.next, delayqueue.Abandoned)
-		r.next = nil
-	}
-	r.flight.Holds(0) // it is given up
-	r.q.leave(r)
-	deadline := time.NewTimer(r.client.cfg.DrainTimeout)
-	defer deadline.Stop()
-	for {
-		r.flight.Poll(r.land)
-		r.flight.Watch()
-		if r.flight.Len() == 0 {
-			return
-		}
-		select {
-		case <-r.flight.Bell():
-			r.flight.Poll(r.land)
-		case <-deadline.C:
-			return
-		case <-r.ctx.Done():
-			return
-		}
-	}
-}
-
-// end ends the contexts of what is left, and gives it back.
-func (r *reader) end() {
-	r.cancel(errClosed)
-	r.flight.Close()
+// begin has the broker poke the lane, which looks at what there is by itself when it begins.
+func (r *reader) begin(l driver.Lane[*received]) {
 	b := r.q.b
 	b.mu.Lock()
-	for _, it := range r.q.items {
-		if it.owner == r {
-			r.q.free(it)
-		}
-	}
-	b.readers = slices.DeleteFunc(b.readers, func(other *reader) bool { return other == r })
-	b.change()
-	b.mu.Unlock()
-	close(r.out)
+	defer b.mu.Unlock()
+	r.source.lane = l
 }

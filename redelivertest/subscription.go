@@ -72,7 +72,7 @@ func (s *Subscription) Waiting() []Stored {
 	defer s.q.b.mu.Unlock()
 	var all []Stored
 	for _, it := range s.q.items {
-		if it.waits && it.running == nil {
+		if it.waits && !it.handed {
 			all = append(all, s.q.stored(it.where, it.record))
 		}
 	}

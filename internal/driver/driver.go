@@ -76,6 +76,8 @@ type Message[R any] struct {
 	// State is what the message became in this process; nil while its record says it all. A source that sees the message
 	// again after Return may keep it in memory.
 	State *redeliver.State
+	// Place names where the message was read from, for the event of a Hop.
+	Place string
 	// Err is why the message goes to the DLQ, with Bury.
 	Err error
 	// Size is what the message takes of LaneOptions.MaxBytes.

@@ -172,7 +172,7 @@ func (d *Delivery) abandoned(cause error) {
 }
 
 // settleFailure asks the policy and does what it says. The caller has claimed the message. running says that the handler may
-// still run, so that the next attempt must not begin in place.
+// still run, so that the next attempt must not begin in place: a Blocking message loses its place then.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decide(err, now)
@@ -183,7 +183,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	case dec.Action == redeliver.RetryNow:
 		d.decided(dec, err)
 		d.c.runAgain(&dec.State)
-	case d.sub.Blocking && !d.displaced && dec.Action != redeliver.DeadLetter:
+	case d.sub.Blocking && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
 	default:
 		d.moveOn(dec, err)

@@ -75,8 +75,6 @@ type LaneOptions[R any] struct {
 	DrainTimeout time.Duration
 	// Exclusive says that the source gives one message at a time, in a turn of its own: it needs no slot.
 	Exclusive bool
-	// Place names the source in events.
-	Place string
 	// Gates decide about what may begin.
 	Gates []Gater[R]
 }

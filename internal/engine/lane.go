@@ -30,6 +30,7 @@ type lane[R any] struct {
 
 	ctx      context.Context // its end: the messages are lost to this process
 	cancel   context.CancelCauseFunc
+	lost     <-chan struct{} // the source's
 	draining chan struct{} // closed when the lane begins nothing more
 
 	slab        []entry[R]
@@ -61,7 +62,7 @@ type lane[R any] struct {
 
 func newLane[R any](e *Engine[R], values context.Context, src driver.Source[R], opt LaneOptions[R]) *lane[R] {
 	l := &lane[R]{
-		e: e, src: src, opt: opt, draining: make(chan struct{}), waits: NewHold[*entry[R]](1 << 30),
+		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}), waits: NewHold[*entry[R]](1 << 30),
 		keys: make(map[uint64]*entry[R]), bell: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(values)
@@ -120,7 +121,7 @@ func (l *lane[R]) run(ctx context.Context) {
 	if l.e.sub.Turn != nil {
 		defer l.e.sub.Turn.notify(l.ring)()
 	}
-	messages, lost := l.src.Messages(), l.src.Lost()
+	messages := l.src.Messages()
 	for {
 		closed := l.readMessages(messages)
 		l.readMail()
@@ -141,12 +142,22 @@ func (l *lane[R]) run(ctx context.Context) {
 			continue
 		case <-l.timer.C:
 			continue
-		case <-lost:
+		case <-l.lost:
 		case <-ctx.Done():
 		}
 		break
 	}
-	l.drain(messages, lost)
+	l.drain(messages)
+}
+
+// isLost reports whether nothing of the source can be settled any more.
+func (l *lane[R]) isLost() bool {
+	select {
+	case <-l.lost:
+		return true
+	default:
+		return l.ctx.Err() != nil
+	}
 }
 
 // readMessages admits what the source has, without waiting. It reports whether the source has closed.
@@ -453,13 +464,13 @@ func (l *lane[R]) start(e *entry[R]) {
 		d.settleFailure(e.Err, true)
 	case driver.Hop:
 		d.claim()
-		d.passOn(driver.Level, l.opt.Place)
+		d.passOn(driver.Level, e.Place)
 	case driver.Publish:
 		d.claim()
-		d.passOn(driver.Topic, l.opt.Place)
+		d.passOn(driver.Topic, e.Place)
 	case driver.Isolate:
 		d.claim()
-		d.passOn(driver.Suspects, l.opt.Place)
+		d.passOn(driver.Suspects, e.Place)
 	}
 }
 
@@ -488,18 +499,18 @@ func (l *lane[R]) finish(e *entry[R]) {
 		}
 		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), true)
 	case abandoned:
-		if l.ctx.Err() == nil {
+		if !l.isLost() {
 			l.src.Return(&e.Message, 0, e.began)
 		}
 	case acked, forwarded:
-		if l.ctx.Err() != nil {
+		if l.isLost() {
 			break
+		}
+		if e.how == acked { // first: a message that is settled has no events any more
+			l.e.sub.Committed(d)
 		}
 		l.src.Settle(&e.Message)
 		l.settled = true
-		if e.how == acked {
-			l.e.sub.Committed(d)
-		}
 	}
 	l.remove(e)
 	l.passTurn(e)
@@ -576,7 +587,7 @@ func (l *lane[R]) isDraining() bool {
 
 // drain is the end of a lane: what was not begun is returned, and what is in flight may finish within the drain timeout. A
 // source that is lost is given up at once: nothing of it can be settled any more.
-func (l *lane[R]) drain(messages <-chan R, lost <-chan struct{}) {
+func (l *lane[R]) drain(messages <-chan R) {
 	sub := l.e.sub
 	sub.Drain.Begin()
 	defer sub.Drain.End()
@@ -589,7 +600,7 @@ func (l *lane[R]) drain(messages <-chan R, lost <-chan struct{}) {
 	l.returnUnrun()
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
-	cause := l.finishRunning(messages, lost, stopped, deadline.C)
+	cause := l.finishRunning(messages, stopped, deadline.C)
 	l.readMail()
 	l.passOnSettled()
 	if !errors.Is(cause, ErrLost) {
@@ -619,7 +630,7 @@ func (l *lane[R]) drain(messages <-chan R, lost <-chan struct{}) {
 }
 
 // finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.
-func (l *lane[R]) finishRunning(messages <-chan R, lost, stopped <-chan struct{}, deadline <-chan time.Time) error {
+func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
 	for l.running > 0 || stopped != nil {
 		select {
 		case rec, ok := <-messages:
@@ -633,7 +644,7 @@ func (l *lane[R]) finishRunning(messages <-chan R, lost, stopped <-chan struct{}
 		case <-l.bell:
 			l.readMail()
 			l.passOnSettled()
-		case <-lost:
+		case <-l.lost:
 			return ErrLost
 		case <-deadline:
 			return ErrDrained

@@ -1,0 +1,295 @@
+package redelivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// maxPulled is how many items a reader takes from the broker at once.
+const maxPulled = 1024
+
+// source is what one Subscribe reads of its queue. It implements driver.Source and engine.Gater. But for what the broker's mu
+// guards, it belongs to the lane's goroutine.
+type source struct {
+	*reader
+
+	in       chan *received
+	accepted int
+	stopped  bool
+	lane     driver.Lane[*received]
+}
+
+var (
+	_ driver.Source[*received] = (*source)(nil)
+	_ engine.Gater[*received]  = (*source)(nil)
+)
+
+func newSource(r *reader) *source {
+	return &source{reader: r, in: make(chan *received, maxPulled)}
+}
+
+// Messages implements [driver.Source].
+func (s *source) Messages() <-chan *received { return s.in }
+
+// Lost implements [driver.Source].
+func (s *source) Lost() <-chan struct{} { return s.killed }
+
+// Accept implements [driver.Source].
+func (s *source) Accept(n int) {
+	more := n > s.accepted
+	s.accepted = n
+	if more {
+		s.pull()
+	}
+}
+
+// Stop implements [driver.Source].
+func (s *source) Stop() <-chan struct{} {
+	s.stopped = true
+	stopped := make(chan struct{})
+	close(stopped)
+	return stopped
+}
+
+// poke has the source look again at what the broker has. The caller holds the broker's mu.
+func (s *source) poke() {
+	if s.lane != nil {
+		s.lane.Post(s.pull)
+	}
+}
+
+// pull takes what the broker has for this reader: all that waits, and of the topic what may begin.
+func (s *source) pull() {
+	b := s.q.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.client.killed || s.stopped { // what the reader returns is for others
+		return
+	}
+	for _, it := range s.q.items {
+		switch {
+		case len(s.in) == cap(s.in):
+			return // what is settled makes the broker poke again
+		case !it.available():
+		case it.waits:
+			s.take(it)
+		case s.accepted > 0 && s.firsts < s.client.cfg.MaxInFlight && s.q.lockFor(it, s.reader):
+			s.accepted--
+			s.take(it)
+		}
+	}
+}
+
+// take makes the reader the owner of an item. The caller holds the broker's mu.
+func (s *source) take(it *item) {
+	it.owner, it.run = s.reader, &run{}
+	if !it.waits {
+		s.firsts++
+	}
+	s.in <- &received{record: it.record, it: it, decode: s.client.cfg.Decode, suspect: it.suspect, crashes: it.crashes}
+}
+
+// Parse implements [driver.Source]. It reads the state behind the user's headers, as far as it can be right, and says when the
+// message may go on.
+func (s *source) Parse(m *driver.Message[*received]) error {
+	rec := m.Record
+	it := rec.it
+	m.Alone = rec.suspect
+	if it.waits {
+		s.parseWaiting(m)
+	} else {
+		rec.id = rec.idOf(s.q.topic, it.offset)
+		if found := rec.strangers(); found != nil {
+			s.sub.Tell(redeliver.HeadersIgnored{Topic: s.q.topic, ID: rec.id, Findings: found})
+		}
+	}
+	if rec.crashes >= s.sub.Policy.MaxCrashes && m.Step == driver.Handle {
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: rec.crashes}
+	}
+	return nil
+}
+
+func (s *source) parseWaiting(m *driver.Message[*received]) {
+	it := m.Record.it
+	users, ours := it.split()
+	stay := delayqueue.Arrive(&delayqueue.Arrival{
+		Group: s.q.group, Origin: s.q.topic, Ladder: s.ladder,
+		Level: it.level, Written: it.at, Jitter: s.jitter, Now: time.Now(),
+	}, ours, func() string { return users.idOf(it.where, it.offset) })
+	if len(stay.Findings) > 0 {
+		s.sub.Tell(redeliver.HeadersIgnored{Topic: it.where, ID: stay.State.ID, Findings: stay.Findings})
+	}
+	s.sub.Met(stay.State)
+	m.Record.record, m.Record.state, m.Record.id = users, stay.State, stay.State.ID
+	m.Retry, m.Until, m.Place = true, stay.Until, it.where
+	switch {
+	case stay.Hops:
+		m.Step = driver.Hop
+	case stay.Publish:
+		m.Step = driver.Publish
+	}
+}
+
+// Begin implements [engine.Gater]: one message of a key runs at a time, and a suspect runs alone.
+func (s *source) Begin(m *driver.Message[*received]) engine.Word {
+	b := s.q.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	it := m.Record.it
+	switch {
+	case it.owner != s.reader: // the client was killed in this moment
+		return engine.NotYet
+	case !s.client.mayRun(it) || !s.q.lockFor(it, s.reader):
+		return engine.NotYet
+	}
+	it.handed = true
+	s.client.running++
+	if it.suspect {
+		s.client.alone = it
+	}
+	return engine.Begins
+}
+
+// End implements [engine.Gater].
+func (s *source) End(m *driver.Message[*received]) {
+	b := s.q.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if it := m.Record.it; it.owner == s.reader {
+		s.q.stop(it)
+		b.change()
+	}
+}
+
+// Settle implements [driver.Source].
+func (s *source) Settle(m *driver.Message[*received]) { s.q.settle(m.Record.it, s.reader) }
+
+// Return implements [driver.Source].
+func (s *source) Return(m *driver.Message[*received], _ time.Duration, _ bool) {
+	s.q.giveBack(m.Record.it, s.reader)
+}
+
+// Commit implements [driver.Source]: the broker has seen each Settle.
+func (s *source) Commit() {}
+
+// Flush implements [driver.Source].
+func (s *source) Flush(context.Context) {}
+
+// codec implements driver.Codec for the records of one queue.
+type codec struct{ q *queue }
+
+var _ driver.Codec[*received] = codec{}
+
+// Message implements [driver.Codec].
+func (c codec) Message(m *driver.Message[*received]) (*message.Message, error) {
+	return m.Record.Message()
+}
+
+// ID implements [driver.Codec].
+func (c codec) ID(m *driver.Message[*received]) string { return m.Record.id }
+
+// Key implements [driver.Codec].
+func (c codec) Key(m *driver.Message[*received]) []byte { return m.Record.key }
+
+// Body implements [driver.Codec].
+func (c codec) Body(m *driver.Message[*received]) []byte { return m.Record.body }
+
+// Headers implements [driver.Codec].
+func (c codec) Headers(m *driver.Message[*received]) redeliver.Headers {
+	return m.Record.unmarshal().Metadata
+}
+
+// State implements [driver.Codec].
+func (c codec) State(m *driver.Message[*received], st *redeliver.State) {
+	rec := m.Record
+	if rec.state != nil {
+		*st = *rec.state
+		return
+	}
+	st.ID, st.Group, st.Origin = rec.id, c.q.group, c.q.topic
+	st.Source = redeliver.Source{Known: true, Offset: rec.it.offset, Timestamp: rec.it.at}
+}
+
+// store writes the messages of one queue to where they wait, to the DLQ and to their topic.
+type store struct {
+	client *Client
+	q      *queue
+	ladder delayqueue.Ladder
+}
+
+var _ driver.Store[*received] = (*store)(nil)
+
+// slack is how much longer a level may be than the wait that is put on it. What waits is let go when it is due, so it costs no
+// lateness.
+const slack = 100 * time.Millisecond
+
+// Write implements [driver.Store].
+func (s *store) Write(_ context.Context, to driver.Place, m *driver.Message[*received], st *redeliver.State, done driver.Done) {
+	done.Confirmed(s.write(to, m.Record, st))
+}
+
+func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (where string, err error) {
+	s.q.b.mu.Lock()
+	defer s.q.b.mu.Unlock()
+	level, place := time.Duration(0), Waits
+	switch to {
+	case driver.DLQ:
+		where, place = s.q.dlq(), DLQ
+	case driver.Topic:
+		where = s.q.topic
+	case driver.Level:
+		level, _ = s.ladder.Next(time.Until(st.Due), slack)
+		where = s.q.place(level)
+	default:
+		return "", errors.New("redelivertest: suspects wait in their queue")
+	}
+	if err := s.client.alive(); err != nil {
+		return where, err
+	}
+	if to == driver.Topic {
+		s.q.b.put(s.q.topic, rec.record, rec.it.run)
+		return where, nil
+	}
+	if err := s.q.refuses(place); err != nil {
+		return where, fmt.Errorf("writing to %s: %w", where, err)
+	}
+	if to == driver.DLQ {
+		s.q.bury(rec.with(st))
+	} else {
+		s.q.wait(level, rec.with(st), rec.it.run, firstOf(st))
+	}
+	return where, nil
+}
+
+// firstOf is the offset in the topic of a message that came from there; -1 for one
+// that has lost its place, or never had one.
+func firstOf(st *redeliver.State) int64 {
+	if !st.Source.Known || st.Replays > 0 {
+		return -1
+	}
+	return st.Source.Offset
+}
+
+// leave gives back what the reader still has.
+func (r *reader) leave() {
+	b := r.q.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, it := range r.q.items {
+		if it.owner == r {
+			r.q.free(it)
+		}
+	}
+	b.readers = slices.DeleteFunc(b.readers, func(other *reader) bool { return other == r })
+	b.change()
+}
