@@ -89,7 +89,7 @@ func newSource(r *reader, k kind, q *queue) *source {
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	cfg := &s.client.cfg
 	opt := engine.LaneOptions[*delivery]{
-		MaxAhead: cfg.maxAhead(), MaxHeld: cfg.hand.messages, DrainTimeout: cfg.DrainTimeout, Place: s.queue.name,
+		MaxAhead: cfg.maxAhead(), MaxHeld: cfg.hand.messages, DrainTimeout: cfg.DrainTimeout,
 	}
 	if s.turn != nil {
 		opt.Exclusive, opt.Gates = true, []engine.Gater[*delivery]{s.turn}
@@ -223,7 +223,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		return driver.ErrSettled
 	}
 	d.m = m
-	m.Step, m.Alone = d.step, s.kind == suspectQueue
+	m.Step, m.Place, m.Alone = d.step, s.queue.name, s.kind == suspectQueue
 	if d.group != "" {
 		m.Key = groupHash(d.group)
 	}
