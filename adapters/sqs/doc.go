@@ -64,23 +64,38 @@
 // hand, receives of a FIFO queue wait only where nothing came for a while, and one
 // looks whenever a group is free.
 //
-// Crashes: a message that was received three times, not counting what this
-// process knows to have survived, is a suspect. It is moved to the queue of
-// suspects and runs when nothing else of its client does. One that was alone when
-// its process died Policy.MaxCrashes times goes to the DLQ, crashed. SQS counts
-// receives: one whose answer got lost on the way to another process counts too,
-// though nothing ran. While a
-// suspect waits for its turn, the client begins nothing else, at most for as long
-// as its longest handler runs. Who writes to the queue of
-// suspects looks there at once, all others every 10 s, and for a minute behind a
-// suspect every second.
-//
 // What a FIFO queue cannot keep: its messages cannot be written anew without
 // leaving their place, so that attempts, errors, first failure and due time are in
-// the memory of the process that failed a message. Another process takes the
-// receives but for the last one for attempts, also those that a crash or a
-// shutdown ended, and has no first failure. The same holds for a message on a
-// standard queue that leaves no room for our state.
+// the memory of the process that failed a message. In another process the attempts
+// begin anew. The same holds for a message on a standard queue that leaves no room
+// for our state.
+//
+// # Crashes
+//
+// SQS counts receives: for a crash as for a shutdown, an outage or an answer that got
+// lost, and also for messages that have not run. So a receive is no attempt, and the
+// count charges nobody. A message that has come back five times is written to its
+// queue anew, where it is counted from the beginning and runs a second later. When a
+// message has come back five times again after two of these copies, it is a suspect: it
+// may have killed its process, 15 times by now. So SQS's own maxReceiveCount takes
+// nothing away while redeliver can write; where that is less than six, the copy is made
+// at the last receive that it allows.
+//
+// A message of a FIFO queue, or one that leaves no room for our state, is not written
+// anew. It is a suspect when it has come back 15 times. On a FIFO queue only the first
+// message of a group that is in hand can be one: nothing behind it has run. Messages
+// behind it that come back as often as the queue's maxReceiveCount allows are moved by
+// SQS, unrun; queues that redeliver creates allow 1,000.
+//
+// A suspect is moved to the queue of suspects and runs when nothing else of its client
+// does. One that was alone when its process died Policy.MaxCrashes times goes to the
+// DLQ, crashed. A suspect that a closing subscriber cuts short is written there anew and
+// is not charged. While a suspect waits for its turn or runs, the client begins and
+// receives nothing else; it waits for at most as long as the longest handler runs.
+//
+// The process that writes to the queue of suspects looks there at once. Others look a
+// second after they had a suspect, and wait twice as long after each look that finds
+// none, up to a minute; up to five minutes where only another process can have it.
 //
 // # Delay limits
 //
