@@ -112,16 +112,16 @@ func TestASuspectThatCannotBeHadCostsFewTurns(t *testing.T) {
 			b.put("orders-suspects.fifo", id, "v", "g", nil)
 		}
 		b.queues["orders-suspects.fifo"].messages[0].visible = time.Now().Add(time.Hour) // another process has it
-		turns := 0
+		var turns atomic.Int64
 		b.failing(func(action, queue string, _ map[string]any) *failure {
 			if action == "ReceiveMessage" && queue == "orders-suspects.fifo" {
-				turns++
+				turns.Add(1)
 			}
 			return nil
 		})
 		c := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Minute)}, succeed)
 		b.after(10 * time.Minute)
-		if turns > 6 {
+		if turns := turns.Load(); turns > 6 {
 			b.Errorf("%d turns in ten minutes", turns)
 		}
 		b.after(time.Hour) // the other process is gone

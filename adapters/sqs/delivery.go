@@ -23,6 +23,9 @@ type delivery struct {
 	renews  bool             // it is written anew because it has come back often
 	crashes int              // of a suspect: how often it was alone when its process died
 
+	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue.
+	closed, dropped chan struct{}
+
 	deletion deletion
 
 	// The rest is guarded by the source's lock.

@@ -57,15 +57,8 @@ func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 	return s
 }
 
-// send writes a message and returns nil when SQS has it. When it does not, the
-// message may be there all the same: an answer may have got lost.
-func (s *sender) send(ctx context.Context, o outgoing) error {
-	m := &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}
-	s.batches.add(m)
-	return s.await(m)
-}
-
-// post is send for those who do not wait: told is called with what became of the message, from another goroutine.
+// post writes a message. told is called, from another goroutine, with nil when SQS has it. When it does not, the message may be
+// there all the same: an answer may have got lost.
 func (s *sender) post(ctx context.Context, o outgoing, told func(error)) {
 	s.batches.add(&sending{outgoing: o, ctx: ctx, told: told})
 }

@@ -34,7 +34,6 @@ type source struct {
 	groups  *groups // nil on a standard queue
 	hider   *hider
 	deleter *deleter
-	turn    *suspectTurn // of the queue of suspects, and nil of others
 	unheard atomic.Int64 // receives that failed, and may have counted
 
 	renewAfter, isolateAfter int // receives, see receiveLimits
@@ -80,7 +79,6 @@ func newSource(r *reader, k kind, q *queue) *source {
 	s.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, s.over, s.deleted)
 	if k == suspectQueue { // the next one waits for the deletion
 		s.deleter.batches.hurry()
-		s.turn = newSuspectTurn()
 	}
 	return s
 }
@@ -91,9 +89,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	opt := engine.LaneOptions[*delivery]{
 		MaxAhead: cfg.maxAhead(), MaxHeld: cfg.hand.messages, DrainTimeout: cfg.DrainTimeout,
 	}
-	if s.turn != nil {
-		opt.Exclusive, opt.Gates = true, []engine.Gater[*delivery]{s.turn}
-	}
+	opt.Exclusive = s.kind == suspectQueue
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
 		s.begin()
@@ -152,6 +148,9 @@ func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden tim
 	d.receive(m, at, hidden)
 	if begun := sent(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
+	}
+	if s.kind == suspectQueue {
+		d.closed, d.dropped = make(chan struct{}), make(chan struct{})
 	}
 	s.inHand[id] = d
 	s.bytes += d.bytes
@@ -254,12 +253,15 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	if !gone {
 		s.deleter.add(d)
 	}
-	s.turn.end(d)
 }
 
-// closeLocked takes a message that is settled or gone out of the line of its group.
+// closeLocked takes a message that is settled or gone out of the line of its group. The turn of a suspect is over, also when its
+// handler runs on that was lost.
 func (s *source) closeLocked(d *delivery) {
 	s.open--
+	if d.closed != nil {
+		close(d.closed)
+	}
 	if line := s.lines[d.group]; d.group != "" {
 		line = slices.DeleteFunc(line, func(other *delivery) bool { return other == d })
 		if s.lines[d.group] = line; len(line) == 0 {
@@ -283,7 +285,6 @@ func (s *source) deleted(d *delivery) {
 		// Only now it is to run: a process that dies of it before its source is deleted would leave that as well.
 		s.r.poke()
 	}
-	s.turn.cleared(d)
 	s.ring()
 }
 
@@ -292,6 +293,9 @@ func (s *source) dropLocked(d *delivery) {
 	d.gone = true
 	if s.inHand[d.current] == d {
 		delete(s.inHand, d.current)
+	}
+	if d.dropped != nil {
+		close(d.dropped)
 	}
 	s.bytes -= d.bytes
 	s.groups.release(d.group)
@@ -384,7 +388,6 @@ func (s *source) Flush(ctx context.Context) {
 		select {
 		case d := <-s.in:
 			s.giveBack([]*delivery{d})
-			s.turn.end(d)
 			continue
 		default:
 		}

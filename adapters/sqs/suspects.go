@@ -3,14 +3,12 @@ package sqs
 import (
 	"context"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver/internal/driver"
-	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // A message that kills its process comes back, and with it everything that the
@@ -100,13 +98,13 @@ func (s *source) feedOne(ctx context.Context) (more, vain bool) {
 		t.Give()
 		return false, err == nil
 	}
-	ended, cleared := s.turn.begin(all[0])
+	d := all[0]
 	s.hand(all) // also when ctx has ended
 	select {
-	case <-ended:
+	case <-d.closed:
 	case <-ctx.Done(): // nothing more comes; the turn ends with the message
 		go func() {
-			<-ended
+			<-d.closed
 			t.Give()
 		}()
 		return false, false
@@ -117,59 +115,11 @@ func (s *source) feedOne(ctx context.Context) (more, vain bool) {
 	timer := time.NewTimer(s.client.cfg.SendTimeout)
 	defer timer.Stop()
 	select {
-	case <-cleared:
+	case <-d.dropped:
 	case <-timer.C: // it cannot be deleted; the others must not wait for ever
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil, false
-}
-
-// suspectTurn follows the one suspect that runs. It implements engine.Gater. The methods do nothing where it is nil.
-type suspectTurn struct {
-	mu              sync.Mutex
-	d               *delivery
-	ended, gone     chan struct{}
-	isEnded, isGone bool
-}
-
-func newSuspectTurn() *suspectTurn { return &suspectTurn{} }
-
-// begin follows a suspect: ended is closed when no handler of it runs any more, cleared when it is no longer in its queue.
-func (t *suspectTurn) begin(d *delivery) (ended, cleared <-chan struct{}) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.d, t.ended, t.gone, t.isEnded, t.isGone = d, make(chan struct{}), make(chan struct{}), false, false
-	return t.ended, t.gone
-}
-
-// Begin implements [engine.Gater].
-func (t *suspectTurn) Begin(*driver.Message[*delivery]) engine.Word { return engine.Begins }
-
-// End implements [engine.Gater].
-func (t *suspectTurn) End(m *driver.Message[*delivery]) { t.end(m.Record) }
-
-func (t *suspectTurn) end(d *delivery) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.d == d && !t.isEnded {
-		t.isEnded = true
-		close(t.ended)
-	}
-}
-
-func (t *suspectTurn) cleared(d *delivery) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.d == d && !t.isGone {
-		t.isGone = true
-		close(t.gone)
-	}
 }
 
 // acquit moves a suspect that has not answered within the drain timeout, or has not begun, back to its queue, uncharged: to
@@ -198,6 +148,5 @@ func (s *source) acquit(m *driver.Message[*delivery]) {
 		} else {
 			s.deleted(d) // it comes back, charged
 		}
-		s.turn.end(d)
 	})
 }
