@@ -164,6 +164,31 @@ func TestAnOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	})
 }
 
+// A suspect that is lost before it begins ends its turn: the client went on with nothing else.
+func TestALostSuspectEndsItsTurn(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", "v", "", nil)
+		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ, crashed
+		b.failing(func(action, queue string, _ map[string]any) *failure {
+			if action == "ChangeMessageVisibilityBatch" || action == "SendMessageBatch" {
+				return &failure{status: 500, code: "InternalFailure"}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, succeed)
+		b.after(40 * time.Second)
+		b.failing(nil)
+		b.put("orders", "b", "v", "", nil)
+		b.after(10 * time.Minute)
+		b.close(c)
+		if len(b.ran("a")) != 0 || len(b.ran("b")) != 1 || len(b.in("orders-dlq")) != 1 {
+			b.Errorf("ran %v, %d dead", b.ran(""), len(b.in("orders-dlq")))
+		}
+	})
+}
+
 // What comes back often is written anew before SQS takes it away, which begins its count anew; what comes back often again is a
 // suspect, and that alone is charged with crashes.
 func TestWhatComesBackOftenIsWrittenAnew(t *testing.T) {

@@ -62,9 +62,9 @@ func (r *record) plain() outgoing {
 
 // with is the message with st in an attribute of ours. A copy for the queue where
 // it waits keeps within limit, or ok is false.
-func (r *record) with(st *redeliver.State, limit int, dispensable []string, copies int) (o outgoing, ok bool) {
+func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
 	o = r.plain()
-	c := carried{headers: st.AppendHeaders(nil), copies: copies}
+	c := carried{headers: st.AppendHeaders(nil), copies: r.copiesNext}
 	if r.messageID != st.ID {
 		c.messageID = r.messageID
 	}
@@ -133,18 +133,20 @@ func text(value string) types.MessageAttributeValue {
 // waiting is the copy that waits. ok is false when the message leaves no room for
 // our state.
 func (r *record) waiting(st *redeliver.State, limit int) (o outgoing, ok bool) {
-	return r.with(st, limit, dispensable, 0)
+	return r.with(st, limit, dispensable)
 }
 
 // renewed is the copy of a message that is written anew because it has come back often.
 func (r *record) renewed(st *redeliver.State, limit int) (o outgoing, ok bool) {
-	return r.with(st, limit, dispensable, r.copies+1)
+	own := *r
+	own.copiesNext = r.copies + 1
+	return own.with(st, limit, dispensable)
 }
 
 // dead is the copy for the DLQ, which takes everything that came: with as much of
 // ours as fits, at worst with nothing.
 func (r *record) dead(st *redeliver.State, limit int) outgoing {
-	if o, ok := r.with(st, limit, spentInDLQ, 0); ok {
+	if o, ok := r.with(st, limit, spentInDLQ); ok {
 		return o
 	}
 	return r.plain()

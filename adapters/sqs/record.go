@@ -32,7 +32,8 @@ type record struct {
 	messageID string // of the first delivery, where that is known
 	marshaler Marshaler
 	keys      stateKeys
-	copies    int // how often it was written anew because it had come back often
+	// How often it was written anew because it had come back often, and what a copy says of that.
+	copies, copiesNext int
 }
 
 // Get is an attribute's value as a text; "" where there is none.
