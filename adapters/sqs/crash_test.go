@@ -171,7 +171,7 @@ func TestALostSuspectEndsItsTurn(t *testing.T) {
 		b.create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
 		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ, crashed
-		b.failing(func(action, queue string, _ map[string]any) *failure {
+		b.failing(func(action, _ string, _ map[string]any) *failure {
 			if action == "ChangeMessageVisibilityBatch" || action == "SendMessageBatch" {
 				return &failure{status: 500, code: "InternalFailure"}
 			}

@@ -8,7 +8,19 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// delivery is one received message, from its receive until it is deleted or given back.
+// delivery is one received message, from its receive until it is deleted or given back. The files in the order of its life:
+//
+//	subscriber.go, consume.go    who reads, and has an engine
+//	intake.go, receive.go        pollers receive it when the engine takes more
+//	groups.go                    when they look for the next of a FIFO group
+//	source.go                    it comes in hand, and is settled or given back
+//	record.go, state.go          what is the user's, and what is redeliver's
+//	arrive.go                    what is to be done with it
+//	visibility.go, heartbeat.go  it is hidden from others meanwhile, or lost
+//	codec.go                     what the handler and the policy see of it
+//	store.go, fit.go, sender.go  its copy is written
+//	deleter.go                   it is deleted
+//	suspects.go                  it runs alone
 type delivery struct {
 	record
 	visibility
