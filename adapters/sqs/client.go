@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Client is a service's access to SQS, its policies, and what is made of them. It
@@ -19,7 +20,7 @@ import (
 type Client struct {
 	cfg    Config
 	api    *sqs.Client
-	turn   *delayqueue.Turn
+	turn   *engine.Turn
 	memory delayqueue.States[string] // of what waits in hand: SQS has no place for it
 
 	mu      sync.Mutex
@@ -29,6 +30,10 @@ type Client struct {
 	subs    []*Subscriber
 	closed  bool
 }
+
+// maxRemembered is of how many messages it is known that they have failed and wait
+// in hand.
+const maxRemembered = 100_000
 
 type senderKey struct {
 	url    string
@@ -59,7 +64,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: delayqueue.NewTurn(), memory: delayqueue.States[string]{Most: memoryMost}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+		cfg: cfg, turn: engine.NewTurn(), memory: delayqueue.States[string]{Most: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {
@@ -97,7 +102,7 @@ func (c *Client) Close(ctx context.Context) error {
 		return nil
 	}
 	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := delayqueue.CloseAll(ctx, subs, shut, func() {}); err != nil {
+	if err := engine.CloseAll(ctx, subs, shut, func() {}); err != nil {
 		return fmt.Errorf("sqs: closing: %w", err)
 	}
 	return nil

@@ -158,6 +158,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// maxAhead is how many messages of a queue run or lie here ready: at most twice as many as run.
+func (c *Config) maxAhead() int {
+	slots := c.MaxInFlight + c.MaxRetriesInFlight
+	return slots + min(slots, batchMost*c.Pollers)
+}
+
 // policy is the policy of a queue, with its defaults, and the field it stands in.
 func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 	if p, ok := c.Queues[queue]; ok {

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Consume calls handler for the messages of queues, with retries, delays and a DLQ,
@@ -37,13 +36,18 @@ import (
 // may finish within config.DrainTimeout, then their contexts end, and their messages
 // come back. It returns an error when it cannot begin. What fails later is told to
 // config.Sink and tried again.
-func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, types.Message) error) error {
-	return config.consume(ctx, config.consumes(queues, handler == nil), queues, func(*reader) *consumer { return newConsumer(handler) })
+func Consume(ctx context.Context, config Config, queues []string, handler Handler) error {
+	return config.consume(ctx, config.consumes(queues, handler == nil), queues, engine.Options[*delivery]{
+		Handle: func(ctx context.Context, d *delivery) error { return handler(ctx, d.native) },
+	})
 }
 
-// consume reads queues until ctx ends, with what is to stand behind each reader. It
+// Handler handles a message of SQS, see [Consume].
+type Handler func(ctx context.Context, m types.Message) error
+
+// consume reads queues until ctx ends. opt says who handles their messages. It
 // returns what is wrong with the call before it begins anything.
-func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, behind func(*reader) *consumer) error {
+func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, opt engine.Options[*delivery]) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("sqs: %w", err)
 	}
@@ -59,17 +63,12 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 			errs = append(errs, err)
 			continue
 		}
-		r := newReader(context.WithoutCancel(ctx), client, l)
-		r.out, r.consumer = nil, behind(r)
-		readers = append(readers, r)
+		readers = append(readers, newReader(context.WithoutCancel(ctx), client, l))
 	}
 	if len(errs) == 0 {
 		var all sync.WaitGroup
 		for _, r := range readers {
-			all.Go(func() {
-				defer r.consumer.close()
-				r.run(ctx)
-			})
+			all.Go(func() { r.run(ctx, opt) })
 		}
 		all.Wait()
 	}
@@ -101,74 +100,4 @@ func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Pr
 		ps.Add("handler", "nil", "is required")
 	}
 	return ps
-}
-
-// consumer stands behind a reader in the place of a channel of Watermill messages:
-// a handler of SQS's own messages, and those who call it. The lanes are the same.
-type consumer struct {
-	handle  func(context.Context, types.Message) error
-	workers *delayqueue.Workers[*entry]
-	batches *delayqueue.BatchWorkers // in the place of both, where messages are handled many at a time
-}
-
-func newConsumer(handle func(context.Context, types.Message) error) *consumer {
-	return &consumer{handle: handle, workers: delayqueue.NewWorkers((*entry).work)}
-}
-
-// give has a message handled soon, whose entry has a slot.
-func (c *consumer) give(e *entry) {
-	if c.batches != nil {
-		c.batches.Give(e.Again(), e.d, e, len(aws.ToString(e.rec.native.Body)))
-		return
-	}
-	c.workers.Give(e)
-}
-
-// close lets the goroutines end that have nothing to do.
-func (c *consumer) close() {
-	if c.batches != nil {
-		c.batches.Close()
-		return
-	}
-	c.workers.Close()
-}
-
-// work is what a worker does with an entry.
-func (e *entry) work() {
-	if how, ended := delayqueue.Work(&e.attempt, e.d, e); ended {
-		e.lane.flight.Report(e, how)
-	}
-}
-
-// Handle implements [delayqueue.Task].
-func (e *entry) Handle(a *delayqueue.Attempt) error {
-	return e.lane.r.consumer.handle(a, e.rec.native)
-}
-
-// Describe implements [delayqueue.Task].
-func (e *entry) Describe() (redeliver.Headers, []byte) {
-	return &e.rec, []byte(aws.ToString(e.rec.native.Body))
-}
-
-// Answered implements [delayqueue.Task]: a message without a receipt cannot be
-// settled by its handler.
-func (e *entry) Answered() bool { return false }
-
-// Expired implements [delayqueue.Task].
-func (e *entry) Expired(err error) error { return err }
-
-// Settle implements [delayqueue.Task].
-func (e *entry) Settle(acked bool) {
-	if !acked { // otherwise it has moved on, see Moved
-		e.lane.flight.Report(e, delayqueue.Abandoned)
-	}
-}
-
-// Get is an attribute's value as a text; "" where there is none.
-func (r *record) Get(name string) string {
-	v, ok := r.MessageAttributes[name]
-	if ok && v.StringValue == nil {
-		return string(v.BinaryValue)
-	}
-	return aws.ToString(v.StringValue)
 }

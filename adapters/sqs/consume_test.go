@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // consume calls handler for a queue's messages until stop is called.
@@ -157,7 +158,7 @@ func TestConsumeEnds(t *testing.T) {
 		stop := b.consume("orders", Config{DrainTimeout: 5 * time.Second, WaitTime: time.Second}, func(ctx context.Context, st redeliver.State, _ types.Message) error {
 			select {
 			case <-ctx.Done():
-				if cause := context.Cause(ctx); !errors.Is(cause, errDrained) {
+				if cause := context.Cause(ctx); !errors.Is(cause, engine.ErrDrained) {
 					b.Errorf("%s ended by %v", st.ID, cause)
 				}
 				return ctx.Err()

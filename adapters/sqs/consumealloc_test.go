@@ -11,7 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // laneOf handles n messages, as receives of ten bring them, with a handler that succeeds. What the client makes for a
@@ -21,10 +22,12 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
 	queue := &queue{name: "orders", url: "http://sqs.test/1/orders", limit: DefaultMaxMessageSize}
-	c := &Client{cfg: cfg, turn: delayqueue.NewTurn()}
+	c := &Client{cfg: cfg, turn: engine.NewTurn()}
 	r := newReader(context.Background(), c, &layout{main: queue, suspects: queue, dlq: queue, policy: cfg.Policy.WithDefaults()})
-	r.out, r.consumer = nil, newConsumer(handle)
-	tb.Cleanup(r.consumer.workers.Close)
+	e := engine.New(engine.Options[*delivery]{
+		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.native) },
+	})
+	tb.Cleanup(e.Close)
 	batches := make([][]types.Message, 0, n/batchMost)
 	for i := range n / batchMost {
 		batch := make([]types.Message, batchMost)
@@ -39,14 +42,13 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 		batches = append(batches, batch)
 	}
 	return func() int {
-		l := newLane(r, mainQueue, queue)
+		s := newSource(r, mainQueue, queue)
 		gone := make(chan struct{}, n)
 		var requests atomic.Int64
-		l.deleter.batches.flush = func(batch []*deletion) {
+		s.deleter.batches.flush = func(batch []*delivery) {
 			requests.Add(1)
 			for _, d := range batch {
-				d.receipt = d.t.handle()
-				l.deleter.told(d)
+				s.deleted(d)
 				gone <- struct{}{}
 			}
 		}
@@ -54,13 +56,13 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l.handle(ctx)
+			e.RunLane(ctx, ctx, s, engine.LaneOptions[*delivery]{MaxAhead: cfg.maxAhead(), DrainTimeout: time.Second}, func(l driver.Lane[*delivery]) { s.lane = l })
 		}()
 		for _, batch := range batches {
-			if _, ok := l.intake.take(ctx, 0); !ok {
+			if _, ok := s.intake.take(ctx, 0); !ok {
 				tb.Error("the intake is closed")
 			}
-			l.came(batch, batchMost, cfg.VisibilityTimeout)
+			s.hand(s.take(batch, time.Now(), cfg.VisibilityTimeout))
 		}
 		for range n {
 			<-gone

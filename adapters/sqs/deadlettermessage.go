@@ -44,7 +44,7 @@ func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 			headers, part = c.headers, c.part
 		}
 	}
-	dead.Body = rec.Body()
+	dead.Body = rec.publishedBody()
 	e, encoded := encodedOf(&rec.native)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil {

@@ -2,11 +2,8 @@ package sqs
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
@@ -21,74 +18,74 @@ const (
 	longestRepeat = 10 * time.Second
 )
 
-// deleter deletes settled messages of one queue. What fails is tried again for as
-// long as the message is ours; the lane keeps it hidden meanwhile.
+// deleter deletes settled messages of one queue. What fails is tried again until
+// over is closed; heartbeats keep it hidden meanwhile.
 type deleter struct {
 	api     *sqs.Client
 	queue   *queue
 	timeout time.Duration
-	told    func(*deletion) // the message is deleted, or is no longer ours to delete
-	batches *batcher[*deletion]
+	over    <-chan struct{}
+	done    func(*delivery) // the message is deleted, or is no longer ours to delete
+	batches *batcher[*delivery]
 }
 
-// deletion is a settled message.
+// deletion is what became of the deletion of a message until now.
 type deletion struct {
-	t       *ticket
 	receipt string // of the last try
 	tries   int
-	err     error // of the last try
 }
 
-func newDeleter(api *sqs.Client, q *queue, timeout time.Duration, told func(*deletion)) *deleter {
-	d := &deleter{api: api, queue: q, timeout: timeout, told: told}
+func newDeleter(api *sqs.Client, q *queue, timeout time.Duration, over <-chan struct{}, done func(*delivery)) *deleter {
+	d := &deleter{api: api, queue: q, timeout: timeout, over: over, done: done}
 	d.batches = newBatcher(deleteLinger, deleteWorkers, 0, nil, d.write)
 	return d
 }
 
-func (d *deleter) add(t *ticket) { d.batches.add(&t.deletion) }
+func (d *deleter) add(m *delivery) { d.batches.add(m) }
 
-func (d *deleter) write(batch []*deletion) {
+func (d *deleter) write(batch []*delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
 	defer cancel()
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &d.queue.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(batch))}
-	for i, del := range batch {
-		del.receipt = del.t.handle()
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &del.receipt}
+	for i, m := range batch {
+		m.deletion.receipt = m.handle()
+		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &m.deletion.receipt}
 	}
 	out, err := d.api.DeleteMessageBatch(ctx, in)
-	if err == nil {
-		err = errUntold
-	}
-	for _, del := range batch {
-		del.err = err
-	}
-	if out != nil {
-		for _, ok := range out.Successful {
-			if i, bad := strconv.Atoi(aws.ToString(ok.Id)); bad == nil && i >= 0 && i < len(batch) {
-				batch[i].err = nil
-			}
-		}
+	results := entryResults(len(batch), err, func(done func(id *string, err error)) {
 		for _, f := range out.Failed {
-			if i, bad := strconv.Atoi(aws.ToString(f.Id)); bad == nil && i >= 0 && i < len(batch) {
-				batch[i].err = failedEntry(f)
-			}
+			done(f.Id, failedEntry(f))
 		}
-	}
-	for _, del := range batch {
-		d.outcome(del)
+		for _, ok := range out.Successful {
+			done(ok.Id, nil)
+		}
+	})
+	for i, m := range batch {
+		d.end(m, results[i])
 	}
 }
 
-var errUntold = errors.New("the answer does not mention it")
-
-// outcome tells of a deletion that is over, or tries again later. A receipt that
-// is of no use says that the message is deleted, or that another has it.
-func (d *deleter) outcome(del *deletion) {
-	if del.err == nil || stale(del.err) || noQueue(del.err) || del.t.Err() != nil {
-		d.told(del)
+// end reports a deletion that is over, or tries again later. A receipt that is of no use says that the message is deleted, or
+// that another process has it.
+func (d *deleter) end(m *delivery, err error) {
+	select {
+	case <-d.over:
+		d.done(m)
 		return
+	default:
 	}
-	pause := min(firstRepeat<<min(del.tries, 10), longestRepeat)
-	del.tries++
-	time.AfterFunc(pause, func() { d.batches.add(del) })
+	switch {
+	case err == nil || stale(err) || noQueue(err):
+		if m.deletion.receipt == m.handle() {
+			d.done(m)
+			return
+		}
+		// It came again while it was being deleted: SQS may have said that it is deleted and have done nothing, as the
+		// receipt was not the latest.
+		d.batches.add(m)
+	default:
+		pause := min(firstRepeat<<min(m.deletion.tries, 10), longestRepeat)
+		m.deletion.tries++
+		time.AfterFunc(pause, func() { d.batches.add(m) })
+	}
 }

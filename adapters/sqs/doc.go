@@ -31,7 +31,7 @@
 // alone goes to the DLQ, crashed.
 //
 // On FIFO queues the process keeps attempts, errors and due time, because a message cannot
-// be written again without losing its place. Another process counts receives as attempts.
+// be written again without losing its place. In another process they begin anew.
 //
 // # Delay limits
 //

@@ -57,7 +57,7 @@ func attributeSize(name string, v types.MessageAttributeValue) int {
 // plain is the message as its publisher made it.
 func (r *record) plain() outgoing {
 	return outgoing{
-		body: aws.ToString(r.native.Body), attributes: r.MessageAttributes,
+		body: aws.ToString(r.Body), attributes: r.MessageAttributes,
 		trace: r.Attributes[traceHeader], group: r.Attributes[groupID],
 	}
 }
@@ -66,7 +66,7 @@ func (r *record) plain() outgoing {
 // it waits keeps within limit, or ok is false.
 func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
 	o = r.plain()
-	c := carried{headers: st.AppendHeaders(nil), part: r.part}
+	c := carried{headers: st.AppendHeaders(nil), copies: r.copiesNext, part: r.part}
 	if r.messageID != st.ID {
 		c.messageID = r.messageID
 	}
@@ -136,6 +136,13 @@ func text(value string) types.MessageAttributeValue {
 // our state.
 func (r *record) waiting(st *redeliver.State, limit int) (o outgoing, ok bool) {
 	return r.with(st, limit, dispensable)
+}
+
+// renewed is the copy of a message that is written anew because it has come back often.
+func (r *record) renewed(st *redeliver.State, limit int) (o outgoing, ok bool) {
+	own := *r
+	own.copiesNext = r.copies + 1
+	return own.with(st, limit, dispensable)
 }
 
 // dead is the copy for the DLQ, which takes everything that came: with as much of

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // While a message of a group is received and not yet deleted, a FIFO queue shows
@@ -25,14 +25,14 @@ const (
 )
 
 // groups is which message groups of a FIFO queue this process has in hand. hold and
-// release belong to the lane.
+// release are called under the source's lock.
 type groups struct {
-	count   map[string]int  // messages by group
-	none    delayqueue.Gate // closed while there are any
-	glance  time.Duration   // how long a receive takes that is not to wait
-	napping atomic.Int64    // pollers
-	freed   chan struct{}   // wakes one of them
-	missed  chan struct{}   // wakes who looks when nobody naps
+	count   map[string]int // messages by group
+	none    engine.Gate    // closed while there are any
+	glance  time.Duration  // how long a receive takes that is not to wait
+	napping atomic.Int64   // pollers
+	freed   chan struct{}  // wakes one of them
+	missed  chan struct{}  // wakes who looks when nobody naps
 }
 
 // newGroups is nil for a standard queue, where nothing is held up; the methods do
@@ -145,25 +145,24 @@ func (g *groups) nap(ctx context.Context, p *pace, found, want int) {
 
 // watch looks for the messages of groups that are free while all pollers wait for
 // other groups, until ctx ends.
-func (l *lane) watch(ctx context.Context) {
+func (s *source) watch(ctx context.Context) {
 	pause := newPause()
-	defer l.intake.until(ctx)()
+	defer s.intake.until(ctx)()
 	for {
 		select {
-		case <-l.groups.missed:
+		case <-s.groups.missed:
 		case <-ctx.Done():
 			return
 		}
 		wait := lookTime
 		for more := true; more; {
-			want, ok := l.intake.take(ctx, 0)
+			want, ok := s.intake.take(ctx, 0)
 			if !ok {
 				return
 			}
-			msgs, err := l.receive(want, wait)
-			l.came(msgs, want, l.hides(wait))
-			wait = l.groups.wait(0, lookTime) // the rest may be of a group that has just come into hand
-			more = len(msgs) == want
+			found, err := s.fetch(want, wait)
+			wait = s.groups.wait(0, lookTime) // the rest may be of a group that has just come into hand
+			more = found == want
 			if err == nil {
 				pause.Reset()
 			} else { // a poller tells of it

@@ -97,8 +97,8 @@ func TestAnAnswerThatIsQuickIsReadToItsEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	queue := &queue{name: "orders", url: "http://sqs.test/1/orders"}
-	l := newLane(newReader(ctx, c, &layout{main: queue, suspects: queue, dlq: queue}), mainQueue, queue)
-	got, err := l.receive(10, time.Second)
+	s := newSource(newReader(ctx, c, &layout{main: queue, suspects: queue, dlq: queue}), mainQueue, queue)
+	got, err := s.receive(10, time.Second)
 	if err != nil || len(got) != 1 || aws.ToString(got[0].Body) != body {
 		t.Errorf("received %d messages: %v", len(got), err)
 	}

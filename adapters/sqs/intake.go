@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/cenkalti/backoff/v4"
 )
 
@@ -28,33 +27,39 @@ func (b bound) room(messages, bytes, largest int) int {
 	return min(b.messages-messages, (b.bytes-bytes)/max(1, largest))
 }
 
-// intake decides how many messages may be received now: pollers take, the lane
-// says how many there are.
+// intake decides how many messages may be received now: pollers take, the lane says how much room there is.
 type intake struct {
-	mu    sync.Mutex
-	more  sync.Cond
-	most  int // messages that are neither waiting nor behind one
-	room  int // may be asked for
-	taken int // are asked for
+	mu     sync.Mutex
+	more   sync.Cond
+	size   int // of a request
+	accept int // the lane takes so many more
+	asked  int // messages are asked for, or lie here for the lane
+	// hand is how many messages are settled and not yet deleted, and how many more may be in hand. It is called with mu held.
+	hand  func() (settled, more int)
 	eager int // how many pollers are at it: as many as find full batches
 	polls int
 }
 
-func newIntake(most, pollers int) *intake {
-	in := &intake{most: most, room: most, eager: 1, polls: pollers}
+func newIntake(most, pollers int, hand func() (settled, more int)) *intake {
+	in := &intake{size: min(batchMost, most), hand: hand, eager: 1, polls: pollers}
 	in.more.L = &in.mu
 	return in
 }
 
-// set says how much room there is.
-func (in *intake) set(room int) {
+// room says how many more messages the lane takes, and how many it has got since the last call.
+func (in *intake) room(accept, got int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	more := room > in.room
-	in.room = room
-	if more {
-		in.more.Broadcast()
-	}
+	in.accept = accept
+	in.asked -= got
+	in.more.Broadcast()
+}
+
+// wake has pollers ask again: there is more room in hand.
+func (in *intake) wake() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.more.Broadcast()
 }
 
 // until has take see the end of ctx, which must be called before it, once. done
@@ -72,22 +77,21 @@ func (in *intake) until(ctx context.Context) (done func() bool) {
 func (in *intake) take(ctx context.Context, n int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	want := min(batchMost, in.most)
 	for ctx.Err() == nil {
-		if n < in.eager && in.room-in.taken >= want {
-			in.taken += want
-			return want, true
+		if settled, more := in.hand(); n < in.eager && min(in.accept-settled, more)-in.asked >= in.size {
+			in.asked += in.size
+			return in.size, true
 		}
 		in.more.Wait()
 	}
 	return 0, false
 }
 
-// give takes a take back: the lane has what came, and counts it.
+// give takes a part of a take back, for which no messages came.
 func (in *intake) give(n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.taken -= n
+	in.asked -= n
 	in.more.Broadcast()
 }
 
@@ -103,67 +107,61 @@ func (in *intake) found(n, want int) {
 	}
 }
 
-// arrival is what one receive brought.
-type arrival struct {
-	messages []types.Message
-	at       time.Time
-	taken    int
-	hidden   time.Duration // from at on
-}
-
 // poll receives until ctx ends. Between failures it pauses with backoff.
-func (l *lane) poll(ctx context.Context, n int) {
+func (s *source) poll(ctx context.Context, n int) {
 	pause := newPause()
-	defer l.intake.until(ctx)()
+	defer s.intake.until(ctx)()
 	patience := time.Second // the first look tells that the queue can be read
 	var p pace
 	for {
-		want, ok := l.intake.take(ctx, n)
+		want, ok := s.intake.take(ctx, n)
 		if !ok {
 			return
 		}
-		wait := l.groups.wait(p, patience)
-		msgs, err := l.receive(want, wait)
-		l.came(msgs, want, l.hides(wait))
+		found, err := s.fetch(want, s.groups.wait(p, patience))
 		switch {
 		case over(ctx, err):
 			return
 		case err != nil:
-			l.r.disconnected(l.queue.name, err)
+			s.r.disconnected(s.queue.name, err)
 			if noQueue(err) { // it was deleted under us
-				if err := l.r.client.provision(ctx, l.r.layout); err != nil && ctx.Err() == nil {
-					l.r.disconnected(l.queue.name, err)
+				if err := s.client.provision(ctx, s.layout); err != nil && ctx.Err() == nil {
+					s.r.disconnected(s.queue.name, err)
 				}
 			}
 			sleep(ctx, pause.NextBackOff())
 		default:
-			patience = l.longer(patience, len(msgs))
+			patience = s.longer(patience, found)
 			pause.Reset()
-			l.r.consuming()
-			l.intake.found(len(msgs), want)
-			if 0 < len(msgs) && len(msgs) < want {
+			s.r.consuming()
+			s.intake.found(found, want)
+			if 0 < found && found < want {
 				sleep(ctx, fewPause)
 			}
-			l.groups.nap(ctx, &p, len(msgs), want)
+			s.groups.nap(ctx, &p, found, want)
 		}
 	}
+}
+
+// fetch receives up to so many messages, which were taken of the intake, and hands them to the lane.
+func (s *source) fetch(want int, wait time.Duration) (found int, err error) {
+	msgs, err := s.receive(want, wait)
+	if len(msgs) == 0 {
+		s.intake.give(want)
+		return 0, err
+	}
+	s.groups.coming()
+	defer s.groups.come()
+	all := s.take(msgs, time.Now(), s.hides(wait))
+	s.intake.give(want - len(all))
+	s.hand(all)
+	return len(msgs), err
 }
 
 // newPause is how long is waited between receives that fail.
 func newPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRepeat/5),
 		backoff.WithMaxInterval(longestRepeat/2), backoff.WithMaxElapsedTime(0))
-}
-
-// came hands the lane what a receive for want messages brought, also when the
-// subscription has ended: see drain.
-func (l *lane) came(msgs []types.Message, want int, hidden time.Duration) {
-	if len(msgs) > 0 {
-		l.groups.coming()
-		l.in <- arrival{msgs, time.Now(), want, hidden}
-	} else {
-		l.intake.give(want)
-	}
 }
 
 // sleep waits for d. It is false when ctx has ended.

@@ -76,7 +76,7 @@ func TestPartsFitAndMakeTheBody(t *testing.T) {
 		}
 		r := recordOfParts(body, attributes, nil)
 		r.keys = stateKeys{[]byte("sixteen bytes...")}
-		want := string(r.Body())
+		want := string(r.publishedBody())
 		size := rapid.SampledFrom([]int{minMessageSize, 2048, 4096}).Draw(t, "size")
 		joined := ""
 		for _, o := range r.deadInParts(&st, size) {
@@ -84,7 +84,7 @@ func TestPartsFitAndMakeTheBody(t *testing.T) {
 				t.Fatalf("a part has %d bytes, body %q, at most %d are allowed", o.size(), o.body, size)
 			}
 			part := recordOfParts(o.body, o.attributes, nil)
-			joined += string(part.Body())
+			joined += string(part.publishedBody())
 		}
 		if joined != want {
 			t.Fatalf("the parts make %d bytes, want %d", len(joined), len(want))

@@ -96,7 +96,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 	if l.main.fifo {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
-			fmt.Sprintf("a message waits in the memory of the process that failed it: another process takes its receives for attempts and does not know when it is due; "+
+			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin anew; "+
 				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
 	} else {
 		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits in hand, for at most %s since it was received",

@@ -23,8 +23,7 @@ import (
 // Therefore receives are short while messages come, when somebody is likely to lose
 // one, and are waited for. After a while without any they are long, are cut when the
 // subscriber closes, and hide what they bring only briefly, until it is here. On a
-// FIFO queue none is cut: a group would stand still, and the receive would count as
-// an attempt.
+// FIFO queue none is cut: a group would stand still, for nobody.
 const (
 	// quickWait is the longest wait of a receive that is waited for.
 	quickWait = 2 * time.Second
@@ -37,11 +36,11 @@ const (
 )
 
 // waitTime is the longest wait of a receive.
-func (l *lane) waitTime() time.Duration {
-	switch own := l.r.client.cfg.WaitTime; {
+func (s *source) waitTime() time.Duration {
+	switch own := s.client.cfg.WaitTime; {
 	case own > 0:
 		return own
-	case l.queue.fifo:
+	case s.queue.fifo:
 		return DefaultFIFOWaitTime
 	default:
 		return DefaultWaitTime
@@ -50,42 +49,42 @@ func (l *lane) waitTime() time.Duration {
 
 // longer is how long a receive may wait that follows one which waited that long and
 // brought so many messages.
-func (l *lane) longer(wait time.Duration, found int) time.Duration {
+func (s *source) longer(wait time.Duration, found int) time.Duration {
 	if found > 0 {
 		wait = quickWait / 2
 	}
-	return min(2*wait, l.waitTime())
+	return min(2*wait, s.waitTime())
 }
 
 // mayBeCut tells whether a receive that waits so long is cut short when the
 // subscriber closes.
-func (l *lane) mayBeCut(wait time.Duration) bool { return wait > quickWait && !l.queue.fifo }
+func (s *source) mayBeCut(wait time.Duration) bool { return wait > quickWait && !s.queue.fifo }
 
 // hides is for how long a receive hides what it brings.
-func (l *lane) hides(wait time.Duration) time.Duration {
-	visibility := l.r.client.cfg.VisibilityTimeout
-	if l.mayBeCut(wait) {
+func (s *source) hides(wait time.Duration) time.Duration {
+	visibility := s.client.cfg.VisibilityTimeout
+	if s.mayBeCut(wait) {
 		return min(visibility, briefly)
 	}
 	return visibility
 }
 
 // receive is one request, which waits for messages.
-func (l *lane) receive(most int, wait time.Duration) ([]types.Message, error) {
-	cfg, until := &l.r.client.cfg, l.receiving
-	if l.mayBeCut(wait) {
-		until = l.waiting
+func (s *source) receive(most int, wait time.Duration) ([]types.Message, error) {
+	cfg, until := &s.client.cfg, s.receiving
+	if s.mayBeCut(wait) {
+		until = s.waiting
 	}
 	ctx, cancel := context.WithTimeout(until, wait+max(cfg.SendTimeout, leastPatience))
 	defer cancel()
-	out, err := l.r.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &l.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
-		VisibilityTimeout:           int32(l.hides(wait) / time.Second),
+	out, err := s.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		QueueUrl: &s.queue.url, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(wait / time.Second),
+		VisibilityTimeout:           int32(s.hides(wait) / time.Second),
 		MessageAttributeNames:       []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 	})
 	if err != nil {
-		return nil, errorOf("receiving from", l.queue.name, err)
+		return nil, errorOf("receiving from", s.queue.name, err)
 	}
 	return out.Messages, nil
 }

@@ -1,15 +1,11 @@
 package sqs
 
 import (
-	"context"
 	"encoding/base64"
-	"errors"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -30,68 +26,25 @@ type native = types.Message
 
 // record is a message as the handler sees it first: redeliver's own attribute is
 // cut off, and what travelled inside it is back. It has no receipt handle: to
-// delete it is the lane's to do.
+// delete it is the source's to do.
 type record struct {
 	native
 	current   string // MessageId of the copy in hand
 	messageID string // of the first delivery, where that is known
 	marshaler Marshaler
 	keys      stateKeys
-	part      string // of a body that is too large for the DLQ: 2/3
-	partSize  int    // of the parts that the DLQ has taken, or may take
-	parts     int    // that the DLQ has
-	entry     *entry // its way through the lane that read it; nil for a publish
+	// How often it was written anew because it had come back often, and what a copy says of that.
+	copies, copiesNext int
+	part               string // of a body that is too large for the DLQ: 2/3
 }
 
-// Message implements [delayqueue.Record].
-func (r *record) Message() (msg *message.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	msg, err = r.marshaler.Unmarshal(&r.native)
-	if err == nil && msg == nil {
-		err = errors.New("the marshaler returned no message")
+// Get is an attribute's value as a text; "" where there is none.
+func (r *record) Get(name string) string {
+	v, ok := r.MessageAttributes[name]
+	if ok && v.StringValue == nil {
+		return string(v.BinaryValue)
 	}
-	return msg, err
-}
-
-// Body implements [delayqueue.Truncatable].
-func (r *record) Body() []byte {
-	body := []byte(aws.ToString(r.native.Body))
-	e, _ := encodedOf(&r.native)
-	switch e.Body {
-	case "empty":
-		return []byte{}
-	case "base64":
-		if decoded, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
-			return decoded
-		}
-	}
-	return body
-}
-
-// MessageKey implements [delayqueue.Keyed].
-func (r *record) MessageKey() []byte {
-	if group, ok := r.Attributes[groupID]; ok {
-		return []byte(group)
-	}
-	return nil
-}
-
-// MessageFromContext returns the SQS message behind the message whose handler got
-// ctx, as it came first: body, attributes of every type, MessageId, SentTimestamp,
-// group and deduplication id. It has no receipt handle; the other system
-// attributes are those of the copy in hand. It is nil for a context of another
-// message. It must not be changed.
-func MessageFromContext(ctx context.Context) *types.Message {
-	if d := delayqueue.FromContext(ctx); d != nil {
-		if r, ok := d.Record.(*record); ok {
-			return &r.native
-		}
-	}
-	return nil
+	return aws.ToString(v.StringValue)
 }
 
 // newRecord takes a received message apart: what is the user's, and what is ours,
@@ -174,4 +127,19 @@ func strangers(m *types.Message) []redeliver.Finding {
 		}
 	}
 	return found
+}
+
+// publishedBody is the body as its publisher had it.
+func (r *record) publishedBody() []byte {
+	body := []byte(aws.ToString(r.native.Body))
+	e, _ := encodedOf(&r.native)
+	switch e.Body {
+	case "empty":
+		return []byte{}
+	case "base64":
+		if decoded, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
+			return decoded
+		}
+	}
+	return body
 }

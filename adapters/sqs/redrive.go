@@ -94,7 +94,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	if isFIFO(target) != q.fifo {
 		ps.Add("queue "+q.name, "RedrivePolicy to "+target, "must point to a queue of its own kind: FIFO to FIFO, standard to standard")
 	}
-	least, why := suspicion+1, "a message that was received so often is a suspect, and has to be found out before SQS takes it away"
+	least, why := minReceives, "a message that comes back is written anew before SQS takes it away"
 	switch {
 	case q.kind == suspectQueue:
 		least, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"

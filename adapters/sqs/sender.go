@@ -38,6 +38,16 @@ type sending struct {
 	ctx   context.Context
 	taken atomic.Bool // by a request, or by the end of ctx
 	done  chan error  // buffered
+	told  func(error) // in the place of done
+}
+
+// answer says what became of a message.
+func (m *sending) answer(err error) {
+	if m.told != nil {
+		m.told(err)
+		return
+	}
+	m.done <- err
 }
 
 func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
@@ -47,12 +57,10 @@ func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 	return s
 }
 
-// send writes a message and returns nil when SQS has it. When it does not, the
-// message may be there all the same: an answer may have got lost.
-func (s *sender) send(ctx context.Context, o outgoing) error {
-	m := &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}
-	s.batches.add(m)
-	return s.await(m)
+// post writes a message. told is called, from another goroutine, with nil when SQS has it. When it does not, the message may be
+// there all the same: an answer may have got lost.
+func (s *sender) post(ctx context.Context, o outgoing, told func(error)) {
+	s.batches.add(&sending{outgoing: o, ctx: ctx, told: told})
 }
 
 // await returns what became of a message.
@@ -62,10 +70,14 @@ func (s *sender) await(m *sending) error {
 		return err
 	case <-m.ctx.Done():
 		if m.taken.CompareAndSwap(false, true) {
-			return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
+			return s.late(m)
 		}
 		return <-m.done // the request ends with ctx
 	}
+}
+
+func (s *sender) late(m *sending) error {
+	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
 }
 
 // sendAll writes messages, to a FIFO queue one request after another, and returns what
@@ -127,6 +139,10 @@ func (s *sender) write(all []*sending) {
 		if !m.taken.CompareAndSwap(false, true) {
 			continue
 		}
+		if m.ctx.Err() != nil {
+			m.answer(s.late(m))
+			continue
+		}
 		batch = append(batch, m)
 		if t, ok := m.ctx.Deadline(); ok && (end.IsZero() || t.Before(end)) {
 			end = t
@@ -141,64 +157,48 @@ func (s *sender) write(all []*sending) {
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	err := s.request(ctx, batch)
+	results, err := s.request(ctx, batch)
 	if err != nil && len(batch) > 1 && together(err) {
-		for _, m := range batch {
-			m.done <- s.alone(ctx, m)
+		for i, m := range batch { // each by itself
+			if one, err := s.request(ctx, []*sending{m}); err != nil {
+				results[i] = err
+			} else {
+				results[i] = one[0]
+			}
 		}
-		return
 	}
-	if err != nil {
-		for _, m := range batch {
-			m.done <- s.failed(err)
-		}
+	for i, m := range batch {
+		m.answer(s.failed(results[i]))
 	}
 }
 
-// alone is write for one message of a batch that was refused as a whole.
-func (s *sender) alone(ctx context.Context, m *sending) error {
-	one := &sending{outgoing: m.outgoing, done: make(chan error, 1)}
-	if err := s.request(ctx, []*sending{one}); err != nil {
-		return s.failed(err)
-	}
-	return <-one.done
-}
-
-// request is one request. The error is of the whole; otherwise each message has
-// been told.
-func (s *sender) request(ctx context.Context, batch []*sending) error {
+// request is one request, and what became of each message. err is of the whole.
+func (s *sender) request(ctx context.Context, batch []*sending) (results []error, err error) {
 	in := &sqs.SendMessageBatchInput{QueueUrl: &s.queue.url, Entries: make([]types.SendMessageBatchRequestEntry, len(batch))}
 	for i, m := range batch {
 		in.Entries[i] = m.entry(strconv.Itoa(i), s.queue)
 	}
 	out, err := s.api.SendMessageBatch(ctx, in)
-	if err != nil {
-		return err
-	}
-	told := make([]bool, len(batch))
-	tell := func(id *string, err error) {
-		if i, bad := strconv.Atoi(aws.ToString(id)); bad == nil && i >= 0 && i < len(batch) && !told[i] {
-			told[i] = true
-			batch[i].done <- err
+	return entryResults(len(batch), err, func(done func(id *string, err error)) {
+		for _, f := range out.Failed { // first: a failure that is told of is one
+			done(f.Id, failedEntry(f))
 		}
-	}
-	for _, f := range out.Failed { // first: a failure that is told of is one
-		tell(f.Id, s.failed(failedEntry(f)))
-	}
-	for _, ok := range out.Successful {
-		tell(ok.Id, nil)
-	}
-	for i := range batch {
-		tell(in.Entries[i].Id, s.failed(errors.New("the answer does not mention it")))
-	}
-	return nil
+		for _, ok := range out.Successful {
+			done(ok.Id, nil)
+		}
+	}), err
 }
 
+// failed is the error of a message that was not sent; nil for nil.
 func (s *sender) failed(err error) error {
-	if refused(err) {
+	switch {
+	case err == nil:
+		return nil
+	case refused(err):
 		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, errorOf("sending to", s.queue.name, err))
+	default:
+		return errorOf("sending to", s.queue.name, err)
 	}
-	return errorOf("sending to", s.queue.name, err)
 }
 
 // entry is the message in a request. The queue's own delay is taken where a message

@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -319,7 +320,7 @@ func TestALostMessageEndsItsContext(t *testing.T) {
 			if ended.Load() == 0 {
 				<-msg.Context().Done()
 				ended.Add(1)
-				if cause := context.Cause(msg.Context()); !errors.Is(cause, errLost) {
+				if cause := context.Cause(msg.Context()); !errors.Is(cause, engine.ErrLost) {
 					b.Errorf("it ended by %v", cause)
 				}
 				return errors.New("cut short")
@@ -365,7 +366,7 @@ func TestAFullMessageWaitsInHand(t *testing.T) {
 	})
 }
 
-// Another process knows no state of such a message: it counts receives.
+// Another process knows no state of such a message: its attempts begin anew, and it is not early.
 func TestAFullMessageOfAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
@@ -381,7 +382,7 @@ func TestAFullMessageOfAnotherProcess(t *testing.T) {
 		}
 		b.after(2 * time.Hour)
 		b.close(two)
-		if runs := b.ran("a"); len(runs) != 3 || runs[1].process != "two" || runs[1].attempt != 2 || runs[2].attempt != 3 {
+		if runs := b.ran("a"); len(runs) != 4 || runs[1].process != "two" || runs[1].attempt != 1 || runs[3].attempt != 3 {
 			b.Errorf("ran %v", runs)
 		}
 	})

@@ -3,6 +3,7 @@ package sqs
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -18,10 +19,11 @@ import (
 //
 //	message-id        the MessageId of the first delivery, where the id is another
 //	deduplication-id  the message's own, where the copy has one of ours (FIFO)
-//	attributes        those of the message for which SQS's ten leave no room
-//	                  beside ours: a list of name, type and value, in base64
 //	part              of a dead letter whose body is too large for the DLQ, which
 //	                  part of how many this is: 2/3
+//	copies            how often the message was written anew because it had come back often
+//	attributes        those of the message for which SQS's ten leave no room
+//	                  beside ours: a list of name, type and value, in base64
 //
 //	mac               signs the rest where there are Config.StateKeys; the last field
 //
@@ -37,6 +39,7 @@ const (
 	keyMessageID  = "message-id"
 	keyDedupID    = "deduplication-id"
 	keyAttributes = "attributes"
+	keyCopies     = "copies"
 	keyPart       = "part"
 )
 
@@ -45,8 +48,9 @@ type carried struct {
 	headers    []redeliver.Header // redeliver's, by their full names
 	messageID  string
 	dedupID    string
-	attributes []displaced
+	copies     int
 	part       string
+	attributes []displaced
 }
 
 // displaced is an attribute of the message that travels inside ours.
@@ -75,6 +79,9 @@ func (c *carried) pack() string {
 	put(keyMessageID, c.messageID)
 	put(keyDedupID, c.dedupID)
 	put(keyPart, c.part)
+	if c.copies > 0 {
+		put(keyCopies, strconv.Itoa(c.copies))
+	}
 	if len(c.attributes) > 0 {
 		sep(&b)
 		quote(&b, keyAttributes)
@@ -152,6 +159,11 @@ func unpack(value string) (c carried, ok bool) {
 	c.messageID, _ = read(fields[keyMessageID])
 	c.dedupID, _ = read(fields[keyDedupID])
 	c.part, _ = read(fields[keyPart])
+	if text, is := read(fields[keyCopies]); is {
+		if n, err := strconv.Atoi(text); err == nil && n > 0 {
+			c.copies = min(n, maxCopies)
+		}
+	}
 	var list []displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {

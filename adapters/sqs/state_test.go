@@ -200,7 +200,7 @@ func FuzzUnpack(f *testing.F) {
 				t.Fatalf("%q becomes %q", value, packed)
 			}
 		}
-		if _, err := r.Message(); err != nil {
+		if _, err := r.marshaler.Unmarshal(&r.native); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -8,18 +8,18 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Subscriber delivers the messages of queues; it is a Watermill subscriber and
 // safe for concurrent use.
 type Subscriber struct {
 	client  *Client
-	readers *delayqueue.Readers
+	readers *engine.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: delayqueue.NewReaders(errors.New("sqs: the subscriber is closed"))}
+	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("sqs: the subscriber is closed"))}
 }
 
 // Subscribe reads the queue of a topic, retries included, after it has created
@@ -36,9 +36,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		if err != nil {
 			return nil, err
 		}
+		out = make(chan *message.Message)
 		r := newReader(context.WithoutCancel(ctx), s.client, l)
-		out = r.out
-		return r.run, nil
+		return func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Out: out}) }, nil
 	})
 	return out, err
 }
@@ -61,50 +61,49 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// outAhead is how many messages may lie ready for a consumer that is busy: they
-// hold slots, and spare both sides a switch for every message.
-const outAhead = 64
-
-// reader is one Subscribe: it reads the queue and the queue of suspects, each by
-// a lane.
+// reader is one Subscribe, or one queue of Consume: it reads the queue and the queue of suspects, each by a lane.
 type reader struct {
-	client   *Client
-	layout   *layout
-	sub      *delayqueue.Subscription
-	fwd      *forwarder
-	out      chan *message.Message // nil with consumer
-	consumer *consumer             // nil with out
-	values   context.Context       // the Subscribe context's values, never its end
-	poke     chan struct{}         // there is a suspect
+	client *Client
+	layout *layout
+	sub    *engine.Subscription
+	store  *store
+	values context.Context // the Subscribe context's values, never its end
+	poked  chan struct{}   // there is a suspect
 
 	mu       sync.Mutex
 	up, lost bool // and that was told
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
-	fwd := &forwarder{client: c, layout: l}
-	r := &reader{
-		client: c, layout: l, fwd: fwd, values: values, poke: make(chan struct{}, 1),
-		out: make(chan *message.Message, min(outAhead, c.cfg.MaxInFlight)),
-		sub: &delayqueue.Subscription{
-			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, StrangersWrite: len(c.cfg.StateKeys) == 0,
+	cfg := &c.cfg
+	return &reader{
+		client: c, layout: l, store: &store{client: c, layout: l}, values: values, poked: make(chan struct{}, 1),
+		sub: &engine.Subscription{
+			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
+			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
+			StrangersWrite: len(cfg.StateKeys) == 0, Turn: c.turn,
 		},
 	}
-	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
-	return r
 }
 
-// run reads until ctx ends, then closes the channel.
-func (r *reader) run(ctx context.Context) {
-	if r.out != nil {
-		defer close(r.out)
-	}
+// run reads until ctx ends. opt says who handles the messages.
+func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
+	opt.Sub, opt.Codec, opt.Store = r.sub, codec{}, r.store
+	e := engine.New(opt)
+	defer e.Close()
 	defer r.sub.Watched()()
 	var all sync.WaitGroup
-	all.Go(func() { newLane(r, mainQueue, r.layout.main).run(ctx) })
-	all.Go(func() { newLane(r, suspectQueue, r.layout.suspects).run(ctx) })
+	all.Go(func() { newSource(r, mainQueue, r.layout.main).run(ctx, e) })
+	all.Go(func() { newSource(r, suspectQueue, r.layout.suspects).run(ctx, e) })
 	all.Wait()
+}
+
+// poke has the queue of suspects looked at.
+func (r *reader) poke() {
+	select {
+	case r.poked <- struct{}{}:
+	default:
+	}
 }
 
 // disconnected tells once that the queue cannot be read; consuming tells when it
@@ -115,7 +114,7 @@ func (r *reader) disconnected(queue string, err error) {
 	was := r.lost
 	r.lost, r.up = true, false
 	if !was {
-		r.tell(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
+		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 }
 
@@ -125,10 +124,6 @@ func (r *reader) consuming() {
 	was := r.up
 	r.lost, r.up = false, true
 	if !was {
-		r.tell(redeliver.ChangeConsuming, "", nil)
+		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
 	}
-}
-
-func (r *reader) tell(change redeliver.Change, detail string, err error) {
-	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.main.name, Group: r.layout.main.name, Change: change, Detail: detail, Err: err})
 }

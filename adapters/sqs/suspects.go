@@ -8,7 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // A message that kills its process comes back, and with it everything that the
@@ -20,55 +20,62 @@ import (
 // process died.
 
 const (
-	// suspicion is how often a message must have come back to be a suspect: a
-	// restart brings back all that was in hand, and is no crash.
-	suspicion = 2
-	// How often the queue of suspects is looked at: each look is a request.
-	inquiry     = 10 * time.Second
-	inquirySoon = time.Second // for a while after one was there
-	inquiryLong = time.Minute
+	// How often the queue of suspects is looked at: each look is a request. The pause begins with minInquiry where there
+	// was a suspect, and doubles with each look that finds none.
+	minInquiry = time.Second
+	maxInquiry = time.Minute
+	// A suspect that another process has, or whose group it has, looks as if it were there. To find that out takes a turn,
+	// in which nothing else runs.
+	minVainInquiry = 20 * time.Second
+	maxVainInquiry = 5 * time.Minute
 )
 
 // feed gives the lane one suspect at a time, each in a turn of its own, until ctx
 // ends.
-func (l *lane) feed(ctx context.Context) {
+func (s *source) feed(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var last time.Time // when there was one
+	pause := minInquiry / 2
 	for {
 		poked := false
 		select {
 		case <-timer.C:
-		case <-l.r.poke:
+		case <-s.r.poked:
 			poked = true
 		case <-ctx.Done():
 			return
 		}
-		if poked || l.someWait(ctx) {
-			last = time.Now()
-			for l.feedOne(ctx) {
-				last = time.Now()
+		found, vain := false, false
+		if poked || s.someWait(ctx) {
+			more := true
+			for more {
+				more, vain = s.feedOne(ctx)
+				found = found || more
 			}
 		}
-		next := inquiry
-		if time.Since(last) < inquiryLong {
-			next = inquirySoon
+		switch {
+		case found:
+			pause = minInquiry
+		case vain:
+			pause = min(max(2*pause, minVainInquiry), maxVainInquiry)
+		default:
+			pause = min(2*pause, max(pause, maxInquiry))
 		}
-		timer.Reset(next)
+		timer.Reset(pause)
 	}
 }
 
 // someWait tells whether there are messages in the queue, as far as SQS knows.
-func (l *lane) someWait(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, l.r.client.cfg.SendTimeout)
+func (s *source) someWait(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()
 	name := types.QueueAttributeNameApproximateNumberOfMessages
-	out, err := l.r.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &l.queue.url, AttributeNames: []types.QueueAttributeName{name},
+	out, err := s.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: &s.queue.url, AttributeNames: []types.QueueAttributeName{name},
 	})
 	if err != nil {
 		if noQueue(err) {
-			_ = l.r.client.provision(ctx, l.r.layout) // who writes to it says why
+			_ = s.client.provision(ctx, s.layout) // who writes to it says why
 		}
 		return code(err) == "AccessDenied" // then only a receive tells
 	}
@@ -76,67 +83,70 @@ func (l *lane) someWait(ctx context.Context) bool {
 	return err != nil || n > 0
 }
 
-// feedOne runs one suspect, and returns whether there was one.
-func (l *lane) feedOne(ctx context.Context) bool {
-	t := l.r.client.turn
-	if !t.Take(ctx, &l.r.sub.Gate) {
-		return false
+// feedOne runs one suspect, and returns whether there was one and another may follow, and whether the turn was taken in vain.
+func (s *source) feedOne(ctx context.Context) (more, vain bool) {
+	t := s.client.turn
+	if !t.Take(ctx, &s.sub.Gate) {
+		return false, false
+	}
+	msgs, err := s.receive(1, time.Second)
+	if err != nil {
+		s.unheard.Add(1) // an answer that got lost counts as a receive, and was no crash
+	}
+	all := s.take(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
+	if len(all) == 0 { // another process has it
+		t.Give()
+		return false, err == nil
+	}
+	d := all[0]
+	s.hand(all) // also when ctx has ended
+	select {
+	case <-d.closed:
+	case <-ctx.Done(): // nothing more comes; the turn ends with the message
+		go func() {
+			<-d.closed
+			t.Give()
+		}()
+		return false, false
 	}
 	defer t.Give()
-	msgs, err := l.receive(1, time.Second)
-	if err != nil {
-		l.unsure.Add(1) // an answer that got lost counts as a receive, and was no crash
-	}
-	if len(msgs) == 0 { // another process has it
-		return false
-	}
-	for _, of := range []chan struct{}{l.landed, l.cleared} { // what is told of one before
-		select {
-		case <-of:
-		default:
-		}
-	}
-	l.in <- arrival{messages: msgs, at: time.Now(), hidden: l.r.client.cfg.VisibilityTimeout} // also when ctx has ended: see drain
-	select {
-	case <-l.landed:
-	case <-l.ctx.Done():
-		return false
-	}
 	// While it is settled and still there, nothing else may kill the process: it
 	// would come back, and be charged.
-	timer := time.NewTimer(l.r.client.cfg.SendTimeout)
+	timer := time.NewTimer(s.client.cfg.SendTimeout)
 	defer timer.Stop()
 	select {
-	case <-l.cleared:
+	case <-d.dropped:
 	case <-timer.C: // it cannot be deleted; the others must not wait for ever
 	case <-ctx.Done():
 	}
-	return ctx.Err() == nil
+	return ctx.Err() == nil, false
 }
 
-// acquit moves the suspects that have not answered within the drain timeout back
-// to their queue, uncharged: to leave them would count as a crash.
-func (l *lane) acquit() {
-	ctx, cancel := context.WithTimeout(context.Background(), l.r.client.cfg.SendTimeout)
-	defer cancel()
-	for _, t := range l.tickets {
-		e := t.entry
-		if e == nil {
-			continue
-		}
-		// Its handler may still run, and so may what it has begun to write.
-		again := &entry{lane: l, ticket: t, rec: e.rec, state: e.state, arrived: e.arrived}
-		again.rec.entry = again
-		d := &delayqueue.Delivery{Sub: l.r.sub, Record: &again.rec, Waited: e.state, ID: idOf(&e.rec.native)}
-		if e.state == nil {
-			d.Source.Timestamp = sent(&e.rec.native)
-		}
-		st := d.State()
-		if e.d != nil {
-			st = e.d.State()
-		}
-		if _, err := l.r.fwd.suspect(ctx, d, &st); err == nil {
-			l.settle(t)
-		}
+// acquit moves a suspect that has not answered within the drain timeout, or has not begun, back to its queue, uncharged: to
+// leave it would count as a crash. Its handler may still run, and so may what it has begun to write.
+func (s *source) acquit(m *driver.Message[*delivery]) {
+	d := m.Record
+	s.mu.Lock()
+	if d.gone || d.settled {
+		s.mu.Unlock()
+		return
 	}
+	s.closeLocked(d)
+	d.settled = true
+	s.settled++ // Flush waits for it
+	s.mu.Unlock()
+	st := s.stateOf(d)
+	if m.State != nil {
+		st = *m.State
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
+	q, o := s.r.store.suspectCopy(d, &st)
+	s.r.store.post(ctx, q, o, func(err error) {
+		cancel()
+		if err == nil {
+			s.deleter.add(d)
+		} else {
+			s.deleted(d) // it comes back, charged
+		}
+	})
 }

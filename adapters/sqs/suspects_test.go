@@ -16,11 +16,9 @@ import (
 func TestASuspectIsGoneBeforeTheNextOneRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
-		b.put("orders", "neighbour", "v", "", nil)
-		b.put("orders", "other", "v", "", nil) // which of them is first is not told
-		for _, m := range b.queues["orders"].messages {
-			m.count = suspicion // they came so often before
-		}
+		b.create("orders-suspects")
+		b.put("orders-suspects", "neighbour", "v", "", nil)
+		b.put("orders-suspects", "other", "v", "", nil) // which of them is first is not told
 		refusals := 0
 		b.failing(func(action, queue string, _ map[string]any) *failure {
 			if action == "DeleteMessageBatch" && queue == "orders-suspects" {
@@ -51,8 +49,8 @@ func TestASuspectIsGoneBeforeTheNextOneRuns(t *testing.T) {
 func TestLostAnswersAreNoCrashes(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
-		b.put("orders", "a", "v", "", nil)
-		b.queues["orders"].messages[0].count = suspicion
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", "v", "", nil)
 		lost := 0
 		b.failing(func(action, queue string, _ map[string]any) *failure {
 			if action != "ReceiveMessage" || queue != "orders-suspects" {
@@ -78,8 +76,8 @@ func TestLostAnswersAreNoCrashes(t *testing.T) {
 func TestASuspectThatIsCutShortIsAcquitted(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
-		b.put("orders", "a", strings.Repeat("v", 10), "", nil)
-		b.queues["orders"].messages[0].count = suspicion
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", strings.Repeat("v", 10), "", nil)
 		for range 5 {
 			c := b.start("n", "orders", Config{DrainTimeout: time.Second}, func(_ redeliver.State, msg *message.Message) error {
 				<-msg.Context().Done()
@@ -108,7 +106,7 @@ func TestDeduplicationSwallowsNoMove(t *testing.T) {
 			b.fake.mu.Lock()
 			defer b.fake.mu.Unlock()
 			for _, m := range b.queues["orders.fifo"].messages {
-				m.count = 5 // five processes have had it
+				m.count = maxReturnsInPlace // so many processes have had it
 			}
 		}
 		p := steps(100, 2*time.Second)

@@ -60,7 +60,7 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	h := &harness{endpoint: endpoint, fifo: fifo, key: kitKey}
 	h.api = awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
 	a := adaptertest.Harness{
-		Name: "SQS", Features: features, MaxHeaders: 9,
+		Name: "SQS", Features: features, CrashesBeside: 15, MaxHeaders: 9,
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: h.seen, Refuse: h.refuse,
 	}
 	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Waits: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}

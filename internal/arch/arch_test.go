@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
 	"adapters/amqp": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
-	"adapters/sqs": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/sqs": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// Any Watermill Pub/Sub: it knows no client at all.

@@ -1,0 +1,74 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// codec reads the parts of a message. It implements driver.Codec.
+type codec struct{}
+
+var _ driver.Codec[*delivery] = codec{}
+
+// Message implements [driver.Codec].
+func (codec) Message(m *driver.Message[*delivery]) (msg *message.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = m.Record.marshaler.Unmarshal(&m.Record.native)
+	if err == nil && msg == nil {
+		err = errors.New("the marshaler returned no message")
+	}
+	return msg, err
+}
+
+// ID implements [driver.Codec].
+func (codec) ID(m *driver.Message[*delivery]) string {
+	if st := m.Record.state; st != nil {
+		return st.ID
+	}
+	return idOf(&m.Record.native)
+}
+
+// Key implements [driver.Codec].
+func (codec) Key(m *driver.Message[*delivery]) []byte {
+	if group, ok := m.Record.Attributes[groupID]; ok {
+		return []byte(group)
+	}
+	return nil
+}
+
+// Body implements [driver.Codec].
+func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.publishedBody() }
+
+// Headers implements [driver.Codec].
+func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.record }
+
+// State implements [driver.Codec].
+func (codec) State(m *driver.Message[*delivery], st *redeliver.State) {
+	*st = m.Record.source.stateOf(m.Record)
+}
+
+// MessageFromContext returns the SQS message behind the message whose handler got
+// ctx, as it came first: body, attributes of every type, MessageId, SentTimestamp,
+// group and deduplication id. It has no receipt handle; the other system
+// attributes are those of the copy in hand. It is nil for a context of another
+// message. It must not be changed.
+func MessageFromContext(ctx context.Context) *types.Message {
+	if d := engine.FromContext(ctx); d != nil {
+		if m, ok := d.Record().(*delivery); ok {
+			return &m.native
+		}
+	}
+	return nil
+}

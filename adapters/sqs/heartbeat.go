@@ -1,0 +1,101 @@
+package sqs
+
+import (
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+var groupSeed = maphash.MakeSeed()
+
+func groupHash(group string) uint64 { return max(1, maphash.String(groupSeed, group)) }
+
+// keepHidden hides everything in hand from others until the end: what runs, what waits and what lies here. What could not be
+// kept is lost.
+func (s *source) keepHidden() {
+	timeout := s.client.cfg.VisibilityTimeout
+	tick := time.NewTicker(min(timeout, briefly) / 10)
+	defer tick.Stop()
+	var all []*delivery
+	for {
+		select {
+		case <-tick.C:
+		case <-s.over:
+			return
+		}
+		all = s.allInHand(all)
+		now := time.Now()
+		for _, d := range all {
+			switch over, beat := d.look(now, timeout); {
+			case over:
+				s.lose(d, nil)
+			case beat:
+				s.hider.beat(&d.visibility, func(err error) {
+					if err != nil && stale(err) {
+						s.lose(d, nil)
+					}
+				})
+			}
+		}
+		clear(all)
+	}
+}
+
+func (s *source) allInHand(all []*delivery) []*delivery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all = all[:0]
+	for _, d := range s.inHand {
+		all = append(all, d)
+	}
+	return all
+}
+
+// lose drops a message that others may have by now, and all behind it in its group, which must not overtake it: SQS shows no
+// message of a group while another of it is hidden, so that they come again in their order. What is settled is deleted by what
+// SQS says of that. then, which may be nil, is called when the lane knows.
+func (s *source) lose(d *delivery, then func()) {
+	s.mu.Lock()
+	if d.gone || d.settled {
+		s.mu.Unlock()
+		if then != nil {
+			then()
+		}
+		return
+	}
+	lost := []*delivery{d}
+	if line := s.lines[d.group]; d.group != "" {
+		lost = append(lost, line[slices.Index(line, d)+1:]...)
+	}
+	for _, l := range lost {
+		s.forgetLocked(l)
+	}
+	s.mu.Unlock()
+	s.intake.wake()
+	posted := s.lane.Post(func() {
+		for _, l := range slices.Backward(lost) {
+			s.abandon(l)
+			if l != d {
+				s.show(l, 0)
+			}
+		}
+		if then != nil {
+			then()
+		}
+	})
+	if !posted && then != nil {
+		then()
+	}
+}
+
+// abandon takes a lost message out of the lane, which may not have it yet.
+func (s *source) abandon(d *delivery) {
+	s.mu.Lock()
+	m := d.m
+	s.mu.Unlock()
+	if m != nil {
+		s.lane.Abandon(m, engine.ErrLost)
+	}
+}

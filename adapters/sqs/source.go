@@ -1,0 +1,412 @@
+package sqs
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// source is one queue that is read: the queue of the subscription, or that of its suspects. It implements driver.Source.
+//
+// All the time that a message is in hand it is hidden from others, by heartbeats. Pollers receive messages; the lane's
+// goroutine settles and returns them; those that settled messages are deleted for and heartbeats have goroutines of their own.
+type source struct {
+	r      *reader
+	client *Client
+	layout *layout
+	sub    *engine.Subscription
+	kind   kind
+	queue  *queue
+
+	in      chan *delivery
+	lane    driver.Lane[*delivery]
+	got     int // messages that the lane has taken since it last said how many more it takes
+	intake  *intake
+	groups  *groups // nil on a standard queue
+	hider   *hider
+	deleter *deleter
+	unheard atomic.Int64 // receives that failed, and may have counted
+
+	renewAfter, isolateAfter int // receives, see receiveLimits
+
+	polling   sync.WaitGroup
+	beating   sync.WaitGroup
+	receiving context.Context // its end cuts all receives short
+	cut       context.CancelFunc
+	waiting   context.Context // its end cuts those short that need not be waited for
+	hurry     context.CancelFunc
+	polls     context.Context // its end: nothing more is received
+	stop      context.CancelFunc
+	ending    chan struct{} // closed when the lane reads nothing more
+	over      chan struct{} // closed at the end
+
+	mu      sync.Mutex
+	inHand  map[string]*delivery   // by MessageId
+	lines   map[string][]*delivery // of a FIFO queue: those of a group that are not settled, in order
+	bytes   int
+	open    int // messages in hand that are not settled
+	settled int // messages in hand that are, and are not yet deleted
+	leaving int // messages that are given back
+	stopped bool
+	changed chan struct{} // rung when settled or leaving has changed
+}
+
+var _ driver.Source[*delivery] = (*source)(nil)
+
+func newSource(r *reader, k kind, q *queue) *source {
+	cfg := &r.client.cfg
+	s := &source{
+		r: r, client: r.client, layout: r.layout, sub: r.sub, kind: k, queue: q,
+		in: make(chan *delivery, batchMost*cfg.Pollers), groups: newGroups(q),
+		ending: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{}, 1),
+		inHand: make(map[string]*delivery), lines: make(map[string][]*delivery),
+	}
+	s.renewAfter, s.isolateAfter = r.layout.main.receiveLimits()
+	s.intake = newIntake(cfg.maxAhead(), cfg.Pollers, s.roomInHand)
+	s.receiving, s.cut = context.WithCancel(r.values)
+	s.waiting, s.hurry = context.WithCancel(s.receiving)
+	s.polls, s.stop = context.WithCancel(r.values)
+	s.hider = newHider(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
+	s.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, s.over, s.deleted)
+	if k == suspectQueue { // the next one waits for the deletion
+		s.deleter.batches.hurry()
+	}
+	return s
+}
+
+// run reads the queue until ctx ends, with a lane of its own.
+func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
+	cfg := &s.client.cfg
+	opt := engine.LaneOptions[*delivery]{
+		MaxAhead: cfg.maxAhead(), MaxHeld: cfg.hand.messages, DrainTimeout: cfg.DrainTimeout,
+	}
+	opt.Exclusive = s.kind == suspectQueue
+	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
+		s.lane = l
+		s.begin()
+	})
+}
+
+// begin begins to receive, and to keep hidden what is received.
+func (s *source) begin() {
+	s.beating.Go(s.keepHidden)
+	if s.kind == suspectQueue {
+		s.polling.Go(func() { s.feed(s.polls) })
+		return
+	}
+	for n := range s.client.cfg.Pollers {
+		s.polling.Go(func() { s.poll(s.polls, n) })
+	}
+	if s.groups != nil {
+		s.polling.Go(func() { s.watch(s.polls) })
+	}
+}
+
+// roomInHand says how many messages are settled and not yet deleted, and how many more may be in hand.
+func (s *source) roomInHand() (settled, more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled, s.client.cfg.hand.room(len(s.inHand), s.bytes, s.queue.limit)
+}
+
+// take takes what a receive has brought in hand. It returns what the lane has not got yet.
+func (s *source) take(msgs []types.Message, at time.Time, hidden time.Duration) []*delivery {
+	all := deliveries(msgs)
+	fresh := all[:0]
+	for i := range msgs {
+		if d := all[i]; s.takeOne(d, &msgs[i], at, hidden) {
+			fresh = append(fresh, d)
+		}
+	}
+	return fresh
+}
+
+func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
+	id := aws.ToString(m.MessageId)
+	s.mu.Lock()
+	had := s.inHand[id]
+	keeps := had != nil && (had.settled || received(m) <= s.mostReturns())
+	s.mu.Unlock()
+	switch {
+	case keeps: // with the new receipt
+		had.receive(m, at, hidden)
+		return false
+	case had != nil: // it has come too often to run on
+		s.lose(had, nil)
+	}
+	s.mu.Lock()
+	d.source, d.bytes = s, sizeOf(m) // before it is taken apart
+	d.receive(m, at, hidden)
+	if begun := sent(m); s.queue.retention > 0 && !begun.IsZero() {
+		d.expires = begun.Add(s.queue.retention)
+	}
+	if s.kind == suspectQueue {
+		d.closed, d.dropped = make(chan struct{}), make(chan struct{})
+	}
+	s.inHand[id] = d
+	s.bytes += d.bytes
+	s.open++
+	first := true
+	if s.queue.fifo { // on a standard queue a group is no order
+		d.group = m.Attributes[groupID]
+		first = len(s.lines[d.group]) == 0
+		s.lines[d.group] = append(s.lines[d.group], d)
+		s.groups.hold(d.group)
+	}
+	s.mu.Unlock()
+	s.arrive(d, m, at, first)
+	return true
+}
+
+// mostReturns is after how many receives a message that comes again is no longer kept: something has to be done about it.
+func (s *source) mostReturns() int {
+	if s.kind == suspectQueue || s.queue.fifo {
+		return s.isolateAfter
+	}
+	return s.renewAfter
+}
+
+// hand gives messages to the lane, or back where it begins nothing now.
+func (s *source) hand(all []*delivery) {
+	if s.kind == mainQueue && s.client.turn.Closed() {
+		s.intake.give(len(all))
+		s.giveBack(all)
+		return
+	}
+	for i, d := range all {
+		select {
+		case s.in <- d:
+		case <-s.ending:
+			s.intake.give(len(all) - i)
+			s.giveBack(all[i:])
+			return
+		}
+	}
+}
+
+// giveBack gives messages back that the lane has not got, the last first.
+func (s *source) giveBack(all []*delivery) {
+	for _, d := range slices.Backward(all) {
+		s.leave(d, 0, false)
+	}
+}
+
+// Messages implements [driver.Source].
+func (s *source) Messages() <-chan *delivery { return s.in }
+
+// Lost implements [driver.Source]. SQS itself refuses what is too late, and each message is lost by itself.
+func (s *source) Lost() <-chan struct{} { return nil }
+
+// Accept implements [driver.Source].
+func (s *source) Accept(n int) {
+	s.intake.room(n, s.got)
+	s.got = 0
+}
+
+// Parse implements [driver.Source].
+func (s *source) Parse(m *driver.Message[*delivery]) error {
+	d := m.Record
+	s.got++
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.gone {
+		return driver.ErrSettled
+	}
+	d.m = m
+	m.Step, m.Place, m.Alone = d.step, s.queue.name, s.kind == suspectQueue
+	if d.group != "" {
+		m.Key = groupHash(d.group)
+	}
+	if d.state != nil {
+		m.Retry = d.state.Attempts > 0
+	}
+	if d.hold {
+		m.Until, m.InPlace = d.state.Due, s.queue.fifo
+	}
+	if d.step == driver.Bury {
+		m.Err = &redeliver.CrashedError{Times: d.crashes}
+	}
+	return nil
+}
+
+// Settle implements [driver.Source]. The next of a group does not wait for the deletion: a process that dies in between runs
+// both again, in order.
+func (s *source) Settle(m *driver.Message[*delivery]) {
+	d := m.Record
+	s.mu.Lock()
+	gone := d.gone
+	if !gone {
+		d.settled = true
+		s.settled++
+		s.closeLocked(d)
+	}
+	s.mu.Unlock()
+	if !gone {
+		s.deleter.add(d)
+	}
+}
+
+// closeLocked takes a message that is settled or gone out of the line of its group. The turn of a suspect is over, also when its
+// handler runs on that was lost.
+func (s *source) closeLocked(d *delivery) {
+	s.open--
+	if d.closed != nil {
+		close(d.closed)
+	}
+	if line := s.lines[d.group]; d.group != "" {
+		line = slices.DeleteFunc(line, func(other *delivery) bool { return other == d })
+		if s.lines[d.group] = line; len(line) == 0 {
+			delete(s.lines, d.group)
+		}
+	}
+	if s.stopped && s.open == 0 { // otherwise there is time for receives to end by themselves
+		s.hurry()
+	}
+}
+
+// deleted drops a settled message that is deleted, or that this process can no longer delete.
+func (s *source) deleted(d *delivery) {
+	s.mu.Lock()
+	s.settled--
+	s.dropLocked(d)
+	suspect := d.suspect
+	s.mu.Unlock()
+	s.intake.wake()
+	if suspect {
+		// Only now it is to run: a process that dies of it before its source is deleted would leave that as well.
+		s.r.poke()
+	}
+	s.ring()
+}
+
+// dropLocked forgets a message.
+func (s *source) dropLocked(d *delivery) {
+	d.gone = true
+	if s.inHand[d.current] == d {
+		delete(s.inHand, d.current)
+	}
+	if d.dropped != nil {
+		close(d.dropped)
+	}
+	s.bytes -= d.bytes
+	s.groups.release(d.group)
+}
+
+func (s *source) ring() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Return implements [driver.Source]. A handler that did not finish in time may still run: its message comes back when it is no
+// longer hidden, and not before.
+func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, ran bool) {
+	d := m.Record
+	if s.kind == suspectQueue {
+		s.acquit(m)
+		return
+	}
+	s.leave(d, wait, ran && wait == 0)
+}
+
+// leave gives a message back, which others see after wait, or, hidden, when its time is over.
+func (s *source) leave(d *delivery, wait time.Duration, hidden bool) {
+	s.mu.Lock()
+	if d.gone || d.settled {
+		s.mu.Unlock()
+		return
+	}
+	s.forgetLocked(d)
+	s.mu.Unlock()
+	s.intake.wake()
+	if !hidden {
+		s.show(d, wait)
+	}
+}
+
+// forgetLocked drops a message that comes back, and remembers how it waited.
+func (s *source) forgetLocked(d *delivery) {
+	if d.kept != nil {
+		s.client.memory.Put(d.current, d.kept)
+	}
+	s.closeLocked(d)
+	s.dropLocked(d)
+}
+
+// show lets others see a message after wait.
+func (s *source) show(d *delivery, wait time.Duration) {
+	s.mu.Lock()
+	s.leaving++
+	s.mu.Unlock()
+	s.hider.giveBack(&d.visibility, time.Now().Add(wait), func(error) { // what fails comes back by itself
+		s.groups.look()
+		s.mu.Lock()
+		s.leaving--
+		s.mu.Unlock()
+		s.ring()
+	})
+}
+
+// Commit implements [driver.Source]. Deletions are batched by themselves.
+func (s *source) Commit() {}
+
+// Stop implements [driver.Source].
+func (s *source) Stop() <-chan struct{} {
+	s.stop()
+	s.mu.Lock()
+	s.stopped = true
+	if s.open == 0 {
+		s.hurry()
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.polling.Wait()
+		close(done)
+	}()
+	return done
+}
+
+// Flush implements [driver.Source].
+func (s *source) Flush(ctx context.Context) {
+	close(s.ending)
+	s.cut()
+	s.deleter.batches.hurry()
+	s.hider.batches.hurry()
+	s.polling.Wait() // it gives back what it still has
+	for {
+		select {
+		case d := <-s.in:
+			s.giveBack([]*delivery{d})
+			continue
+		default:
+		}
+		break
+	}
+	for s.isBusy() {
+		select {
+		case <-s.changed:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(s.over)
+	s.beating.Wait()
+}
+
+func (s *source) isBusy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled > 0 || s.leaving > 0
+}

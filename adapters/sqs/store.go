@@ -1,0 +1,202 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// maxDelay is SQS's own for one message.
+const maxDelay = 900 * time.Second
+
+// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It implements driver.Store.
+type store struct {
+	client *Client
+	layout *layout
+}
+
+var _ driver.Store[*delivery] = (*store)(nil)
+
+// Write implements [driver.Store].
+func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
+	d := m.Record
+	var q *queue
+	var o outgoing
+	switch to {
+	case driver.DLQ:
+		q = t.layout.dlq
+		if st.Truncated != "" {
+			go func() { done.Confirmed(q.name, t.writeInParts(ctx, d, st)) }()
+			return
+		}
+		o = d.dead(st, q.limit)
+		o.dedup = t.dedup(q, "dead", d, st)
+	case driver.Suspects:
+		q, o = t.suspectCopy(d, st)
+	default: // there are no topics to write to: a delayed publish waits in the queue itself
+		main := d.source.kind == mainQueue
+		if main && d.source.queue.fifo {
+			t.keep(m, st, done)
+			return
+		}
+		var ok bool
+		q = t.layout.main
+		switch o, ok = t.waitingCopy(d, st); {
+		case !ok && main:
+			t.keep(m, st, done)
+			return
+		case !ok:
+			done.Confirmed(q.name, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, q.limit, q.name))
+			return
+		}
+	}
+	o.moved = true
+	t.post(ctx, q, o, func(err error) {
+		if err == nil && to == driver.Suspects {
+			d.source.mu.Lock()
+			d.suspect = true
+			d.source.mu.Unlock()
+		}
+		done.Confirmed(q.name, err)
+	})
+}
+
+// Truncates implements [driver.Truncating]: what the DLQ refuses goes there in parts.
+func (t *store) Truncates() bool { return true }
+
+// writeInParts writes a message to the DLQ that the DLQ has refused: SQS keeps no original, so a stub would lose it. The parts
+// are half as large each time they are refused, because the DLQ's limit is another one than at start.
+func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
+	if d.partSize == 0 {
+		d.partSize = max(minMessageSize, t.layout.dlq.limit/2)
+	}
+	for {
+		err := t.writeParts(ctx, d, st)
+		if !errors.Is(err, driver.ErrRefused) || d.partSize == minMessageSize {
+			return err
+		}
+		d.partSize, d.partsWritten = max(minMessageSize, d.partSize/2), 0
+	}
+}
+
+func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State) error {
+	all := d.deadInParts(st, d.partSize)
+	for ; d.partsWritten < len(all); d.partsWritten++ {
+		o := all[d.partsWritten]
+		o.moved = true
+		o.dedup = t.dedup(t.layout.dlq, fmt.Sprintf("dead-%d-%d", d.partSize, d.partsWritten), d, st)
+		written := make(chan error, 1)
+		t.post(ctx, t.layout.dlq, o, func(err error) { written <- err })
+		if err := <-written; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dedup is the deduplication id of a copy for a queue: none where that is a standard queue.
+func (t *store) dedup(q *queue, what string, d *delivery, st *redeliver.State) string {
+	if !q.fifo {
+		return ""
+	}
+	return unique(what, &d.record, st)
+}
+
+// waitingCopy is the copy that waits in the queue. ok is false where the message leaves no room for our state.
+func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bool) {
+	q := t.layout.main
+	if d.renews {
+		if st.Due.IsZero() {
+			own := *st
+			own.Due = redeliver.CeilMilli(time.Now().UTC())
+			st = &own
+		}
+		o, ok = d.renewed(st, q.limit)
+		// A message that kills its process at once would leave original and copy each time.
+		o.delay = max(1, delaySeconds(time.Until(st.Due)))
+		return o, ok
+	}
+	o, ok = d.waiting(st, q.limit)
+	if q.fifo {
+		o.dedup = t.dedup(q, "retry", d, st)
+	} else {
+		o.delay = delaySeconds(time.Until(st.Due))
+	}
+	return o, ok
+}
+
+// delaySeconds is how long a copy waits: not longer than what is left, whose last
+// part of a second is held by whoever receives it.
+func delaySeconds(left time.Duration) int32 {
+	return int32(min(max(left, 0), maxDelay) / time.Second)
+}
+
+// suspectCopy is the copy for the queue where suspects run one at a time. One that leaves no room for our state goes without.
+func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing) {
+	q := t.layout.suspects
+	o, ok := d.waiting(st, q.limit)
+	if !ok {
+		o = d.plain()
+	}
+	o.moved = true
+	o.dedup = t.dedup(q, "suspect", d, st)
+	return q, o
+}
+
+// post writes a message to a queue of ours, and to one that was deleted under us after it has created that anew.
+func (t *store) post(ctx context.Context, q *queue, o outgoing, done func(error)) {
+	t.client.sender(q, moveLinger).post(ctx, o, func(err error) {
+		if !noQueue(err) {
+			done(err)
+			return
+		}
+		go func() {
+			if err := t.client.provision(ctx, t.layout); err != nil {
+				done(err)
+				return
+			}
+			t.client.sender(q, moveLinger).post(ctx, o, done)
+		}()
+	})
+}
+
+// keep keeps a message until it is due: hidden from others, under the receipt that we have.
+func (t *store) keep(m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
+	d, name, now := m.Record, t.layout.main.name, time.Now()
+	if most := d.limit(); st.Due.After(most.Add(-t.client.cfg.VisibilityTimeout)) {
+		done.Confirmed(name, &redeliver.UnschedulableError{Wait: st.Due.Sub(now), Max: max(0, most.Sub(now))})
+		return
+	}
+	kept := *st
+	d.source.hider.hide(&d.visibility, st.Due, func(err error) {
+		switch {
+		case err == nil:
+			d.source.keptUntil(d, &kept)
+			done.Confirmed(name, driver.ErrStay)
+		case stale(err): // others may have it
+			d.source.lose(d, func() { done.Confirmed(name, errorOf("hiding a message of", name, err)) })
+		default:
+			done.Confirmed(name, errorOf("hiding a message of", name, err))
+		}
+	})
+}
+
+// keptUntil notes that a message waits in hand, and keeps what stands behind it hidden for as long.
+func (s *source) keptUntil(d *delivery, st *redeliver.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.gone {
+		return
+	}
+	d.kept = st
+	if d.group == "" {
+		return
+	}
+	for _, behind := range s.lines[d.group] {
+		behind.visibility.keep(st.Due)
+	}
+}
