@@ -152,9 +152,9 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 			b.send("is anybody there")
 			b.doctorSays("what is late, and the policies of the consumers (ManagementURL is not set)", policy, "consumer "+b.topic)
 			b.manage(http.MethodPut, map[string]any{
-				"pattern": "^" + strings.ReplaceAll(strings.ReplaceAll(b.topic, ".", `\.`), "+", `\+`) + `\.dlq$`, "apply-to": "queues", "definition": map[string]any{"message-ttl": 60_000},
+				"pattern": "^" + strings.ReplaceAll(strings.ReplaceAll(b.topic, ".", `\.`), "+", `\+`) + `\.retry$`, "apply-to": "queues", "definition": map[string]any{"message-ttl": 60_000},
 			}, "policies", "/", b.topic)
-			b.doctor(all, "consumer "+b.topic, "retention "+b.dlq)
+			b.doctor(all, "consumer "+b.topic, "retention "+b.topic+".retry")
 			b.manage(http.MethodDelete, "", "policies", "/", b.topic)
 		})
 	}
