@@ -32,7 +32,8 @@ type entry[R any] struct {
 	behind     *entry[R] // the next of its key
 	phase      entryPhase
 	keyed      bool        // it has the turn of its key
-	rested     atomic.Bool // it counts no more for the Turn
+	slotted    bool        // it has a slot
+	rested     atomic.Bool // no handler of it runs: it counts no more for the Turn
 	began      bool        // a handler may have it
 	lost       atomic.Bool // others may have it
 
@@ -100,8 +101,35 @@ func (e *entry[R]) stay(st *redeliver.State) {
 
 // rest implements carrier.
 func (e *entry[R]) rest() {
-	if !e.rested.Swap(true) {
+	if e.rested.Swap(true) {
+		return
+	}
+	if !e.Alone {
 		e.lane.e.sub.Turn.Rest()
+		return
+	}
+	d := e.current.Load()
+	e.lane.Post(func() {
+		if e.phase == entryRuns && e.current.Load() == d { // else it has ended here
+			for _, g := range e.lane.opt.Gates {
+				g.Rest(&e.Message)
+			}
+		}
+	})
+}
+
+// ending is how the entry ended, as gaters see it.
+func (e *entry[R]) ending() Ending {
+	d := e.current.Load()
+	switch e.how {
+	case acked:
+		return Ending{How: Acked}
+	case staying:
+		return Ending{Stays, e.newState}
+	case forwarded:
+		return Ending{d.wrote, d.written}
+	default:
+		return Ending{How: Abandoned}
 	}
 }
 

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -378,6 +380,15 @@ func (l *lane[R]) begin(now time.Time) {
 			l.refused = append(l.refused, e)
 		case NothingYet:
 			blocked[class] = true
+		case Later:
+			l.ready[class].Pop()
+			l.wait(e)
+		case Outdated:
+			l.ready[class].Pop()
+			l.src.Settle(&e.Message)
+			l.settled = true
+			l.remove(e)
+			l.passTurn(e)
 		}
 	}
 	for class := range l.ready {
@@ -403,33 +414,31 @@ func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what a message needs to begin: a turn beside suspects, a slot, and the gaters' word.
+// mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. Who runs alone needs
+// neither slot nor turn: those who would give them wait for it.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
-	handles := e.Step == driver.Handle
 	sub := l.e.sub
-	takesTurn := handles && sub.Turn != nil && !e.Alone
-	if takesTurn && !sub.Turn.Begin() {
-		return NothingYet
-	}
-	word, probe := Begins, false
-	if !l.opt.Exclusive {
-		var ok bool
-		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
-			word = NothingYet
+	slotted, probe := false, false
+	if !l.opt.Exclusive && !e.Alone {
+		if slotted, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !slotted {
+			return NothingYet
 		}
 	}
-	if word == Begins && handles {
-		if word = l.askGates(e); word != Begins && !l.opt.Exclusive {
-			sub.slots.give(e.class(), probe, false, silent)
-		}
+	word := l.askGates(e)
+	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
+	if word == Begins && takesTurn && !sub.Turn.Begin() {
+		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
+		word = NothingYet
+	}
+	if slotted && (word != Begins || e.Alone) {
+		sub.slots.give(e.class(), probe, silent)
+		slotted, probe = false, false
 	}
 	if word != Begins {
-		if takesTurn {
-			sub.Turn.Rest()
-		}
 		return word
 	}
-	e.rested.Store(!takesTurn)
+	e.slotted = slotted
+	e.rested.Store(!takesTurn && !e.Alone)
 	e.begin(e.State)
 	e.current.Load().probe = probe
 	return Begins
@@ -437,16 +446,18 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 
 func (l *lane[R]) askGates(e *entry[R]) Word {
 	for i, g := range l.opt.Gates {
-		word := g.Begin(&e.Message)
-		if word == Begins {
-			continue
+		if word := g.Begin(&e.Message); word != Begins {
+			l.endGates(l.opt.Gates[:i], e, Ending{How: NotBegun})
+			return word
 		}
-		for _, passed := range l.opt.Gates[:i] {
-			passed.End(&e.Message)
-		}
-		return word
 	}
 	return Begins
+}
+
+func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
+	for _, g := range gates {
+		g.End(&e.Message, how)
+	}
 }
 
 // start has a message handled, or passed on. It has its slot.
@@ -479,11 +490,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running--
 	l.runCount.Store(int64(l.running))
-	if e.Step == driver.Handle {
-		for _, g := range l.opt.Gates {
-			g.End(&e.Message)
-		}
-	}
+	l.endGates(l.opt.Gates, e, e.ending())
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passTurn(e)
 		return
@@ -518,15 +525,31 @@ func (l *lane[R]) finish(e *entry[R]) {
 
 // release gives back the slot of a message that has ended.
 func (l *lane[R]) release(e *entry[R]) {
-	if l.opt.Exclusive {
-		return
-	}
 	d := e.current.Load()
 	said := silent
 	if e.how != abandoned {
 		said = d.said
 	}
-	l.e.sub.slots.give(e.class(), d.probe, e.Alone, said)
+	switch {
+	case e.slotted:
+		l.e.sub.slots.give(e.class(), d.probe, said)
+	case !l.opt.Exclusive:
+		l.e.sub.slots.count(said)
+	}
+}
+
+// Revise implements [driver.Lane].
+func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
+	var held []*entry[R]
+	l.waits.Delete(func(e *entry[R]) bool {
+		held = append(held, e)
+		return true
+	})
+	slices.SortFunc(held, func(x, y *entry[R]) int { return cmp.Compare(x.Seq, y.Seq) })
+	for _, e := range held {
+		f(&e.Message)
+		l.waits.Put(e.Until, e)
+	}
 }
 
 // Abandon implements [driver.Lane].

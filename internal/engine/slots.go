@@ -140,16 +140,27 @@ func (s *slots) wakeLocked() {
 }
 
 // give gives back the slot of a message that ended so.
-func (s *slots) give(class int, probe, alone bool, what outcome) {
-	now := time.Now()
+func (s *slots) give(class int, probe bool, what outcome) {
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
 		s.guard.out--
 	}
+	s.heardLocked(probe, what)
+}
+
+// count counts the end of a message that ran alone, without a slot.
+func (s *slots) count(what outcome) {
+	s.mu.Lock()
+	s.heardLocked(true, what)
+}
+
+// heardLocked counts an outcome, and unlocks.
+func (s *slots) heardLocked(probe bool, what outcome) {
+	now := time.Now()
 	if s.guard != nil && what == well {
-		s.guard.succeeded(probe || alone, now.Sub(s.guard.born))
+		s.guard.succeeded(probe, now.Sub(s.guard.born))
 	}
 	var change *redeliver.SubscriptionChanged
 	if s.minLimit > 0 {
