@@ -12,7 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // On a delay topic a key's records come in the order in which they are due, so
@@ -113,7 +113,7 @@ func closing(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
 	t.Helper()
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close(context.Background()) }()
-	drain := &delayqueue.FromContext(msg.Context()).Sub.Drain
+	drain := &engine.FromContext(msg.Context()).Sub().Drain
 	eventually(t, "it drains", drain.Draining)
 	return closed
 }
@@ -130,7 +130,7 @@ func TestOnKafkaADrainLeavesWhatLiesReadyToABusyConsumer(t *testing.T) {
 	msgs["a0"].Ack()
 	eventually(t, "a1 lies ready", func() bool { return len(out) == 1 })
 	closed := closing(t, c, msgs["c"])
-	<-time.After(20 * delayqueue.Glance) // the consumer is busy with c
+	<-time.After(time.Second) // the consumer is busy with c
 	msgs["c"].Ack()
 	a1, ok := <-out
 	if !ok {

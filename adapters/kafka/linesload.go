@@ -136,17 +136,6 @@ func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c card, due 
 	return c, stay.State.Due, ok
 }
 
-// arrive says what the headers of a record mean that has come to a topic on which
-// messages wait. m has the user's alone.
-func (r *reader) arrive(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
-	var room [20]redeliver.Header // more than there are of ours
-	layout := r.layout
-	return delayqueue.Arrive(&delayqueue.Arrival{
-		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
-		Level: w.level, Written: m.Timestamp, Now: time.Now(),
-	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
-}
-
 // orderedCard makes the card of a record that waits. ok is false for one that has
 // no order: it has no key, never stood in this partition of its origin (a delayed
 // publish), was dead-lettered before (a replay), or says so.

@@ -60,14 +60,14 @@ func TestWhatIsNoNoteSaysNothing(t *testing.T) {
 		"redeliver/1 by=a state=careful base=-1", "redeliver/1 by=a state=careful base=x", "redeliver/1 by=a state=careful window=5-3",
 		"redeliver/1 by=a state=careful window=0-99999999", "redeliver/1 by=a state=careful window=1x2", "redeliver/1 by=a state=careful window=1,",
 		"redeliver/1 by=a state=careful suspects=1x", "redeliver/1 by=a state=careful suspects=1x100000", "redeliver/1 by=a state=careful suspects=1-2-3",
-		"redeliver/1 by=a state=careful base=9223372036854775807 alone=1", "redeliver/1 by=a state=careful alone=-3", "redeliver/1 by=a state=careful end=",
+		"redeliver/1 by=a state=careful base=9223372036854775807 alone=1", "redeliver/1 by=a state=careful alone=-3", "redeliver/1 by=a state=run settled=4-7", "redeliver/1 by=a state=careful end=",
 		"redeliver/1 by=a state=run " + strings.Repeat("x=1", 10_000), "redeliver/1  by=a state=run", "2024-11-21T22:00:00Z",
 	} {
 		if n := parseNote(text); n.known() && text != "redeliver/1 by=a state=careful end=" {
 			t.Errorf("%q is taken for %+v", text, n)
 		}
 	}
-	if n := parseNote("redeliver/1 by=a state=run settled=4,7 later=yes"); n.state != stateRun {
+	if n := parseNote("redeliver/1 by=a state=run later=4,7 more=yes"); n.state != stateRun {
 		t.Errorf("fields that are not known yet make it unreadable: %+v", n)
 	}
 }

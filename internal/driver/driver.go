@@ -157,6 +157,10 @@ type Store[R any] interface {
 	Write(ctx context.Context, to Place, m *Message[R], st *redeliver.State, done Done)
 }
 
+// Ran is a Done that knows the context of the attempt that has failed: a Router says there which handler it was. It is nil
+// where no handler has run.
+type Ran interface{ Ran() context.Context }
+
 // Truncating is a Store that can write a message to the DLQ without its body, or in parts, when the DLQ refuses it whole:
 // it does so where State.Truncated is set.
 type Truncating interface{ Truncates() bool }

@@ -41,6 +41,7 @@ type Engine[R any] struct {
 	sending sync.RWMutex  // held for reading by workers that send to opt.Out
 	over    chan struct{} // closed by Close
 	batches *Batches
+	members []BatchMember[R] // to be used, guarded by the lock of batches
 }
 
 // New makes an engine.

@@ -641,9 +641,12 @@ func (l *lane[R]) drain(messages <-chan R) {
 		cancel()
 	}
 	l.mu.Lock()
-	ended := l.ended
+	ended, posted := l.ended, l.posted
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
+	for _, f := range posted { // their callers count on it
+		f()
+	}
 	for _, e := range ended {
 		l.release(e)
 	}

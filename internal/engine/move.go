@@ -93,6 +93,9 @@ func (m *move) Confirmed(where string, err error) {
 	}
 }
 
+// Ran implements [driver.Ran].
+func (m *move) Ran() context.Context { return m.d.ran }
+
 // finish is the end of a message that is where it should be.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d

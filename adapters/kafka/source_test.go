@@ -1,0 +1,72 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// weighed reads a record into a source.
+func weighed(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
+	s.weigh(m)
+	return m
+}
+
+// Partitions were read ahead by the number of records alone: 4,096 of 1 MiB in each would have been all of a process's
+// memory.
+func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
+	r := &reader{}
+	of := func(size int) *sarama.ConsumerMessage {
+		return &sarama.ConsumerMessage{Key: make([]byte, 8), Value: make([]byte, size-8)}
+	}
+	many, few := &source{r: r}, &source{r: r}
+	var all []*driver.Message[*sarama.ConsumerMessage]
+	for range 31 {
+		if many.isHeavy() {
+			t.Fatalf("%d bytes are too many", many.bytes)
+		}
+		all = append(all, weighed(many, of(1<<20)))
+	}
+	small := weighed(few, of(aheadLeast-1))
+	last := weighed(many, of(1<<20))
+	if !many.isHeavy() || many.isLight() {
+		t.Errorf("a source with %d of %d bytes reads on", many.bytes, r.bytes.Load())
+	}
+	if few.isHeavy() {
+		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytes, r.bytes.Load())
+	}
+	// What begins, or is settled without, is lifted once.
+	for range 2 {
+		many.lift(last)
+		few.lift(small)
+	}
+	for _, m := range all[:15] {
+		many.lift(m)
+	}
+	if !many.isLight() || many.bytes != 16<<20 || few.bytes != 0 || r.bytes.Load() != 16<<20 {
+		t.Errorf("%d and %d bytes, %d in all, light %v", many.bytes, few.bytes, r.bytes.Load(), many.isLight())
+	}
+}
+
+// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. It weighed nothing, and 4,096 of them
+// were read ahead.
+func TestHeadersWeigh(t *testing.T) {
+	s := &source{r: &reader{}}
+	headers := make([]*sarama.RecordHeader, 400_000)
+	for i := range headers {
+		headers[i] = &sarama.RecordHeader{}
+	}
+	for range 2 {
+		weighed(s, &sarama.ConsumerMessage{Headers: headers})
+	}
+	if !s.isHeavy() {
+		t.Errorf("a source with %d bytes of two such records reads on", s.bytes)
+	}
+	one := weighed(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
+	if n := s.track.of(one.Seq).bytes; n != headerBytes+8 {
+		t.Errorf("a header of 8 bytes weighs %d", n)
+	}
+}
