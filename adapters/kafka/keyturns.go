@@ -69,7 +69,7 @@ func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	}
 	w := s.track.of(m.Seq).waits
 	switch {
-	case w == nil || w.card == nil || w.parks:
+	case w == nil || w.card == nil || w.runs || w.parks:
 		return engine.Begins
 	case !w.leaves.IsZero():
 		return k.park(m, w, w.leaves)
@@ -94,6 +94,7 @@ func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	case free:
 		w.card = nil
 	case runs:
+		w.runs = true
 	}
 	return engine.Begins
 }

@@ -45,7 +45,7 @@ func (r *reader) load(ctx context.Context, ls *lines, partition int32) error {
 }
 
 func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error {
-	topics := make(map[string][]int32)
+	topics := map[string][]int32{r.layout.origin: {partition}}
 	for topic := range r.levels {
 		topics[topic] = []int32{partition}
 	}
@@ -54,11 +54,12 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 		return err
 	}
 	ls.clear()
-	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		next, err := committed.of(topic, partition)
+	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
+		found, err := committed.note(topic, partition)
 		if err != nil {
 			return err
 		}
+		next := found.offset
 		log := logReader{client: r.client.admin.client, topic: topic}
 		start, end, err := log.bounds(ctx, partition)
 		if err != nil {
@@ -72,7 +73,11 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 			if err != nil {
 				return err
 			}
+			settled := r.settledBefore(topic, found, next)
 			for _, rec := range p.records {
+				if isSettled(settled, rec.offset) {
+					continue
+				}
 				ls.load(r.loaded(r.levels[topic], partition, rec))
 			}
 			if p.end && p.next <= next {
@@ -82,7 +87,11 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 		}
 		ls.ends[topic] = next
 	}
-	return r.loadOrigin(ctx, ls, partition)
+	found, err := committed.note(r.layout.origin, partition)
+	if err != nil {
+		return err
+	}
+	return r.loadOrigin(ctx, ls, partition, r.settledBefore(r.layout.origin, found, ls.from))
 }
 
 // loadOrigin reads back what stands on the origin unsettled, before something of it
@@ -92,7 +101,7 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 // those count whose key has something that waits. Each is an item and a place in memory,
 // 64 bytes; with what lies spare in lines and maps about 75, and 170 where its key had no
 // line yet.
-func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) error {
+func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32, settled []offsetRun) error {
 	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
 	next, high := ls.from, ls.highest()
 	if high < next {
@@ -109,7 +118,7 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) err
 			return err
 		}
 		for _, rec := range p.records {
-			if rec.key == nil || rec.offset >= high {
+			if rec.key == nil || rec.offset >= high || isSettled(settled, rec.offset) {
 				continue
 			}
 			at := place{maphash.Bytes(seed, rec.key), rec.offset}

@@ -137,6 +137,7 @@ func (s *source) heed(from int64) {
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only what lies below %d: somebody, or a retention, deleted what waited there. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})
 	}
+	s.before = r.settledBefore(s.topic, f, from)
 	switch n := &f.note; {
 	case f.offset != from && n.known(): // the log was cut, or somebody moved the offset: of these records nothing is known
 		f.note = note{}
@@ -144,15 +145,21 @@ func (s *source) heed(from int64) {
 		// Somebody has copied it to where other records stand at its offsets.
 		f.note = note{owner: n.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	}
-	if !r.lives.another(s.topic, f.note) {
-		s.before = f.note.settled
-	}
 	s.committed, s.dirty = from, from != f.offset // a level without an offset, too: else nobody notices what is deleted there
 	s.care = newCaution(s, from, f.note)
 	if n := &s.care.note; f.note.known() && f.note.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
 		r.tell(redeliver.ChangeRunsSuspects, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d little begins at once, and %d messages run alone",
 			s.topic, s.partition, max(n.end, from), len(n.suspects)), nil)
 	}
+}
+
+// settledBefore is what is settled above the offset from at which a partition is read, as f says. A note that was copied to
+// another offset, or is of another life of the topic, says nothing of its records.
+func (r *reader) settledBefore(topic string, f foundNote, from int64) []offsetRun {
+	if f.offset != from || f.note.base != f.offset || r.lives.another(topic, f.note) {
+		return nil
+	}
+	return f.note.settled
 }
 
 // commit is one offset that is to be committed.

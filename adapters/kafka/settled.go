@@ -1,8 +1,10 @@
 package kafka
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 )
 
 // Settlement is out of order: a record that waits, or whose handler takes long, is settled after many that were read behind
@@ -21,6 +23,12 @@ const (
 
 // offsetRun is the offsets from from, below to.
 type offsetRun struct{ from, to int64 }
+
+// isSettled reports whether ascending runs have an offset.
+func isSettled(all []offsetRun, offset int64) bool {
+	i, _ := slices.BinarySearchFunc(all, offset, func(o offsetRun, offset int64) int { return cmp.Compare(o.to, offset+1) })
+	return i < len(all) && all[i].from <= offset
+}
 
 // tracker knows which of the records read from a partition are settled, and how
 // far the group may commit: up to the lowest that is not. Offsets need not be

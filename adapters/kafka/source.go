@@ -137,10 +137,7 @@ var seed = maphash.MakeSeed()
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	rec, offset := m.Record, m.Record.Offset
-	for len(s.before) > 0 && s.before[0].to <= offset {
-		s.before = s.before[1:]
-	}
-	known := len(s.before) > 0 && s.before[0].from <= offset
+	known := isSettled(s.before, offset)
 	s.mu.Lock()
 	m.Seq = s.track.add(offset)
 	if known {
@@ -198,9 +195,13 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 // lift takes a message off the bytes that were read ahead: it begins, or is gone.
 func (s *source) lift(m *driver.Message[*sarama.ConsumerMessage]) {
 	r := s.track.of(m.Seq)
+	was := s.paused && !s.isLight()
 	s.bytes -= int(r.bytes)
 	s.r.bytes.Add(-int64(r.bytes))
 	r.bytes = 0
+	if was && s.isLight() {
+		s.lane.Post(s.balance)
+	}
 }
 
 // Settle implements [driver.Source].

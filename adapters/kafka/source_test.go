@@ -6,6 +6,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // weighed reads a record into a source.
@@ -70,3 +71,44 @@ func TestHeadersWeigh(t *testing.T) {
 		t.Errorf("a header of 8 bytes weighs %d", n)
 	}
 }
+
+// However long one message takes: what is settled above it finds room in a commit.
+func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: postOffice(func() { posted++ }), care: &caution{}}
+	next := func() *driver.Message[*sarama.ConsumerMessage] {
+		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
+	}
+	slow := next()
+	for range maxSpan - 1 {
+		if m := next(); s.Begin(m) != engine.Begins {
+			t.Fatalf("record %d does not begin", m.Seq)
+		} else {
+			s.Settle(m)
+		}
+	}
+	far := next()
+	if s.Begin(far) != engine.NotYet {
+		t.Error("a record began that is too far ahead")
+	}
+	s.Settle(slow)
+	if posted != 1 || s.Begin(far) != engine.Begins {
+		t.Errorf("it was asked to ask again %d times", posted)
+	}
+	// Nor what is not so far ahead, when the last commit could not hold what is settled.
+	for range sureSpan {
+		s.Settle(next())
+	}
+	near := next()
+	if s.overflows = true; s.Begin(near) != engine.NotYet {
+		t.Error("a record began although the settlement set is full")
+	}
+}
+
+// postOffice is a lane that only takes what is posted.
+type postOffice func()
+
+func (p postOffice) Post(func()) bool                                        { p(); return true }
+func (p postOffice) Revise(func(*driver.Message[*sarama.ConsumerMessage]))   {}
+func (p postOffice) Abandon(*driver.Message[*sarama.ConsumerMessage], error) {}

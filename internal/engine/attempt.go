@@ -217,7 +217,7 @@ func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
 // nacked is the end of a message that was nacked without an error: by a publisher of the Router, or another middleware. It
 // is an attempt like an error. No handler can run at once for it, so it waits at least for the next millisecond.
 func (d *Delivery) nacked() {
-	if d.Lost() {
+	if d.Lost() || d.c.isDraining() { // the end of the subscription is why, or may be: it comes back uncounted
 		_ = d.abandon(nil)
 		return
 	}

@@ -43,6 +43,8 @@ type carrier interface {
 	runAgain(st *redeliver.State)
 	// isLost reports whether others may have the message by now.
 	isLost() bool
+	// isDraining reports whether the lane ends.
+	isDraining() bool
 	// session is the context of the lane.
 	session() context.Context
 }

@@ -76,6 +76,7 @@ func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.He
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
 func (e *entry[R]) isRetry() bool                 { return e.Retry }
 func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isLost() }
+func (e *entry[R]) isDraining() bool              { return e.lane.isDraining() }
 func (e *entry[R]) session() context.Context      { return e.lane.ctx }
 func (e *entry[R]) truncates() bool {
 	t, ok := e.lane.e.opt.Store.(driver.Truncating)
