@@ -170,6 +170,9 @@ func (s *source) snapshot(regular bool) *snapshot {
 	snap := &snapshot{s: s, offset: s.mark(), noted: s.care.number, settled: s.settled, last: s.ending, calm: s.care.calm()}
 	whole := true
 	snap.text, whole = s.care.text(snap.offset, s.track.above())
+	if s.overflows && whole {
+		s.lane.Post(func() {}) // those ask again that the full set held back
+	}
 	s.overflows = !whole
 	s.dirty, s.flying = false, true
 	return snap

@@ -272,7 +272,7 @@ func (s *source) balance() {
 	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
 		pauses = s.level != nil && s.inHand > holdSoft/4 && (s.inHand >= holdHard*7/8 || s.lastDue.Sub(now) >= soon)
 	}
-	if s.room == 0 && s.keys != nil {
+	if s.keys != nil && (s.room == 0 || s.isHeavy()) {
 		s.keys.makeRoom()
 	}
 	if pauses != s.paused {
