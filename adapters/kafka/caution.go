@@ -129,7 +129,7 @@ func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word 
 	}
 	m.Alone = false
 	if c.free && len(c.note.suspects) == 0 {
-		return c.let(m)
+		return c.let()
 	}
 	r := c.s.track.of(m.Seq)
 	offset := r.offset
@@ -139,11 +139,11 @@ func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word 
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: crashes}
 		return engine.Begins
 	case c.blind:
-		return c.let(m)
+		return c.let()
 	case suspected && c.turn == held && c.solo == nil && !c.writing && c.note.alone == offset:
 		c.suspects = without(c.suspects, m)
 		m.Alone, c.solo = true, m
-		return c.let(m)
+		return c.let()
 	case suspected:
 		m.Alone = true // it needs no slot
 		if !slices.Contains(c.suspects, m) {
@@ -152,7 +152,7 @@ func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word 
 		c.tend()
 		return engine.NotYet
 	case c.free || c.note.window[offset]:
-		return c.let(m)
+		return c.let()
 	default:
 		if !r.asks {
 			r.asks = true
@@ -165,7 +165,7 @@ func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word 
 	}
 }
 
-func (c *caution) let(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+func (c *caution) let() engine.Word {
 	c.running++
 	return engine.Begins
 }

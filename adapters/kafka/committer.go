@@ -168,8 +168,8 @@ func (s *source) snapshot(regular bool) *snapshot {
 		return nil
 	}
 	snap := &snapshot{s: s, offset: s.mark(), noted: s.care.number, settled: s.settled, last: s.ending, calm: s.care.calm()}
-	whole := true
-	snap.text, whole = s.care.text(snap.offset, s.track.above())
+	text, whole := s.care.text(snap.offset, s.track.above())
+	snap.text = text
 	if s.overflows && whole {
 		s.lane.Post(func() {}) // those ask again that the full set held back
 	}

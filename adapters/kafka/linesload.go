@@ -96,7 +96,7 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 
 // loadOrigin reads back what stands on the origin unsettled, before something of it
 // that waits: all of it, or what was not read might be overtaken. There is no more than
-// was in flight, 10 x MaxInFlight, unless the origin was made anew or the group's
+// a span (maxSpan), unless the origin was made anew or the group's
 // offsets were set back. Then there may be millions, and behind the first MaxParked only
 // those count whose key has something that waits. Each is an item and a place in memory,
 // 64 bytes; with what lies spare in lines and maps about 75, and 170 where its key had no

@@ -89,4 +89,3 @@ func TestADelayedPublishWithoutWriteOnTheOriginStopsNothing(t *testing.T) {
 		t.Errorf("dead-lettered %+v", dead.State)
 	}
 }
-
