@@ -214,7 +214,7 @@ func (s *source) refusedLocked(snap *snapshot, err error) (again bool) {
 		s.care.post(func() { s.care.giveUp(err) })
 		s.stopWaitingLocked()
 		return false
-	case snap.last && thrownOut(err): // a cooperative lane outlives its generation
+	case snap.last && (thrownOut(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
 		s.stopWaitingLocked()
 		return false
 	default: // the group rebalances, or its coordinator moves

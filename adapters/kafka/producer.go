@@ -139,9 +139,7 @@ func (c *confirm) failed(err error) {
 	if again {
 		return
 	}
-	then, topic := c.then, c.record.Topic
-	c.idle()
-	then.Confirmed(topic, err)
+	c.then.Confirmed(c.record.Topic, err) // sarama reads a record on that it has given back with an error: it is not used again
 }
 
 // post hands a record over and returns at once. then hears what became of it, when that is known: sarama cannot take
@@ -153,9 +151,7 @@ func (p *producer) post(ctx context.Context, c *confirm, partition int32, then d
 	}
 	go func() {
 		if err := p.write(ctx, c, &c.room, partition); err != nil {
-			topic := c.room.Topic
-			c.idle()
-			then.Confirmed(topic, err)
+			then.Confirmed(c.room.Topic, err)
 		}
 	}()
 }

@@ -102,9 +102,8 @@ func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.Consume
 func (s *source) run() {
 	cfg := s.r.client.cfg
 	defer s.r.own(s.topic, s.partition)()
-	if s.level != nil {
-		defer s.r.control.listen(func() { s.lane.Post(s.obey) })()
-	}
+	unhear := func() {}
+	defer func() { unhear() }()
 	s.r.engine.RunLane(s.sess.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
 		MaxAhead: readAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxHeld: holdHard, DrainTimeout: cfg.DrainTimeout,
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
@@ -112,7 +111,8 @@ func (s *source) run() {
 		s.lane = l
 		s.commits.add(s)
 		if s.level != nil {
-			s.obey()
+			unhear = s.r.control.listen(func() { l.Post(s.obey) })
+			l.Post(s.obey)
 		}
 		// Paused partitions stay paused across sessions.
 		s.r.group.Resume(map[string][]int32{s.topic: {s.partition}})

@@ -65,6 +65,14 @@ func (e *entry[R]) class() int {
 	return firstDelivery
 }
 
+// queue is where an entry is ready: by its class, or among those that run alone.
+func (e *entry[R]) queue() int {
+	if e.Alone {
+		return 2
+	}
+	return e.class()
+}
+
 func (e *entry[R]) newMessage() (*message.Message, error) {
 	return e.lane.e.opt.Codec.Message(&e.Message)
 }

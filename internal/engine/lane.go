@@ -42,11 +42,12 @@ type lane[R any] struct {
 	chained     int // stand behind another message of their key
 	waits       *Hold[*entry[R]]
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
-	ready       [2]FIFO[*entry[R]]   // by class
-	refused     []*entry[R]          // by a gater, until something was posted
+	ready       [3]FIFO[*entry[R]]   // by class, and what runs alone
+	refused     []*entry[R]          // by a gater, until something was posted, or beside a suspect
+	turnRefused bool                 // some were refused beside a suspect
 	running     int
 	waiters     [2]slotWaiter
-	lastClass   int
+	lastQueue   int
 	accepted    int
 	settled     bool // since the last Commit
 	timer       *time.Timer
@@ -200,11 +201,11 @@ func (l *lane[R]) readMail() {
 
 // retryRefused makes ready again what a gater has refused.
 func (l *lane[R]) retryRefused() {
-	for class := range l.ready {
-		q := &l.ready[class]
+	for queue := range l.ready {
+		q := &l.ready[queue]
 		var again FIFO[*entry[R]]
 		for _, e := range l.refused {
-			if e.class() == class && e.phase == entryRefused {
+			if e.queue() == queue && e.phase == entryRefused {
 				e.phase = entryReady
 				again.Push(e)
 			}
@@ -306,7 +307,7 @@ func (l *lane[R]) wait(e *entry[R]) {
 func (l *lane[R]) line(e *entry[R]) {
 	if l.takeTurn(e) {
 		e.phase = entryReady
-		l.ready[e.class()].Push(e)
+		l.ready[e.queue()].Push(e)
 	} else {
 		l.chain(e)
 	}
@@ -344,7 +345,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 				l.wait(next)
 			} else {
 				next.phase = entryReady
-				l.ready[next.class()].Push(next)
+				l.ready[next.queue()].Push(next)
 			}
 			return
 		}
@@ -364,50 +365,55 @@ func (l *lane[R]) begin(now time.Time) {
 		}
 	}
 	sub := l.e.sub
-	blocked := [2]bool{}
+	if l.turnRefused && !sub.Turn.Closed() {
+		l.turnRefused = false
+		l.retryRefused()
+	}
+	blocked := [3]bool{}
 	for !sub.Gate.Closed() {
-		class, e := l.choose(blocked)
+		queue, e := l.choose(blocked)
 		if e == nil {
 			break
 		}
 		switch l.mayBegin(e) {
 		case Begins:
-			l.ready[class].Pop()
+			l.ready[queue].Pop()
 			l.start(e)
 		case NotYet:
-			l.ready[class].Pop()
+			l.ready[queue].Pop()
 			e.phase = entryRefused
 			l.refused = append(l.refused, e)
 		case NothingYet:
-			blocked[class] = true
+			blocked[queue] = true
 		case Later:
-			l.ready[class].Pop()
+			l.ready[queue].Pop()
 			l.wait(e)
 		case Outdated:
-			l.ready[class].Pop()
+			l.ready[queue].Pop()
 			l.src.Settle(&e.Message)
 			l.settled = true
 			l.remove(e)
 			l.passTurn(e)
 		}
 	}
-	for class := range l.ready {
+	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			sub.slots.yield(class, &l.waiters[class])
 		}
 	}
 }
 
-// choose returns the next ready entry, of both classes in turn.
-func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
+// choose returns the next ready entry, of all queues in turn. What runs alone has one of its own: those before it may wait
+// for its turn to end.
+func (l *lane[R]) choose(blocked [3]bool) (queue int, e *entry[R]) {
 	for range l.ready {
-		l.lastClass = 1 - l.lastClass
-		if blocked[l.lastClass] {
+		l.lastQueue = (l.lastQueue + 1) % len(l.ready)
+		if blocked[l.lastQueue] {
 			continue
 		}
-		for q := &l.ready[l.lastClass]; !q.Empty(); q.Pop() {
+		for q := &l.ready[l.lastQueue]; !q.Empty(); q.Pop() {
 			if e := q.Peek(); e.phase == entryReady {
-				return l.lastClass, e
+				return l.lastQueue, e
 			}
 		}
 	}
@@ -428,7 +434,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
 	if word == Begins && takesTurn && !sub.Turn.Begin() {
 		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
-		word = NothingYet
+		word, l.turnRefused = NotYet, true // who runs alone may stand behind it
 	}
 	if slotted && (word != Begins || e.Alone) {
 		sub.slots.give(e.class(), probe, silent)

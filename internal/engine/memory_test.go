@@ -629,3 +629,47 @@ func TestASourceRevisesWhatWaits(t *testing.T) {
 		}
 	})
 }
+
+// A suspect stands behind others that its turn holds back, and behind one that waits for a slot.
+func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.Turn = engine.NewTurn()
+		var ran []string
+		asked, held := 0, false
+		g := &gate{
+			begin: func(m *driver.Message[*record]) engine.Word {
+				switch {
+				case held:
+					return engine.Begins
+				case m.Record.id != "suspect":
+					return engine.NotYet
+				}
+				m.Alone = true
+				if asked++; asked == 1 {
+					go func() {
+						b.sub.Turn.Take(t.Context(), &b.sub.Gate)
+						b.lane.Post(func() { held = true })
+					}()
+				}
+				return engine.NotYet
+			},
+			end: func(m *driver.Message[*record], how engine.Ending) {
+				if m.Alone && how.How == engine.Acked {
+					b.sub.Turn.Give()
+				}
+			},
+		}
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
+			return nil
+		}), engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{g}})
+		b.publish("a", "b", "suspect")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		slices.Sort(ran)
+		if want := []string{"a@0s", "b@0s", "suspect@0s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
