@@ -60,7 +60,9 @@ type Config struct {
 	// messages stay unacked. It must be shorter than the rebalance timeout
 	// (sarama's default 60 s). Default 10 s.
 	DrainTimeout time.Duration
-	// SendTimeout bounds one try to write a message. Default 30 s.
+	// SendTimeout bounds how long the client may take to take a message that is to be
+	// written, and a Publish. What it has taken is awaited: it cannot be taken back, and
+	// must not be written twice. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning refuses to start when a topic of ours is missing, instead
 	// of creating it. Plan lists them. Default: they are created.
