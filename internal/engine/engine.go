@@ -80,12 +80,13 @@ type LaneOptions[R any] struct {
 	Gates []Gater[R]
 }
 
-// Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it.
+// Gater is a rule about which handlers may begin, beside slots and keys. The lane's goroutine calls it.
 type Gater[R any] interface {
 	// Begin says whether m may begin now, and notes that it has, where it may. After another answer, the gater calls
 	// Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Word
-	// End is called once for each Begin that let the message begin: it has ended here, or waits in place.
+	// End is called once for each Begin that let the message begin: it was settled or returned, or it waits in place. When the
+	// lane has ended before, any goroutine calls it.
 	End(m *driver.Message[R])
 }
 

@@ -14,12 +14,13 @@ import (
 type entryPhase uint8
 
 const (
-	entryWaits   entryPhase = iota // until its time has come
-	entryChained                   // behind another message of its key
-	entryReady                     // for a slot
-	entryRefused                   // a gater has refused it for now
-	entryRuns                      // with a slot, until its end is known here
-	entryGone                      // it was settled, returned or abandoned
+	entryParsed  entryPhase = iota
+	entryWaits              // until its time has come
+	entryChained            // behind another message of its key
+	entryReady              // for a slot
+	entryRefused            // a gater has refused it for now
+	entryRuns               // with a slot, until its end is known here
+	entryGone               // it was settled, returned or abandoned
 )
 
 // entry is one message in a lane, from Parse to Settle or Return. Its first Delivery is in it, so that a message that
@@ -34,6 +35,8 @@ type entry[R any] struct {
 	keyed      bool        // it has the turn of its key
 	rested     atomic.Bool // it counts no more for the Turn
 	began      bool        // a handler may have it
+	slotted    bool        // it has a slot
+	gated      bool        // the gaters let it begin, and do not know of its end
 	lost       atomic.Bool // others may have it
 
 	first   Delivery

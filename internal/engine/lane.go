@@ -38,9 +38,11 @@ type lane[R any] struct {
 	inHand      int
 	bytes       int
 	chained     int // stand behind another message of their key
+	waiting     int // for their time
 	waits       *Hold[*entry[R]]
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
-	ready       [2]FIFO[*entry[R]]   // by class
+	ready       [2]FIFO[*entry[R]]   // by class: for a handler
+	passing     FIFO[*entry[R]]      // only to be written elsewhere: no slot is needed for that
 	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
@@ -104,7 +106,7 @@ func (l *lane[R]) report(e *entry[R]) {
 		return
 	}
 	l.mu.Unlock()
-	l.release(e)
+	l.releaseLate(e)
 }
 
 // load is what the lane has in hand.
@@ -202,7 +204,11 @@ func (l *lane[R]) retryRefused() {
 		q := &l.ready[class]
 		var again FIFO[*entry[R]]
 		for _, e := range l.refused {
-			if e.class() == class && e.phase == entryRefused {
+			switch {
+			case e.class() != class || e.phase != entryRefused:
+			case e.Step != driver.Handle: // that was found out meanwhile
+				l.push(e)
+			default:
 				e.phase = entryReady
 				again.Push(e)
 			}
@@ -274,8 +280,12 @@ func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
 	}
-	if e.phase == entryChained {
+	switch e.phase {
+	case entryChained:
 		l.chained--
+	case entryWaits:
+		l.waiting--
+	default:
 	}
 	e.phase = entryGone
 	if e.prev != nil {
@@ -297,16 +307,26 @@ func (l *lane[R]) remove(e *entry[R]) {
 // wait keeps an entry until its time has come.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
+	l.waiting++
 	l.waits.Put(e.Until, e)
 }
 
 // line makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
 func (l *lane[R]) line(e *entry[R]) {
 	if l.takeTurn(e) {
-		e.phase = entryReady
-		l.ready[e.class()].Push(e)
+		l.push(e)
 	} else {
 		l.chain(e)
+	}
+}
+
+// push makes an entry ready.
+func (l *lane[R]) push(e *entry[R]) {
+	e.phase = entryReady
+	if e.Step == driver.Handle {
+		l.ready[e.class()].Push(e)
+	} else {
+		l.passing.Push(e)
 	}
 }
 
@@ -341,8 +361,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 			if next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
-				next.phase = entryReady
-				l.ready[next.class()].Push(next)
+				l.push(next)
 			}
 			return
 		}
@@ -357,11 +376,19 @@ func (l *lane[R]) begin(now time.Time) {
 		if !ok {
 			break
 		}
-		if e.phase == entryWaits { // else it was abandoned meanwhile
+		if e.phase == entryWaits { // else it was abandoned or returned meanwhile
+			l.waiting--
 			l.line(e)
 		}
 	}
 	sub := l.e.sub
+	for !l.passing.Empty() && !sub.Gate.Closed() {
+		if e := l.passing.Pop(); e.phase == entryReady {
+			e.rested.Store(true)
+			e.begin(e.State)
+			l.start(e)
+		}
+	}
 	blocked := [2]bool{}
 	for !sub.Gate.Closed() {
 		class, e := l.choose(blocked)
@@ -403,22 +430,26 @@ func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what a message needs to begin: a turn beside suspects, a slot, and the gaters' word.
+// mayBegin takes what the handler of a message needs to begin: a turn beside suspects, a slot, and the gaters' word. A message
+// that runs alone has its turn, and needs no slot beside it.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
-	handles := e.Step == driver.Handle
 	sub := l.e.sub
-	takesTurn := handles && sub.Turn != nil && !e.Alone
+	takesTurn := sub.Turn != nil && !e.Alone
 	if takesTurn && !sub.Turn.Begin() {
 		return NothingYet
 	}
 	word, probe := Begins, false
-	if !l.opt.Exclusive {
+	switch {
+	case l.opt.Exclusive:
+	case e.Alone:
+		sub.slots.force(e.class())
+	default:
 		var ok bool
 		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
 			word = NothingYet
 		}
 	}
-	if word == Begins && handles {
+	if word == Begins {
 		if word = l.askGates(e); word != Begins && !l.opt.Exclusive {
 			sub.slots.give(e.class(), probe, false, silent)
 		}
@@ -430,6 +461,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 		return word
 	}
 	e.rested.Store(!takesTurn)
+	e.slotted = !l.opt.Exclusive
 	e.begin(e.State)
 	e.current.Load().probe = probe
 	return Begins
@@ -449,7 +481,7 @@ func (l *lane[R]) askGates(e *entry[R]) Word {
 	return Begins
 }
 
-// start has a message handled, or passed on. It has its slot.
+// start has a message handled, or passed on.
 func (l *lane[R]) start(e *entry[R]) {
 	e.phase = entryRuns
 	l.running++
@@ -457,7 +489,7 @@ func (l *lane[R]) start(e *entry[R]) {
 	d := e.current.Load()
 	switch e.Step {
 	case driver.Handle:
-		e.began = true
+		e.began, e.gated = true, true
 		l.e.pool.Give(e)
 	case driver.Bury:
 		d.claim()
@@ -479,11 +511,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running--
 	l.runCount.Store(int64(l.running))
-	if e.Step == driver.Handle {
-		for _, g := range l.opt.Gates {
-			g.End(&e.Message)
-		}
-	}
+	defer l.endGates(e)
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passTurn(e)
 		return
@@ -518,15 +546,33 @@ func (l *lane[R]) finish(e *entry[R]) {
 
 // release gives back the slot of a message that has ended.
 func (l *lane[R]) release(e *entry[R]) {
-	if l.opt.Exclusive {
+	if !e.slotted {
 		return
 	}
+	e.slotted = false
 	d := e.current.Load()
 	said := silent
 	if e.how != abandoned {
 		said = d.said
 	}
 	l.e.sub.slots.give(e.class(), d.probe, e.Alone, said)
+}
+
+// endGates tells the gaters that a message has ended.
+func (l *lane[R]) endGates(e *entry[R]) {
+	if !e.gated {
+		return
+	}
+	e.gated = false
+	for _, g := range l.opt.Gates {
+		g.End(&e.Message)
+	}
+}
+
+// releaseLate is the end of a message that the lane did not live to see.
+func (l *lane[R]) releaseLate(e *entry[R]) {
+	l.release(e)
+	l.endGates(e)
 }
 
 // Abandon implements [driver.Lane].
@@ -554,7 +600,7 @@ func (l *lane[R]) passOnSettled() {
 
 // accept tells the source how much more it may read.
 func (l *lane[R]) accept() {
-	held, sub := l.waits.Len()+l.chained, l.e.sub
+	held, sub := l.waiting+l.chained, l.e.sub
 	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
 		n = 0
@@ -597,7 +643,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()
-	l.returnUnrun()
+	l.ReturnUnrun(nil)
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
 	cause := l.finishRunning(messages, stopped, deadline.C)
@@ -622,7 +668,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
 	for _, e := range ended {
-		l.release(e)
+		l.releaseLate(e)
 	}
 	l.first, l.last = nil, nil
 	l.runCount.Store(0)
@@ -671,13 +717,14 @@ func (l *lane[R]) returnRecord(rec R) {
 	}
 }
 
-// returnUnrun returns everything that has not begun, the last first: so a broker that gives them out in order keeps that.
-func (l *lane[R]) returnUnrun() {
+// ReturnUnrun implements [driver.Lane]. The last comes first: so a broker that gives them out in order keeps that.
+func (l *lane[R]) ReturnUnrun(which func(*driver.Message[R]) bool) {
 	for e := l.last; e != nil; {
 		prev := e.prev
-		if e.phase != entryRuns {
+		if e.phase != entryRuns && (which == nil || which(&e.Message)) {
 			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 			l.remove(e)
+			l.passTurn(e)
 		}
 		e = prev
 	}

@@ -46,6 +46,17 @@ type broker struct {
 	refuse   func(to driver.Place, r *record) error
 	block    bool // what has a key keeps its place
 	stays    bool // writes to a level answer ErrStay
+	hops     bool // what waits only hops
+	hangs    chan error
+	gated    []string
+}
+
+// Begin and End are a gater that lets everything begin.
+func (b *broker) Begin(*driver.Message[*record]) engine.Word { return engine.Begins }
+func (b *broker) End(m *driver.Message[*record]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gated = append(b.gated, fmt.Sprintf("%s %v", m.Record.id, slices.Contains(b.settled, m.Record.id)))
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -79,6 +90,9 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 	}
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
+		if b.hops {
+			m.Step, m.Until = driver.Hop, time.Time{}
+		}
 	}
 	return nil
 }
@@ -124,6 +138,11 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 		}
 	}
 	switch {
+	case b.hangs != nil:
+		go func() {
+			done.Unanswered("orders.billing.retry", context.DeadlineExceeded)
+			done.Confirmed("orders.billing.retry", <-b.hangs)
+		}()
 	case to == driver.DLQ:
 		b.mu.Lock()
 		b.dead[m.Record.id] = *st
@@ -475,5 +494,138 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 		if b.accepted != 5 {
 			t.Errorf("it takes %d more when the suspect is done", b.accepted)
 		}
+	})
+}
+
+// A message that no handler is to see waits for no slot, however long those that run take.
+func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.hops, b.sub.MaxRetriesInFlight = true, 1
+		over := make(chan struct{})
+		defer close(over)
+		b.refuse = func(to driver.Place, _ *record) error {
+			if to == driver.Level { // so that it does not hop for ever
+				return driver.ErrRefused
+			}
+			return nil
+		}
+		b.run(t, handle(func(context.Context, *record) error { <-over; return nil }), engine.LaneOptions[*record]{})
+		for range 10 {
+			b.publish("a")
+		}
+		b.in <- &record{id: "w", state: &redeliver.State{ID: "w", Attempts: 1}}
+		synctest.Wait()
+		if settled, dead := b.all(); !slices.Equal(settled, []string{"w"}) || len(dead) != 1 {
+			t.Errorf("settled %v, dead %v", settled, dead)
+		}
+	})
+}
+
+// The source gets back what has not begun, when it asks for it, and may have it again. What runs goes on.
+func TestASourceAsksForWhatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.MaxInFlight = 1
+		b.run(t, handle(func(context.Context, *record) error { <-time.After(3 * time.Second); return nil }), engine.LaneOptions[*record]{MaxHeld: 2})
+		b.publish("a", "b", "c")
+		for _, id := range []string{"v", "w"} {
+			b.in <- &record{id: id, state: &redeliver.State{ID: id, Attempts: 1, Due: time.Now().Add(time.Hour)}}
+		}
+		synctest.Wait()
+		if b.accepted != 0 {
+			t.Errorf("it takes %d more while all that it may hold waits", b.accepted)
+		}
+		b.lane.Post(func() {
+			b.lane.ReturnUnrun(func(m *driver.Message[*record]) bool { return m.Record.id != "b" })
+		})
+		<-time.After(4 * time.Second)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !slices.Equal(b.returned, []string{"w 1h0m0s false", "v 1h0m0s false", "c 0s false"}) || !slices.Equal(b.settled, []string{"a"}) || b.accepted == 0 {
+			t.Errorf("returned %q, settled %v, it takes %d more", b.returned, b.settled, b.accepted)
+		}
+	})
+}
+
+// A gater learns of the end of each message that began, after the source: also of those that outlive their lane, which keep
+// their slots until then.
+func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		over := make(chan struct{})
+		opt := handle(func(_ context.Context, r *record) error {
+			if r.id == "slow" {
+				<-over
+			}
+			return nil
+		})
+		opt.Sub, opt.Codec, opt.Store = b.sub, b, b
+		e := engine.New(opt)
+		defer e.Close()
+		b.sub.MaxInFlight = 1
+		lane := func() (ended chan struct{}) {
+			b.lost, ended = make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				e.RunLane(t.Context(), context.Background(), b, engine.LaneOptions[*record]{DrainTimeout: time.Second, Gates: []engine.Gater[*record]{b}}, nil)
+			}()
+			return ended
+		}
+		first := lane()
+		for range 9 { // of ten slots, which were ten when the engine began
+			b.publish("slow")
+		}
+		b.publish("quick")
+		synctest.Wait()
+		b.publish("slow")
+		synctest.Wait()
+		close(b.lost)
+		<-first
+		second := lane()
+		b.publish("beside")
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"quick"}) || !slices.Equal(b.gated, []string{"quick true"}) {
+			t.Errorf("settled %v while the handlers of a lane that is lost have all slots, ends %q", settled, b.gated)
+		}
+		close(over)
+		synctest.Wait()
+		b.mu.Lock()
+		if !slices.Equal(b.settled, []string{"quick", "beside"}) || len(b.gated) != 12 {
+			t.Errorf("settled %v, ends %q", b.settled, b.gated)
+		}
+		b.mu.Unlock()
+		close(b.lost)
+		<-second
+	})
+}
+
+// A write that the broker does not answer pauses the intake, and is not repeated.
+func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.hangs = make(chan error)
+		var events []string
+		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+			switch e := e.(type) {
+			case redeliver.SubscriptionChanged:
+				events = append(events, string(e.Change))
+			case redeliver.PublishFailed:
+				events = append(events, fmt.Sprintf("try %d failed, %v", e.Try, e.Err))
+			}
+		})
+		b.run(t, handle(func(context.Context, *record) error { return errors.New("no") }), engine.LaneOptions[*record]{})
+		b.publish("a")
+		<-time.After(time.Hour)
+		b.publish("b")
+		synctest.Wait()
+		b.hangs <- nil
+		synctest.Wait()
+		want := []string{"intake paused", "try 1 failed, context deadline exceeded", "intake resumed"}
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"a"}) || len(events) < 3 || !slices.Equal(events[:3], want) {
+			t.Errorf("settled %v, events %q", settled, events)
+		}
+		b.hangs <- nil
 	})
 }

@@ -85,6 +85,15 @@ func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	return false, false
 }
 
+// force takes a slot, also where there is none left: for a message that nothing else runs beside.
+func (s *slots) force(class int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[class]++
+	s.inFlight++
+	s.peak = max(s.peak, s.inFlight)
+}
+
 func (s *slots) takeLocked(class int) (ok, probe bool) {
 	if !s.hasRoomLocked(class) {
 		return false, false
