@@ -180,6 +180,9 @@ var (
 type Lane[R any] interface {
 	// Post has the lane's goroutine call f soon. It reports whether it will: not after the lane's end.
 	Post(f func()) bool
+	// Revise calls f for each message that waits until its time, in the order of Seq. f may change Until and Step. Only f
+	// of Post may call it.
+	Revise(f func(m *Message[R]))
 	// Abandon takes a message out of the lane that others may have by now. Only f of Post may call it. A handler that
 	// runs sees the end of its context, with the cause; nothing of the message is settled or returned.
 	Abandon(m *Message[R], cause error)

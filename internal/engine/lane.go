@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,8 +43,7 @@ type lane[R any] struct {
 	waiting     int // for their time
 	waits       *Hold[*entry[R]]
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
-	ready       [2]FIFO[*entry[R]]   // by class: for a handler
-	passing     FIFO[*entry[R]]      // only to be written elsewhere: no slot is needed for that
+	ready       [3]FIFO[*entry[R]]   // by entry.queue
 	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
@@ -204,11 +205,7 @@ func (l *lane[R]) retryRefused() {
 		q := &l.ready[class]
 		var again FIFO[*entry[R]]
 		for _, e := range l.refused {
-			switch {
-			case e.class() != class || e.phase != entryRefused:
-			case e.Step != driver.Handle: // that was found out meanwhile
-				l.push(e)
-			default:
+			if e.queue() == class && e.phase == entryRefused {
 				e.phase = entryReady
 				again.Push(e)
 			}
@@ -323,11 +320,7 @@ func (l *lane[R]) line(e *entry[R]) {
 // push makes an entry ready.
 func (l *lane[R]) push(e *entry[R]) {
 	e.phase = entryReady
-	if e.Step == driver.Handle {
-		l.ready[e.class()].Push(e)
-	} else {
-		l.passing.Push(e)
-	}
+	l.ready[e.queue()].Push(e)
 }
 
 // takeTurn reports whether an entry has the turn of its key; else it stands behind the last one that wants it.
@@ -382,14 +375,7 @@ func (l *lane[R]) begin(now time.Time) {
 		}
 	}
 	sub := l.e.sub
-	for !l.passing.Empty() && !sub.Gate.Closed() {
-		if e := l.passing.Pop(); e.phase == entryReady {
-			e.rested.Store(true)
-			e.begin(e.State)
-			l.start(e)
-		}
-	}
-	blocked := [2]bool{}
+	blocked := [3]bool{}
 	for !sub.Gate.Closed() {
 		class, e := l.choose(blocked)
 		if e == nil {
@@ -405,19 +391,28 @@ func (l *lane[R]) begin(now time.Time) {
 			l.refused = append(l.refused, e)
 		case NothingYet:
 			blocked[class] = true
+		case Later:
+			l.ready[class].Pop()
+			l.wait(e)
+		case Outdated:
+			l.ready[class].Pop()
+			l.src.Settle(&e.Message)
+			l.settled = true
+			l.remove(e)
+			l.passTurn(e)
 		}
 	}
-	for class := range l.ready {
+	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			sub.slots.yield(class, &l.waiters[class])
 		}
 	}
 }
 
-// choose returns the next ready entry, of both classes in turn.
-func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
+// choose returns the next ready entry, of all queues in turn.
+func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	for range l.ready {
-		l.lastClass = 1 - l.lastClass
+		l.lastClass = (l.lastClass + 1) % len(l.ready)
 		if blocked[l.lastClass] {
 			continue
 		}
@@ -430,38 +425,32 @@ func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what the handler of a message needs to begin: a turn beside suspects, a slot, and the gaters' word. A message
-// that runs alone has its turn, and needs no slot beside it.
+// mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. Who runs alone needs
+// neither slot nor turn: those who would give them wait for it. What is only written elsewhere needs none either: it may have
+// to leave its source while those that run take their time.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
-	takesTurn := sub.Turn != nil && !e.Alone
-	if takesTurn && !sub.Turn.Begin() {
-		return NothingYet
-	}
-	word, probe := Begins, false
-	switch {
-	case l.opt.Exclusive:
-	case e.Alone:
-		sub.slots.force(e.class())
-	default:
-		var ok bool
-		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
-			word = NothingYet
+	slotted, probe := false, false
+	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
+		if slotted, probe = sub.slots.take(class, &l.waiters[class]); !slotted {
+			return NothingYet
 		}
 	}
-	if word == Begins {
-		if word = l.askGates(e); word != Begins && !l.opt.Exclusive {
-			sub.slots.give(e.class(), probe, false, silent)
-		}
+	word := l.askGates(e)
+	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
+	if word == Begins && takesTurn && !sub.Turn.Begin() {
+		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
+		word = NothingYet
+	}
+	if slotted && (word != Begins || e.Alone) {
+		sub.slots.give(e.class(), probe, silent)
+		slotted, probe = false, false
 	}
 	if word != Begins {
-		if takesTurn {
-			sub.Turn.Rest()
-		}
 		return word
 	}
-	e.rested.Store(!takesTurn)
-	e.slotted = !l.opt.Exclusive
+	e.slotted = slotted
+	e.rested.Store(!takesTurn && !e.Alone)
 	e.begin(e.State)
 	e.current.Load().probe = probe
 	return Begins
@@ -469,16 +458,18 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 
 func (l *lane[R]) askGates(e *entry[R]) Word {
 	for i, g := range l.opt.Gates {
-		word := g.Begin(&e.Message)
-		if word == Begins {
-			continue
+		if word := g.Begin(&e.Message); word != Begins {
+			l.endGates(l.opt.Gates[:i], e, Ending{How: NotBegun})
+			return word
 		}
-		for _, passed := range l.opt.Gates[:i] {
-			passed.End(&e.Message)
-		}
-		return word
 	}
 	return Begins
+}
+
+func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
+	for _, g := range gates {
+		g.End(&e.Message, how)
+	}
 }
 
 // start has a message handled, or passed on.
@@ -489,7 +480,7 @@ func (l *lane[R]) start(e *entry[R]) {
 	d := e.current.Load()
 	switch e.Step {
 	case driver.Handle:
-		e.began, e.gated = true, true
+		e.began = true
 		l.e.pool.Give(e)
 	case driver.Bury:
 		d.claim()
@@ -511,7 +502,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running--
 	l.runCount.Store(int64(l.running))
-	defer l.endGates(e)
+	l.endGates(l.opt.Gates, e, e.ending())
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passTurn(e)
 		return
@@ -546,33 +537,41 @@ func (l *lane[R]) finish(e *entry[R]) {
 
 // release gives back the slot of a message that has ended.
 func (l *lane[R]) release(e *entry[R]) {
-	if !e.slotted {
-		return
-	}
-	e.slotted = false
 	d := e.current.Load()
 	said := silent
 	if e.how != abandoned {
 		said = d.said
 	}
-	l.e.sub.slots.give(e.class(), d.probe, e.Alone, said)
+	switch {
+	case e.slotted:
+		l.e.sub.slots.give(e.class(), d.probe, said)
+	case !l.opt.Exclusive:
+		l.e.sub.slots.count(said)
+	}
 }
 
-// endGates tells the gaters that a message has ended.
-func (l *lane[R]) endGates(e *entry[R]) {
-	if !e.gated {
-		return
-	}
-	e.gated = false
-	for _, g := range l.opt.Gates {
-		g.End(&e.Message)
+// Revise implements [driver.Lane].
+func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
+	var held []*entry[R]
+	l.waits.Delete(func(e *entry[R]) bool {
+		held = append(held, e)
+		return true
+	})
+	slices.SortFunc(held, func(x, y *entry[R]) int { return cmp.Compare(x.Seq, y.Seq) })
+	for _, e := range held {
+		f(&e.Message)
+		l.waits.Put(e.Until, e)
 	}
 }
 
 // releaseLate is the end of a message that the lane did not live to see.
 func (l *lane[R]) releaseLate(e *entry[R]) {
 	l.release(e)
-	l.endGates(e)
+	for _, g := range l.opt.Gates {
+		if late, ok := g.(LateGater[R]); ok {
+			late.EndLate(&e.Message)
+		}
+	}
 }
 
 // Abandon implements [driver.Lane].

@@ -124,6 +124,10 @@ func (m *move) finish(where string) {
 			d.buried(&m.dec, where, m.cause)
 		}
 	}
+	d.wrote, d.written = Moved, &m.dec.State
+	if buried {
+		d.wrote = Buried
+	}
 	d.c.end(forwarded)
 }
 

@@ -19,6 +19,7 @@ const (
 const (
 	firstDelivery = 0
 	retry         = 1
+	passing       = 2 // which need none: no handler sees them
 )
 
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
@@ -85,15 +86,6 @@ func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	return false, false
 }
 
-// force takes a slot, also where there is none left: for a message that nothing else runs beside.
-func (s *slots) force(class int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used[class]++
-	s.inFlight++
-	s.peak = max(s.peak, s.inFlight)
-}
-
 func (s *slots) takeLocked(class int) (ok, probe bool) {
 	if !s.hasRoomLocked(class) {
 		return false, false
@@ -149,16 +141,27 @@ func (s *slots) wakeLocked() {
 }
 
 // give gives back the slot of a message that ended so.
-func (s *slots) give(class int, probe, alone bool, what outcome) {
-	now := time.Now()
+func (s *slots) give(class int, probe bool, what outcome) {
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
 		s.guard.out--
 	}
+	s.heardLocked(probe, what)
+}
+
+// count counts the end of a message that ran alone, without a slot.
+func (s *slots) count(what outcome) {
+	s.mu.Lock()
+	s.heardLocked(true, what)
+}
+
+// heardLocked counts an outcome, and unlocks.
+func (s *slots) heardLocked(probe bool, what outcome) {
+	now := time.Now()
 	if s.guard != nil && what == well {
-		s.guard.succeeded(probe || alone, now.Sub(s.guard.born))
+		s.guard.succeeded(probe, now.Sub(s.guard.born))
 	}
 	var change *redeliver.SubscriptionChanged
 	if s.minLimit > 0 {
