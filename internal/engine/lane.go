@@ -376,7 +376,7 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	sub := l.e.sub
 	blocked := [3]bool{}
-	for !sub.Gate.Closed() {
+	for l.opt.Exclusive || !sub.Gate.Closed() { // what has a turn of its own would hold up all others behind the gate
 		class, e := l.choose(blocked)
 		if e == nil {
 			break

@@ -791,3 +791,18 @@ func TestASourceRevisesWhatWaits(t *testing.T) {
 		}
 	})
 }
+
+// A message that has its turn begins though the gate has closed meanwhile: the others of the client wait for it.
+func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{Exclusive: true})
+		b.sub.Gate.Close()
+		b.publish("suspect")
+		synctest.Wait()
+		if settled, _ := b.all(); len(settled) != 1 {
+			t.Errorf("settled %v", settled)
+		}
+		b.sub.Gate.Open()
+	})
+}
