@@ -46,6 +46,7 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 	for _, v := range r.settings("delayed-retry-type") {
 		s.notef("%s: RabbitMQ delays what is handed back (%s); redeliver's retries are not concerned, they are acked when they wait elsewhere", r.Name, v)
 	}
+	_, s.layout.expires = r.least("expires")
 	s.consumerTimeout(r)
 	s.bounds(r)
 	return s.limit(exists, r)

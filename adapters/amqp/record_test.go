@@ -168,13 +168,13 @@ func (o odd) Unmarshal(*amqp.Delivery) (*message.Message, error) {
 
 func TestAMarshalerThatFails(t *testing.T) {
 	boom := errors.New("boom")
-	if _, err := (&record{marshaler: odd{err: boom}}).Message(); !errors.Is(err, boom) {
+	if _, err := (&record{marshaler: odd{err: boom}}).message(); !errors.Is(err, boom) {
 		t.Error(err)
 	}
-	if _, err := (&record{marshaler: odd{}}).Message(); err == nil || !strings.Contains(err.Error(), "no message") {
+	if _, err := (&record{marshaler: odd{}}).message(); err == nil || !strings.Contains(err.Error(), "no message") {
 		t.Error(err)
 	}
-	_, err := (&record{marshaler: odd{panics: boom}}).Message()
+	_, err := (&record{marshaler: odd{panics: boom}}).message()
 	if p, ok := errors.AsType[*redeliver.PanicError](err); !ok || !errors.Is(err, boom) || len(p.Stack) == 0 {
 		t.Errorf("%v", err)
 	}

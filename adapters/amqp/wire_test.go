@@ -111,6 +111,9 @@ func (w *wire) serve(conn net.Conn) {
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
 			case [2]byte{60, 10}: // Qos
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
+			case [2]byte{60, 30}: // Cancel
+				tag, _ := shortString(payload[4:])
+				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
 			case [2]byte{60, 20}:
 				class, method, args := w.consume(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), class, method, args...)
