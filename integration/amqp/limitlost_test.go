@@ -5,6 +5,7 @@ package amqp_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -52,5 +53,35 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 				t.Errorf("dead letters: %v, want none", l.deadIDs())
 			}
 		})
+	}
+}
+
+// Handlers that do not heed their context keep their slots when their channel is lost. Their messages come back, and run when a
+// slot is free: no more handlers run than MaxInFlight says.
+func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
+	t.Parallel()
+	const slots = 3
+	line := &line{refused: new(sync.Map)}
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.AMQP.Dial, l.cfg.MaxInFlight = line.dial, slots
+	})
+	l.declared()
+	l.put(ids(slots)...)
+	over := make(chan struct{})
+	defer close(over)
+	began := make(chan struct{}, 100)
+	l.consume(func(*message.Message, run) error {
+		began <- struct{}{}
+		<-over
+		return nil
+	})
+	for range slots {
+		<-began
+	}
+	line.drop()
+	select {
+	case <-began:
+		t.Errorf("a handler began on the new channel while all %d slots were taken by handlers that still run", slots)
+	case <-time.After(10 * time.Second): // it reconnects within one
 	}
 }
