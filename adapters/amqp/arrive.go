@@ -164,7 +164,8 @@ func (s *source) decide(d *delivery, m *driver.Message[*delivery], stay *delayqu
 	case d.again && count >= maxReturns:
 		s.renew(d, m, left > 0)
 		return
-	case stay.Hops:
+	}
+	if stay.Hops {
 		m.Step = driver.Hop
 	}
 	if left <= 0 || m.Step == driver.Hop && s.kind == retryQueue {
