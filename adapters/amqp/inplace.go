@@ -108,15 +108,17 @@ func (p *inPlace) end(settled bool) {
 
 // acquit takes the charge back, until that has worked or the client is closed: nothing else begins before.
 func (p *inPlace) acquit(settled bool) {
-	s, left := p.s, p.before
-	if settled { // if its ack is lost it comes back, and nothing else may have run
+	s := p.s
+	less := func(n int) int { return max(0, n-1) } // another process may have it by now, and have charged it
+	if settled {
+		// If its ack is lost it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
-		left = 0
+		less = func(int) int { return 0 }
 	}
 	pause := newPause()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
-		err := s.r.noteCrashes(ctx, p.d.id(), func(int) int { return left })
+		err := s.r.noteCrashes(ctx, p.d.id(), less)
 		cancel()
 		if err == nil || s.r.client.consuming.isClosed() {
 			return

@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 // wire is a channel of the client to a server that only tells of the content
 // headers that it gets, and of who reads, and sends what it is told to.
 type wire struct {
-	ch      *amqp.Channel
-	conn    *amqp.Connection
+	ch      *amqp091.Channel
+	conn    *amqp091.Connection
 	headers chan []byte // payloads
 	acks    atomic.Int64
 	denied  string      // the queue that the user may not read
@@ -40,7 +40,7 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 	here, there := net.Pipe()
 	w := &wire{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
 	go w.serve(there)
-	conn, err := amqp.Open(around(here), amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{}}, Locale: "en_US"})
+	conn, err := amqp091.Open(around(here), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +53,13 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 }
 
 // write publishes and returns the size of the content header's payload.
-func (w *wire) write(p amqp.Publishing) (int, error) {
+func (w *wire) write(p amqp091.Publishing) (int, error) {
 	header, err := w.header(p)
 	return len(header), err
 }
 
 // header publishes and returns the content header's payload.
-func (w *wire) header(p amqp.Publishing) ([]byte, error) {
+func (w *wire) header(p amqp091.Publishing) ([]byte, error) {
 	if err := w.ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
 		return nil, err
 	}
@@ -129,9 +129,9 @@ func (w *wire) consume(args []byte) (class, method uint16, answer []byte) {
 	const closing = "\x00\x00\x3c\x00\x14" // no text, and what it is about
 	switch name := string(queue[1:]); {
 	case name == w.denied:
-		return 20, 40, append([]byte{amqp.AccessRefused >> 8, amqp.AccessRefused & 0xff}, closing...)
+		return 20, 40, append([]byte{amqp091.AccessRefused >> 8, amqp091.AccessRefused & 0xff}, closing...)
 	case bytes.Contains(arguments, []byte("x-stream-offset")):
-		return 20, 40, append([]byte{amqp.PreconditionFailed >> 8, amqp.PreconditionFailed & 0xff}, closing...)
+		return 20, 40, append([]byte{amqp091.PreconditionFailed >> 8, amqp091.PreconditionFailed & 0xff}, closing...)
 	default:
 		w.read <- name
 		return 60, 21, tag
