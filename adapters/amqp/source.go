@@ -348,7 +348,7 @@ func (s *source) Stop() <-chan struct{} {
 		c, begun := s.consumer, time.Now()
 		go func() {
 			defer close(stopped)
-			s.cancel(c)
+			_ = s.cancel(c) // else the channel is gone
 			// Some times what the queue needs for this, which is written like an ack.
 			took := min(max(shortest, 4*time.Since(begun)), time.Second)
 			s.lane.Post(func() { s.pause = took })
@@ -364,6 +364,7 @@ func (s *source) Flush(ctx context.Context) {
 		s.acquit(ctx)
 	}
 	s.tasks.wait(ctx)
+	s.back = nil // all goes back at once
 	n := 0
 	err := s.acks.flush(1, true, func(tag uint64, multiple bool) error {
 		if n++; n%atOnce == 0 {
