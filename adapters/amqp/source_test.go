@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ type file struct {
 	*testing.T
 	r    *reader
 	e    *engine.Engine[*delivery]
+	wire *wire // of the last source
 	tags uint64
 
 	mu   sync.Mutex
@@ -72,7 +72,8 @@ func newNativeFile(t *testing.T, cfg Config, handler func(*file, context.Context
 func (f *file) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
-	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, newWire(f.T).ch)
+	f.wire = newWire(f.T)
+	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.wire.ch)
 	for _, id := range ids {
 		f.tags++
 		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
@@ -362,7 +363,58 @@ func TestAChannelThatEndsSettlesNothingMore(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	close(over)
-	if fmt.Sprint(s.acks.pending()) != "0" {
-		t.Errorf("%d are settled", s.acks.pending())
+	close(in)
+	if n := s.acks.pending(); n > 0 {
+		t.Errorf("%d are settled", n)
+	}
+}
+
+// While nothing may begin a source does not consume, after it has given back once what has not run: the broker counts each time
+// that a message comes back. Where only probes may begin it takes one, and where the queue would expire.
+func TestAPausedSourceDoesNotConsume(t *testing.T) {
+	for name, row := range map[string]struct {
+		expires   bool
+		window    int64 // while it is paused: the last that was asked for
+		consumers int   // behind the first, in the end
+	}{
+		"paused":               {false, 50, 1},
+		"the queue may expire": {true, 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				over := make(chan struct{})
+				f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+				f.r.layout.expires = row.expires
+				ctx, stop := context.WithCancel(t.Context())
+				s, in := f.source(false, "a", "b", "c")
+				f.wire.window.Store(50)
+				end := f.run(ctx, s, in)
+				<-time.After(time.Minute)
+				if n := f.wire.cancels.Load(); n != 0 {
+					t.Errorf("%d consumers are cancelled behind a slow handler", n)
+				}
+				f.r.sub.Gate.Close()
+				<-time.After(5 * time.Second)
+				f.r.sub.Gate.Open() // it was brief
+				<-time.After(time.Minute)
+				if n := f.wire.cancels.Load(); n != 0 {
+					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
+				}
+				f.r.sub.Gate.Close()
+				<-time.After(10 * time.Minute)
+				if c, n, w := f.wire.cancels.Load(), f.wire.nacks.Load(), f.wire.window.Load(); c != 1 || n != 2 || w != row.window {
+					t.Errorf("%d consumers are cancelled, %d messages are given back, the window is %d, want 1, 2 and %d", c, n, w, row.window)
+				}
+				close(in)
+				f.r.sub.Gate.Open()
+				<-time.After(2 * time.Second)
+				if w, n := f.wire.window.Load(), len(f.wire.read); w != 50 || n != row.consumers {
+					t.Errorf("it goes on with a window of %d, and has had %d more consumers", w, n)
+				}
+				close(over)
+				stop()
+				_ = f.ended(end)
+			})
+		})
 	}
 }

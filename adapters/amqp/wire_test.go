@@ -20,8 +20,11 @@ type wire struct {
 	conn    *amqp091.Connection
 	headers chan []byte // payloads
 	acks    atomic.Int64
-	denied  string      // the queue that the user may not read
-	read    chan string // queues that got a consumer
+	nacks   atomic.Int64
+	cancels atomic.Int64
+	window  atomic.Int64 // of the last Qos
+	denied  string       // the queue that the user may not read
+	read    chan string  // queues that got a consumer
 	there   net.Conn
 }
 
@@ -110,8 +113,12 @@ func (w *wire) serve(conn net.Conn) {
 				name, _ := shortString(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
 			case [2]byte{60, 10}: // Qos
+				w.window.Store(int64(binary.BigEndian.Uint16(payload[8:])))
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
+			case [2]byte{60, 120}: // a nack
+				w.nacks.Add(1)
 			case [2]byte{60, 30}: // Cancel
+				w.cancels.Add(1)
 				tag, _ := shortString(payload[4:])
 				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
 			case [2]byte{60, 20}:
