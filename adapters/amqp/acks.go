@@ -11,7 +11,7 @@ type acks struct {
 	len, bytes     int         // all of which it was not told, and their bodies
 }
 
-// acked is where an entry stands in acks.
+// acked is where a delivery stands in acks.
 type acked struct {
 	before, after *delivery
 	what          answered

@@ -30,7 +30,7 @@ type Client struct {
 	targets map[string]bool    // topics whose exchange is declared
 	deleted map[string]bool    // topics that had a layout, but a queue of it is gone
 	subs    []*Subscriber
-	lanes   int // channels that read
+	reading int // channels that read
 	closed  bool
 
 	turn     *engine.Turn
@@ -157,18 +157,18 @@ func (c *Client) claim(queue string, n int) error {
 	most := c.consuming.channelMax() - aside
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lanes+n > most {
+	if c.reading+n > most {
 		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.lanes, most)
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.reading, most)
 	}
-	c.lanes += n
+	c.reading += n
 	return nil
 }
 
 func (c *Client) unclaim(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lanes -= n
+	c.reading -= n
 }
 
 // provision declares what a subscription needs.

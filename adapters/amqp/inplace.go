@@ -30,7 +30,7 @@ const (
 	placeLeaving            // the charge is taken back
 )
 
-// begins reports whether the message has its turn, which it is sought when it has none. The lane hears when it has.
+// begins reports whether the message has its turn. If not, it seeks one, and the lane hears when it has it.
 func (p *inPlace) begins() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -50,7 +50,6 @@ type source struct {
 	window    int // how many the broker may have sent
 	consumers int // before the one that reads now
 	consumer  *consumer
-	accepted  int
 	halted    time.Time // since when nothing may begin; zero when something may
 	paused    bool
 	swept     time.Time // when what lies here was last looked at
@@ -315,17 +314,8 @@ func (s *source) giveBack() {
 		s.acks.handedBack(d)
 	}
 	s.back = append(s.back[:0], s.back[n:]...)
-	if s.giving = n > 0 && !s.stoppedForGood(); s.giving {
+	if s.giving = n > 0; s.giving {
 		time.AfterFunc(shortest, func() { s.lane.Post(s.giveBack) })
-	}
-}
-
-func (s *source) stoppedForGood() bool {
-	select {
-	case <-s.lost:
-		return true
-	default:
-		return false
 	}
 }
 

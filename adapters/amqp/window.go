@@ -97,19 +97,15 @@ func (s *source) consume(window int) {
 	}
 }
 
-// Accept implements [driver.Source]. The broker's prefetch is the bound, so nothing is accepted only where nothing may begin.
+// Accept implements [driver.Source]. The broker's prefetch is the bound. So nothing is accepted only where nothing may begin:
+// behind a closed gate, see look, or beside a suspect. There the prefetch stays in hand, because what is given back is counted,
+// and the next suspect may follow at once.
 func (s *source) Accept(n int) {
-	s.accepted = n
-	if s.stopped || s.kind == suspectQueue {
-		return
-	}
-	if s.paused {
-		if n > 0 {
-			s.look()
-		}
-		return
-	}
-	if s.kind != mainQueue {
+	switch {
+	case s.stopped || s.kind == suspectQueue:
+	case s.paused && n > 0:
+		s.look()
+	case !s.paused && s.kind != mainQueue:
 		if w := fitWindow(s.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.window {
 			s.consume(w)
 		}
@@ -142,7 +138,7 @@ func (s *source) look() {
 		s.lookInOrder(now)
 		return
 	}
-	shut, probes := s.accepted == 0, s.r.sub.Held()
+	shut, probes := s.r.sub.Gate.Closed(), s.r.sub.Held()
 	switch {
 	case !shut && !probes:
 		s.halted = time.Time{}

@@ -18,7 +18,7 @@ import (
 )
 
 // A suspect runs for so long that what is ready beside it is handed back, and
-// waits in another queue until it ends. The slot that was kept for it is free again: it
+// comes back by another queue. The slot that was kept for it is free again: it
 // was not, and with one slot no retry ran any more.
 func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.putTo(l.queue+".retry.suspects", "suspect")
 	l.await("the suspect's run", func() bool { return len(l.runs["suspect"]) == 1 })
 	l.putTo(l.queue+".retry.200ms", "m")
-	l.awaitReady(l.queue+".retry", 1)
+	l.awaitUnackedIn(l.queue+".retry", 1)
 	release()
 	l.finished([]string{"suspect", "m"})
 }
