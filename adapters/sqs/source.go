@@ -227,7 +227,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		m.Key = groupHash(d.group)
 	}
 	if d.state != nil {
-		m.Retry = d.state.Attempts > 0
+		m.Returned, m.Retry = true, d.state.Attempts > 0
 	}
 	if d.hold {
 		m.Until, m.InPlace = d.state.Due, s.queue.fifo

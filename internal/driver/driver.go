@@ -66,6 +66,8 @@ type Message[R any] struct {
 	Step Step
 	// Retry says that the message counts as a retry, whose slots are separate from those of first deliveries.
 	Retry bool
+	// Returned says that the message brought a state: it failed before, or was replayed. A retry always did.
+	Returned bool
 	// Alone says that nothing else of this process runs meanwhile, which the source has made sure of.
 	Alone bool
 	// InPlace says that the message waits at the head of its key: nothing behind it begins until it is settled.

@@ -32,6 +32,8 @@ type carrier interface {
 	headers() redeliver.Headers
 	readState(*redeliver.State)
 	truncates() bool
+	// isFirst reports whether the message brought no state.
+	isFirst() bool
 	write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done)
 	// end reports how the message ended here, once.
 	end(how ending)
@@ -139,8 +141,7 @@ func (d *Delivery) isFirst() bool {
 	if d.state != nil {
 		return false
 	}
-	f, ok := d.c.(interface{ isRetry() bool })
-	return ok && !f.isRetry()
+	return d.c.isFirst()
 }
 
 // isProbe reports whether the message was let through in an outage.

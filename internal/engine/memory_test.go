@@ -28,6 +28,8 @@ type record struct {
 	key   string
 	state *redeliver.State // of one that waits; nil for a first delivery
 	body  []byte
+	// replayed says that the message brought a state without attempts.
+	replayed bool
 }
 
 // broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
@@ -77,6 +79,7 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 			m.Key = m.Key*31 + uint64(c)
 		}
 	}
+	m.Returned = m.Record.replayed
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 	}
@@ -474,6 +477,42 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 		synctest.Wait()
 		if b.accepted != 5 {
 			t.Errorf("it takes %d more when the suspect is done", b.accepted)
+		}
+	})
+}
+
+// recorder is a tracer that has something of its own for messages that come for the first time.
+type recorder struct {
+	firsts, others atomic.Int64
+}
+
+func (r *recorder) Begin(ctx context.Context, _ *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	r.others.Add(1)
+	return ctx, nil
+}
+func (r *recorder) DeadLettered(context.Context, *redeliver.Burial) {}
+func (r *recorder) First(redeliver.Tracer, string, string) redeliver.FirstRuns {
+	return firstRuns{r}
+}
+
+type firstRuns struct{ r *recorder }
+
+func (f firstRuns) Begin(ctx context.Context, _ *redeliver.FirstRun) (context.Context, redeliver.Span) {
+	f.r.firsts.Add(1)
+	return ctx, nil
+}
+
+// A replayed message has no attempt and is no first delivery: its span is linked to the attempt that failed.
+func TestAReplayedMessageIsNoFirstDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBroker(redeliver.Policy{}), &recorder{}
+		b.sub.Tracer = r
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
+		b.publish("first")
+		b.in <- &record{id: "replayed", replayed: true}
+		synctest.Wait()
+		if r.firsts.Load() != 1 || r.others.Load() != 1 {
+			t.Errorf("%d first deliveries and %d others", r.firsts.Load(), r.others.Load())
 		}
 	})
 }
