@@ -192,7 +192,11 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 				t.Errorf("%s tells the password", target)
 			}
 		}
-		get(t, c, page("dlq", q)).has(t, "The broker does not answer", "Dead letters 2")
+		dlq := get(t, c, page("dlq", q))
+		dlq.has(t, "The broker does not answer", "Dead letters 2", "The messages are not read while the broker does not answer")
+		if strings.Contains(dlq.text(), "No message") { // it said so without having read any
+			t.Error("2 dead letters that could not be read are said not to be there")
+		}
 		get(t, c, "/tasks").has(t, "far does not say")
 		if a := ask(t, c, http.MethodGet, page("messages", q), nil); a.StatusCode != http.StatusBadGateway || strings.Contains(a.body, "secret") {
 			t.Errorf("its messages are %d: %s", a.StatusCode, a.text())
