@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -20,11 +21,13 @@ func TestKeysOfOneLetter(t *testing.T) {
 	b.until(headed("4 dead letters"))
 	b.press("/")
 	b.until("document.activeElement.id === 'find'")
-	b.press("c", "a", "r", "d", " ", "4", "7", "1", "2") // and no letter is a shortcut here
-	b.leave(chromedp.KeyEvent(kb.Enter))
+	b.press("card 4712 ?jkr") // and no letter is a shortcut here
+	b.until("document.getElementById('find').value === 'card 4712 ?jkr'")
+	b.press(strings.Repeat(kb.Backspace, 5))
+	b.leave(pressed(kb.Enter))
 	b.until(headed("1 message found"))
 	b.press("j")
-	b.leave(chromedp.KeyEvent(kb.Enter))
+	b.leave(pressed(kb.Enter))
 	b.until(headed("o-1"))
 	b.press("r")
 	b.until("document.activeElement.innerText === 'Replay…'")
