@@ -37,8 +37,8 @@ type lane[R any] struct {
 	first, last *entry[R] // all in hand, in the order of their arrival
 	inHand      int
 	bytes       int
-	chained     int // stand behind another message of their key
-	waits       *Hold[*entry[R]]
+	held        int                  // wait for their time, or stand behind another message of their key
+	waits       *Hold[*entry[R]]     // with those that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
 	ready       [2]FIFO[*entry[R]]   // by class
 	refused     []*entry[R]          // by a gater, until something was posted
@@ -238,7 +238,7 @@ func (l *lane[R]) admit(rec R) {
 // chain notes that an entry stands behind another one of its key.
 func (l *lane[R]) chain(e *entry[R]) {
 	e.phase = entryChained
-	l.chained++
+	l.held++
 }
 
 // parse makes the entry of a record; nil for one that the engine passes over.
@@ -274,8 +274,8 @@ func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
 	}
-	if e.phase == entryChained {
-		l.chained--
+	if e.phase == entryChained || e.phase == entryWaits {
+		l.held--
 	}
 	e.phase = entryGone
 	if e.prev != nil {
@@ -297,6 +297,10 @@ func (l *lane[R]) remove(e *entry[R]) {
 // wait keeps an entry until its time has come.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
+	l.held++
+	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: drop them, not only when they would have been due
+		l.waits.Delete(func(e *entry[R]) bool { return e.phase != entryWaits })
+	}
 	l.waits.Put(e.Until, e)
 }
 
@@ -337,7 +341,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		}
 		next.keyed = true
 		if next.phase != entryGone {
-			l.chained--
+			l.held--
 			if next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
@@ -358,6 +362,7 @@ func (l *lane[R]) begin(now time.Time) {
 			break
 		}
 		if e.phase == entryWaits { // else it was abandoned meanwhile
+			l.held--
 			l.line(e)
 		}
 	}
@@ -554,8 +559,8 @@ func (l *lane[R]) passOnSettled() {
 
 // accept tells the source how much more it may read.
 func (l *lane[R]) accept() {
-	held, sub := l.waits.Len()+l.chained, l.e.sub
-	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
+	sub := l.e.sub
+	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
 		n = 0
 	}

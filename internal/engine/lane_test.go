@@ -1,0 +1,57 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// abandonAll abandons what the lane has in hand, as a source does whose messages others may have by now.
+func (b *broker) abandonAll() {
+	done := make(chan struct{})
+	b.lane.Post(func() {
+		b.mu.Lock()
+		all := b.parsed
+		b.parsed = nil
+		b.mu.Unlock()
+		for _, m := range all {
+			b.lane.Abandon(m, engine.ErrLost)
+		}
+		close(done)
+	})
+	<-done
+}
+
+// What waited and was lost takes no room of what waits: else a lane would read nothing until all of it had been due.
+func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var ran atomic.Int64
+		b.run(t, handle(func(context.Context, *record) error { ran.Add(1); return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxHeld: 10})
+		for round := range 3 {
+			for i := range 10 {
+				b.in <- &record{id: fmt.Sprint(round, i), state: &redeliver.State{ID: "w", Attempts: 1, Due: time.Now().Add(12 * time.Hour)}}
+			}
+			synctest.Wait()
+			if b.accepted != 0 {
+				t.Errorf("it takes %d more while 10 wait", b.accepted)
+			}
+			b.abandonAll()
+			synctest.Wait()
+			if b.accepted != 5 {
+				t.Errorf("it takes %d more when those that waited are lost, want 5", b.accepted)
+			}
+		}
+		b.publish("a")
+		synctest.Wait()
+		if ran.Load() != 1 {
+			t.Errorf("%d ran", ran.Load())
+		}
+	})
+}
