@@ -248,6 +248,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	}
 	e := &l.slab[0]
 	e.Record = rec
+	l.accepted = -1 // the source hears again what is left, also where this is passed over
 	if err := l.src.Parse(&e.Message); err != nil {
 		*e = entry[R]{}
 		return nil
@@ -265,7 +266,6 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	l.inHand++
 	l.bytes += e.Size
 	l.allCount.Store(int64(l.inHand))
-	l.accepted = -1 // the source hears again what is left
 	return e
 }
 

@@ -55,3 +55,19 @@ func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
 		}
 	})
 }
+
+// A source counts what it has passed to the lane until it hears of it, also what the lane passed over.
+func TestASourceHearsThatWhatItPassedOnWasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.settledBefore = true
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{MaxAhead: 5})
+		synctest.Wait()
+		before := b.accepts
+		b.publish("a")
+		synctest.Wait()
+		if b.accepts == before {
+			t.Error("the source has passed a message to the lane, and did not hear that it is taken")
+		}
+	})
+}
