@@ -617,21 +617,29 @@ func (l *lane[R]) drain(messages <-chan R) {
 		}
 	}
 	l.cancel(cause)
+	l.closeMail()
 	if !errors.Is(cause, ErrLost) {
 		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
 		l.src.Flush(ctx)
 		cancel()
 	}
+	l.first, l.last = nil, nil
+	l.runCount.Store(0)
+	l.allCount.Store(0)
+}
+
+// closeMail does what was reported and posted until now. What ends later gives its slot back by itself.
+func (l *lane[R]) closeMail() {
 	l.mu.Lock()
-	ended := l.ended
+	ended, posted := l.ended, l.posted
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
 	for _, e := range ended {
 		l.release(e)
 	}
-	l.first, l.last = nil, nil
-	l.runCount.Store(0)
-	l.allCount.Store(0)
+	for _, f := range posted {
+		f()
+	}
 }
 
 // finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.

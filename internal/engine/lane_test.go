@@ -71,3 +71,21 @@ func TestASourceHearsThatWhatItPassedOnWasTaken(t *testing.T) {
 		}
 	})
 }
+
+// What Post has accepted is called, also in the last moment of a lane.
+func TestALaneCallsWhatWasPosted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.flush = func() { <-time.After(time.Second) }
+		stop := b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
+		synctest.Wait()
+		go stop()
+		<-time.After(500 * time.Millisecond) // while it flushes
+		var called atomic.Bool
+		accepted := b.lane.Post(func() { called.Store(true) })
+		<-time.After(time.Minute)
+		if accepted && !called.Load() {
+			t.Error("Post says that the lane calls it, and it was not called")
+		}
+	})
+}
