@@ -262,17 +262,15 @@ func (s *slots) isOut() bool {
 	return s.guard.isOut()
 }
 
-// armLocked sets the one timer for when the guards may let something through.
+// armLocked sets the one timer for when the guards may let something through. Callers have rung whoever may have a slot now.
 func (s *slots) armLocked() {
 	now := s.guard.now()
 	at := s.guard.next()
 	switch {
 	case at == 0 || s.armed > now && s.armed <= at:
 		return // the earlier alarm sets the timer anew
-	case at <= now && s.queues[firstDelivery].Empty() && s.queues[retry].Empty():
-		return // the next lane that comes gets its slot at once
 	case at <= now:
-		at = now
+		return // who waits was rung, or waits for a slot that a handler gives back
 	}
 	s.armed = at
 	if s.alarm == nil {
