@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -88,4 +89,38 @@ func TestALaneCallsWhatWasPosted(t *testing.T) {
 			t.Error("Post says that the lane calls it, and it was not called")
 		}
 	})
+}
+
+// A message that is lost while it waits for its batch is not handled any more.
+func TestABatchHasNoLostMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var batches []string
+		opt := batchOf(&batches, 3)
+		b.run(t, opt, engine.LaneOptions[*record]{})
+		b.publish("a")
+		synctest.Wait()
+		b.abandonAll()
+		b.publish("b", "c", "d")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		settled, _ := b.all()
+		if fmt.Sprint(batches) != "[bc d]" && fmt.Sprint(batches) != "[bcd]" || len(settled) != 3 {
+			t.Errorf("batches %q, settled %q", batches, settled)
+		}
+	})
+}
+
+func batchOf(batches *[]string, size int) engine.Options[*record] {
+	return engine.Options[*record]{
+		BatchConfig: delayqueue.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
+		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
+			s := ""
+			for _, m := range all {
+				s += m.Record.id
+			}
+			*batches = append(*batches, s)
+			return nil
+		},
+	}
 }
