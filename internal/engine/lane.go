@@ -368,7 +368,7 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	sub := l.e.sub
 	blocked := [2]bool{}
-	for !sub.Gate.Closed() {
+	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn was given while the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
 			break

@@ -111,6 +111,24 @@ func TestABatchHasNoLostMessages(t *testing.T) {
 	})
 }
 
+// A message that has the turn of suspects begins although the intake has been paused since: what runs beside it, of all
+// subscriptions of its client, would wait as long.
+func TestASuspectThatHasItsTurnBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var ran atomic.Int64
+		b.run(t, handle(func(context.Context, *record) error { ran.Add(1); return nil }), engine.LaneOptions[*record]{Exclusive: true})
+		synctest.Wait()
+		b.sub.Gate.Close()
+		b.publish("a")
+		synctest.Wait()
+		if ran.Load() != 1 {
+			t.Error("it waits behind the closed gate")
+		}
+		b.sub.Gate.Open()
+	})
+}
+
 func batchOf(batches *[]string, size int) engine.Options[*record] {
 	return engine.Options[*record]{
 		BatchConfig: delayqueue.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
