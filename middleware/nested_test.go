@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +12,39 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
+
+// A Retry within another, at the Router and at the handler, is one attempt, and its timeout and those of others come.
+func TestARetryWithinAnotherIsOneAttempt(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{
+			Timeout: 10 * second, MaxRetries: 1, Backoff: redeliver.Fixed(second),
+		}}).Handle("documents", func(msg *message.Message) error {
+			switch msg.UUID {
+			case "fails":
+				<-time.After(5 * second)
+				return errors.New("no bank")
+			case "hangs":
+				<-msg.Context().Done()
+				return msg.Context().Err()
+			default:
+				return nil
+			}
+		}, middleware.Retry())
+		for _, id := range []string{"fails", "hangs", "fine"} {
+			publish(b, id)
+			<-time.After(second)
+		}
+		if got := orders.Outcome("fails"); got.State.Reason != redeliver.ReasonExhausted || len(got.Attempts) != 2 {
+			t.Error(got)
+		}
+		if got := orders.Outcome("hangs"); got.State.Reason != redeliver.ReasonTimeout || len(got.Attempts) != 2 || got.Attempts[0].Took != 10*second {
+			t.Error(got)
+		}
+		if got := orders.Outcome("fine"); !got.Committed || len(got.Attempts) != 1 {
+			t.Error(got)
+		}
+	})
+}
 
 // A message that keeps its place, and whose time was over before it came to its batch, has timed out.
 func TestBatchComesTooLateForAMessageInItsPlace(t *testing.T) {
