@@ -35,8 +35,9 @@ type delivery struct {
 	renews  bool             // it is written anew because it has come back often
 	crashes int              // of a suspect: how often it was alone when its process died
 
-	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue.
-	closed, dropped chan struct{}
+	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue. moves has one, once, when its
+	// copy is to be written.
+	closed, dropped, moves chan struct{}
 
 	deletion deletion
 

@@ -150,7 +150,7 @@ func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden tim
 		d.expires = begun.Add(s.queue.retention)
 	}
 	if s.kind == suspectQueue {
-		d.closed, d.dropped = make(chan struct{}), make(chan struct{})
+		d.closed, d.dropped, d.moves = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	}
 	s.inHand[id] = d
 	s.bytes += d.bytes
