@@ -133,17 +133,16 @@ func (s *source) take(msgs []types.Message, at time.Time, hidden time.Duration) 
 func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
-	had := s.inHand[id]
-	keeps := had != nil && (had.settled || received(m) <= s.mostReturns())
-	s.mu.Unlock()
-	switch {
-	case keeps: // with the new receipt
-		had.receive(m, at, hidden)
-		return false
-	case had != nil: // it has come too often to run on
-		s.lose(had, nil)
+	for had := s.inHand[id]; had != nil; had = s.inHand[id] {
+		if had.settled || received(m) <= s.mostReturns() { // it stays in hand, with the new receipt
+			had.receive(m, at, hidden)
+			s.mu.Unlock()
+			return false
+		}
+		s.mu.Unlock()
+		s.lose(had, nil) // it has come too often to run on
+		s.mu.Lock()
 	}
-	s.mu.Lock()
 	d.source, d.bytes = s, sizeOf(m) // before it is taken apart
 	d.receive(m, at, hidden)
 	if begun := sent(m); s.queue.retention > 0 && !begun.IsZero() {
