@@ -27,6 +27,7 @@ type delivery struct {
 
 	// Set before the lane gets it.
 	source  *source
+	id      string           // MessageId, under which it is in hand
 	group   string           // MessageGroupId of a FIFO queue
 	bytes   int              // that SQS counts
 	state   *redeliver.State // what it brought, or what this process remembers; nil for a first delivery

@@ -143,7 +143,8 @@ func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden tim
 		s.lose(had, nil) // it has come too often to run on
 		s.mu.Lock()
 	}
-	d.source, d.bytes = s, sizeOf(m) // before it is taken apart
+	d.source, d.id, d.bytes = s, id, sizeOf(m) // before it is taken apart
+	d.kept = s.client.memory.Take(id)
 	d.receive(m, at, hidden)
 	if begun := sent(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
@@ -290,8 +291,8 @@ func (s *source) deleted(d *delivery) {
 // dropLocked forgets a message.
 func (s *source) dropLocked(d *delivery) {
 	d.gone = true
-	if s.inHand[d.current] == d {
-		delete(s.inHand, d.current)
+	if s.inHand[d.id] == d {
+		delete(s.inHand, d.id)
 	}
 	if d.dropped != nil {
 		close(d.dropped)
@@ -336,7 +337,7 @@ func (s *source) leave(d *delivery, wait time.Duration, hidden bool) {
 // forgetLocked drops a message that comes back, and remembers how it waited.
 func (s *source) forgetLocked(d *delivery) {
 	if d.kept != nil {
-		s.client.memory.Put(d.current, d.kept)
+		s.client.memory.Put(d.id, d.kept)
 	}
 	s.closeLocked(d)
 	s.dropLocked(d)
