@@ -101,7 +101,10 @@ func TestABatchHasNoLostMessages(t *testing.T) {
 		b.publish("a")
 		synctest.Wait()
 		b.abandonAll()
-		b.publish("b", "c", "d")
+		for _, id := range []string{"b", "c", "d"} {
+			b.publish(id)
+			synctest.Wait()
+		}
 		<-time.After(time.Minute)
 		synctest.Wait()
 		settled, _ := b.all()

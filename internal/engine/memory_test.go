@@ -415,7 +415,10 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 			return nil
 		}}
 		b.run(t, opt, engine.LaneOptions[*record]{})
-		b.publish("a", "b", "c", "d")
+		for _, id := range []string{"a", "b", "c", "d"} { // in this order: they wait for each other's batch
+			b.publish(id)
+			synctest.Wait()
+		}
 		<-time.After(time.Minute)
 		synctest.Wait()
 		settled, dead := b.all()

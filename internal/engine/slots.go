@@ -45,6 +45,7 @@ type slots struct {
 	good, bad          int // in this window
 
 	queues [2]FIFO[*slotWaiter] // by class
+	next   int                  // the class that was rung last
 	armed  time.Duration        // what the guard's timer is set for; 0 for none
 	alarm  *time.Timer
 
@@ -128,13 +129,18 @@ func (s *slots) yield(class int, w *slotWaiter) {
 	}
 }
 
-// wakeLocked rings the lane that has waited for longest, of each class that has a slot.
+// wakeLocked rings the lane that has waited for longest, of each class that has a slot; where the classes share what room there
+// is, of one of them in turn. Who takes or yields the slot rings the next.
 func (s *slots) wakeLocked() {
-	for class := range s.queues {
-		if q := &s.queues[class]; !q.Empty() && s.hasRoomLocked(class) {
+	for range s.queues {
+		s.next = 1 - s.next
+		if q := &s.queues[s.next]; !q.Empty() && s.hasRoomLocked(s.next) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.ring()
+			if s.limit > 0 || s.guard != nil && s.guard.held() {
+				return
+			}
 		}
 	}
 }

@@ -34,3 +34,27 @@ func TestNoTimerLooksForASlotThatOnlyAHandlerGives(t *testing.T) {
 		s.alarm.Stop()
 	}
 }
+
+// Slots that have shrunk to one are for both classes in turn, also where one of their lanes is always quicker than the other.
+func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
+	sub := &Subscription{MaxInFlight: 10, MaxRetriesInFlight: 10, MinInFlight: 1}
+	sub.Start()
+	s := &sub.slots
+	s.limit = 1
+	quick, slow := &slotWaiter{ring: func() {}}, &slotWaiter{ring: func() {}}
+	got := [2]int{}
+	for range 20 {
+		for class, w := range []*slotWaiter{quick, slow} {
+			if ok, probe := s.take(class, w); ok {
+				got[class]++
+				s.take(firstDelivery, quick) // both have more
+				s.take(retry, slow)
+				s.give(class, probe, false, silent)
+				break
+			}
+		}
+	}
+	if got[firstDelivery] < 8 || got[retry] < 8 {
+		t.Errorf("%d first deliveries and %d retries began, want ten of each", got[firstDelivery], got[retry])
+	}
+}
