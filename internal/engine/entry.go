@@ -14,7 +14,8 @@ import (
 type entryPhase uint8
 
 const (
-	entryWaits   entryPhase = iota // until its time has come
+	entryRead    entryPhase = iota // and nothing was decided
+	entryWaits                     // until its time has come
 	entryChained                   // behind another message of its key
 	entryReady                     // for a slot
 	entryRefused                   // a gater has refused it for now

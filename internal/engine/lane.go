@@ -37,8 +37,8 @@ type lane[R any] struct {
 	first, last *entry[R] // all in hand, in the order of their arrival
 	inHand      int
 	bytes       int
-	chained     int // stand behind another message of their key
-	waits       *Hold[*entry[R]]
+	held        int                  // wait for their time, or stand behind another message of their key
+	waits       *Hold[*entry[R]]     // with those that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
 	ready       [2]FIFO[*entry[R]]   // by class
 	refused     []*entry[R]          // by a gater, until something was posted
@@ -238,7 +238,7 @@ func (l *lane[R]) admit(rec R) {
 // chain notes that an entry stands behind another one of its key.
 func (l *lane[R]) chain(e *entry[R]) {
 	e.phase = entryChained
-	l.chained++
+	l.held++
 }
 
 // parse makes the entry of a record; nil for one that the engine passes over.
@@ -248,6 +248,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	}
 	e := &l.slab[0]
 	e.Record = rec
+	l.accepted = -1 // the source hears again what is left, also where this is passed over
 	if err := l.src.Parse(&e.Message); err != nil {
 		*e = entry[R]{}
 		return nil
@@ -265,7 +266,6 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	l.inHand++
 	l.bytes += e.Size
 	l.allCount.Store(int64(l.inHand))
-	l.accepted = -1 // the source hears again what is left
 	return e
 }
 
@@ -274,8 +274,8 @@ func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
 	}
-	if e.phase == entryChained {
-		l.chained--
+	if e.phase == entryChained || e.phase == entryWaits {
+		l.held--
 	}
 	e.phase = entryGone
 	if e.prev != nil {
@@ -297,6 +297,10 @@ func (l *lane[R]) remove(e *entry[R]) {
 // wait keeps an entry until its time has come.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
+	l.held++
+	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: drop them, not only when they would have been due
+		l.waits.Delete(func(e *entry[R]) bool { return e.phase != entryWaits })
+	}
 	l.waits.Put(e.Until, e)
 }
 
@@ -337,7 +341,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		}
 		next.keyed = true
 		if next.phase != entryGone {
-			l.chained--
+			l.held--
 			if next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
@@ -358,12 +362,13 @@ func (l *lane[R]) begin(now time.Time) {
 			break
 		}
 		if e.phase == entryWaits { // else it was abandoned meanwhile
+			l.held--
 			l.line(e)
 		}
 	}
 	sub := l.e.sub
 	blocked := [2]bool{}
-	for !sub.Gate.Closed() {
+	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn was given while the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
 			break
@@ -554,8 +559,8 @@ func (l *lane[R]) passOnSettled() {
 
 // accept tells the source how much more it may read.
 func (l *lane[R]) accept() {
-	held, sub := l.waits.Len()+l.chained, l.e.sub
-	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
+	sub := l.e.sub
+	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
 		n = 0
 	}
@@ -612,21 +617,29 @@ func (l *lane[R]) drain(messages <-chan R) {
 		}
 	}
 	l.cancel(cause)
+	l.closeMail()
 	if !errors.Is(cause, ErrLost) {
 		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
 		l.src.Flush(ctx)
 		cancel()
 	}
+	l.first, l.last = nil, nil
+	l.runCount.Store(0)
+	l.allCount.Store(0)
+}
+
+// closeMail does what was reported and posted until now. What ends later gives its slot back by itself.
+func (l *lane[R]) closeMail() {
 	l.mu.Lock()
-	ended := l.ended
+	ended, posted := l.ended, l.posted
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
 	for _, e := range ended {
 		l.release(e)
 	}
-	l.first, l.last = nil, nil
-	l.runCount.Store(0)
-	l.allCount.Store(0)
+	for _, f := range posted {
+		f()
+	}
 }
 
 // finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.

@@ -46,8 +46,13 @@ type broker struct {
 	accepted int
 	flushed  bool
 	refuse   func(to driver.Place, r *record) error
+	accepts  int  // calls of Accept
 	block    bool // what has a key keeps its place
 	stays    bool // writes to a level answer ErrStay
+
+	parsed        []*driver.Message[*record]
+	settledBefore bool   // what Parse says of all
+	flush         func() // what Flush does
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -64,9 +69,14 @@ func (b *broker) publish(ids ...string) {
 
 func (b *broker) Messages() <-chan *record { return b.in }
 func (b *broker) Lost() <-chan struct{}    { return b.lost }
-func (b *broker) Accept(n int)             { b.accepted = n }
+func (b *broker) Accept(n int)             { b.accepted, b.accepts = n, b.accepts+1 }
 func (b *broker) Commit()                  {}
-func (b *broker) Flush(context.Context)    { b.flushed = true }
+func (b *broker) Flush(context.Context) {
+	b.flushed = true
+	if b.flush != nil {
+		b.flush()
+	}
+}
 func (b *broker) Stop() <-chan struct{} {
 	done := make(chan struct{})
 	close(done)
@@ -74,6 +84,12 @@ func (b *broker) Stop() <-chan struct{} {
 }
 
 func (b *broker) Parse(m *driver.Message[*record]) error {
+	if b.settledBefore {
+		return driver.ErrSettled
+	}
+	b.mu.Lock()
+	b.parsed = append(b.parsed, m)
+	b.mu.Unlock()
 	if k := m.Record.key; k != "" {
 		for _, c := range k {
 			m.Key = m.Key*31 + uint64(c)
@@ -399,7 +415,10 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 			return nil
 		}}
 		b.run(t, opt, engine.LaneOptions[*record]{})
-		b.publish("a", "b", "c", "d")
+		for _, id := range []string{"a", "b", "c", "d"} { // in this order: they wait for each other's batch
+			b.publish(id)
+			synctest.Wait()
+		}
 		<-time.After(time.Minute)
 		synctest.Wait()
 		settled, dead := b.all()
