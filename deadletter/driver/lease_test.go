@@ -56,7 +56,7 @@ func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 		if err := first.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(31 * time.Second) // the renewal of 0:10 comes at 0:35
+		<-time.After(31 * time.Second)                                                                   // the renewal of 0:10 comes at 0:35
 		if err := second.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
 			t.Fatal(err)
 		}
