@@ -99,6 +99,32 @@ func (d *Delivery) Value(key any) any {
 	}
 }
 
+// valuedContext is a Delivery with the values that the message's own context has beside it.
+type valuedContext struct {
+	*Delivery
+	values context.Context
+}
+
+// withValues is the context of a message whose own was ctx: it has ctx's values, and not its end.
+func (d *Delivery) withValues(ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return d
+	}
+	return valuedContext{d, context.WithoutCancel(ctx)}
+}
+
+// Value implements [context.Context].
+func (c valuedContext) Value(key any) any {
+	switch key.(type) {
+	case deliveryKey, redeliver.ContextKey:
+		return c.Delivery
+	}
+	if v := c.values.Value(key); v != nil {
+		return v
+	}
+	return c.Delivery.Value(key)
+}
+
 // Sub is the subscription that delivered the message.
 func (d *Delivery) Sub() *Subscription { return d.sub }
 

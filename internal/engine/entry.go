@@ -170,7 +170,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.Fail(&redeliver.UndecodableError{Err: err})
 		return
 	}
-	msg.SetContext(d)
+	msg.SetContext(d.withValues(msg.Context()))
 	d.msg = msg
 	l, eng := e.lane, e.lane.e
 	if !l.send(msg) {

@@ -51,8 +51,9 @@ type broker struct {
 	stays    bool // writes to a level answer ErrStay
 
 	parsed        []*driver.Message[*record]
-	settledBefore bool   // what Parse says of all
-	flush         func() // what Flush does
+	settledBefore bool            // what Parse says of all
+	flush         func()          // what Flush does
+	own           context.Context // of the messages that Message returns; nil for none
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -118,7 +119,11 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 	if string(m.Record.body) == "garbage" {
 		return nil, errors.New("garbage")
 	}
-	return message.NewMessage(m.Record.id, m.Record.body), nil
+	msg := message.NewMessage(m.Record.id, m.Record.body)
+	if b.own != nil {
+		msg.SetContext(b.own)
+	}
+	return msg, nil
 }
 func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
 func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
@@ -160,6 +165,12 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 // run runs an engine over the broker until the test ends, or stop is called.
 func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
 	t.Helper()
+	return b.runIn(t, context.Background(), opt, lane)
+}
+
+// runIn is run with the values of the handlers' contexts.
+func (b *broker) runIn(t *testing.T, values context.Context, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
+	t.Helper()
 	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
 	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -169,7 +180,7 @@ func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.Lane
 		if lane.DrainTimeout == 0 {
 			lane.DrainTimeout = 10 * time.Second
 		}
-		e.RunLane(ctx, context.Background(), b, lane, func(l driver.Lane[*record]) { b.lane = l })
+		e.RunLane(ctx, values, b, lane, func(l driver.Lane[*record]) { b.lane = l })
 		e.Close()
 	}()
 	stop = func() {
@@ -396,6 +407,32 @@ func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
 		if err := x.Context().Err(); err == nil {
 			t.Error("the context of an acked message has not ended")
 		}
+	})
+}
+
+// A handler finds the values of the message's own context before those of the lane, and the end of the attempt's.
+func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key string
+		b := newBroker(redeliver.Policy{})
+		values := context.WithValue(context.WithValue(context.Background(), key("message"), "lane"), key("lane"), "lane")
+		own, cancel := context.WithCancel(context.WithValue(context.Background(), key("message"), "message"))
+		b.own = own
+		out := make(chan *message.Message)
+		b.runIn(t, values, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.publish("a")
+		msg := <-out
+		cancel()
+		ctx, end := context.WithCancel(msg.Context())
+		defer end()
+		if m, l := ctx.Value(key("message")), ctx.Value(key("lane")); m != "message" || l != "lane" || ctx.Err() != nil {
+			t.Errorf("the context has %v and %v and the end %v", m, l, ctx.Err())
+		}
+		if st, _ := redeliver.FromContext(ctx); st.ID != "a" || engine.FromContext(ctx) == nil {
+			t.Errorf("the context has the state %+v", st)
+		}
+		msg.Ack()
+		<-ctx.Done()
 	})
 }
 
