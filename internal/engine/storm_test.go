@@ -45,7 +45,7 @@ type drop struct {
 }
 
 func (s *storm) roll(n int) int {
-	return int(rand.New(rand.NewPCG(s.seed, uint64(s.n.Add(1)))).IntN(n))
+	return rand.New(rand.NewPCG(s.seed, uint64(s.n.Add(1)))).IntN(n)
 }
 
 func (s *storm) isCalm() bool {
@@ -375,11 +375,11 @@ func runStorm(t *testing.T, seed uint64) {
 		s.sub.MinInFlight = 1
 	}
 	opt := engine.Options[*drop]{Sub: s.sub, Codec: stormCodec{}, Store: s}
-	switch {
-	case seed%5 == 3:
+	switch seed % 5 {
+	case 3:
 		opt.Out = make(chan *message.Message)
 		go s.route(opt.Out)
-	case seed%5 == 4:
+	case 4:
 		opt.BatchConfig = delayqueue.BatchConfig{Size: 3, Timeout: 500 * time.Millisecond}.WithDefaults()
 		opt.Batch = func(b *engine.Batch, all []*engine.BatchMember[*drop]) error {
 			for _, m := range all[:len(all)/2] {
