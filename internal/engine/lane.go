@@ -224,7 +224,7 @@ func (l *lane[R]) admit(rec R) {
 	if e == nil {
 		return
 	}
-	if e.Until.After(time.Now()) {
+	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
 			l.chain(e) // passTurn looks at Until
 			return
@@ -342,7 +342,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		next.keyed = true
 		if next.phase != entryGone {
 			l.held--
-			if next.Until.After(time.Now()) { // it came again while it waits in place
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
 				next.phase = entryReady
