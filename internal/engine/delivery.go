@@ -140,11 +140,17 @@ func (d *Delivery) Headers() redeliver.Headers { return d.c.headers() }
 
 // State is the message's state before the attempt that runs now.
 func (d *Delivery) State() (st redeliver.State) {
-	if d.state != nil {
-		return *d.state
-	}
-	d.c.readState(&st)
+	d.readState(&st)
 	return st
+}
+
+// readState sets st, which is zero, to State.
+func (d *Delivery) readState(st *redeliver.State) {
+	if d.state != nil {
+		*st = *d.state
+		return
+	}
+	d.c.readState(st)
 }
 
 // Task is what runs the attempt, nil before Run.

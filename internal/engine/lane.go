@@ -44,6 +44,7 @@ type lane[R any] struct {
 	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
+	waiting     [2]bool // the waiter stands in the queue for slots, or has a turn
 	lastClass   int
 	accepted    int
 	settled     bool // since the last Commit
@@ -224,7 +225,7 @@ func (l *lane[R]) admit(rec R) {
 	if e == nil {
 		return
 	}
-	if e.Until.After(time.Now()) {
+	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
 			l.chain(e) // passTurn looks at Until
 			return
@@ -342,7 +343,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		next.keyed = true
 		if next.phase != entryGone {
 			l.held--
-			if next.Until.After(time.Now()) { // it came again while it waits in place
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
 				next.phase = entryReady
@@ -387,8 +388,16 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	for class := range l.ready {
 		if l.ready[class].Empty() || !blocked[class] {
-			sub.slots.yield(class, &l.waiters[class])
+			l.yield(class)
 		}
+	}
+}
+
+// yield gives back the lane's place in the queue for slots.
+func (l *lane[R]) yield(class int) {
+	if l.waiting[class] {
+		l.waiting[class] = false
+		l.e.sub.slots.yield(class, &l.waiters[class])
 	}
 }
 
@@ -419,7 +428,9 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	word, probe := Begins, false
 	if !l.opt.Exclusive {
 		var ok bool
-		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
+		class := e.class()
+		ok, probe = sub.slots.take(class, &l.waiters[class])
+		if l.waiting[class] = !ok; !ok {
 			word = NothingYet
 		}
 	}
@@ -598,7 +609,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	defer sub.Drain.End()
 	close(l.draining)
 	for class := range l.waiters {
-		sub.slots.yield(class, &l.waiters[class])
+		l.yield(class)
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()
