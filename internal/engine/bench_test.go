@@ -13,15 +13,15 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// stream is a source that costs next to nothing, of records that are in memory; codec and store, too.
-type stream struct {
+// benchSource is a source that costs next to nothing, of records that are in memory; codec and store, too.
+type benchSource struct {
 	in   chan *record
 	done chan struct{} // closed when all are settled
 	left int
 }
 
-func newStream(n int) *stream {
-	s := &stream{in: make(chan *record, n), done: make(chan struct{}), left: n}
+func newBenchSource(n int) *benchSource {
+	s := &benchSource{in: make(chan *record, n), done: make(chan struct{}), left: n}
 	rec := &record{id: "a", body: []byte("payload")}
 	for range n {
 		s.in <- rec
@@ -29,38 +29,38 @@ func newStream(n int) *stream {
 	return s
 }
 
-func (s *stream) Messages() <-chan *record                             { return s.in }
-func (s *stream) Lost() <-chan struct{}                                { return nil }
-func (s *stream) Accept(int)                                           {}
-func (s *stream) Commit()                                              {}
-func (s *stream) Flush(context.Context)                                {}
-func (s *stream) Parse(*driver.Message[*record]) error                 { return nil }
-func (s *stream) Return(*driver.Message[*record], time.Duration, bool) {}
-func (s *stream) ID(m *driver.Message[*record]) string                 { return m.Record.id }
-func (s *stream) Key(*driver.Message[*record]) []byte                  { return nil }
-func (s *stream) Body(m *driver.Message[*record]) []byte               { return m.Record.body }
-func (s *stream) Headers(*driver.Message[*record]) redeliver.Headers   { return message.Metadata{} }
-func (s *stream) Message(*driver.Message[*record]) (*message.Message, error) {
+func (s *benchSource) Messages() <-chan *record                             { return s.in }
+func (s *benchSource) Lost() <-chan struct{}                                { return nil }
+func (s *benchSource) Accept(int)                                           {}
+func (s *benchSource) Commit()                                              {}
+func (s *benchSource) Flush(context.Context)                                {}
+func (s *benchSource) Parse(*driver.Message[*record]) error                 { return nil }
+func (s *benchSource) Return(*driver.Message[*record], time.Duration, bool) {}
+func (s *benchSource) ID(m *driver.Message[*record]) string                 { return m.Record.id }
+func (s *benchSource) Key(*driver.Message[*record]) []byte                  { return nil }
+func (s *benchSource) Body(m *driver.Message[*record]) []byte               { return m.Record.body }
+func (s *benchSource) Headers(*driver.Message[*record]) redeliver.Headers   { return message.Metadata{} }
+func (s *benchSource) Message(*driver.Message[*record]) (*message.Message, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (s *stream) Stop() <-chan struct{} {
+func (s *benchSource) Stop() <-chan struct{} {
 	done := make(chan struct{})
 	close(done)
 	return done
 }
 
-func (s *stream) Settle(*driver.Message[*record]) {
+func (s *benchSource) Settle(*driver.Message[*record]) {
 	if s.left--; s.left == 0 {
 		close(s.done)
 	}
 }
 
-func (s *stream) State(m *driver.Message[*record], st *redeliver.State) {
+func (s *benchSource) State(m *driver.Message[*record], st *redeliver.State) {
 	st.ID, st.Group, st.Origin = m.Record.id, "billing", "orders"
 }
 
-func (s *stream) Write(_ context.Context, _ driver.Place, _ *driver.Message[*record], _ *redeliver.State, done driver.Done) {
+func (s *benchSource) Write(_ context.Context, _ driver.Place, _ *driver.Message[*record], _ *redeliver.State, done driver.Done) {
 	done.Confirmed("orders.billing.retry", nil)
 }
 
@@ -68,7 +68,7 @@ func (s *stream) Write(_ context.Context, _ driver.Place, _ *driver.Message[*rec
 func benchmark(b *testing.B, h func(context.Context, *record) error) {
 	b.Helper()
 	sub := &engine.Subscription{Origin: "orders", Group: "billing", Policy: redeliver.Policy{MaxRetries: 3}.WithDefaults(), MaxInFlight: 100, MaxRetriesInFlight: 100}
-	s := newStream(b.N)
+	s := newBenchSource(b.N)
 	e := engine.New(engine.Options[*record]{Sub: sub, Codec: s, Store: s, Handle: h})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
