@@ -66,6 +66,8 @@ type Message[R any] struct {
 	Step Step
 	// Retry says that the message counts as a retry, whose slots are separate from those of first deliveries.
 	Retry bool
+	// Returned says that the message brought a state: it failed before, or was replayed. A retry always did.
+	Returned bool
 	// Alone says that nothing else of this process runs meanwhile, which the source has made sure of.
 	Alone bool
 	// InPlace says that the message waits at the head of its key: nothing behind it begins until it is settled.
@@ -121,8 +123,8 @@ type Source[R any] interface {
 
 // Codec knows the parts of a record. Any goroutine calls it, but not two for one message at a time.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as it was first published. An error sends the record to the DLQ,
-	// undecodable.
+	// Message returns a new Watermill message, as it was first published. Its handler finds the values of its context.
+	// An error sends the record to the DLQ, undecodable.
 	Message(m *Message[R]) (*message.Message, error)
 	// ID is the message's id, which never changes.
 	ID(m *Message[R]) string

@@ -14,13 +14,13 @@ import (
 type entryPhase uint8
 
 const (
-	entryParsed  entryPhase = iota
-	entryWaits              // until its time has come
-	entryChained            // behind another message of its key
-	entryReady              // for a slot
-	entryRefused            // a gater has refused it for now
-	entryRuns               // with a slot, until its end is known here
-	entryGone               // it was settled, returned or abandoned
+	entryRead    entryPhase = iota // and nothing was decided
+	entryWaits                     // until its time has come
+	entryChained                   // behind another message of its key
+	entryReady                     // for a slot
+	entryRefused                   // a gater has refused it for now
+	entryRuns                      // with a slot, until its end is known here
+	entryGone                      // it was settled, returned or abandoned
 )
 
 // entry is one message in a lane, from Parse to Settle or Return. Its first Delivery is in it, so that a message that
@@ -83,7 +83,7 @@ func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Ke
 func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
-func (e *entry[R]) isRetry() bool                 { return e.Retry }
+func (e *entry[R]) isFirst() bool                 { return !e.Retry && !e.Returned }
 func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isLost() }
 func (e *entry[R]) session() context.Context      { return e.lane.ctx }
 func (e *entry[R]) truncates() bool {
@@ -206,7 +206,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.Fail(&redeliver.UndecodableError{Err: err})
 		return
 	}
-	msg.SetContext(d)
+	msg.SetContext(d.withValues(msg.Context()))
 	d.msg = msg
 	l, eng := e.lane, e.lane.e
 	if !l.send(msg) {

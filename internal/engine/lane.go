@@ -39,14 +39,14 @@ type lane[R any] struct {
 	first, last *entry[R] // all in hand, in the order of their arrival
 	inHand      int
 	bytes       int
-	chained     int // stand behind another message of their key
-	waiting     int // for their time
-	waits       *Hold[*entry[R]]
+	held        int                  // wait for their time, or stand behind another message of their key
+	waits       *Hold[*entry[R]]     // with those that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
 	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
+	waiting     [2]bool // the waiter stands in the queue for slots, or has a turn
 	lastClass   int
 	accepted    int
 	settled     bool // since the last Commit
@@ -227,7 +227,7 @@ func (l *lane[R]) admit(rec R) {
 	if e == nil {
 		return
 	}
-	if e.Until.After(time.Now()) {
+	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
 			l.chain(e) // passTurn looks at Until
 			return
@@ -241,7 +241,7 @@ func (l *lane[R]) admit(rec R) {
 // chain notes that an entry stands behind another one of its key.
 func (l *lane[R]) chain(e *entry[R]) {
 	e.phase = entryChained
-	l.chained++
+	l.held++
 }
 
 // parse makes the entry of a record; nil for one that the engine passes over.
@@ -251,6 +251,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	}
 	e := &l.slab[0]
 	e.Record = rec
+	l.accepted = -1 // the source hears again what is left, also where this is passed over
 	if err := l.src.Parse(&e.Message); err != nil {
 		*e = entry[R]{}
 		return nil
@@ -268,7 +269,6 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	l.inHand++
 	l.bytes += e.Size
 	l.allCount.Store(int64(l.inHand))
-	l.accepted = -1 // the source hears again what is left
 	return e
 }
 
@@ -277,12 +277,8 @@ func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
 	}
-	switch e.phase {
-	case entryChained:
-		l.chained--
-	case entryWaits:
-		l.waiting--
-	default:
+	if e.phase == entryChained || e.phase == entryWaits {
+		l.held--
 	}
 	e.phase = entryGone
 	if e.prev != nil {
@@ -304,7 +300,10 @@ func (l *lane[R]) remove(e *entry[R]) {
 // wait keeps an entry until its time has come.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
-	l.waiting++
+	l.held++
+	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: drop them, not only when they would have been due
+		l.waits.Delete(func(e *entry[R]) bool { return e.phase != entryWaits })
+	}
 	l.waits.Put(e.Until, e)
 }
 
@@ -350,8 +349,8 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		}
 		next.keyed = true
 		if next.phase != entryGone {
-			l.chained--
-			if next.Until.After(time.Now()) { // it came again while it waits in place
+			l.held--
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
 				l.push(next)
@@ -369,14 +368,14 @@ func (l *lane[R]) begin(now time.Time) {
 		if !ok {
 			break
 		}
-		if e.phase == entryWaits { // else it was abandoned or returned meanwhile
-			l.waiting--
+		if e.phase == entryWaits { // else it was abandoned meanwhile
+			l.held--
 			l.line(e)
 		}
 	}
 	sub := l.e.sub
 	blocked := [3]bool{}
-	for l.opt.Exclusive || !sub.Gate.Closed() { // what has a turn of its own would hold up all others behind the gate
+	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn was given while the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
 			break
@@ -404,8 +403,16 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
-			sub.slots.yield(class, &l.waiters[class])
+			l.yield(class)
 		}
+	}
+}
+
+// yield gives back the lane's place in the queue for slots.
+func (l *lane[R]) yield(class int) {
+	if l.waiting[class] {
+		l.waiting[class] = false
+		l.e.sub.slots.yield(class, &l.waiters[class])
 	}
 }
 
@@ -432,7 +439,8 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
 	slotted, probe := false, false
 	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
-		if slotted, probe = sub.slots.take(class, &l.waiters[class]); !slotted {
+		slotted, probe = sub.slots.take(class, &l.waiters[class])
+		if l.waiting[class] = !slotted; !slotted {
 			return NothingYet
 		}
 	}
@@ -599,8 +607,8 @@ func (l *lane[R]) passOnSettled() {
 
 // accept tells the source how much more it may read.
 func (l *lane[R]) accept() {
-	held, sub := l.waiting+l.chained, l.e.sub
-	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
+	sub := l.e.sub
+	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
 		n = 0
 	}
@@ -638,7 +646,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	defer sub.Drain.End()
 	close(l.draining)
 	for class := range l.waiters {
-		sub.slots.yield(class, &l.waiters[class])
+		l.yield(class)
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()
@@ -657,21 +665,29 @@ func (l *lane[R]) drain(messages <-chan R) {
 		}
 	}
 	l.cancel(cause)
+	l.closeMail()
 	if !errors.Is(cause, ErrLost) {
 		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
 		l.src.Flush(ctx)
 		cancel()
 	}
+	l.first, l.last = nil, nil
+	l.runCount.Store(0)
+	l.allCount.Store(0)
+}
+
+// closeMail does what was reported and posted until now. What ends later gives its slot back by itself.
+func (l *lane[R]) closeMail() {
 	l.mu.Lock()
-	ended := l.ended
+	ended, posted := l.ended, l.posted
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
 	for _, e := range ended {
 		l.releaseLate(e)
 	}
-	l.first, l.last = nil, nil
-	l.runCount.Store(0)
-	l.allCount.Store(0)
+	for _, f := range posted {
+		f()
+	}
 }
 
 // finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.

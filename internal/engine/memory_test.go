@@ -28,6 +28,8 @@ type record struct {
 	key   string
 	state *redeliver.State // of one that waits; nil for a first delivery
 	body  []byte
+	// replayed says that the message brought a state without attempts.
+	replayed bool
 }
 
 // broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
@@ -44,10 +46,16 @@ type broker struct {
 	accepted int
 	flushed  bool
 	refuse   func(to driver.Place, r *record) error
+	accepts  int  // calls of Accept
 	block    bool // what has a key keeps its place
 	stays    bool // writes to a level answer ErrStay
 	hops     bool // what waits only hops
 	hangs    chan error
+
+	parsed        []*driver.Message[*record]
+	settledBefore bool            // what Parse says of all
+	flush         func()          // what Flush does
+	own           context.Context // of the messages that Message returns; nil for none
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -64,9 +72,14 @@ func (b *broker) publish(ids ...string) {
 
 func (b *broker) Messages() <-chan *record { return b.in }
 func (b *broker) Lost() <-chan struct{}    { return b.lost }
-func (b *broker) Accept(n int)             { b.accepted = n }
+func (b *broker) Accept(n int)             { b.accepted, b.accepts = n, b.accepts+1 }
 func (b *broker) Commit()                  {}
-func (b *broker) Flush(context.Context)    { b.flushed = true }
+func (b *broker) Flush(context.Context) {
+	b.flushed = true
+	if b.flush != nil {
+		b.flush()
+	}
+}
 func (b *broker) Stop() <-chan struct{} {
 	done := make(chan struct{})
 	close(done)
@@ -74,11 +87,18 @@ func (b *broker) Stop() <-chan struct{} {
 }
 
 func (b *broker) Parse(m *driver.Message[*record]) error {
+	if b.settledBefore {
+		return driver.ErrSettled
+	}
+	b.mu.Lock()
+	b.parsed = append(b.parsed, m)
+	b.mu.Unlock()
 	if k := m.Record.key; k != "" {
 		for _, c := range k {
 			m.Key = m.Key*31 + uint64(c)
 		}
 	}
+	m.Returned = m.Record.replayed
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 		if b.hops {
@@ -104,7 +124,11 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 	if string(m.Record.body) == "garbage" {
 		return nil, errors.New("garbage")
 	}
-	return message.NewMessage(m.Record.id, m.Record.body), nil
+	msg := message.NewMessage(m.Record.id, m.Record.body)
+	if b.own != nil {
+		msg.SetContext(b.own)
+	}
+	return msg, nil
 }
 func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
 func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
@@ -151,6 +175,12 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 // run runs an engine over the broker until the test ends, or stop is called.
 func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
 	t.Helper()
+	return b.runIn(t, context.Background(), opt, lane)
+}
+
+// runIn is run with the values of the handlers' contexts.
+func (b *broker) runIn(t *testing.T, values context.Context, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
+	t.Helper()
 	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
 	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -160,7 +190,7 @@ func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.Lane
 		if lane.DrainTimeout == 0 {
 			lane.DrainTimeout = 10 * time.Second
 		}
-		e.RunLane(ctx, context.Background(), b, lane, func(l driver.Lane[*record]) { b.lane = l })
+		e.RunLane(ctx, values, b, lane, func(l driver.Lane[*record]) { b.lane = l })
 		e.Close()
 	}()
 	stop = func() {
@@ -390,6 +420,32 @@ func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
 	})
 }
 
+// A handler finds the values of the message's own context before those of the lane, and the end of the attempt's.
+func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key string
+		b := newBroker(redeliver.Policy{})
+		values := context.WithValue(context.WithValue(context.Background(), key("message"), "lane"), key("lane"), "lane")
+		own, cancel := context.WithCancel(context.WithValue(context.Background(), key("message"), "message"))
+		b.own = own
+		out := make(chan *message.Message)
+		b.runIn(t, values, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.publish("a")
+		msg := <-out
+		cancel()
+		ctx, end := context.WithCancel(msg.Context())
+		defer end()
+		if m, l := ctx.Value(key("message")), ctx.Value(key("lane")); m != "message" || l != "lane" || ctx.Err() != nil {
+			t.Errorf("the context has %v and %v and the end %v", m, l, ctx.Err())
+		}
+		if st, _ := redeliver.FromContext(ctx); st.ID != "a" || engine.FromContext(ctx) == nil {
+			t.Errorf("the context has the state %+v", st)
+		}
+		msg.Ack()
+		<-ctx.Done()
+	})
+}
+
 func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
@@ -406,7 +462,10 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 			return nil
 		}}
 		b.run(t, opt, engine.LaneOptions[*record]{})
-		b.publish("a", "b", "c", "d")
+		for _, id := range []string{"a", "b", "c", "d"} { // in this order: they wait for each other's batch
+			b.publish(id)
+			synctest.Wait()
+		}
 		<-time.After(time.Minute)
 		synctest.Wait()
 		settled, dead := b.all()
@@ -804,5 +863,41 @@ func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
 			t.Errorf("settled %v", settled)
 		}
 		b.sub.Gate.Open()
+	})
+}
+
+// recorder is a tracer that has something of its own for messages that come for the first time.
+type recorder struct {
+	firsts, others atomic.Int64
+}
+
+func (r *recorder) Begin(ctx context.Context, _ *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	r.others.Add(1)
+	return ctx, nil
+}
+func (r *recorder) DeadLettered(context.Context, *redeliver.Burial) {}
+func (r *recorder) First(redeliver.Tracer, string, string) redeliver.FirstRuns {
+	return firstRuns{r}
+}
+
+type firstRuns struct{ r *recorder }
+
+func (f firstRuns) Begin(ctx context.Context, _ *redeliver.FirstRun) (context.Context, redeliver.Span) {
+	f.r.firsts.Add(1)
+	return ctx, nil
+}
+
+// A replayed message has no attempt and is no first delivery: its span is linked to the attempt that failed.
+func TestAReplayedMessageIsNoFirstDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBroker(redeliver.Policy{}), &recorder{}
+		b.sub.Tracer = r
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
+		b.publish("first")
+		b.in <- &record{id: "replayed", replayed: true}
+		synctest.Wait()
+		if r.firsts.Load() != 1 || r.others.Load() != 1 {
+			t.Errorf("%d first deliveries and %d others", r.firsts.Load(), r.others.Load())
+		}
 	})
 }
