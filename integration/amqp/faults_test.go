@@ -221,7 +221,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 		}
 		return len(reported) == 40 && len(l.done) == 20
 	})
-	l.awaitUnacked(l.queue, 40, nil)
+	l.awaitCounts(l.queue, "40 unacked and one ready", nil, func(unacked, ready int) bool { return unacked == 40 && ready == 1 })
 	l.mu.Lock()
 	blocked, twice := len(l.runs), l.duplicates()
 	l.mu.Unlock()
