@@ -172,6 +172,32 @@ func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
 	})
 }
 
+// A message of another group is never replayed. Its page offered that all the same.
+func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("mixed", 2)
+		letter := q.make
+		q.make = func(i int64) *deadletter.Message {
+			m := letter(i)
+			if i == 1 {
+				m.Mismatch = "its headers name group others"
+			}
+			return m
+		}
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		get(t, c, page("message", q, "at", "0")).has(t, "Replay… Edit and replay…", "Purge…")
+		stranger := get(t, c, page("message", q, "at", "1"))
+		stranger.has(t, "Not of this group: its headers name group others", "Purge…")
+		if strings.Contains(stranger.body, `href="replay?`) || strings.Contains(stranger.body, `href="edit?`) {
+			t.Errorf("it can be replayed or edited: %s", stranger.text())
+		}
+	})
+}
+
 // A broker that does not answer is told, with what was known before and without its
 // password, and it comes back by itself.
 func TestABrokerThatDoesNotAnswer(t *testing.T) {
@@ -192,7 +218,11 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 				t.Errorf("%s tells the password", target)
 			}
 		}
-		get(t, c, page("dlq", q)).has(t, "The broker does not answer", "Dead letters 2")
+		dlq := get(t, c, page("dlq", q))
+		dlq.has(t, "The broker does not answer", "Dead letters 2", "The messages are not read while the broker does not answer")
+		if strings.Contains(dlq.text(), "No message") { // it said so without having read any
+			t.Error("2 dead letters that could not be read are said not to be there")
+		}
 		get(t, c, "/tasks").has(t, "far does not say")
 		if a := ask(t, c, http.MethodGet, page("messages", q), nil); a.StatusCode != http.StatusBadGateway || strings.Contains(a.body, "secret") {
 			t.Errorf("its messages are %d: %s", a.StatusCode, a.text())

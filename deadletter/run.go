@@ -1,10 +1,12 @@
 package deadletter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter/driver"
@@ -305,6 +307,9 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 		err = r.claim.Save(ctx, t)
 	}
 	if err != nil {
+		if r.isRecorded(ctx, &t) { // it failed behind that: what is left of the window is under way
+			r.task = t
+		}
 		return err
 	}
 	for _, s := range done {
@@ -314,6 +319,14 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	r.task = t
 	r.tell(done, why)
 	return nil
+}
+
+// isRecorded reports whether the latest record of the task is this one, as far as the broker says.
+func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
+	all, err := r.q.Tasks(ctx)
+	return err == nil && slices.ContainsFunc(all, func(was Task) bool {
+		return was.ID == t.ID && was.Updated.Equal(t.Updated) && bytes.Equal(was.UnderWay, t.UnderWay)
+	})
 }
 
 // tell reports what is recorded.

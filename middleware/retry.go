@@ -37,6 +37,8 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 // A handler that acks or nacks its message itself has answered by that: what it
 // returns, and its Timeout, change nothing any more.
 //
+// A Retry within another one only calls its handler: the outer one runs the attempt.
+//
 // An attempt that ends because the session or the process ends is not counted:
 // Retry returns an error, nothing is acked, and the message comes back.
 func Retry() message.HandlerMiddleware {

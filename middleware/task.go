@@ -19,6 +19,9 @@ type task struct {
 
 // run runs one attempt. After a failure it returns nil: the engine takes care of the message, and the Router is done with it.
 func run(d *engine.Delivery, h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
+	if d.Task() != nil { // a Retry stands around this one, at the Router and at the handler: the attempt is its
+		return h(msg)
+	}
 	outer := msg.Context()
 	t := &task{msg: msg, handler: h}
 	succeeded, err := d.Run(outer, t)

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// levels: a deploy with another policy strands nothing (DESIGN 5).
+// levels: a deploy with another policy strands nothing.
 func levels() []test {
 	return []test{
 		{name: "WhatWaitsUnderAnOlderPolicyComesBack", needs: "KeepsAttempts", body: olderPolicy},

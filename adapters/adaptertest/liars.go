@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// liars: headers that lie are a finding, not an instruction (DESIGN 6, promise 3).
+// liars: headers that lie are a finding, not an instruction.
 func liars() []test {
 	return []test{
 		{name: "OurHeadersOnTheOriginAreNotBelieved", body: originLies},

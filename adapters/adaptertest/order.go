@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// orders: what may run beside what (DESIGN 4.1, promise 3).
+// orders: what may run beside what.
 func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// settling: DESIGN 4.2, 4.4, 4.7 and the promises 1 and 2.
+// settling: nothing is acked before its next hop is confirmed, and a message ends in one place.
 func settling() []test {
 	return []test{
 		{name: "SuccessIsCommittedAndWritesNothing", needs: "KeepsAttempts", body: successIsCommitted},

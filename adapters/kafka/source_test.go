@@ -109,6 +109,7 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 // postOffice is a lane that only takes what is posted.
 type postOffice func()
 
-func (p postOffice) Post(func()) bool                                        { p(); return true }
-func (p postOffice) Revise(func(*driver.Message[*sarama.ConsumerMessage]))   {}
-func (p postOffice) Abandon(*driver.Message[*sarama.ConsumerMessage], error) {}
+func (p postOffice) Post(func()) bool                                                { p(); return true }
+func (p postOffice) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
+func (p postOffice) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
+func (p postOffice) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}

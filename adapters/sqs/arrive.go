@@ -30,7 +30,7 @@ const (
 func (s *source) arrive(d *delivery, m *types.Message, at time.Time, first bool) {
 	var c *carried
 	d.record, c = newRecord(m, s.layout.main.name, s.client.cfg.Marshaler, s.client.cfg.StateKeys)
-	switch d.kept = s.client.memory.Take(d.current); {
+	switch {
 	case d.kept != nil:
 		d.state = d.kept
 	case c != nil:

@@ -27,6 +27,7 @@ type delivery struct {
 
 	// Set before the lane gets it.
 	source  *source
+	id      string           // MessageId, under which it is in hand
 	group   string           // MessageGroupId of a FIFO queue
 	bytes   int              // that SQS counts
 	state   *redeliver.State // what it brought, or what this process remembers; nil for a first delivery
@@ -35,8 +36,9 @@ type delivery struct {
 	renews  bool             // it is written anew because it has come back often
 	crashes int              // of a suspect: how often it was alone when its process died
 
-	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue.
-	closed, dropped chan struct{}
+	// Of a suspect: closed when it is settled or gone, and when it is no longer in its queue. moves has one, once, when its
+	// copy is to be written.
+	closed, dropped, moves chan struct{}
 
 	deletion deletion
 

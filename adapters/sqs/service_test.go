@@ -63,6 +63,13 @@ func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver
 	b.Helper()
 	cfg.Sink = b
 	c := b.client(b.T, cfg)
+	b.read(c, name, queue, handler)
+	return c
+}
+
+// read has a client read a queue.
+func (b *bubble) read(c *Client, name, queue string, handler func(st redeliver.State, msg *message.Message) error) {
+	b.Helper()
 	in, err := c.Subscriber().Subscribe(context.Background(), queue)
 	if err != nil {
 		b.Fatal(err)
@@ -89,7 +96,6 @@ func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver
 			}()
 		}
 	}()
-	return c
 }
 
 func (b *bubble) close(c *Client) {

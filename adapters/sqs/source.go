@@ -133,24 +133,24 @@ func (s *source) take(msgs []types.Message, at time.Time, hidden time.Duration) 
 func (s *source) takeOne(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
-	had := s.inHand[id]
-	keeps := had != nil && (had.settled || received(m) <= s.mostReturns())
-	s.mu.Unlock()
-	switch {
-	case keeps: // with the new receipt
-		had.receive(m, at, hidden)
-		return false
-	case had != nil: // it has come too often to run on
-		s.lose(had, nil)
+	for had := s.inHand[id]; had != nil; had = s.inHand[id] {
+		if had.settled || received(m) <= s.mostReturns() { // it stays in hand, with the new receipt
+			had.receive(m, at, hidden)
+			s.mu.Unlock()
+			return false
+		}
+		s.mu.Unlock()
+		s.lose(had, nil) // it has come too often to run on
+		s.mu.Lock()
 	}
-	s.mu.Lock()
-	d.source, d.bytes = s, sizeOf(m) // before it is taken apart
+	d.source, d.id, d.bytes = s, id, sizeOf(m) // before it is taken apart
+	d.kept = s.client.memory.Take(id)
 	d.receive(m, at, hidden)
 	if begun := sent(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
 	}
 	if s.kind == suspectQueue {
-		d.closed, d.dropped = make(chan struct{}), make(chan struct{})
+		d.closed, d.dropped, d.moves = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	}
 	s.inHand[id] = d
 	s.bytes += d.bytes
@@ -227,7 +227,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		m.Key = groupHash(d.group)
 	}
 	if d.state != nil {
-		m.Retry = d.state.Attempts > 0
+		m.Returned, m.Retry = true, d.state.Attempts > 0
 	}
 	if d.hold {
 		m.Until, m.InPlace = d.state.Due, s.queue.fifo
@@ -291,8 +291,8 @@ func (s *source) deleted(d *delivery) {
 // dropLocked forgets a message.
 func (s *source) dropLocked(d *delivery) {
 	d.gone = true
-	if s.inHand[d.current] == d {
-		delete(s.inHand, d.current)
+	if s.inHand[d.id] == d {
+		delete(s.inHand, d.id)
 	}
 	if d.dropped != nil {
 		close(d.dropped)
@@ -337,7 +337,7 @@ func (s *source) leave(d *delivery, wait time.Duration, hidden bool) {
 // forgetLocked drops a message that comes back, and remembers how it waited.
 func (s *source) forgetLocked(d *delivery) {
 	if d.kept != nil {
-		s.client.memory.Put(d.current, d.kept)
+		s.client.memory.Put(d.id, d.kept)
 	}
 	s.closeLocked(d)
 	s.dropLocked(d)

@@ -24,6 +24,10 @@ var _ driver.Store[*delivery] = (*store)(nil)
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d := m.Record
+	select {
+	case d.moves <- struct{}{}:
+	default: // it is no suspect, or this is another try
+	}
 	var q *queue
 	var o outgoing
 	switch to {

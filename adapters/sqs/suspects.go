@@ -102,6 +102,7 @@ func (s *source) feedOne(ctx context.Context) (more, vain bool) {
 	s.hand(all) // also when ctx has ended
 	select {
 	case <-d.closed:
+	case <-d.moves: // its handler has answered, and its copy may wait for the end of an outage
 	case <-ctx.Done(): // nothing more comes; the turn ends with the message
 		go func() {
 			<-d.closed
@@ -112,11 +113,11 @@ func (s *source) feedOne(ctx context.Context) (more, vain bool) {
 	defer t.Give()
 	// While it is settled and still there, nothing else may kill the process: it
 	// would come back, and be charged.
-	timer := time.NewTimer(s.client.cfg.SendTimeout)
+	timer := time.NewTimer(2 * s.client.cfg.SendTimeout)
 	defer timer.Stop()
 	select {
 	case <-d.dropped:
-	case <-timer.C: // it cannot be deleted; the others must not wait for ever
+	case <-timer.C: // it cannot be written or deleted; other queues of the client must not wait for that
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil, false

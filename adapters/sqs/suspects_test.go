@@ -3,6 +3,7 @@ package sqs
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,43 @@ func TestDeduplicationSwallowsNoMove(t *testing.T) {
 		}
 		if n := b.count("SendMessageBatch"); n != 8 {
 			b.Errorf("%d moves, want four to the suspects and four back", n)
+		}
+	})
+}
+
+// A suspect whose copy cannot be written holds up its own queue, as any outage does, and no other queue of its client.
+func TestASuspectThatCannotBeWrittenHoldsUpNoOtherQueue(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.create("invoices")
+		b.put("orders-suspects", "a", "v", "", nil)
+		var denied atomic.Bool
+		denied.Store(true)
+		b.failing(func(action, queue string, _ map[string]any) *failure {
+			if denied.Load() && action == "SendMessageBatch" && queue == "orders-dlq" {
+				return &failure{status: 400, code: "KmsAccessDenied"}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, decline)
+		b.read(c, "one", "invoices", succeed)
+		b.after(time.Minute)
+		if len(b.ran("a")) != 1 {
+			b.Fatalf("ran %v", b.ran(""))
+		}
+		b.put("invoices", "b", "v", "", nil)
+		b.after(5 * time.Minute)
+		if len(b.ran("b")) != 1 {
+			b.Error("another queue stands still while the copy of a suspect cannot be written")
+		}
+		denied.Store(false)
+		b.after(5 * time.Minute)
+		b.put("orders", "c", "v", "", nil)
+		b.after(time.Minute)
+		b.close(c)
+		if len(b.in("orders-dlq")) != 2 || len(b.in("orders-suspects")) != 0 {
+			b.Errorf("%d are dead, %d suspects are left", len(b.in("orders-dlq")), len(b.in("orders-suspects")))
 		}
 	})
 }

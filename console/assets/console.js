@@ -116,10 +116,10 @@
         const then = next.querySelector("#" + CSS.escape(was.id));
         if (then) then.open = was.open;
       }
-      const scrolled = [...now.querySelectorAll(".scroll")].map((e) => e.scrollLeft);
+      const scrolled = [...now.querySelectorAll(".scroll")].map((e) => [e.scrollLeft, e.scrollTop]);
       const name = active && (active.id ? "#" + CSS.escape(active.id) : active.getAttribute("href") ? "[href=\"" + CSS.escape(active.getAttribute("href")) + "\"]" : "");
       now.replaceChildren(...next.childNodes);
-      now.querySelectorAll(".scroll").forEach((e, i) => { e.scrollLeft = scrolled[i] || 0; });
+      now.querySelectorAll(".scroll").forEach((e, i) => { e.scrollTo(...(scrolled[i] || [0, 0])); });
       const back = name && now.querySelector(name);
       if (back) back.focus({ preventScroll: true });
     }

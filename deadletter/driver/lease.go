@@ -188,6 +188,9 @@ func (l *Leases) renew(ctx context.Context) error {
 			return l.lost
 		}
 	}
+	if err := l.checkLocked(); err != nil { // it had run out by now: whoever saw that may be taking it
+		return err
+	}
 	l.good = began
 	return nil
 }
@@ -217,6 +220,10 @@ func (l *Leases) keep(ctx context.Context) {
 func (l *Leases) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.checkLocked()
+}
+
+func (l *Leases) checkLocked() error {
 	if l.lost == nil && len(l.mine) > 0 && time.Since(l.good) > l.lasts {
 		l.lost = fmt.Errorf("%w: %s could not be renewed for %s, longer than it lasts; see whether the broker answers", ErrLost, l.dlq.Info().DLQ, l.lasts)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -229,8 +230,23 @@ func (b *tab) has(texts ...string) {
 func (b *tab) press(keys ...string) {
 	b.t.Helper()
 	for _, key := range keys {
-		b.do(chromedp.KeyEvent(key))
+		b.do(pressed(key))
 	}
+}
+
+// pressed presses a key as a keyboard does. chromedp.KeyEvent sends no raw key, after which the browser enters the
+// character even where a script has taken the key for something else.
+func pressed(key string) chromedp.Action {
+	var events chromedp.Tasks
+	for _, r := range key {
+		for _, e := range kb.Encode(r) {
+			if e.Type == input.KeyDown {
+				e.Type = input.KeyRawDown
+			}
+			events = append(events, e)
+		}
+	}
+	return events
 }
 
 // mostTabs is how often somebody is ready to press the key.
@@ -265,7 +281,7 @@ func (b *tab) reach(is string) {
 func (b *tab) follow(is, to string) {
 	b.t.Helper()
 	b.reach(is)
-	b.leave(chromedp.KeyEvent(kb.Enter))
+	b.leave(pressed(kb.Enter))
 	b.until(headed(to))
 }
 

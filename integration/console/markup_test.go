@@ -55,7 +55,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters"))
 	s.put(bad)
-	b.until("[...document.querySelectorAll('.tiles dd')].some((e) => e.innerText === '2')")
+	b.until("[...document.querySelectorAll('.facts dd')].some((e) => e.innerText === '2')")
 	b.until("document.querySelectorAll('#rows tbody tr').length === 2")
 	b.runsNothing("a page that was brought up to date")
 	b.clean("status of 404", "status of 400") // those pages that there are not

@@ -110,9 +110,6 @@ func TestScreenshots(t *testing.T) {
 	b.clean("status of 404", "ERR_")
 }
 
-// page2 is the address of a page about the DLQ in another's console.
-func (s *shop) page2(of *shop, name string) string { return of.url + name + "?dlq=" + s.dlq }
-
 // failures are what a day has left: four causes.
 func failures() (letters []letter) {
 	for i := range 240 {

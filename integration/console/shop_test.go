@@ -233,3 +233,6 @@ func (s *shop) await(what string, ok func() bool) {
 func (s *shop) page(name string, more string) string {
 	return s.url + name + "?dlq=" + s.dlq + more
 }
+
+// page2 is the address of a page about the DLQ in another's console.
+func (s *shop) page2(of *shop, name string) string { return of.url + name + "?dlq=" + s.dlq }

@@ -61,7 +61,7 @@ func TestTheConsoleExample(t *testing.T) {
 	const dlq = "orders.billing.dlq"
 	until("", `>\d+ dead letters<`)
 	for _, name := range []string{dlq, "orders.shipping.dlq", "invoices.mailing.dlq"} {
-		until("dlq?dlq="+name, `<dt>Causes</dt><dd>[1-9]`)
+		until("dlq?dlq="+name, `<h2 id="causes">Causes <span class="count">[1-9]`)
 	}
 	mails := until("messages?dlq=invoices.mailing.dlq&text=550", "an error is text")
 	if strings.Contains(mails, "<script>alert") {

@@ -66,6 +66,8 @@ type Message[R any] struct {
 	Step Step
 	// Retry says that the message counts as a retry, whose slots are separate from those of first deliveries.
 	Retry bool
+	// Returned says that the message brought a state: it failed before, or was replayed. A retry always did.
+	Returned bool
 	// Alone says that nothing else of this process runs meanwhile, which the source has made sure of.
 	Alone bool
 	// InPlace says that the message waits at the head of its key: nothing behind it begins until it is settled.
@@ -121,8 +123,8 @@ type Source[R any] interface {
 
 // Codec knows the parts of a record. Any goroutine calls it, but not two for one message at a time.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as it was first published. An error sends the record to the DLQ,
-	// undecodable.
+	// Message returns a new Watermill message, as it was first published. Its handler finds the values of its context.
+	// An error sends the record to the DLQ, undecodable.
 	Message(m *Message[R]) (*message.Message, error)
 	// ID is the message's id, which never changes.
 	ID(m *Message[R]) string
@@ -141,6 +143,9 @@ type Done interface {
 	// Confirmed is called once for each Write, from any goroutine, also before Write returns: with nil only when the
 	// broker has confirmed the message. where names the topic or queue, also with an error.
 	Confirmed(where string, err error)
+	// Unanswered may be called once, before Confirmed: ctx has ended, the broker has not answered, and the client cannot take
+	// the message back. Confirmed comes when there is an answer.
+	Unanswered(where string, err error)
 }
 
 // Store writes messages. Any goroutine calls it, many at a time.
@@ -187,4 +192,7 @@ type Lane[R any] interface {
 	// Abandon takes a message out of the lane that others may have by now. Only f of Post may call it. A handler that
 	// runs sees the end of its context, with the cause; nothing of the message is settled or returned.
 	Abandon(m *Message[R], cause error)
+	// ReturnUnrun calls Source.Return for all messages that have not begun and of which which, where it is not nil, reports
+	// true. Only f of Post may call it, and the source in one of its methods.
+	ReturnUnrun(which func(*Message[R]) bool)
 }

@@ -331,7 +331,7 @@ func (d *Delivery) Gather() bool {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
 	d.w.unlinkLocked(d)
-	if d.over != nil {
+	if d.over != nil || d.warned {
 		return false
 	}
 	d.at = waiting

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -122,7 +123,7 @@ func (q *Batches) take(now time.Duration) []*Batched {
 	}
 	all, bytes := make([]*Batched, 0, min(q.n, q.config.Size)), 0
 	for m := q.head; m != nil && len(all) < q.config.Size; m = q.head {
-		if err := m.ctx.Err(); err != nil {
+		if m.isLost() {
 			q.dismiss(m)
 			continue
 		}
@@ -167,11 +168,11 @@ func (q *Batches) unlink(m *Batched) {
 	m.taken = true
 }
 
-// dismiss sends a message away whose context has ended. The caller holds mu.
+// dismiss sends a message away that is not to be handled any more. The caller holds mu.
 func (q *Batches) dismiss(m *Batched) {
 	q.unlink(m)
 	m.Leave()
-	m.who.Verdict(fmt.Errorf("waiting for a batch: %w", context.Cause(m.ctx)))
+	m.who.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
 }
 
 // arm sets what wakes the queue. Under load no timer is set for single messages

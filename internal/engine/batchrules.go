@@ -118,6 +118,10 @@ func (m *Batched) Expired(timeout error) error {
 	return timeout
 }
 
+// isLost reports whether the message is not to be handled any more: its context has ended, or others may have it. A record is in
+// the queue with the context of its lane, which does not end with the loss of one message.
+func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
+
 func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
 
 func retryAsked(delay []time.Duration) error {

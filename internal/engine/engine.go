@@ -97,6 +97,12 @@ type Gater[R any] interface {
 	End(m *driver.Message[R], how Ending)
 }
 
+// LateGater is a [Gater] that learns of the messages that outlive their lane, too.
+type LateGater[R any] interface {
+	// EndLate is called in the place of End where the lane has ended before. Any goroutine calls it.
+	EndLate(m *driver.Message[R])
+}
+
 // Word is a gater's word about a message.
 type Word uint8
 

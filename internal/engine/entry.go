@@ -14,7 +14,8 @@ import (
 type entryPhase uint8
 
 const (
-	entryWaits   entryPhase = iota // until its time has come
+	entryRead    entryPhase = iota // and nothing was decided
+	entryWaits                     // until its time has come
 	entryChained                   // behind another message of its key
 	entryReady                     // for a slot
 	entryRefused                   // a gater has refused it for now
@@ -65,10 +66,11 @@ func (e *entry[R]) class() int {
 	return firstDelivery
 }
 
-// queue is where an entry is ready: by its class, or among those that run alone.
+// queue is in which queue of its lane an entry stands that is ready: what needs no slot has one of its own, so it never
+// stands behind one that waits for a slot. A suspect is among those: the messages before it may wait for its turn to end.
 func (e *entry[R]) queue() int {
-	if e.Alone {
-		return 2
+	if e.Alone || e.Step != driver.Handle {
+		return passing
 	}
 	return e.class()
 }
@@ -82,7 +84,7 @@ func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Ke
 func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
-func (e *entry[R]) isRetry() bool                 { return e.Retry }
+func (e *entry[R]) isFirst() bool                 { return !e.Retry && !e.Returned }
 func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isLost() }
 func (e *entry[R]) isDraining() bool              { return e.lane.isDraining() }
 func (e *entry[R]) session() context.Context      { return e.lane.ctx }
@@ -206,7 +208,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.Fail(&redeliver.UndecodableError{Err: err})
 		return
 	}
-	msg.SetContext(d)
+	msg.SetContext(d.withValues(msg.Context()))
 	d.msg = msg
 	l, eng := e.lane, e.lane.e
 	if !l.send(msg) {

@@ -39,15 +39,15 @@ type lane[R any] struct {
 	first, last *entry[R] // all in hand, in the order of their arrival
 	inHand      int
 	bytes       int
-	chained     int // stand behind another message of their key
-	waits       *Hold[*entry[R]]
+	held        int                  // wait for their time, or stand behind another message of their key
+	waits       *Hold[*entry[R]]     // with those that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
-	ready       [3]FIFO[*entry[R]]   // by class, and what runs alone
-	refused     []*entry[R]          // by a gater, until something was posted, or beside a suspect
-	turnRefused bool                 // some were refused beside a suspect
+	ready       [3]FIFO[*entry[R]]   // by entry.queue
+	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
-	lastQueue   int
+	waiting     [2]bool // the waiter stands in the queue for slots, or has a turn
+	lastClass   int
 	accepted    int
 	settled     bool // since the last Commit
 	timer       *time.Timer
@@ -107,7 +107,7 @@ func (l *lane[R]) report(e *entry[R]) {
 		return
 	}
 	l.mu.Unlock()
-	l.release(e)
+	l.releaseLate(e)
 }
 
 // load is what the lane has in hand.
@@ -201,11 +201,11 @@ func (l *lane[R]) readMail() {
 
 // retryRefused makes ready again what a gater has refused.
 func (l *lane[R]) retryRefused() {
-	for queue := range l.ready {
-		q := &l.ready[queue]
+	for class := range l.ready {
+		q := &l.ready[class]
 		var again FIFO[*entry[R]]
 		for _, e := range l.refused {
-			if e.queue() == queue && e.phase == entryRefused {
+			if e.queue() == class && e.phase == entryRefused {
 				e.phase = entryReady
 				again.Push(e)
 			}
@@ -227,7 +227,7 @@ func (l *lane[R]) admit(rec R) {
 	if e == nil {
 		return
 	}
-	if e.Until.After(time.Now()) {
+	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
 			l.chain(e) // passTurn looks at Until
 			return
@@ -241,7 +241,7 @@ func (l *lane[R]) admit(rec R) {
 // chain notes that an entry stands behind another one of its key.
 func (l *lane[R]) chain(e *entry[R]) {
 	e.phase = entryChained
-	l.chained++
+	l.held++
 }
 
 // parse makes the entry of a record; nil for one that the engine passes over.
@@ -251,6 +251,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	}
 	e := &l.slab[0]
 	e.Record = rec
+	l.accepted = -1 // the source hears again what is left, also where this is passed over
 	if err := l.src.Parse(&e.Message); err != nil {
 		*e = entry[R]{}
 		return nil
@@ -268,7 +269,6 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	l.inHand++
 	l.bytes += e.Size
 	l.allCount.Store(int64(l.inHand))
-	l.accepted = -1 // the source hears again what is left
 	return e
 }
 
@@ -277,8 +277,8 @@ func (l *lane[R]) remove(e *entry[R]) {
 	if e.phase == entryGone {
 		return
 	}
-	if e.phase == entryChained {
-		l.chained--
+	if e.phase == entryChained || e.phase == entryWaits {
+		l.held--
 	}
 	e.phase = entryGone
 	if e.prev != nil {
@@ -300,17 +300,26 @@ func (l *lane[R]) remove(e *entry[R]) {
 // wait keeps an entry until its time has come.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
+	l.held++
+	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: drop them, not only when they would have been due
+		l.waits.Delete(func(e *entry[R]) bool { return e.phase != entryWaits })
+	}
 	l.waits.Put(e.Until, e)
 }
 
 // line makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
 func (l *lane[R]) line(e *entry[R]) {
 	if l.takeTurn(e) {
-		e.phase = entryReady
-		l.ready[e.queue()].Push(e)
+		l.push(e)
 	} else {
 		l.chain(e)
 	}
+}
+
+// push makes an entry ready.
+func (l *lane[R]) push(e *entry[R]) {
+	e.phase = entryReady
+	l.ready[e.queue()].Push(e)
 }
 
 // takeTurn reports whether an entry has the turn of its key; else it stands behind the last one that wants it.
@@ -340,12 +349,11 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		}
 		next.keyed = true
 		if next.phase != entryGone {
-			l.chained--
-			if next.Until.After(time.Now()) { // it came again while it waits in place
+			l.held--
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
-				next.phase = entryReady
-				l.ready[next.queue()].Push(next)
+				l.push(next)
 			}
 			return
 		}
@@ -361,35 +369,32 @@ func (l *lane[R]) begin(now time.Time) {
 			break
 		}
 		if e.phase == entryWaits { // else it was abandoned meanwhile
+			l.held--
 			l.line(e)
 		}
 	}
 	sub := l.e.sub
-	if l.turnRefused && !sub.Turn.Closed() {
-		l.turnRefused = false
-		l.retryRefused()
-	}
 	blocked := [3]bool{}
-	for !sub.Gate.Closed() {
-		queue, e := l.choose(blocked)
+	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn was given while the gate was open, and others wait for its end
+		class, e := l.choose(blocked)
 		if e == nil {
 			break
 		}
 		switch l.mayBegin(e) {
 		case Begins:
-			l.ready[queue].Pop()
+			l.ready[class].Pop()
 			l.start(e)
 		case NotYet:
-			l.ready[queue].Pop()
+			l.ready[class].Pop()
 			e.phase = entryRefused
 			l.refused = append(l.refused, e)
 		case NothingYet:
-			blocked[queue] = true
+			blocked[class] = true
 		case Later:
-			l.ready[queue].Pop()
+			l.ready[class].Pop()
 			l.wait(e)
 		case Outdated:
-			l.ready[queue].Pop()
+			l.ready[class].Pop()
 			l.src.Settle(&e.Message)
 			l.settled = true
 			l.remove(e)
@@ -398,22 +403,29 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
-			sub.slots.yield(class, &l.waiters[class])
+			l.yield(class)
 		}
 	}
 }
 
-// choose returns the next ready entry, of all queues in turn. What runs alone has one of its own: those before it may wait
-// for its turn to end.
-func (l *lane[R]) choose(blocked [3]bool) (queue int, e *entry[R]) {
+// yield gives back the lane's place in the queue for slots.
+func (l *lane[R]) yield(class int) {
+	if l.waiting[class] {
+		l.waiting[class] = false
+		l.e.sub.slots.yield(class, &l.waiters[class])
+	}
+}
+
+// choose returns the next ready entry, of all queues in turn.
+func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	for range l.ready {
-		l.lastQueue = (l.lastQueue + 1) % len(l.ready)
-		if blocked[l.lastQueue] {
+		l.lastClass = (l.lastClass + 1) % len(l.ready)
+		if blocked[l.lastClass] {
 			continue
 		}
-		for q := &l.ready[l.lastQueue]; !q.Empty(); q.Pop() {
+		for q := &l.ready[l.lastClass]; !q.Empty(); q.Pop() {
 			if e := q.Peek(); e.phase == entryReady {
-				return l.lastQueue, e
+				return l.lastClass, e
 			}
 		}
 	}
@@ -421,12 +433,14 @@ func (l *lane[R]) choose(blocked [3]bool) (queue int, e *entry[R]) {
 }
 
 // mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. Who runs alone needs
-// neither slot nor turn: those who would give them wait for it.
+// neither slot nor turn: those who would give them wait for it. What is only written elsewhere needs none either: it may have
+// to leave its source while those that run take their time.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
 	slotted, probe := false, false
-	if !l.opt.Exclusive && !e.Alone {
-		if slotted, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !slotted {
+	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
+		slotted, probe = sub.slots.take(class, &l.waiters[class])
+		if l.waiting[class] = !slotted; !slotted {
 			return NothingYet
 		}
 	}
@@ -434,7 +448,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
 	if word == Begins && takesTurn && !sub.Turn.Begin() {
 		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
-		word, l.turnRefused = NotYet, true // who runs alone may stand behind it
+		word = NothingYet
 	}
 	if slotted && (word != Begins || e.Alone) {
 		sub.slots.give(e.class(), probe, silent)
@@ -466,7 +480,7 @@ func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
 	}
 }
 
-// start has a message handled, or passed on. It has its slot.
+// start has a message handled, or passed on.
 func (l *lane[R]) start(e *entry[R]) {
 	e.phase = entryRuns
 	l.running++
@@ -558,6 +572,16 @@ func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
 	}
 }
 
+// releaseLate is the end of a message that the lane did not live to see.
+func (l *lane[R]) releaseLate(e *entry[R]) {
+	l.release(e)
+	for _, g := range l.opt.Gates {
+		if late, ok := g.(LateGater[R]); ok {
+			late.EndLate(&e.Message)
+		}
+	}
+}
+
 // Abandon implements [driver.Lane].
 func (l *lane[R]) Abandon(m *driver.Message[R], cause error) {
 	e, ok := m.Owner.(*entry[R])
@@ -583,8 +607,8 @@ func (l *lane[R]) passOnSettled() {
 
 // accept tells the source how much more it may read.
 func (l *lane[R]) accept() {
-	held, sub := l.waits.Len()+l.chained, l.e.sub
-	n := min(l.opt.MaxAhead-(l.inHand-held), l.opt.MaxHeld-held)
+	sub := l.e.sub
+	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // others can have what nothing here may begin
 		n = 0
 	}
@@ -622,11 +646,11 @@ func (l *lane[R]) drain(messages <-chan R) {
 	defer sub.Drain.End()
 	close(l.draining)
 	for class := range l.waiters {
-		sub.slots.yield(class, &l.waiters[class])
+		l.yield(class)
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()
-	l.returnUnrun()
+	l.ReturnUnrun(nil)
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
 	cause := l.finishRunning(messages, stopped, deadline.C)
@@ -641,24 +665,29 @@ func (l *lane[R]) drain(messages <-chan R) {
 		}
 	}
 	l.cancel(cause)
+	l.closeMail()
 	if !errors.Is(cause, ErrLost) {
 		ctx, cancel := context.WithTimeout(context.Background(), max(l.opt.DrainTimeout, time.Second))
 		l.src.Flush(ctx)
 		cancel()
 	}
+	l.first, l.last = nil, nil
+	l.runCount.Store(0)
+	l.allCount.Store(0)
+}
+
+// closeMail does what was reported and posted until now. What ends later gives its slot back by itself.
+func (l *lane[R]) closeMail() {
 	l.mu.Lock()
 	ended, posted := l.ended, l.posted
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
-	for _, f := range posted { // their callers count on it
+	for _, e := range ended {
+		l.releaseLate(e)
+	}
+	for _, f := range posted {
 		f()
 	}
-	for _, e := range ended {
-		l.release(e)
-	}
-	l.first, l.last = nil, nil
-	l.runCount.Store(0)
-	l.allCount.Store(0)
 }
 
 // finishRunning waits until nothing is in flight and the source has stopped. It returns why the rest is lost.
@@ -703,13 +732,14 @@ func (l *lane[R]) returnRecord(rec R) {
 	}
 }
 
-// returnUnrun returns everything that has not begun, the last first: so a broker that gives them out in order keeps that.
-func (l *lane[R]) returnUnrun() {
+// ReturnUnrun implements [driver.Lane]. The last comes first: so a broker that gives them out in order keeps that.
+func (l *lane[R]) ReturnUnrun(which func(*driver.Message[R]) bool) {
 	for e := l.last; e != nil; {
 		prev := e.prev
-		if e.phase != entryRuns {
+		if e.phase != entryRuns && (which == nil || which(&e.Message)) {
 			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 			l.remove(e)
+			l.passTurn(e)
 		}
 		e = prev
 	}

@@ -28,6 +28,8 @@ type record struct {
 	key   string
 	state *redeliver.State // of one that waits; nil for a first delivery
 	body  []byte
+	// replayed says that the message brought a state without attempts.
+	replayed bool
 }
 
 // broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
@@ -44,8 +46,16 @@ type broker struct {
 	accepted int
 	flushed  bool
 	refuse   func(to driver.Place, r *record) error
+	accepts  int  // calls of Accept
 	block    bool // what has a key keeps its place
 	stays    bool // writes to a level answer ErrStay
+	hops     bool // what waits only hops
+	hangs    chan error
+
+	parsed        []*driver.Message[*record]
+	settledBefore bool            // what Parse says of all
+	flush         func()          // what Flush does
+	own           context.Context // of the messages that Message returns; nil for none
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -62,9 +72,14 @@ func (b *broker) publish(ids ...string) {
 
 func (b *broker) Messages() <-chan *record { return b.in }
 func (b *broker) Lost() <-chan struct{}    { return b.lost }
-func (b *broker) Accept(n int)             { b.accepted = n }
+func (b *broker) Accept(n int)             { b.accepted, b.accepts = n, b.accepts+1 }
 func (b *broker) Commit()                  {}
-func (b *broker) Flush(context.Context)    { b.flushed = true }
+func (b *broker) Flush(context.Context) {
+	b.flushed = true
+	if b.flush != nil {
+		b.flush()
+	}
+}
 func (b *broker) Stop() <-chan struct{} {
 	done := make(chan struct{})
 	close(done)
@@ -72,13 +87,23 @@ func (b *broker) Stop() <-chan struct{} {
 }
 
 func (b *broker) Parse(m *driver.Message[*record]) error {
+	if b.settledBefore {
+		return driver.ErrSettled
+	}
+	b.mu.Lock()
+	b.parsed = append(b.parsed, m)
+	b.mu.Unlock()
 	if k := m.Record.key; k != "" {
 		for _, c := range k {
 			m.Key = m.Key*31 + uint64(c)
 		}
 	}
+	m.Returned = m.Record.replayed
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
+		if b.hops {
+			m.Step, m.Until = driver.Hop, time.Time{}
+		}
 	}
 	return nil
 }
@@ -99,7 +124,11 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 	if string(m.Record.body) == "garbage" {
 		return nil, errors.New("garbage")
 	}
-	return message.NewMessage(m.Record.id, m.Record.body), nil
+	msg := message.NewMessage(m.Record.id, m.Record.body)
+	if b.own != nil {
+		msg.SetContext(b.own)
+	}
+	return msg, nil
 }
 func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
 func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
@@ -124,6 +153,11 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 		}
 	}
 	switch {
+	case b.hangs != nil:
+		go func() {
+			done.Unanswered("orders.billing.retry", context.DeadlineExceeded)
+			done.Confirmed("orders.billing.retry", <-b.hangs)
+		}()
 	case to == driver.DLQ:
 		b.mu.Lock()
 		b.dead[m.Record.id] = *st
@@ -141,6 +175,12 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 // run runs an engine over the broker until the test ends, or stop is called.
 func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
 	t.Helper()
+	return b.runIn(t, context.Background(), opt, lane)
+}
+
+// runIn is run with the values of the handlers' contexts.
+func (b *broker) runIn(t *testing.T, values context.Context, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
+	t.Helper()
 	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
 	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,7 +190,7 @@ func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.Lane
 		if lane.DrainTimeout == 0 {
 			lane.DrainTimeout = 10 * time.Second
 		}
-		e.RunLane(ctx, context.Background(), b, lane, func(l driver.Lane[*record]) { b.lane = l })
+		e.RunLane(ctx, values, b, lane, func(l driver.Lane[*record]) { b.lane = l })
 		e.Close()
 	}()
 	stop = func() {
@@ -380,6 +420,32 @@ func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
 	})
 }
 
+// A handler finds the values of the message's own context before those of the lane, and the end of the attempt's.
+func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key string
+		b := newBroker(redeliver.Policy{})
+		values := context.WithValue(context.WithValue(context.Background(), key("message"), "lane"), key("lane"), "lane")
+		own, cancel := context.WithCancel(context.WithValue(context.Background(), key("message"), "message"))
+		b.own = own
+		out := make(chan *message.Message)
+		b.runIn(t, values, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.publish("a")
+		msg := <-out
+		cancel()
+		ctx, end := context.WithCancel(msg.Context())
+		defer end()
+		if m, l := ctx.Value(key("message")), ctx.Value(key("lane")); m != "message" || l != "lane" || ctx.Err() != nil {
+			t.Errorf("the context has %v and %v and the end %v", m, l, ctx.Err())
+		}
+		if st, _ := redeliver.FromContext(ctx); st.ID != "a" || engine.FromContext(ctx) == nil {
+			t.Errorf("the context has the state %+v", st)
+		}
+		msg.Ack()
+		<-ctx.Done()
+	})
+}
+
 func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
@@ -396,7 +462,10 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 			return nil
 		}}
 		b.run(t, opt, engine.LaneOptions[*record]{})
-		b.publish("a", "b", "c", "d")
+		for _, id := range []string{"a", "b", "c", "d"} { // in this order: they wait for each other's batch
+			b.publish(id)
+			synctest.Wait()
+		}
 		<-time.After(time.Minute)
 		synctest.Wait()
 		settled, dead := b.all()
@@ -475,6 +544,157 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 		if b.accepted != 5 {
 			t.Errorf("it takes %d more when the suspect is done", b.accepted)
 		}
+	})
+}
+
+// A message that no handler is to see waits for no slot, however long those that run take.
+func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.hops, b.sub.MaxRetriesInFlight = true, 1
+		over := make(chan struct{})
+		defer close(over)
+		b.refuse = func(to driver.Place, _ *record) error {
+			if to == driver.Level { // so that it does not hop for ever
+				return driver.ErrRefused
+			}
+			return nil
+		}
+		b.run(t, handle(func(context.Context, *record) error { <-over; return nil }), engine.LaneOptions[*record]{})
+		for range 10 {
+			b.publish("a")
+		}
+		b.in <- &record{id: "w", state: &redeliver.State{ID: "w", Attempts: 1}}
+		synctest.Wait()
+		if settled, dead := b.all(); !slices.Equal(settled, []string{"w"}) || len(dead) != 1 {
+			t.Errorf("settled %v, dead %v", settled, dead)
+		}
+	})
+}
+
+// The source gets back what has not begun, when it asks for it, and may have it again. What runs goes on.
+func TestASourceAsksForWhatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.MaxInFlight = 1
+		b.run(t, handle(func(context.Context, *record) error { <-time.After(3 * time.Second); return nil }), engine.LaneOptions[*record]{MaxHeld: 2})
+		b.publish("a", "b", "c")
+		for _, id := range []string{"v", "w"} {
+			b.in <- &record{id: id, state: &redeliver.State{ID: id, Attempts: 1, Due: time.Now().Add(time.Hour)}}
+		}
+		synctest.Wait()
+		if b.accepted != 0 {
+			t.Errorf("it takes %d more while all that it may hold waits", b.accepted)
+		}
+		b.lane.Post(func() {
+			b.lane.ReturnUnrun(func(m *driver.Message[*record]) bool { return m.Record.id != "b" })
+		})
+		<-time.After(4 * time.Second)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !slices.Equal(b.returned, []string{"w 1h0m0s false", "v 1h0m0s false", "c 0s false"}) || !slices.Equal(b.settled, []string{"a"}) || b.accepted == 0 {
+			t.Errorf("returned %q, settled %v, it takes %d more", b.returned, b.settled, b.accepted)
+		}
+	})
+}
+
+// lateGate notes the ends that it hears of, also after the lane.
+type lateGate struct {
+	mu   sync.Mutex
+	ends []string
+}
+
+func (g *lateGate) Begin(*driver.Message[*record]) engine.Word { return engine.Begins }
+func (g *lateGate) Rest(*driver.Message[*record])              {}
+func (g *lateGate) End(m *driver.Message[*record], _ engine.Ending) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ends = append(g.ends, m.Record.id)
+}
+
+func (g *lateGate) EndLate(m *driver.Message[*record]) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ends = append(g.ends, m.Record.id+" late")
+}
+
+// A gater may learn of the ends of those that outlive their lane, which keep their slots until then.
+func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		over := make(chan struct{})
+		g := &lateGate{}
+		opt := handle(func(_ context.Context, r *record) error {
+			if r.id == "slow" {
+				<-over
+			}
+			return nil
+		})
+		opt.Sub, opt.Codec, opt.Store = b.sub, b, b
+		e := engine.New(opt)
+		defer e.Close()
+		b.sub.MaxInFlight = 1
+		lane := func() (ended chan struct{}) {
+			b.lost, ended = make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				e.RunLane(t.Context(), context.Background(), b, engine.LaneOptions[*record]{DrainTimeout: time.Second, Gates: []engine.Gater[*record]{g}}, nil)
+			}()
+			return ended
+		}
+		first := lane()
+		for range 9 { // of ten slots, which were ten when the engine began
+			b.publish("slow")
+		}
+		b.publish("quick")
+		synctest.Wait()
+		b.publish("slow")
+		synctest.Wait()
+		close(b.lost)
+		<-first
+		second := lane()
+		b.publish("beside")
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"quick"}) || !slices.Equal(g.ends, []string{"quick"}) {
+			t.Errorf("settled %v while the handlers of a lane that is lost have all slots, ends %q", settled, g.ends)
+		}
+		close(over)
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"quick", "beside"}) || len(g.ends) != 12 || !slices.Contains(g.ends, "slow late") {
+			t.Errorf("settled %v, ends %q", settled, g.ends)
+		}
+		close(b.lost)
+		<-second
+	})
+}
+
+// A write that the broker does not answer pauses the intake, and is not repeated.
+func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.hangs = make(chan error)
+		var events []string
+		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+			switch e := e.(type) {
+			case redeliver.SubscriptionChanged:
+				events = append(events, string(e.Change))
+			case redeliver.PublishFailed:
+				events = append(events, fmt.Sprintf("try %d failed, %v", e.Try, e.Err))
+			}
+		})
+		b.run(t, handle(func(context.Context, *record) error { return errors.New("no") }), engine.LaneOptions[*record]{})
+		b.publish("a")
+		<-time.After(time.Hour)
+		b.publish("b")
+		synctest.Wait()
+		b.hangs <- nil
+		synctest.Wait()
+		want := []string{"intake paused", "try 1 failed, context deadline exceeded", "intake resumed"}
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"a"}) || len(events) < 3 || !slices.Equal(events[:3], want) {
+			t.Errorf("settled %v, events %q", settled, events)
+		}
+		b.hangs <- nil
 	})
 }
 
@@ -612,6 +832,7 @@ func TestASourceRevisesWhatWaits(t *testing.T) {
 			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
 			return nil
 		}), engine.LaneOptions[*record]{})
+		synctest.Wait()
 		for _, id := range []string{"a", "b"} {
 			b.in <- &record{id: id, state: &redeliver.State{ID: id, Attempts: 1, Due: b.begun.Add(time.Hour)}}
 		}
@@ -626,6 +847,57 @@ func TestASourceRevisesWhatWaits(t *testing.T) {
 		synctest.Wait()
 		if want := []string{"b@1s"}; !slices.Equal(ran, want) {
 			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+// A message that has its turn begins though the gate has closed meanwhile: the others of the client wait for it.
+func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{Exclusive: true})
+		b.sub.Gate.Close()
+		b.publish("suspect")
+		synctest.Wait()
+		if settled, _ := b.all(); len(settled) != 1 {
+			t.Errorf("settled %v", settled)
+		}
+		b.sub.Gate.Open()
+	})
+}
+
+// recorder is a tracer that has something of its own for messages that come for the first time.
+type recorder struct {
+	firsts, others atomic.Int64
+}
+
+func (r *recorder) Begin(ctx context.Context, _ *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	r.others.Add(1)
+	return ctx, nil
+}
+func (r *recorder) DeadLettered(context.Context, *redeliver.Burial) {}
+func (r *recorder) First(redeliver.Tracer, string, string) redeliver.FirstRuns {
+	return firstRuns{r}
+}
+
+type firstRuns struct{ r *recorder }
+
+func (f firstRuns) Begin(ctx context.Context, _ *redeliver.FirstRun) (context.Context, redeliver.Span) {
+	f.r.firsts.Add(1)
+	return ctx, nil
+}
+
+// A replayed message has no attempt and is no first delivery: its span is linked to the attempt that failed.
+func TestAReplayedMessageIsNoFirstDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newBroker(redeliver.Policy{}), &recorder{}
+		b.sub.Tracer = r
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
+		b.publish("first")
+		b.in <- &record{id: "replayed", replayed: true}
+		synctest.Wait()
+		if r.firsts.Load() != 1 || r.others.Load() != 1 {
+			t.Errorf("%d first deliveries and %d others", r.firsts.Load(), r.others.Load())
 		}
 	})
 }

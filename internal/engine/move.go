@@ -25,10 +25,10 @@ const (
 type move struct {
 	d     *Delivery
 	to    driver.Place
-	dec   redeliver.Decision // of a message that failed; its State is what is written
-	cause error              // what failed
-	hops  bool               // no handler failed: the message is only passed on
-	from  string             // with hops, for the event
+	dec   *redeliver.Decision // of a message that failed; its State is what is written
+	cause error               // what failed
+	hops  bool                // no handler failed: the message is only passed on
+	from  string              // with hops, for the event
 
 	try    int
 	pauses backoff.BackOff // nil before the first failure
@@ -47,7 +47,7 @@ type writePause struct {
 // moveOn writes a message that failed to where dec says. The caller has claimed it.
 func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 	d.decided(dec, cause)
-	m := &move{d: d, to: driver.Level, dec: *dec, cause: cause}
+	m := &move{d: d, to: driver.Level, dec: dec, cause: cause}
 	if dec.Action == redeliver.DeadLetter {
 		m.to = driver.DLQ
 	}
@@ -56,8 +56,7 @@ func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 
 // passOn writes a message that no handler is to see now to another place. The caller has claimed it.
 func (d *Delivery) passOn(to driver.Place, from string) {
-	m := &move{d: d, to: to, hops: true, from: from}
-	m.dec.State = d.State()
+	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
 	if to == driver.Level {
 		m.dec.State.Policy = d.sub.Fingerprint() // the level is one of this policy's now
 	}
@@ -86,11 +85,21 @@ func (m *move) Confirmed(where string, err error) {
 		m.finish(where)
 	case errors.Is(err, driver.ErrStay):
 		m.release()
-		m.d.sub.written(&m.dec, where, m.cause)
-		m.d.stayUntilDue(&m.dec)
+		m.d.sub.written(m.dec, where, m.cause)
+		m.d.stayUntilDue(m.dec)
 	default:
 		m.fail(where, err)
 	}
+}
+
+// Unanswered implements [driver.Done].
+func (m *move) Unanswered(where string, err error) {
+	s := m.d.sub
+	if !m.closed && !m.d.Lost() {
+		m.closed = true
+		s.pause(where, err)
+	}
+	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
 // Ran implements [driver.Ran].
@@ -108,13 +117,13 @@ func (m *move) finish(where string) {
 	case m.hops && !buried:
 		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
-		d.said = outcomeOf(&m.dec)
+		d.said = outcomeOf(m.dec)
 		if buried {
 			s.slots.buried(d)
 		}
-		s.written(&m.dec, where, m.cause)
+		s.written(m.dec, where, m.cause)
 		if buried && s.Tracer != nil {
-			d.buried(&m.dec, where, m.cause)
+			d.buried(m.dec, where, m.cause)
 		}
 	}
 	d.wrote, d.written = Moved, &m.dec.State
@@ -146,7 +155,7 @@ func (m *move) fail(where string, err error) {
 	refused := errors.Is(err, driver.ErrRefused)
 	switch {
 	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
-		s.Policy.Unschedulable(&m.dec, err)
+		s.Policy.Unschedulable(m.dec, err)
 		if m.hops {
 			m.cause = err
 		}
@@ -158,7 +167,7 @@ func (m *move) fail(where string, err error) {
 	case m.to == driver.DLQ && refused && m.d.c.truncates():
 		body := m.d.c.body()
 		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
-		s.Policy.Unschedulable(&m.dec, err)
+		s.Policy.Unschedulable(m.dec, err)
 		m.write()
 		return
 	}

@@ -19,6 +19,7 @@ const (
 const (
 	firstDelivery = 0
 	retry         = 1
+	passing       = 2 // which need none: no handler sees them, or they run alone
 )
 
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
@@ -45,6 +46,7 @@ type slots struct {
 	good, bad          int // in this window
 
 	queues [2]FIFO[*slotWaiter] // by class
+	next   int                  // the class that was rung last
 	armed  time.Duration        // what the guard's timer is set for; 0 for none
 	alarm  *time.Timer
 
@@ -128,37 +130,51 @@ func (s *slots) yield(class int, w *slotWaiter) {
 	}
 }
 
-// wakeLocked rings the lane that has waited for longest, of each class that has a slot.
+// wakeLocked rings the lane that has waited for longest, of each class that has a slot; where the classes share what room there
+// is, of one of them in turn. Who takes or yields the slot rings the next.
 func (s *slots) wakeLocked() {
-	for class := range s.queues {
-		if q := &s.queues[class]; !q.Empty() && s.hasRoomLocked(class) {
+	for range s.queues {
+		s.next = 1 - s.next
+		if q := &s.queues[s.next]; !q.Empty() && s.hasRoomLocked(s.next) {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.ring()
+			if s.limit > 0 || s.guard != nil && s.guard.held() {
+				return
+			}
 		}
 	}
 }
 
 // give gives back the slot of a message that ended so.
 func (s *slots) give(class int, probe bool, what outcome) {
+	now := s.now()
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
 		s.guard.out--
 	}
-	s.heardLocked(probe, what)
+	s.heardLocked(now, probe, what)
+}
+
+// now is the time, where somebody asks for it.
+func (s *slots) now() (now time.Time) {
+	if s.guard != nil || s.minLimit > 0 {
+		now = time.Now()
+	}
+	return now
 }
 
 // count counts the end of a message that ran alone, without a slot.
 func (s *slots) count(what outcome) {
+	now := s.now()
 	s.mu.Lock()
-	s.heardLocked(true, what)
+	s.heardLocked(now, true, what)
 }
 
 // heardLocked counts an outcome, and unlocks.
-func (s *slots) heardLocked(probe bool, what outcome) {
-	now := time.Now()
+func (s *slots) heardLocked(now time.Time, probe bool, what outcome) {
 	if s.guard != nil && what == well {
 		s.guard.succeeded(probe, now.Sub(s.guard.born))
 	}
@@ -273,17 +289,15 @@ func (s *slots) isOut() bool {
 	return s.guard.isOut()
 }
 
-// armLocked sets the one timer for when the guards may let something through.
+// armLocked sets the one timer for when the guards may let something through. Callers have rung whoever may have a slot now.
 func (s *slots) armLocked() {
 	now := s.guard.now()
 	at := s.guard.next()
 	switch {
 	case at == 0 || s.armed > now && s.armed <= at:
 		return // the earlier alarm sets the timer anew
-	case at <= now && s.queues[firstDelivery].Empty() && s.queues[retry].Empty():
-		return // the next lane that comes gets its slot at once
 	case at <= now:
-		at = now
+		return // who waits was rung, or waits for a slot that a handler gives back
 	}
 	s.armed = at
 	if s.alarm == nil {

@@ -60,41 +60,47 @@ const (
 )
 
 // Take waits until nothing else runs and the gate of the suspect's subscription is open; then nothing begins until Give. It
-// reports false when ctx ends before.
+// reports false when ctx ends before. While the gate is closed it leaves the turn to others: a suspect that lay ready behind a
+// closed gate would count as a crash if its process died meanwhile.
 func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
+	for ctx.Err() == nil && t.reserve(ctx, gate) {
+		for quiet := minQuiet; !gate.Closed() && ctx.Err() == nil; quiet = min(2*quiet, maxQuiet) {
+			becomes := t.becomesQuiet(ctx, quiet)
+			if becomes && !gate.Closed() {
+				return true
+			}
+			t.open()
+			if !becomes {
+				pause(ctx, quiet)
+			}
+		}
+		<-t.taken
+	}
+	return false
+}
+
+// reserve waits for the gate, and then until no other suspect has the turn or waits for it. It reports false when ctx ends before.
+func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 	select {
-	case t.taken <- struct{}{}:
+	case <-gate.Opened():
 	case <-ctx.Done():
 		return false
 	}
-	for quiet := minQuiet; ; quiet = min(2*quiet, maxQuiet) {
-		wait := quiet
-		if t.becomesQuiet(ctx, quiet) {
-			if !gate.Closed() {
-				return true
-			}
-			// A suspect that lay ready behind a closed gate would count as a crash if its process died meanwhile.
-			wait = 0
-		}
-		t.open()
-		opened := gate.Opened()
-		if wait > 0 {
-			opened = nil
-		}
-		timer := time.NewTimer(wait)
-		if wait == 0 {
-			timer.Stop()
-		}
-		select {
-		case <-timer.C:
-		case <-opened:
-			quiet = minQuiet / 2
-		case <-ctx.Done():
-			timer.Stop()
-			<-t.taken
-			return false
-		}
-		timer.Stop()
+	select {
+	case t.taken <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

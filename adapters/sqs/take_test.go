@@ -1,0 +1,75 @@
+package sqs
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// SQS may give one message to two receives at once. It is in hand once then, with the receipt that came last: a second place
+// for it would have no heartbeats.
+func TestAMessageThatComesTwiceAtOnceIsInHandOnce(t *testing.T) {
+	f := newFake()
+	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
+	c := f.client(t, Config{})
+	l, err := c.ready(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSource(newReader(t.Context(), c, l), mainQueue, l.main)
+	for n := range 3000 {
+		var fresh atomic.Int64
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				m := types.Message{MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v")}
+				fresh.Add(int64(len(s.take([]types.Message{m}, time.Now(), time.Minute))))
+			})
+		}
+		all.Wait()
+		if fresh.Load() != 1 {
+			t.Fatalf("message %d is in hand %d times", n, fresh.Load())
+		}
+	}
+}
+
+// One that has come too often to stay in hand gives way, also while it is still being taken apart.
+func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
+	f := newFake()
+	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
+	c := f.client(t, Config{})
+	l, err := c.ready(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSource(newReader(t.Context(), c, l), mainQueue, l.main)
+	s.lane = deafLane{}
+	for n := range 300 {
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				m := types.Message{
+					MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v"),
+					Attributes: map[string]string{receiveCount: fmt.Sprint(maxReturns + 1 + i)},
+				}
+				s.take([]types.Message{m}, time.Now(), time.Minute)
+			})
+		}
+		all.Wait()
+	}
+	if len(s.inHand) != 300 || s.open != 300 {
+		t.Errorf("%d are in hand, %d are not settled, want 300", len(s.inHand), s.open)
+	}
+}
+
+// deafLane is a lane that has ended.
+type deafLane struct{ driver.Lane[*delivery] }
+
+func (deafLane) Post(func()) bool { return false }

@@ -1,0 +1,67 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+// slowState is the state of a DLQ whose writes may take their time. Only what leases need of driver.DLQ is there.
+type slowState struct {
+	driver.DLQ
+
+	mu    sync.Mutex
+	state driver.State
+	begun time.Time
+}
+
+func (s *slowState) Info() driver.Info { return driver.Info{DLQ: "orders.dlq"} }
+
+func (s *slowState) Load(context.Context) (driver.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.state), nil
+}
+
+// Append takes no time at first, 25 s from the 9th second on, and 6 s from the 30th on.
+func (s *slowState) Append(_ context.Context, entries ...driver.Entry) error {
+	switch at := time.Since(s.begun); {
+	case at > 30*time.Second:
+		<-time.After(6 * time.Second)
+	case at > 9*time.Second:
+		<-time.After(25 * time.Second)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		s.state.Put(e)
+	}
+	return nil
+}
+
+// A lease that had run out when its renewal came is lost: whoever saw that it had run out may be taking it.
+func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowState{state: make(driver.State), begun: time.Now()}
+		first := driver.NewLeases(slow, 30*time.Second, driver.LeaseOptions{})
+		second := driver.NewLeases(slow, 30*time.Second, driver.LeaseOptions{})
+		defer first.End()
+		defer second.End()
+		if err := first.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(31 * time.Second)                                                                   // the renewal of 0:10 comes at 0:35
+		if err := second.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
+			t.Fatal(err)
+		}
+		if err := first.Check(); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("both have the lock: %v", err)
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// halfRemoving is a DLQ that removes only half of the messages of one Remove, after or before it has recorded the entries.
+type halfRemoving struct {
+	driver.DLQ
+	fails   int // so many calls of Remove with messages are yet to fail
+	records bool
+}
+
+func (d *halfRemoving) Begin(ctx context.Context) (driver.Session, error) {
+	s, err := d.DLQ.Begin(ctx)
+	return &halfSession{s, d}, err
+}
+
+type halfSession struct {
+	driver.Session
+	d *halfRemoving
+}
+
+func (s *halfSession) Remove(ctx context.Context, msgs []*driver.Message, entries ...driver.Entry) error {
+	if len(msgs) == 0 || s.d.fails == 0 {
+		return s.Session.Remove(ctx, msgs, entries...)
+	}
+	s.d.fails--
+	if !s.d.records {
+		return errors.New("no broker")
+	}
+	return errors.Join(s.Session.Remove(ctx, msgs[:len(msgs)/2], entries...), errors.New("half of it is refused"))
+}
+
+// What a task counts is what it has done, also where a removal fails half-way, and somebody resumes.
+func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
+	for _, records := range []bool{true, false} {
+		for _, kind := range []deadletter.Kind{deadletter.KindReplay, deadletter.KindPurge} {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).Handle("orders",
+					func(msg *message.Message) error {
+						if st, _ := redeliver.FromContext(msg.Context()); st.Replays > 0 {
+							return nil
+						}
+						return errors.New("no bank")
+					})
+				for i := range 20 {
+					b.Publish("orders", message.NewMessage(fmt.Sprint(i), nil))
+				}
+				b.Wait()
+				d := &halfRemoving{fails: 1, records: records}
+				q := deadletter.WithDriver(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { d.DLQ = in; return d })
+				var task deadletter.Task
+				var err error
+				if kind == deadletter.KindReplay {
+					task, err = deadletter.Run(t.Context(), q, deadletter.Replay{Who: "ann", Why: "a test", Window: 10})
+				} else {
+					task, err = deadletter.Purge(t.Context(), q, deadletter.Removal{Who: "ann", Why: "a test", Window: 10, Everything: true})
+				}
+				if err == nil || task.Status != deadletter.StatusFailed {
+					t.Fatalf("it ended as %s: %v", task.Status, err)
+				}
+				task, err = deadletter.Resume(t.Context(), q, task.ID, "ben", deadletter.Report{})
+				if err != nil || task.Counts.Replayed+task.Counts.Purged != 20 || len(task.UnderWay) > 0 {
+					t.Errorf("%s, recorded %v: it counts %+v of 20: %v", kind, records, task.Counts, err)
+				}
+				if left := len(orders.DeadLetters()); left > 0 {
+					t.Errorf("%d are left", left)
+				}
+			})
+		}
+	}
+}

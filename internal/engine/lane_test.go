@@ -1,0 +1,147 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// abandonAll abandons what the lane has in hand, as a source does whose messages others may have by now.
+func (b *broker) abandonAll() {
+	done := make(chan struct{})
+	b.lane.Post(func() {
+		b.mu.Lock()
+		all := b.parsed
+		b.parsed = nil
+		b.mu.Unlock()
+		for _, m := range all {
+			b.lane.Abandon(m, engine.ErrLost)
+		}
+		close(done)
+	})
+	<-done
+}
+
+// What waited and was lost takes no room of what waits: else a lane would read nothing until all of it had been due.
+func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var ran atomic.Int64
+		b.run(t, handle(func(context.Context, *record) error { ran.Add(1); return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxHeld: 10})
+		for round := range 3 {
+			for i := range 10 {
+				b.in <- &record{id: fmt.Sprint(round, i), state: &redeliver.State{ID: "w", Attempts: 1, Due: time.Now().Add(12 * time.Hour)}}
+			}
+			synctest.Wait()
+			if b.accepted != 0 {
+				t.Errorf("it takes %d more while 10 wait", b.accepted)
+			}
+			b.abandonAll()
+			synctest.Wait()
+			if b.accepted != 5 {
+				t.Errorf("it takes %d more when those that waited are lost, want 5", b.accepted)
+			}
+		}
+		b.publish("a")
+		synctest.Wait()
+		if ran.Load() != 1 {
+			t.Errorf("%d ran", ran.Load())
+		}
+	})
+}
+
+// A source counts what it has passed to the lane until it hears of it, also what the lane passed over.
+func TestASourceHearsThatWhatItPassedOnWasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.settledBefore = true
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{MaxAhead: 5})
+		synctest.Wait()
+		before := b.accepts
+		b.publish("a")
+		synctest.Wait()
+		if b.accepts == before {
+			t.Error("the source has passed a message to the lane, and did not hear that it is taken")
+		}
+	})
+}
+
+// What Post has accepted is called, also in the last moment of a lane.
+func TestALaneCallsWhatWasPosted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.flush = func() { <-time.After(time.Second) }
+		stop := b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
+		synctest.Wait()
+		go stop()
+		<-time.After(500 * time.Millisecond) // while it flushes
+		var called atomic.Bool
+		accepted := b.lane.Post(func() { called.Store(true) })
+		<-time.After(time.Minute)
+		if accepted && !called.Load() {
+			t.Error("Post says that the lane calls it, and it was not called")
+		}
+	})
+}
+
+// A message that is lost while it waits for its batch is not handled any more.
+func TestABatchHasNoLostMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var batches []string
+		opt := batchOf(&batches, 3)
+		b.run(t, opt, engine.LaneOptions[*record]{})
+		b.publish("a")
+		synctest.Wait()
+		b.abandonAll()
+		for _, id := range []string{"b", "c", "d"} {
+			b.publish(id)
+			synctest.Wait()
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		settled, _ := b.all()
+		if fmt.Sprint(batches) != "[bc d]" && fmt.Sprint(batches) != "[bcd]" || len(settled) != 3 {
+			t.Errorf("batches %q, settled %q", batches, settled)
+		}
+	})
+}
+
+// A message that has the turn of suspects begins although the intake has been paused since: what runs beside it, of all
+// subscriptions of its client, would wait as long.
+func TestASuspectThatHasItsTurnBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var ran atomic.Int64
+		b.run(t, handle(func(context.Context, *record) error { ran.Add(1); return nil }), engine.LaneOptions[*record]{Exclusive: true})
+		synctest.Wait()
+		b.sub.Gate.Close()
+		b.publish("a")
+		synctest.Wait()
+		if ran.Load() != 1 {
+			t.Error("it waits behind the closed gate")
+		}
+		b.sub.Gate.Open()
+	})
+}
+
+func batchOf(batches *[]string, size int) engine.Options[*record] {
+	return engine.Options[*record]{
+		BatchConfig: delayqueue.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
+		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
+			s := ""
+			for _, m := range all {
+				s += m.Record.id
+			}
+			*batches = append(*batches, s)
+			return nil
+		},
+	}
+}
