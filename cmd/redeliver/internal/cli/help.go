@@ -25,7 +25,8 @@ const (
 
 var flagGroups = []string{groupDLQ, groupFilter, "", groupHandler, groupWork, groupPolicy, groupMonitoring, groupConnection, groupOutput} // in the order of the help
 
-func init() { cobra.EnableCommandSorting = false } // the order in which a reader needs them
+// The help lists commands in the order in which a reader needs them.
+func init() { cobra.EnableCommandSorting = false } //nolint:gochecknoinits // cobra has this setting for the whole process
 
 // helpWidth is the width of the help, in columns.
 const helpWidth = 100
