@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter/driver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 const (
@@ -360,7 +359,7 @@ func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement,
 				r.watch.note(batch[i])
 			}
 			out = append(out, Settlement{Message: batch[i], Outcome: Replayed})
-		case errors.Is(err, delayqueue.ErrRefused):
+		case errors.Is(err, driver.ErrRefused):
 			why[batch[i]] = err.Error()
 			r.task.Note = fmt.Sprintf("%s was refused: %v", batch[i].Position, err)
 			stay = append(stay, Settlement{Message: batch[i], Outcome: Refused})

@@ -9,23 +9,22 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Defaults of [BatchConfig].
 const (
-	DefaultBatchSize    = delayqueue.DefaultBatchSize
-	DefaultBatchTimeout = delayqueue.DefaultBatchTimeout
+	DefaultBatchSize    = engine.DefaultBatchSize
+	DefaultBatchTimeout = engine.DefaultBatchTimeout
 )
 
 // NoWait is a [BatchConfig] Timeout: what is there is handled at once, without
 // waiting for more. Batches are of what has gathered while others ran.
-const NoWait = delayqueue.NoWait
+const NoWait = engine.NoWait
 
 // BatchConfig says when a batch is run: as soon as its Size, its Bytes or its
 // Timeout is reached, and never empty. It is the same for adapters' ConsumeBatch.
-type BatchConfig = delayqueue.BatchConfig
+type BatchConfig = engine.BatchConfig
 
 // BatchFunc handles the messages of a batch. Each may be settled by itself; what
 // is not, when the function returns, is acked after nil and has failed with the
@@ -93,23 +92,18 @@ type batches struct {
 // add adds a message to those that wait for a batch.
 func (b *batches) add(msg *message.Message) *BatchMessage {
 	m := &BatchMessage{Message: msg, ctx: msg.Context(), settled: make(chan struct{})}
-	if d := engine.FromContext(m.ctx); d != nil {
-		b.join(m, d)
-		return m
+	d := engine.FromContext(m.ctx)
+	var sub *engine.Subscription
+	var t *task
+	if d != nil {
+		sub = d.Sub()
+		d.Gathers()
+		t, _ = d.Task().(*task)
 	}
-	b.addQueued(m)
-	return m
-}
-
-// join adds a message of a subscriber that runs on the engine.
-func (b *batches) join(m *BatchMessage, d *engine.Delivery) {
-	d.Gathers()
-	g := b.gatherer(d.Sub())
-	place := &m.batched
-	place.Init(m.ctx, (*waiter)(m), d, len(m.Payload))
-	m.place = place
+	g := b.gatherer(sub)
+	m.place.Init(m.ctx, (*waiter)(m), d, len(m.Payload))
 	g.batches.Lock()
-	switch t, _ := d.Task().(*task); {
+	switch {
 	case t != nil && !d.Gather(): // something in between took all its time
 		g.batches.Unlock()
 		m.give(context.Cause(m.ctx))
@@ -122,47 +116,15 @@ func (b *batches) join(m *BatchMessage, d *engine.Delivery) {
 		if t != nil {
 			t.batch = m // nothing looks at it before the attempt begins again
 		}
-		g.batches.Join(place)
+		g.batches.Join(&m.place)
 		g.batches.Unlock()
 	}
-}
-
-// addQueued adds a message of another subscriber.
-func (b *batches) addQueued(m *BatchMessage) {
-	ctx := m.ctx
-	a, d := attemptOf(ctx)
-	var sub any
-	if d != nil {
-		sub = d.Sub
-		d.Gathers()
-	}
-	g := b.gatherer(sub)
-	place := &m.queued
-	m.place = place
-	if a != nil {
-		place.Init(ctx, (*waiter)(m), &a.Attempt, d, len(m.Payload))
-	} else {
-		place.Init(ctx, (*waiter)(m), nil, d, len(m.Payload))
-	}
-	g.queue.Lock()
-	switch {
-	case a != nil && !a.gather(m): // something in between took all its time
-		g.queue.Unlock()
-		m.give(context.Cause(ctx))
-	case g.refused != nil:
-		g.queue.Unlock()
-		<-ctx.Done()
-		m.place.Leave()
-		m.give(fmt.Errorf("%w: %w", g.refused, context.Cause(ctx)))
-	default:
-		g.queue.Join(place)
-		g.queue.Unlock()
-	}
+	return m
 }
 
 // gatherer returns what gathers the messages of a subscription; nil is for those
 // that come from no subscriber of redeliver.
-func (b *batches) gatherer(sub any) *gatherer {
+func (b *batches) gatherer(sub *engine.Subscription) *gatherer {
 	if g := b.find(sub); g != nil {
 		return g
 	}
@@ -180,7 +142,7 @@ func (b *batches) gatherer(sub any) *gatherer {
 	return g
 }
 
-func (b *batches) find(sub any) *gatherer {
+func (b *batches) find(sub *engine.Subscription) *gatherer {
 	if all := b.all.Load(); all != nil {
 		for _, g := range *all {
 			if g.sub == sub {

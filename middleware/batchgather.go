@@ -2,61 +2,33 @@ package middleware
 
 import (
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// gatherer is the batches of one subscription: the queue in which messages wait for theirs, and what the queue does not know
-// of them.
+// gatherer is the batches of one subscription.
 type gatherer struct {
-	config  BatchConfig
 	fn      BatchFunc
-	sub     any                 // nil for messages of other subscribers
-	queue   *delayqueue.Batches // of subscribers that do not run on the engine, and of others
-	batches *engine.Batches     // of those that do
-	refused error
+	sub     *engine.Subscription // nil for messages that no subscriber of redeliver delivered
+	batches *engine.Batches
+	refused error // why no message of the subscription is handled
 }
 
-func newGatherer(c BatchConfig, fn BatchFunc, sub any) *gatherer {
-	g := &gatherer{config: c, fn: fn, sub: sub}
-	switch sub := sub.(type) {
-	case *engine.Subscription:
-		g.refuse(sub.MaxInFlight, sub.Tell, sub.Origin, sub.Group)
-		g.batches = engine.NewBatches(c, sub, g.callBatch)
-	case *delayqueue.Subscription:
-		g.refuse(sub.MaxInFlight, sub.Tell, sub.Origin, sub.Group)
-		g.queue = delayqueue.NewBatches(c, sub, g.call)
-	default:
-		g.queue = delayqueue.NewBatches(c, nil, g.call)
+func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gatherer {
+	g := &gatherer{fn: fn, sub: sub}
+	g.batches = engine.NewBatches(c, sub, g.callBatch)
+	if sub == nil {
+		return g
+	}
+	var ps redeliver.Problems
+	if c.CheckSize(&ps, sub.MaxInFlight); ps != nil {
+		g.refused = ps.Err()
+		sub.TellChange(redeliver.ChangeBatchRefused, "no message is handled until the service starts with another configuration", g.refused)
 	}
 	return g
 }
 
-// refuse refuses all messages of a subscription that can never have a full batch.
-func (g *gatherer) refuse(maxInFlight int, tell func(redeliver.Event), origin, group string) {
-	var ps redeliver.Problems
-	if g.config.CheckSize(&ps, maxInFlight); ps != nil {
-		g.refused = ps.Err()
-		tell(redeliver.SubscriptionChanged{
-			Origin: origin, Group: group, Change: redeliver.ChangeBatchRefused,
-			Detail: "no message is handled until the service starts with another configuration", Err: g.refused,
-		})
-	}
-}
-
 // callBatch calls the function.
 func (g *gatherer) callBatch(b *engine.Batch, all []*engine.Batched) error {
-	mb := &MessageBatch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	for _, m := range all {
-		if w, ok := m.Waiter().(*waiter); ok { // all are
-			mb.Messages = append(mb.Messages, (*BatchMessage)(w))
-		}
-	}
-	return g.fn(b, mb)
-}
-
-// call calls the function.
-func (g *gatherer) call(b *delayqueue.Batch, all []*delayqueue.Batched) error {
 	mb := &MessageBatch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
 	for _, m := range all {
 		if w, ok := m.Waiter().(*waiter); ok { // all are

@@ -7,17 +7,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 var (
 	// ErrRetryAsked is the failure of a message of a batch whose function asked
 	// for a retry and gave no reason.
-	ErrRetryAsked = delayqueue.ErrRetryAsked
+	ErrRetryAsked = engine.ErrRetryAsked
 	// ErrBatchOver is what a LateAnswer says of a message that was settled when
 	// its batch had ended.
-	ErrBatchOver = delayqueue.ErrBatchOver
+	ErrBatchOver = engine.ErrBatchOver
 )
 
 // MessageBatch is what a [BatchFunc] handles. Its methods may be called by many
@@ -30,10 +29,7 @@ type MessageBatch struct {
 	// subscriber of redeliver delivered.
 	Origin, Group string
 
-	batch interface {
-		AckAll() bool
-		RetryAll(delay ...time.Duration) bool
-	}
+	batch *engine.Batch
 }
 
 // AckAll acks, when the function returns, every message that is not settled by
@@ -57,10 +53,7 @@ type BatchMessage struct {
 	*message.Message
 
 	ctx     context.Context // as it came
-	place   batchPlace      // one of these two
-	batched engine.Batched
-	queued  delayqueue.Batched
-
+	place   engine.Batched
 	err     error
 	settled chan struct{} // closed when err stands
 }
@@ -92,24 +85,11 @@ func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason
 // nil is Ack, and about an error the policy decides.
 func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
 
-// batchPlace is a message's place in a batch.
-type batchPlace interface {
-	Ack() bool
-	Retry(delay ...time.Duration) bool
-	Reject(reason string) bool
-	Answer(err error) bool
-	Expired(timeout error) error
-	Leave()
-}
-
 // waiter is the message as its batch knows it: its handler waits.
 type waiter BatchMessage
 
-// Verdict implements [delayqueue.BatchWaiter].
+// Verdict implements [engine.BatchWaiter].
 func (w *waiter) Verdict(err error) { (*BatchMessage)(w).give(err) }
-
-// Describe tells a tracer of the message, see [delayqueue.Task].
-func (w *waiter) Describe() (redeliver.Headers, []byte) { return w.Metadata, w.Payload }
 
 // give lets the message's handler return.
 func (m *BatchMessage) give(err error) {

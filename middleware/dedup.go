@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Defaults of [DedupConfig].
@@ -97,7 +98,7 @@ type DedupStore interface {
 // fails is retried, and a dead-lettered one can be replayed. Copies that come at
 // the same time to the same process run one after another.
 //
-// It makes duplicates rare, and delivery not exactly-once:
+// It makes duplicates rare, and *engine.Delivery not exactly-once:
 //   - A process that dies between the end of the handler and the mark runs the
 //     message again. Only the handler's own transaction can mend that.
 //   - Copies at the same time in two processes may both run.
@@ -144,7 +145,7 @@ type dedupRun struct {
 }
 
 func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
-	ctx, deliv := msg.Context(), deliveryOf(msg.Context())
+	ctx, deliv := msg.Context(), engine.FromContext(msg.Context())
 	key, err := d.key(deliv, msg)
 	if err != nil {
 		tellOnce(&d.derivedTold, deliv, redeliver.ChangeDedupRefused, err)
@@ -180,7 +181,7 @@ func (d *dedup) handle(h message.HandlerFunc, msg *message.Message) ([]*message.
 }
 
 // key names a message; it is empty for one that is not to be deduplicated.
-func (d *dedup) key(deliv delivery, msg *message.Message) (string, error) {
+func (d *dedup) key(deliv *engine.Delivery, msg *message.Message) (string, error) {
 	id, scope := msg.UUID, "\x00\x00"
 	if deliv != nil {
 		st := deliv.State()
@@ -256,7 +257,7 @@ func (d *dedup) mark(ctx context.Context, key string) error {
 // outage tells of a store that does not answer, when that begins and when it is over.
 type outage struct{ is atomic.Bool }
 
-func (o *outage) told(d delivery, lost, back redeliver.Change, err error) {
+func (o *outage) told(d *engine.Delivery, lost, back redeliver.Change, err error) {
 	if err == nil && !o.is.Load() || o.is.Swap(err != nil) == (err != nil) || d == nil {
 		return
 	}
@@ -264,14 +265,14 @@ func (o *outage) told(d delivery, lost, back redeliver.Change, err error) {
 	if err == nil {
 		change = back
 	}
-	d.tellChange(change, err)
+	d.Sub().TellChange(change, "", err)
 }
 
-func tellOnce(told *sync.Map, d delivery, change redeliver.Change, err error) {
+func tellOnce(told *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {
 	if d == nil {
 		return
 	}
-	if _, before := told.LoadOrStore(d.subscription(), true); !before {
-		d.tellChange(change, err)
+	if _, before := told.LoadOrStore(d.Sub(), true); !before {
+		d.Sub().TellChange(change, "", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -104,7 +105,7 @@ func TestSessionEndsBetweenImmediateTries(t *testing.T) {
 		}
 		return nil, errHandler
 	})(deliver(session, subscribe(b, redeliver.Policy{MaxRetries: 5, Immediate: 5})))
-	if !errors.Is(err, delayqueue.ErrAbandoned) || tries != 2 || len(b.writes()) != 0 {
+	if !errors.Is(err, engine.ErrAbandoned) || tries != 2 || len(b.writes()) != 0 {
 		t.Errorf("%v after %d tries", err, tries)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 var (
@@ -21,6 +21,8 @@ var (
 	// ErrVisible is what is answered about a message whose invisible time is over:
 	// it is on its way to its next attempt, or to the DLQ.
 	ErrVisible = errors.New("receive: the message's invisible time is over; it comes again")
+	// ErrAbandoned is the answer about a message that this process lost before it was settled.
+	ErrAbandoned = engine.ErrAbandoned
 )
 
 // Receiver gives messages to a program that asks for them, when it has time for
@@ -155,7 +157,7 @@ type Received struct {
 	// settle it, call the methods of Received and not those of Message.
 	Message *message.Message
 
-	d   leased
+	d   *engine.Delivery
 	end context.CancelCauseFunc
 
 	mu      sync.Mutex
@@ -166,24 +168,24 @@ type Received struct {
 
 // receive begins the lease of a message. It is nil for one that must no longer run.
 func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
-	d := leasedOf(msg)
+	d := engine.FromContext(msg.Context())
 	if d == nil {
 		msg.Nack()
 		return nil, ErrNoSubscription
 	}
-	d.answers()
-	if most := d.timeout(); most > 0 && invisible > most {
+	d.Sub().Answers()
+	if most := d.Sub().Policy.Timeout; most > 0 && invisible > most {
 		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, most)
 	}
 	if d.Lost() {
 		msg.Nack()
 		return nil, nil
 	}
-	if err := d.invalid(); err != nil {
-		go d.fail(err)
+	if err := d.Invalid(); err != nil {
+		go failReceived(msg, d, err)
 		return nil, nil //nolint:nilerr // it is the policy's answer about this message
 	}
-	ctx := d.beginSpan(msg.Context())
+	ctx := d.BeginSpan(msg.Context())
 	m := &Received{Message: msg, d: d, begun: time.Now()}
 	ctx, m.end = context.WithCancelCause(ctx)
 	msg.SetContext(ctx)
@@ -192,7 +194,7 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 }
 
 // Ack says that the message is done: it is not delivered again. After its invisible
-// time the error is ErrVisible, after an Ack ErrSettled, and delayqueue's
+// time the error is ErrVisible, after an Ack ErrSettled, and
 // ErrAbandoned where it was lost to this process meanwhile: it may run again then.
 func (m *Received) Ack() error {
 	m.mu.Lock()
@@ -213,7 +215,7 @@ func (m *Received) Ack() error {
 // Ack, when the message is acked or its time is over, and like Receive when the time
 // is too long.
 func (m *Received) ChangeInvisible(invisible time.Duration) error {
-	if most := m.d.timeout(); invisible < 0 || most > 0 && invisible > most {
+	if most := m.d.Sub().Policy.Timeout; invisible < 0 || most > 0 && invisible > most {
 		return fmt.Errorf("receive: invisible for %s: must not be below 0 or above the policy's Timeout of %s", invisible, most)
 	}
 	m.mu.Lock()
@@ -231,7 +233,7 @@ func (m *Received) over() error {
 	case m.settled != nil:
 		return m.settled
 	case m.d.Lost():
-		return delayqueue.ErrAbandoned
+		return ErrAbandoned
 	case !m.lease.Stop(): // expire has begun
 		return ErrVisible
 	default:
@@ -253,12 +255,21 @@ func (m *Received) expire() {
 	m.tell(err)
 	m.mu.Unlock()
 	m.end(err)
-	m.d.fail(redeliver.RetryAfter(err, 0))
+	failReceived(m.Message, m.d, redeliver.RetryAfter(err, 0))
 }
 
 // tell reports the attempt's end.
 func (m *Received) tell(err error) {
-	if m.d.Wants(redeliver.Attempted{}) {
-		m.d.Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
+	if m.d.Sub().Wants(redeliver.Attempted{}) {
+		m.d.Sub().Tell(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})
+	}
+}
+
+// failReceived does what the policy says of a failure, and settles the message.
+func failReceived(msg *message.Message, d *engine.Delivery, err error) {
+	if d.FailLater(err) {
+		msg.Ack()
+	} else {
+		msg.Nack()
 	}
 }

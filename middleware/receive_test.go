@@ -12,7 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -201,7 +201,7 @@ func TestReceivedByAProcessThatDies(t *testing.T) {
 		c.Kill()
 		r2, _, _ := receiver(t, b, redeliver.Policy{})
 		ack(t, take(t, r2, 1, time.Minute, "a 1")[0])
-		if err := lost.Ack(); !errors.Is(err, delayqueue.ErrAbandoned) {
+		if err := lost.Ack(); !errors.Is(err, engine.ErrAbandoned) {
 			t.Errorf("Ack by the dead: %v", err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Defaults of [ResequenceConfig].
@@ -127,9 +128,9 @@ func Resequence(config ResequenceConfig) message.HandlerMiddleware {
 // ends tells whether a failure sends the message to the DLQ, so that nobody need
 // wait for it.
 func ends(ctx context.Context, err error) bool {
-	d := deliveryOf(ctx)
+	d := engine.FromContext(ctx)
 	if d == nil || d.Lost() {
 		return false
 	}
-	return d.decide(d.State(), err, time.Now()).Action == redeliver.DeadLetter
+	return d.Sub().Decide(d.State(), err, time.Now()).Action == redeliver.DeadLetter
 }

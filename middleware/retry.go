@@ -1,13 +1,10 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -48,50 +45,9 @@ func Retry() message.HandlerMiddleware {
 }
 
 func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, error) {
-	outer := msg.Context()
-	if d := engine.FromContext(outer); d != nil {
-		return run(d, h, msg)
-	}
-	d := delayqueue.FromContext(outer)
+	d := engine.FromContext(msg.Context())
 	if d == nil {
 		return nil, ErrNoSubscription
 	}
-	if d.Lost() { // it lay ready when its session ended, and comes back
-		return nil, delayqueue.ErrAbandoned
-	}
-	a := &attempt{msg: msg, run: msg, handler: h}
-	o, next, err := a.Run(outer, d, a)
-	msg.SetContext(outer)
-	switch o {
-	case delayqueue.Succeeded:
-		return a.done(), nil
-	case delayqueue.Again:
-		return again(outer, h, msg, next)
-	default: // where it is settled, the Router's ack or nack does nothing any more
-		return nil, err
-	}
-}
-
-// again runs a message once more, in place: a fresh one, because the handler may
-// have changed what it got, under a delivery that knows of the attempt.
-func again(outer context.Context, h message.HandlerFunc, msg *message.Message, d *delayqueue.Delivery) ([]*message.Message, error) {
-	for {
-		run, err := d.Record.Message()
-		if err != nil {
-			_, _, err = d.Fail(&redeliver.UndecodableError{Err: err})
-			return nil, err
-		}
-		a := &attempt{msg: msg, run: run, handler: h}
-		o, next, err := a.Run(d.Under(outer), d, a)
-		msg.SetContext(outer)
-		switch o {
-		case delayqueue.Succeeded:
-			a.Answered()
-			return a.done(), nil
-		case delayqueue.Again:
-			d = next
-		default:
-			return nil, err
-		}
-	}
+	return run(d, h, msg)
 }

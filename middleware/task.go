@@ -49,6 +49,15 @@ func (t *task) Describe() (redeliver.Headers, []byte) { return t.msg.Metadata, t
 // Answered implements [engine.Task]: the first answer wins, so what the handler returns later is no second one.
 func (t *task) Answered() bool { return closed(t.msg.Acked()) || closed(t.msg.Nacked()) }
 
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Expired implements [engine.Task].
 func (t *task) Expired(err error) error {
 	if t.batch != nil {

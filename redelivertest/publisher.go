@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Publisher writes messages; it is a Watermill publisher and safe for
@@ -50,7 +51,7 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 		return nil
 	}
 	p := c.cfg.policy(topic)
-	st := redeliver.State{ID: delayqueue.GivenID(msg.UUID), Group: c.cfg.Group, Origin: topic, Due: due, Policy: delayqueue.Fingerprint(p)}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: c.cfg.Group, Origin: topic, Due: due, Policy: delayqueue.Fingerprint(p)}
 	level, _ := delayqueue.NewLadder(p).Next(due.Sub(now), slack)
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -127,7 +126,7 @@ func deliveredIn(ctx context.Context) *received {
 // idOf is the id of a record that has stood at offset in a topic.
 func (rec *record) idOf(topic string, offset int64) string {
 	if rec.uuid != "" {
-		return delayqueue.GivenID(rec.uuid)
+		return engine.GivenID(rec.uuid)
 	}
 	return redeliver.ShortID(fmt.Sprintf("%s/0/%d", topic, offset))
 }

@@ -11,7 +11,6 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -34,7 +33,7 @@ type Client struct {
 	closed  bool
 
 	turn     *engine.Turn
-	places   delayqueue.States[spot]
+	places   engine.States[spot]
 	outlived outlived
 }
 

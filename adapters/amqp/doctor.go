@@ -7,17 +7,16 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // doctor looks at one queue and those on which its messages wait.
-type doctor struct {
-	*delayqueue.Diagnosis
+type examination struct {
+	*doctor.Diagnosis
 	*survey
 
 	c   *Client
-	how delayqueue.Examination
+	how doctor.Examination
 }
 
 // Doctor looks at a queue and those on which its messages wait: whether they are there,
@@ -26,12 +25,12 @@ type doctor struct {
 // and creates nothing. Most of it only the management API tells: without
 // Config.ManagementURL it is not checked. The error is that the broker, or that API, does
 // not answer.
-func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
+func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	d := &doctor{&delayqueue.Diagnosis{Origin: l.queue, Group: l.queue}, s, c, how}
+	d := &examination{&doctor.Diagnosis{Origin: l.queue, Group: l.queue}, s, c, how}
 	if how.AnyPolicy {
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy is not given)")
 	}
@@ -54,7 +53,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examin
 }
 
 // places looks which queues are there, and whether somebody reads what lies in them.
-func (d *doctor) places(ctx context.Context) error {
+func (d *examination) places(ctx context.Context) error {
 	ch, err := d.c.publishing.channel(ctx)
 	if err != nil {
 		return err
@@ -68,7 +67,7 @@ func (d *doctor) places(ctx context.Context) error {
 			return err
 		case gone(err):
 			if q.kind != delayQueue || !d.how.AnyPolicy {
-				d.Find(delayqueue.SymptomMissing, q.name, fmt.Sprintf("the %s queue is not there: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
+				d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue is not there: nobody has ever subscribed to %s with this policy, or somebody deleted it", q.kind, d.layout.queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
@@ -80,7 +79,7 @@ func (d *doctor) places(ctx context.Context) error {
 			continue
 		}
 		if (q.kind == mainQueue || q.kind == retryQueue) && consumers == 0 && ready > 0 {
-			d.Find(delayqueue.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
+			d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and whether somebody reads them")
@@ -88,12 +87,12 @@ func (d *doctor) places(ctx context.Context) error {
 }
 
 // settings tells what the survey has found to be in the way.
-func (d *doctor) settings() {
+func (d *examination) settings() {
 	for _, p := range d.problems {
 		name, ok := strings.CutPrefix(p.Field, "queue ")
-		kind := delayqueue.SymptomSettings
+		kind := doctor.SymptomSettings
 		if set, is := p.Value.(setting); is && slices.Contains([]string{"message-ttl", "expires", "max-length", "max-length-bytes"}, set.key) {
-			kind = delayqueue.SymptomRetention
+			kind = doctor.SymptomRetention
 		}
 		if !ok {
 			name = p.Field
@@ -103,7 +102,7 @@ func (d *doctor) settings() {
 	d.Checked = append(d.Checked, "arguments of the queues, and policies and limits on them")
 }
 
-func (d *doctor) levels() {
+func (d *examination) levels() {
 	for _, q := range d.old() {
 		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
 		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
@@ -111,7 +110,7 @@ func (d *doctor) levels() {
 		} else if n != nil {
 			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}
-		d.Find(delayqueue.SymptomOrphan, q.name, text)
+		d.Find(doctor.SymptomOrphan, q.name, text)
 	}
 	d.Checked = append(d.Checked, "levels of older policies")
 }
@@ -121,7 +120,7 @@ const behind = 6 * time.Second
 
 // late looks for messages whose level is over and that are not on their way. What has
 // just been let go is behind as such, too: what is seen is looked at again.
-func (d *doctor) late(ctx context.Context) error {
+func (d *examination) late(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()
 	stuck := d.stuck(d.queues)
@@ -138,7 +137,7 @@ func (d *doctor) late(ctx context.Context) error {
 		now := d.stuck(again)
 		for _, name := range slices.Sorted(maps.Keys(stuck)) {
 			if n := min(now[name], stuck[name]); n > 0 {
-				d.Find(delayqueue.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
+				d.Find(doctor.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
 			}
 		}
 	}
@@ -148,7 +147,7 @@ func (d *doctor) late(ctx context.Context) error {
 }
 
 // stuck is how many messages of each level are neither ready nor in anybody's hand.
-func (d *doctor) stuck(queues map[string]queueInfo) map[string]int64 {
+func (d *examination) stuck(queues map[string]queueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
 		if _, level := d.layout.names.level(d.layout.queue, name); !level || q.Messages == nil || q.Ready == nil {
@@ -166,7 +165,7 @@ func (d *doctor) stuck(queues map[string]queueInfo) map[string]int64 {
 }
 
 // policies looks whether all who read the queue run one policy.
-func (d *doctor) policies(ctx context.Context) error {
+func (d *examination) policies(ctx context.Context) error {
 	m := newManagement(&d.c.cfg)
 	defer m.close()
 	runs, silent, err := m.consumers(ctx, d.layout.queue)
@@ -185,9 +184,9 @@ func (d *doctor) policies(ctx context.Context) error {
 	}
 	switch {
 	case len(runs) > 1:
-		d.Find(delayqueue.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+		d.Find(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
-		d.Find(delayqueue.SymptomPolicies, d.layout.queue, "the consumers run another policy than the one that is given, which is "+d.layout.fingerprint+": "+texts[0])
+		d.Find(doctor.SymptomPolicies, d.layout.queue, "the consumers run another policy than the one that is given, which is "+d.layout.fingerprint+": "+texts[0])
 	}
 	return nil
 }

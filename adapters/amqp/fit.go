@@ -9,7 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // What the broker may add to the headers of a message in a queue of ours. Headers
@@ -39,7 +39,7 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 		p.Headers[headerCopies] = int32(r.copies)
 	}
 	if !fit(&p, frame, room, dispensable) {
-		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", delayqueue.ErrRefused, headerSize(&p), frame)
+		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", driver.ErrRefused, headerSize(&p), frame)
 	}
 	return p, nil
 }

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // names of headers that mean something to somebody, besides any others.
@@ -233,7 +233,7 @@ func TestWhatWaitsFitsOrIsRefused(t *testing.T) {
 		full.Headers = least
 		fits := headerSize(&full) <= frame-8-spare
 		switch {
-		case err != nil && !errors.Is(err, delayqueue.ErrRefused) || (err == nil) != fits:
+		case err != nil && !errors.Is(err, driver.ErrRefused) || (err == nil) != fits:
 			t.Fatalf("%v, but without what it can spare it has %d bytes", err, headerSize(&full))
 		case err != nil:
 			return

@@ -11,7 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // OldLevels lists the delay queues that an older policy, or another number of shards, has
@@ -23,7 +23,7 @@ import (
 // topic's queue say that they run the client's policy; a queue without consumers has none
 // that runs another. Who publishes with a delay and does not consume is not known to
 // RabbitMQ: none that has an older policy may run.
-func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
@@ -42,9 +42,9 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldL
 		return nil, err
 	}
 	everyone := l.keepsAll(runs, silent)
-	var old []delayqueue.OldLevel
+	var old []doctor.OldLevel
 	for _, q := range s.old() {
-		o := delayqueue.OldLevel{Place: q.name, Level: q.level, Messages: -1}
+		o := doctor.OldLevel{Place: q.name, Level: q.level, Messages: -1}
 		if n := s.queues[q.name].Messages; n != nil {
 			o.Messages = *n
 		}
@@ -83,12 +83,12 @@ func (l *layout) keepsAll(runs map[string][]string, silent int) string {
 // itself deletes no quorum queue on the condition that it is empty. The others stay, and
 // it says why. What it returns with an error was done. The user needs the right to
 // configure the queues.
-func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []delayqueue.OldLevel, err error) {
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	before, err := c.choose(ctx, topic, places)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(before, func(o delayqueue.OldLevel) bool { return o.Keep == "" }) {
+	if slices.ContainsFunc(before, func(o doctor.OldLevel) bool { return o.Keep == "" }) {
 		select {
 		case <-time.After(behind):
 		case <-ctx.Done():
@@ -119,15 +119,15 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 }
 
 // choose finds the old levels of these names.
-func (c *Client) choose(ctx context.Context, topic string, places []string) ([]delayqueue.OldLevel, error) {
+func (c *Client) choose(ctx context.Context, topic string, places []string) ([]doctor.OldLevel, error) {
 	old, err := c.OldLevels(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	chosen := make([]delayqueue.OldLevel, len(places))
+	chosen := make([]doctor.OldLevel, len(places))
 	for i, place := range places {
-		chosen[i] = delayqueue.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"}
-		if n := slices.IndexFunc(old, func(o delayqueue.OldLevel) bool { return o.Place == place }); n >= 0 {
+		chosen[i] = doctor.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"}
+		if n := slices.IndexFunc(old, func(o doctor.OldLevel) bool { return o.Place == place }); n >= 0 {
 			chosen[i] = old[n]
 		}
 	}
@@ -135,7 +135,7 @@ func (c *Client) choose(ctx context.Context, topic string, places []string) ([]d
 }
 
 // remove deletes a queue that is empty and that nobody reads.
-func (d *declarer) remove(o *delayqueue.OldLevel) error {
+func (d *declarer) remove(o *doctor.OldLevel) error {
 	var ready, consumers int
 	counted := true
 	refused := d.do(func(ch *amqp091.Channel) (err error) {

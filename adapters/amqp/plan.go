@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // perQueue is about how many messages one delay queue dead-letters in a second.
@@ -167,7 +168,7 @@ func (s *survey) delays(p *Plan) {
 	if !ok {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	if untold := delayqueue.Untold(l.policy); untold != "" {
+	if untold := engine.Untold(l.policy); untold != "" {
 		p.Notes = append(p.Notes, untold)
 	}
 	for i, d := range delays {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Publisher writes messages; it is a Watermill publisher and safe for concurrent
@@ -104,7 +105,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, err
 	}
 	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
-	st := redeliver.State{ID: delayqueue.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""

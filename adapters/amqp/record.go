@@ -15,7 +15,6 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -73,10 +72,10 @@ func DeliveryFromContext(ctx context.Context) *amqp091.Delivery {
 // the message, marked as derived. One that does not fit into a header is hashed.
 func idOf(d *amqp091.Delivery) string {
 	if uuid, ok := d.Headers[UUIDHeader].(string); ok && uuid != "" {
-		return delayqueue.GivenID(uuid)
+		return engine.GivenID(uuid)
 	}
 	if d.MessageId != "" {
-		return delayqueue.GivenID(d.MessageId)
+		return engine.GivenID(d.MessageId)
 	}
 	return "derived:" + digest(d)
 }

@@ -11,7 +11,6 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // What the broker's user may do is asked for with requests that cannot be met:
@@ -156,7 +155,7 @@ func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
 	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp091.Publishing{Expiration: "never"}); err != nil {
 		return err
 	}
-	timer, look := time.NewTimer(c.cfg.DialTimeout), time.NewTicker(delayqueue.Glance)
+	timer, look := time.NewTimer(c.cfg.DialTimeout), time.NewTicker(50*time.Millisecond)
 	defer timer.Stop()
 	defer look.Stop()
 	for err == nil {

@@ -11,7 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // window is how many publishes of one sender may be unconfirmed. More channels,
@@ -76,7 +76,7 @@ type pending struct {
 
 // send publishes a message and returns when it is confirmed, refused, or ctx
 // ends. Then it may still be there, and unsure can be waited for. A message that the
-// broker does not take as it is, is [delayqueue.ErrRefused].
+// broker does not take as it is, is [driver.ErrRefused].
 func (s *sender) send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	if unsure, err = s.once(ctx, exchange, key, m); refuses(err) {
 		return s.alone(ctx, exchange, key, m)
@@ -103,7 +103,7 @@ func (s *sender) once(ctx context.Context, exchange, key string, m amqp091.Publi
 func (s *sender) alone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	unsure, err = s.lone.once(ctx, exchange, key, m)
 	if refuses(err) {
-		err = fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	return unsure, err
 }

@@ -11,7 +11,6 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -183,7 +182,7 @@ type spot struct{ queue, id string }
 // placesMost is of how many messages it is known that they have failed and keep their place.
 const placesMost = 200_000
 
-func placesOf() delayqueue.States[spot] { return delayqueue.States[spot]{Most: placesMost} }
+func placesOf() engine.States[spot] { return engine.States[spot]{Most: placesMost} }
 
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *delivery { return s.in }

@@ -8,16 +8,15 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // BatchConfig says when a batch is run: as soon as its Size, its Bytes (of values)
 // or its Timeout is reached, and never empty.
-type BatchConfig = delayqueue.BatchConfig
+type BatchConfig = engine.BatchConfig
 
 // NoWait is a [BatchConfig] Timeout: what is there is handled at once.
-const NoWait = delayqueue.NoWait
+const NoWait = engine.NoWait
 
 // ConsumeBatch is [Consume] with a handler for many records at once: up to
 // batch.Size of one topic, each with an answer of its own. All that is said of

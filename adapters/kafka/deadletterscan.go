@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // place is where a dead letter stands. The records before it, down to from, are no
@@ -120,7 +120,7 @@ func (s *deadReader) Close(context.Context) error {
 func (q *deadQueue) idOf(m *deadletter.Message, place deadPlace) string {
 	for _, h := range m.Headers {
 		if h.Name == UUIDHeader && len(h.Value) > 0 {
-			return delayqueue.GivenID(string(h.Value))
+			return engine.GivenID(string(h.Value))
 		}
 	}
 	if src := m.State.Source; src.Known {

@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // doctor looks at one subscription.
-type doctor struct {
-	*delayqueue.Diagnosis
+type examination struct {
+	*doctor.Diagnosis
 
 	c   *Client
 	l   *layout
-	how delayqueue.Examination
+	how doctor.Examination
 }
 
 // Doctor looks at the client's group and the topics on which messages of a topic wait:
@@ -27,12 +27,12 @@ type doctor struct {
 // what is due; which levels a change of the policy has left; whether all members run
 // one policy. It joins no group, and writes and creates nothing. The error is that the
 // cluster does not answer, or that the topic itself is not there.
-func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
+func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, err := c.layout(topic)
 	if err != nil {
 		return nil, err
 	}
-	d := &doctor{&delayqueue.Diagnosis{Origin: l.origin, Group: l.group}, c, l, how}
+	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, how}
 	if how.AnyPolicy {
 		l.adopt()
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy of the group is not given)")
@@ -67,10 +67,10 @@ func (l *layout) adopt() {
 }
 
 // settings looks whether the topics are there and can hold the policy.
-func (d *doctor) settings() error {
+func (d *examination) settings() error {
 	for _, t := range d.l.topics {
 		if !t.exists {
-			d.Find(delayqueue.SymptomMissing, t.name, fmt.Sprintf("the %s topic is not there: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
+			d.Find(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic is not there: the group has never subscribed to %s with this policy, or somebody deleted it", t.kind, d.l.origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
@@ -86,9 +86,9 @@ func (d *doctor) settings() error {
 		if name == p.Field || p.Value == "missing" { // of this client's configuration, or told already
 			continue
 		}
-		kind := delayqueue.SymptomSettings
+		kind := doctor.SymptomSettings
 		if strings.HasPrefix(setting, "retention") {
-			kind = delayqueue.SymptomRetention
+			kind = doctor.SymptomRetention
 		}
 		d.Find(kind, name, fmt.Sprintf("%s is %v: %s", setting, p.Value, p.Rule))
 	}
@@ -96,7 +96,7 @@ func (d *doctor) settings() error {
 }
 
 // waiting looks at what lies on the topics, and who reads it.
-func (d *doctor) waiting(ctx context.Context, g *groupState) error {
+func (d *examination) waiting(ctx context.Context, g *groupState) error {
 	topics := []string{d.l.origin}
 	for _, t := range d.l.topics {
 		if t.waits() && t.exists {
@@ -119,11 +119,11 @@ func (d *doctor) waiting(ctx context.Context, g *groupState) error {
 		n := lags[t.name].all()
 		switch {
 		case t.old && n == 0:
-			d.Find(delayqueue.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune sees to that")
+			d.Find(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune sees to that")
 		case t.old:
-			d.Find(delayqueue.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
+			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
 		case g.reads(d.l.origin) && !g.reads(t.name) && n > 0:
-			d.Find(delayqueue.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepEvery*lookEvery))
+			d.Find(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepEvery*lookEvery))
 		}
 		if err := d.late(ctx, t, lags[t.name]); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (d *doctor) waiting(ctx context.Context, g *groupState) error {
 }
 
 // reads looks whether somebody reads what waits.
-func (d *doctor) reads(g *groupState, lags map[string]lag) {
+func (d *examination) reads(g *groupState, lags map[string]lag) {
 	if g == nil {
 		return // it is said already why nobody knows
 	}
@@ -149,12 +149,12 @@ func (d *doctor) reads(g *groupState, lags map[string]lag) {
 		}
 	}
 	if sum > 0 && !g.reads(d.l.origin) {
-		d.Find(delayqueue.SymptomConsumer, d.l.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.l.origin, sum, retries))
+		d.Find(doctor.SymptomConsumer, d.l.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.l.origin, sum, retries))
 	}
 }
 
 // late looks at the oldest record of each partition that is not settled.
-func (d *doctor) late(ctx context.Context, t ownTopic, waiting lag) error {
+func (d *examination) late(ctx context.Context, t ownTopic, waiting lag) error {
 	log := logReader{d.c.admin.client, t.name}
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		left := waiting[p]
@@ -174,7 +174,7 @@ func (d *doctor) late(ctx context.Context, t ownTopic, waiting lag) error {
 			leaves = due
 		}
 		if over := time.Since(leaves); over > d.how.Patience() {
-			d.Find(delayqueue.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have gone on at %s, %s ago, and is not settled; there are %d records from it on",
+			d.Find(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have gone on at %s, %s ago, and is not settled; there are %d records from it on",
 				rec.offset, p, leaves.UTC().Format(time.RFC3339), over.Round(time.Second), left.n()))
 		}
 	}

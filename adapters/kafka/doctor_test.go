@@ -9,7 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // patient is a group on a Kafka, and the policy that it is said to run.
@@ -54,7 +54,7 @@ func (p *patient) waits(t *testing.T, level string, due time.Time) {
 	}))
 }
 
-func (p *patient) examine(t *testing.T, how delayqueue.Examination) *delayqueue.Diagnosis {
+func (p *patient) examine(t *testing.T, how doctor.Examination) *doctor.Diagnosis {
 	t.Helper()
 	c, _ := open(t, p.config(p.policy))
 	d, err := c.Doctor(t.Context(), p.topic, how)
@@ -69,7 +69,7 @@ func (p *patient) examine(t *testing.T, how delayqueue.Examination) *delayqueue.
 
 // has fails the test unless the symptoms are these and no others: each is "kind place
 // part of the text".
-func has(t *testing.T, d *delayqueue.Diagnosis, want ...string) {
+func has(t *testing.T, d *doctor.Diagnosis, want ...string) {
 	t.Helper()
 	for i, s := range d.Symptoms {
 		if i < len(want) {
@@ -92,7 +92,7 @@ func TestOnKafkaADoctorFindsNothingWhereAllIsWell(t *testing.T) {
 	p.member(t, p.policy)
 	write(t, p.addrs, order(p.topic, "a"))
 	p.waits(t, "1m", time.Now().Add(time.Minute))
-	for _, how := range []delayqueue.Examination{{}, {AnyPolicy: true}} {
+	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		d := p.examine(t, how)
 		has(t, d)
 		checked, unchecked := 5, 0
@@ -108,14 +108,14 @@ func TestOnKafkaADoctorFindsNothingWhereAllIsWell(t *testing.T) {
 func TestOnKafkaADoctorFindsWhatNobodyReads(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	d := p.examine(t, delayqueue.Examination{})
+	d := p.examine(t, doctor.Examination{})
 	has(t, d, "missing "+p.ours("retry.1s")+" is not there", "missing "+p.ours("retry.1m")+" is not there", "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
-	has(t, p.examine(t, delayqueue.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
+	has(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "missing "+p.ours("retry")+" is not there", "missing "+p.ours("dlq")+" is not there")
 	p.provision(t, p.policy)
-	has(t, p.examine(t, delayqueue.Examination{})) // nothing waits
+	has(t, p.examine(t, doctor.Examination{})) // nothing waits
 	p.waits(t, "1m", time.Now().Add(time.Minute))
 	write(t, p.addrs, order(p.topic, "a"))
-	has(t, p.examine(t, delayqueue.Examination{}), "consumer "+p.group+" about 2 messages wait, 1 of them retries")
+	has(t, p.examine(t, doctor.Examination{}), "consumer "+p.group+" about 2 messages wait, 1 of them retries")
 }
 
 func TestOnKafkaADoctorFindsWhatIsLate(t *testing.T) {
@@ -126,8 +126,8 @@ func TestOnKafkaADoctorFindsWhatIsLate(t *testing.T) {
 	p.waits(t, "1m", time.Now().Add(time.Minute))
 	p.waits(t, "1s", time.Now().Add(-10*time.Minute))
 	nobody := "consumer " + p.group + " 3 of them retries"
-	has(t, p.examine(t, delayqueue.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" there are 2 records from it on")
-	has(t, p.examine(t, delayqueue.Examination{Late: time.Hour}), nobody)
+	has(t, p.examine(t, doctor.Examination{}), nobody, "late "+p.ours("retry.1s")+" offset 0 of partition 0", "late "+p.ours("retry.1m")+" there are 2 records from it on")
+	has(t, p.examine(t, doctor.Examination{Late: time.Hour}), nobody)
 }
 
 // A level that a policy has left is found, whether anything waits on it or not.
@@ -139,12 +139,12 @@ func TestOnKafkaADoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	p.waits(t, "1h", time.Now().Add(time.Hour))
 	p.member(t, p.policy)
 	empty, left := "orphan "+p.ours("retry.10m")+" and empty: delete it", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
-	has(t, p.examine(t, delayqueue.Examination{}), empty, left)
-	has(t, p.examine(t, delayqueue.Examination{AnyPolicy: true})) // it cannot tell
+	has(t, p.examine(t, doctor.Examination{}), empty, left)
+	has(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot tell
 	// One that comes when the members have looked is read by nobody for a while.
 	p.provision(t, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(2 * time.Hour), Levels: []time.Duration{2 * time.Hour}})
 	p.waits(t, "2h", time.Now().Add(time.Hour))
-	has(t, p.examine(t, delayqueue.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
+	has(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
 }
 
 func TestOnKafkaADoctorFindsMembersWithDifferentPolicies(t *testing.T) {
@@ -153,17 +153,17 @@ func TestOnKafkaADoctorFindsMembersWithDifferentPolicies(t *testing.T) {
 	other := p.policy
 	other.MaxRetries = 1
 	_, first := p.member(t, p.policy)
-	has(t, p.examine(t, delayqueue.Examination{}))
+	has(t, p.examine(t, doctor.Examination{}))
 	p.member(t, other)
 	first.joined(t, 2) // after the rebalance the first one says it again
-	for _, how := range []delayqueue.Examination{{}, {AnyPolicy: true}} {
+	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		has(t, p.examine(t, how), "policies "+p.group+" members run different policies: ")
 	}
 	p.policy = redeliver.Policy{MaxRetries: 7, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: p.policy.Levels}
 	alone := newPatient(t)
 	alone.member(t, other)
-	has(t, alone.examine(t, delayqueue.Examination{AnyPolicy: true}))
-	has(t, alone.examine(t, delayqueue.Examination{}), "policies "+alone.group+" another policy than the one that is given")
+	has(t, alone.examine(t, doctor.Examination{AnyPolicy: true}))
+	has(t, alone.examine(t, doctor.Examination{}), "policies "+alone.group+" another policy than the one that is given")
 }
 
 func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {
@@ -181,9 +181,9 @@ func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {
 	alter(p.ours("retry.1m"), "retention.ms", "3600000")
 	alter(p.ours("dlq"), "cleanup.policy", "compact")
 	eventually(t, "the settings have come everywhere", func() bool {
-		return len(p.examine(t, delayqueue.Examination{}).Symptoms) == 2
+		return len(p.examine(t, doctor.Examination{}).Symptoms) == 2
 	})
-	for _, how := range []delayqueue.Examination{{}, {AnyPolicy: true}} {
+	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		has(t, p.examine(t, how), "retention "+p.ours("retry.1m")+" retention.ms is 3600000: must be -1", "settings "+p.ours("dlq")+" cleanup.policy is compact")
 	}
 }

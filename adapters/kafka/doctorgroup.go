@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // policyPrefix begins what a member says of itself when it joins its group: which
@@ -58,7 +59,7 @@ const (
 )
 
 // group asks the coordinator; nil where it does not tell, and the diagnosis says why.
-func (d *doctor) group(ctx context.Context) *groupState {
+func (d *examination) group(ctx context.Context) *groupState {
 	unknown := func(why string) *groupState {
 		d.NotChecked = append(d.NotChecked, "the members of group "+d.l.group+" and their policies ("+why+")")
 		return nil
@@ -132,7 +133,7 @@ func (l *layout) members(found *sarama.GroupDescription) *groupState {
 }
 
 // policies looks whether the members run one policy.
-func (d *doctor) policies(g *groupState) {
+func (d *examination) policies(g *groupState) {
 	if g == nil {
 		return
 	}
@@ -150,9 +151,9 @@ func (d *doctor) policies(g *groupState) {
 	ours := delayqueue.Fingerprint(d.l.policy)
 	switch {
 	case len(runs) > 1:
-		d.Find(delayqueue.SymptomPolicies, d.l.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
+		d.Find(doctor.SymptomPolicies, d.l.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on who gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && g.policies[ours] == nil:
-		d.Find(delayqueue.SymptomPolicies, d.l.group, "the members run another policy than the one that is given, which is "+ours+": "+runs[0])
+		d.Find(doctor.SymptomPolicies, d.l.group, "the members run another policy than the one that is given, which is "+ours+": "+runs[0])
 	}
 }
 
@@ -174,7 +175,7 @@ func (l lag) all() (n int64) {
 const marksMost = 100
 
 // lags asks what the group has not settled; nil where it may not be asked for.
-func (d *doctor) lags(ctx context.Context, topics []string) (map[string]lag, error) {
+func (d *examination) lags(ctx context.Context, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {
 		all, err := d.c.admin.client.Partitions(topic)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // enough is how long a test waits for what the fault prevents.
@@ -102,7 +102,7 @@ func TestExpectedFailureDoctorDoesNotFindRetriesOfARenamedGroup(t *testing.T) {
 	left := p.ours("retry.1s")
 	p.group += "-renamed"
 	p.member(t, p.policy)
-	d := p.examine(t, delayqueue.Examination{})
+	d := p.examine(t, doctor.Examination{})
 	for _, s := range d.Symptoms {
 		if s.Place == left {
 			return

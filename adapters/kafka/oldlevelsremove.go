@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // OldLevels lists the delay topics that an older policy has left beside those of the
@@ -17,28 +17,28 @@ import (
 // they run the client's policy; a group without members has none that runs another. Who
 // publishes with a delay and is no member is not known to Kafka: none that has an older
 // policy may run.
-func (c *Client) OldLevels(ctx context.Context, topic string) ([]delayqueue.OldLevel, error) {
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
 	return c.lookAtOld(ctx, topic, func(string) bool { return true })
 }
 
 // lookAtOld is OldLevels of those delay topics that are wanted.
-func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place string) bool) ([]delayqueue.OldLevel, error) {
+func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place string) bool) ([]doctor.OldLevel, error) {
 	l, err := c.layout(topic)
 	if err != nil {
 		return nil, err
 	}
-	var old []delayqueue.OldLevel
+	var old []doctor.OldLevel
 	var names []string
 	for _, t := range l.topics {
 		if t.old && wanted(t.name) {
-			old = append(old, delayqueue.OldLevel{Place: t.name, Level: t.level, Messages: -1})
+			old = append(old, doctor.OldLevel{Place: t.name, Level: t.level, Messages: -1})
 			names = append(names, t.name)
 		}
 	}
 	if len(old) == 0 {
 		return nil, nil
 	}
-	d := &doctor{&delayqueue.Diagnosis{Origin: l.origin, Group: l.group}, c, l, delayqueue.Examination{}}
+	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, doctor.Examination{}}
 	everyone := d.keepsAll(d.group(ctx))
 	lags, err := d.lags(ctx, names)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place 
 }
 
 // keepsAll says why no level may go, whatever waits on it: a member may write there.
-func (d *doctor) keepsAll(g *groupState) string {
+func (d *examination) keepsAll(g *groupState) string {
 	if g == nil {
 		return "not checked: " + strings.Join(d.NotChecked, "; ")
 	}
@@ -81,7 +81,7 @@ func (d *doctor) keepsAll(g *groupState) string {
 // [Client.OldLevels]: each is looked at again just before. The others stay, and it says
 // why. What it returns with an error was done. The user needs Delete on the topics. The
 // group rebalances once for each.
-func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []delayqueue.OldLevel, err error) {
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	for _, place := range places {
 		// Only at that one: those that were deleted just now may be listed for a while, and have no offsets.
 		old, err := c.lookAtOld(ctx, topic, func(name string) bool { return name == place })
@@ -89,7 +89,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 			return done, err
 		}
 		if len(old) == 0 {
-			done = append(done, delayqueue.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"})
+			done = append(done, doctor.OldLevel{Place: place, Messages: -1, Keep: "it is no level of an older policy, or gone"})
 			continue
 		}
 		o := old[0]

@@ -13,11 +13,11 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // keeps says of each old level "name: why it must stay", or "removed".
-func (p *patient) keeps(all []delayqueue.OldLevel) (said []string) {
+func (p *patient) keeps(all []doctor.OldLevel) (said []string) {
 	for _, o := range all {
 		why := o.Keep
 		if o.Removed {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Plan says how the subscription of a topic waits: which topics it uses, which
@@ -92,7 +93,7 @@ func (l *layout) plan() *Plan {
 	if !ok {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	if untold := delayqueue.Untold(l.policy); untold != "" {
+	if untold := engine.Untold(l.policy); untold != "" {
 		p.Notes = append(p.Notes, untold)
 	}
 	for i, d := range delays {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
@@ -230,7 +229,7 @@ func (c *confirm) wait(ctx context.Context) error {
 // it is not, because of err.
 func (c *confirm) alone(ctx context.Context, refusal error) (again bool, err error) {
 	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, refusal))
-	if c.producer.packer == nil || !errors.Is(err, delayqueue.ErrRefused) && !errors.Is(err, delayqueue.ErrDoubtful) {
+	if c.producer.packer == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
 		return false, err
 	}
 	packed, perr := c.producer.compressing()
@@ -262,15 +261,15 @@ var outages = []error{
 func classify(err error) error {
 	is := func(target error) bool { return errors.Is(err, target) }
 	if slices.ContainsFunc(refusals, is) {
-		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // for this client, uncompressed
-		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
+		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	_, answered := errors.AsType[sarama.KError](err)
 	_, unsent := errors.AsType[sarama.PacketEncodingError](err)
 	if unsent || answered && !slices.ContainsFunc(outages, is) {
-		return fmt.Errorf("%w: %w", delayqueue.ErrDoubtful, err)
+		return fmt.Errorf("%w: %w", driver.ErrDoubtful, err)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Publisher writes messages; it is a Watermill publisher and safe for
@@ -75,7 +76,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	if wait := due.Sub(now); wait > l.maxWait {
 		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
 	}
-	st := redeliver.State{ID: delayqueue.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic = l.place(due, now)
 	appendState(m, &st)
 	return p.client.producer.start(ctx, m, anyPartition)

@@ -10,7 +10,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -215,7 +214,7 @@ func detach(m *sarama.ConsumerMessage) {
 func uuidOf(m *sarama.ConsumerMessage) string {
 	for _, h := range m.Headers {
 		if h != nil && string(h.Key) == UUIDHeader && len(h.Value) > 0 {
-			return delayqueue.GivenID(string(h.Value))
+			return engine.GivenID(string(h.Value))
 		}
 	}
 	var b strings.Builder

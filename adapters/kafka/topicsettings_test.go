@@ -14,7 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -136,12 +136,12 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	if plan.LongestWait != redeliver.MaxWait {
 		t.Errorf("a handler may ask for %s although what it asks for is not written there", plan.LongestWait)
 	}
-	diagnosis, err := c.Doctor(t.Context(), p.topic, delayqueue.Examination{})
+	diagnosis, err := c.Doctor(t.Context(), p.topic, doctor.Examination{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []delayqueue.SymptomKind{delayqueue.SymptomSettings, delayqueue.SymptomRetention} {
-		if !slices.ContainsFunc(diagnosis.Symptoms, func(s delayqueue.Symptom) bool { return s.Kind == kind && s.Place == old }) {
+	for _, kind := range []doctor.SymptomKind{doctor.SymptomSettings, doctor.SymptomRetention} {
+		if !slices.ContainsFunc(diagnosis.Symptoms, func(s doctor.Symptom) bool { return s.Kind == kind && s.Place == old }) {
 			t.Errorf("the doctor does not tell of %s: %+v", kind, diagnosis.Symptoms)
 		}
 	}

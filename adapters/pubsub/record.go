@@ -14,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -87,7 +86,7 @@ func (r *record) unmarshal() *message.Message {
 // id is the message's UUID. One without has a hash of what is in it, marked as derived: equal messages share it.
 func (r *record) id() string {
 	if r.uuid != "" {
-		return delayqueue.GivenID(r.uuid)
+		return engine.GivenID(r.uuid)
 	}
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%d %s", len(r.payload), r.payload)

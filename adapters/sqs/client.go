@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -21,7 +20,7 @@ type Client struct {
 	cfg    Config
 	api    *sqs.Client
 	turn   *engine.Turn
-	memory delayqueue.States[string] // of what waits in hand: SQS has no place for it
+	memory engine.States[string] // of what waits in hand: SQS has no place for it
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by topic
@@ -64,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: engine.NewTurn(), memory: delayqueue.States[string]{Most: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+		cfg: cfg, turn: engine.NewTurn(), memory: engine.States[string]{Most: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {

@@ -16,7 +16,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 const (
@@ -93,7 +92,7 @@ func (s *deadSession) replayOf(m *deadletter.Message) (outgoing, error) {
 	rec.keys = s.q.c.cfg.StateKeys
 	o, ok := rec.waiting(&st, s.q.main.limit)
 	if !ok {
-		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", delayqueue.ErrRefused, s.q.main.limit, s.q.main.name)
+		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.limit, s.q.main.name)
 	}
 	if s.q.main.fifo {
 		o.dedup = unique("replay", rec, &st)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // A queue is looked at so often, so far apart, before it is said that nobody reads it.
@@ -22,12 +22,12 @@ const (
 // messages from others, and writes and creates nothing; so it does not know what is
 // late, nor who reads. It takes some seconds where messages lie in the queue. The error
 // is that SQS does not answer.
-func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error) {
+func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
 	}
-	d := &delayqueue.Diagnosis{Origin: l.main.name, Group: l.main.name}
+	d := &doctor.Diagnosis{Origin: l.main.name, Group: l.main.name}
 	for _, q := range l.queues() {
 		at := address{name: q.name}
 		if q == l.main {
@@ -37,7 +37,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examin
 			return nil, err
 		}
 		if !q.exists {
-			d.Find(delayqueue.SymptomMissing, q.name, fmt.Sprintf("the queue is not there (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
+			d.Find(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue is not there (%s): nobody has ever subscribed to %s, or somebody deleted it", q.kind, l.main.name))
 		}
 	}
 	if how.AnyPolicy { // whose waits are the longest nobody says
@@ -47,9 +47,9 @@ func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examin
 	var ps redeliver.Problems
 	l.check(&ps)
 	for _, p := range ps {
-		kind := delayqueue.SymptomSettings
+		kind := doctor.SymptomSettings
 		if strings.Contains(p.Rule, "MessageRetentionPeriod") {
-			kind = delayqueue.SymptomRetention
+			kind = doctor.SymptomRetention
 		}
 		d.Find(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
@@ -58,7 +58,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examin
 			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not tell it)")
 		}
 		if q != l.main && q.exists && q.retention > 0 && q.retention < longestRetention {
-			d.Find(delayqueue.SymptomRetention, q.name, fmt.Sprintf("SQS deletes what lies there after %s, and can keep it for %s: raise its MessageRetentionPeriod", q.retention, longestRetention))
+			d.Find(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes what lies there after %s, and can keep it for %s: raise its MessageRetentionPeriod", q.retention, longestRetention))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
@@ -74,7 +74,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how delayqueue.Examin
 
 // readers looks whether somebody reads the queue: for a while messages lie there, and
 // nobody has one in hand.
-func (c *Client) readers(ctx context.Context, q *queue, d *delayqueue.Diagnosis) error {
+func (c *Client) readers(ctx context.Context, q *queue, d *doctor.Diagnosis) error {
 	if !q.exists {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (c *Client) readers(ctx context.Context, q *queue, d *delayqueue.Diagnosis)
 	}
 	d.Checked = append(d.Checked, "whether somebody reads "+q.name)
 	if lie > 0 && q.idle() {
-		d.Find(delayqueue.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s nobody had one in hand: nobody reads it", lie, (glances-1)*glancePause))
+		d.Find(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s nobody had one in hand: nobody reads it", lie, (glances-1)*glancePause))
 	}
 	return nil
 }

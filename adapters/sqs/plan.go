@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Plan says how the subscription of a topic waits: which queues it uses, which of
@@ -130,7 +131,7 @@ func (l *layout) delays(p *Plan) {
 	if !ok {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays")
 	}
-	if untold := delayqueue.Untold(l.policy); untold != "" {
+	if untold := engine.Untold(l.policy); untold != "" {
 		p.Notes = append(p.Notes, untold)
 	}
 	for i, d := range delays {

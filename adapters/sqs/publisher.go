@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Publisher writes messages; it is a Watermill publisher and safe for concurrent
@@ -108,7 +109,7 @@ func (p *Publisher) later(q *queue, msg *message.Message, o outgoing, due, now t
 	if uuid, ok := uuidOf(&rec.native); ok {
 		id = uuid
 	}
-	st := redeliver.State{ID: delayqueue.GivenID(id), Group: q.name, Origin: q.name, Due: due}
+	st := redeliver.State{ID: engine.GivenID(id), Group: q.name, Origin: q.name, Due: due}
 	rec.messageID = st.ID
 	waiting, ok := rec.waiting(&st, q.limit)
 	if ok {

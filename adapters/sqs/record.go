@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // The system attributes that redeliver reads.
@@ -92,7 +92,7 @@ func uuidOf(m *types.Message) (uuid string, ok bool) {
 // idOf is the id of a message: Watermill's UUID, or the MessageId.
 func idOf(m *types.Message) string {
 	if uuid, ok := uuidOf(m); ok {
-		return delayqueue.GivenID(uuid)
+		return engine.GivenID(uuid)
 	}
 	return redeliver.ShortID(aws.ToString(m.MessageId))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 const (
@@ -121,7 +121,7 @@ func (s *sender) inOrder(all []*sending) {
 		s.write(batch)
 		for _, m := range sent {
 			err := <-m.done
-			if err != nil && !errors.Is(err, delayqueue.ErrRefused) {
+			if err != nil && !errors.Is(err, driver.ErrRefused) {
 				broken[m.group] = err
 			}
 			m.done <- err
@@ -195,7 +195,7 @@ func (s *sender) failed(err error) error {
 	case err == nil:
 		return nil
 	case refused(err):
-		return fmt.Errorf("%w: %w", delayqueue.ErrRefused, errorOf("sending to", s.queue.name, err))
+		return fmt.Errorf("%w: %w", driver.ErrRefused, errorOf("sending to", s.queue.name, err))
 	default:
 		return errorOf("sending to", s.queue.name, err)
 	}

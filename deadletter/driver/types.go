@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // Position names the place of a dead letter in its DLQ, for a person to give
@@ -121,6 +122,8 @@ type Holder struct {
 
 // Sentinels for errors.Is.
 var (
+	// ErrRefused marks an error that concerns one message, however often it is written: it is too large, say.
+	ErrRefused = driver.ErrRefused
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
 	ErrHeld = errors.New("another runner has the DLQ")
 	// ErrLost marks a lock that has run out, or was taken over.

@@ -14,7 +14,9 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Two consumers of a queue with different policies: both say so, and when the other one
@@ -44,7 +46,7 @@ func TestConsumersWithDifferentPoliciesBothTell(t *testing.T) {
 			}
 			select {
 			case c := <-told:
-				if !errors.Is(c.Err, delayqueue.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
+				if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
 					t.Errorf("the other one told %+v", c)
 				}
 			case <-time.After(patience):
@@ -93,7 +95,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if slices.EqualFunc(old, begin, func(o delayqueue.OldLevel, want string) bool {
+					if slices.EqualFunc(old, begin, func(o doctor.OldLevel, want string) bool {
 						return strings.Contains(o.Keep, want) && (want != "" || o.Keep == "")
 					}) {
 						return

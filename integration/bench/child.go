@@ -64,8 +64,6 @@ const (
 	consume   job = "consume"   // handle messages until all are settled
 	provision job = "provision" // only make the topics
 	idle      job = "idle"      // consume, but nothing is due: measure memory
-	micro     job = "micro"     // testing.Benchmark of the middleware alone
-	unheard   job = "unheard"   // testing.Benchmark of events whom nobody hears
 	posted    job = "posted"    // be the handler on HTTP of a command that consumes
 	takeTurns job = "turns"     // consume as several sides, in turns
 
@@ -135,12 +133,7 @@ type outcome struct {
 
 	Turns map[side]*turns `json:"turns,omitempty"` // of sides that take turns
 
-	SteadyRSS int64   `json:"steady_rss,omitempty"` // median of the last third of an idle run
-	Ns        float64 `json:"ns,omitempty"`         // per operation of the micro benchmark
-	NsSink    float64 `json:"ns_sink,omitempty"`    // with the default sink
-	Allocs    int64   `json:"allocs,omitempty"`
-	AllocSink int64   `json:"alloc_sink,omitempty"`
-	Bytes     int64   `json:"bytes,omitempty"`
+	SteadyRSS int64 `json:"steady_rss,omitempty"` // median of the last third of an idle run
 }
 
 // line is what a child says on its standard output, one JSON value a line.
@@ -191,10 +184,6 @@ func perform(ctx context.Context, s spec, ready func()) (*outcome, error) {
 		return doProvision(ctx, s)
 	case idle:
 		return doIdle(ctx, s, ready)
-	case micro:
-		return doMicro(s)
-	case unheard:
-		return doUnheard(s)
 	case posted:
 		return doPosted(ctx, s, ready)
 	case takeTurns:

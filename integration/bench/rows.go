@@ -38,8 +38,6 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"observed", "Router and our Retry with Prometheus metrics and an OpenTelemetry tracer that samples nothing, against the same without, all succeed, 500,000 preloaded", "0.9x", onKafka, observedRow},
 		{"crash-counting", "our Subscriber and Ack in a plain loop, with crashes counted, as always, against the same without, in turns of 200,000 messages in one process", "0.98x, in 1.02x the CPU per message", onKafka, crashRow},
 		{"crash-counting-instructions", "the same, each side in a process of its own under valgrind, which counts instructions", "2 % more", onKafka, countRow},
-		{"no-sink", "what the events of a message that succeeds cost where there is no sink", "20 ns and no allocation", onNone, noSinkRow},
-		{"retry-success", "our Retry alone on success, with Timeout, Classify and Invalid set", "150 ns and 1 allocation", onNone, microRow},
 		{"fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ", "15,000 msg/s", onKafka, failAllRow},
 		{"spring-fail-all", "the same with 60,000 against Spring Kafka's @RetryableTopic, tuned, with a thread and with four", "10x of the best", onKafka, springFailAllRow},
 		{"spring-fail-all-defaults", "the same with 100 against Spring Kafka's @RetryableTopic with its defaults", "10x", onKafka, springDefaultsRow},
@@ -366,35 +364,4 @@ func slowRow(ctx context.Context, e *experiment) error {
 	c := versus(e.scaled(40_000), e.scaled(2_000), 50)
 	c.inFlight, c.spec = manyInFlight, func(s *spec) { s.Router, s.Wait = true, 5*time.Millisecond }
 	return e.compare(ctx, c)
-}
-
-func microRow(ctx context.Context, e *experiment) error {
-	for run := range e.options.runs + 1 {
-		outs := make(map[side]*outcome)
-		for _, s := range []side{ours, peer} {
-			p, err := spawn(spec{Job: micro, Side: s, Profile: e.options.profileName(e.row.name, s, run)})
-			if err != nil {
-				return err
-			}
-			out, err := p.await(ctx, time.Minute)
-			if err != nil {
-				return err
-			}
-			e.record(s, run, out)
-			outs[s] = out
-			e.sayf("run %d, %s: %.0f ns, %d allocations", run, s, out.Ns, out.Allocs)
-		}
-		if run == 0 {
-			continue
-		}
-		o, p := outs[ours], outs[peer]
-		e.add("redeliver, no sink", "ns", atMost(150), o.Ns)
-		e.add("allocations", "", atMost(1), float64(o.Allocs))
-		e.add("redeliver, default sink", "ns", nil, o.NsSink)
-		e.add("allocations with default sink", "", nil, float64(o.AllocSink))
-		e.add("Watermill's Retry", "ns", nil, p.Ns)
-		e.add("Watermill's allocations", "", nil, float64(p.Allocs))
-		e.add("ratio", "x", nil, p.Ns/o.Ns)
-	}
-	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
@@ -346,12 +346,12 @@ func (s *stall) doctor(t *testing.T) func() error {
 	t.Helper()
 	c := s.open(t.Context(), s.g.Addrs(), "", func(redeliver.Event) {})
 	return func() error {
-		d, err := c.Doctor(t.Context(), s.topic, delayqueue.Examination{Late: 5 * time.Second})
+		d, err := c.Doctor(t.Context(), s.topic, doctor.Examination{Late: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, found := range d.Symptoms {
-			if found.Kind == delayqueue.SymptomLate {
+			if found.Kind == doctor.SymptomLate {
 				return fmt.Errorf("%s is late: %s", found.Place, found.Text)
 			}
 		}

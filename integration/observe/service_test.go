@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/observe/prom"
@@ -270,8 +270,8 @@ func (s *service) collect() {
 			s.t.Logf("what waits: %+v, %v", levels, err)
 			return levels, err
 		},
-		Doctor: func(ctx context.Context) (*delayqueue.Diagnosis, error) {
-			d, err := s.client.Doctor(ctx, s.topic, delayqueue.Examination{AnyPolicy: true})
+		Doctor: func(ctx context.Context) (*doctor.Diagnosis, error) {
+			d, err := s.client.Doctor(ctx, s.topic, doctor.Examination{AnyPolicy: true})
 			s.t.Logf("the doctor: %+v, %v", d, err)
 			return d, err
 		},

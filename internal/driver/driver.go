@@ -27,7 +27,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // Step is what happens to a message when its time has come.
@@ -174,10 +173,10 @@ type Truncating interface{ Truncates() bool }
 var (
 	// ErrRefused marks an error that concerns this one message, however often it is tried: it is too large, say. The
 	// message goes to the DLQ, and if the DLQ refuses it, there without its body.
-	ErrRefused = delayqueue.ErrRefused
+	ErrRefused = errors.New("the broker refuses this message")
 	// ErrDoubtful marks an error of which the adapter does not know whether it concerns this one message or all. It
 	// counts as ErrRefused once other messages were written to the same place between several tries of this one.
-	ErrDoubtful = delayqueue.ErrDoubtful
+	ErrDoubtful = errors.New("the broker refuses this message, or all")
 	// ErrStay says that the message waits in its source.
 	ErrStay = errors.New("the message waits in its source")
 )

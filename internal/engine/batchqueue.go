@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // batchGlance is how long a message waits for its batch before its context is watched.
@@ -21,7 +19,7 @@ type BatchCall func(b *Batch, all []*Batched) error
 // first. There is no batch before it runs: what runs is what waits then, so one
 // that had to wait for its turn takes along what came meanwhile.
 type Batches struct {
-	config delayqueue.BatchConfig
+	config BatchConfig
 	call   BatchCall
 	sub    *Subscription // nil for messages of other subscribers
 
@@ -37,7 +35,7 @@ type Batches struct {
 
 // NewBatches makes the batches of a subscription, nil for messages of other
 // subscribers. config has its defaults and was checked.
-func NewBatches(config delayqueue.BatchConfig, sub *Subscription, call BatchCall) *Batches {
+func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches {
 	q := &Batches{config: config, call: call, sub: sub}
 	if sub != nil {
 		sub.Drain.Notify(q.kick)
@@ -97,7 +95,7 @@ func (q *Batches) ripe(now time.Duration) bool {
 	switch {
 	case q.n == 0:
 		return false
-	case q.n >= q.config.Size, q.throttled(), q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == delayqueue.NoWait, q.alone > 0:
+	case q.n >= q.config.Size, q.throttled(), q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == NoWait, q.alone > 0:
 		return true
 	case q.sub != nil && q.sub.Drain.Draining():
 		return true
@@ -181,7 +179,7 @@ func (q *Batches) arm(now time.Duration) {
 	if q.head == nil {
 		return
 	}
-	if !q.armed && q.config.Timeout != delayqueue.NoWait {
+	if !q.armed && q.config.Timeout != NoWait {
 		q.armed = true
 		time.AfterFunc(max(0, q.head.since+q.config.Timeout-now), q.tick)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // BatchWaiter waits for the answer of a message that is in a batch: a goroutine of a
@@ -95,9 +94,9 @@ func (m *Batched) tooLate(err error) {
 	if m.d == nil || m.d.sub.Sink == nil {
 		return
 	}
-	why := delayqueue.ErrBatchOver
+	why := ErrBatchOver
 	if err != nil {
-		why = fmt.Errorf("%w: %w", delayqueue.ErrBatchOver, err)
+		why = fmt.Errorf("%w: %w", ErrBatchOver, err)
 	}
 	m.d.sub.tellStuck(0, func(n int64) redeliver.Event {
 		return redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: n}
@@ -126,9 +125,9 @@ func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
 
 func retryAsked(delay []time.Duration) error {
 	if len(delay) == 0 {
-		return delayqueue.ErrRetryAsked
+		return ErrRetryAsked
 	}
-	return redeliver.RetryAfter(delayqueue.ErrRetryAsked, delay[0])
+	return redeliver.RetryAfter(ErrRetryAsked, delay[0])
 }
 
 // Batch is one call of a batch function, and the context of it: that ends with the

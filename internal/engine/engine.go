@@ -9,7 +9,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
@@ -25,7 +24,7 @@ type Options[R any] struct {
 	Handle func(ctx context.Context, record R) error
 	// Batch is a handler of many records, with BatchConfig, which has its defaults and was checked.
 	Batch       BatchFunc[R]
-	BatchConfig delayqueue.BatchConfig
+	BatchConfig BatchConfig
 }
 
 // BatchFunc handles a batch of records.

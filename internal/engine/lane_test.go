@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -135,7 +134,7 @@ func TestASuspectThatHasItsTurnBegins(t *testing.T) {
 
 func batchOf(batches *[]string, size int) engine.Options[*record] {
 	return engine.Options[*record]{
-		BatchConfig: delayqueue.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
+		BatchConfig: engine.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
 		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
 			s := ""
 			for _, m := range all {
@@ -157,7 +156,7 @@ func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
 			var ran atomic.Int64
 			e := engine.New(engine.Options[*record]{
 				Sub: first.sub, Codec: first, Store: first,
-				BatchConfig: delayqueue.BatchConfig{Size: size, Timeout: time.Hour}.WithDefaults(),
+				BatchConfig: engine.BatchConfig{Size: size, Timeout: time.Hour}.WithDefaults(),
 				Batch: func(b *engine.Batch, _ []*engine.BatchMember[*record]) error {
 					ran.Add(1)
 					<-b.Done()

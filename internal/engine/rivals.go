@@ -1,12 +1,12 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 )
 
 const (
@@ -21,8 +21,9 @@ const (
 	rivalsMost = 100
 )
 
-// ErrPolicies is [delayqueue.ErrPolicies].
-var ErrPolicies = delayqueue.ErrPolicies
+// ErrPolicies is the error of the event about instances of one subscription that run different policies. Which policy decides
+// depends on the instance that gets a message.
+var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
 
 // rivals are the other policies under which messages of a subscription are written.
 type rivals struct {

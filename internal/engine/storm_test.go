@@ -16,7 +16,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -382,7 +381,7 @@ func runStorm(t *testing.T, seed uint64) {
 		opt.Out = make(chan *message.Message)
 		go s.route(opt.Out)
 	case 4:
-		opt.BatchConfig = delayqueue.BatchConfig{Size: 3, Timeout: 500 * time.Millisecond}.WithDefaults()
+		opt.BatchConfig = engine.BatchConfig{Size: 3, Timeout: 500 * time.Millisecond}.WithDefaults()
 		opt.Batch = func(b *engine.Batch, all []*engine.BatchMember[*drop]) error {
 			for _, m := range all[:len(all)/2] {
 				m.Answer([]error{nil, errors.New("no bank")}[s.roll(2)])

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
@@ -40,7 +41,7 @@ type Waiting struct {
 	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
 	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Nil: nobody is
 	// asked.
-	Doctor func(ctx context.Context) (*delayqueue.Diagnosis, error)
+	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 
 // NewWaiting returns a collector that asks the broker what waits for a retry, and is due
@@ -112,7 +113,7 @@ type wait struct {
 	// tells is whether its broker has ever told when a message is due: then nothing that
 	// waits is nothing that is late.
 	tells    bool
-	findings map[delayqueue.SymptomKind]int // nil where the doctor was not asked, or has no answer
+	findings map[doctor.SymptomKind]int // nil where the doctor was not asked, or has no answer
 }
 
 // rung is a level.
@@ -172,9 +173,9 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 }
 
 // kinds are all that a doctor may find.
-var kinds = []delayqueue.SymptomKind{
-	delayqueue.SymptomMissing, delayqueue.SymptomSettings, delayqueue.SymptomRetention, delayqueue.SymptomOrphan,
-	delayqueue.SymptomLate, delayqueue.SymptomPolicies, delayqueue.SymptomConsumer,
+var kinds = []doctor.SymptomKind{
+	doctor.SymptomMissing, doctor.SymptomSettings, doctor.SymptomRetention, doctor.SymptomOrphan,
+	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer,
 }
 
 // ask asks the broker. The caller holds mu.
@@ -182,7 +183,7 @@ func (w *wait) ask(ctx context.Context) {
 	w.up, w.rungs, w.findings = true, nil, nil
 	var both sync.WaitGroup
 	var levels []deadletter.WaitingLevel
-	var found *delayqueue.Diagnosis
+	var found *doctor.Diagnosis
 	var silent, ill error
 	if w.Levels != nil {
 		both.Go(func() { levels, silent = w.Levels(ctx) })
@@ -196,7 +197,7 @@ func (w *wait) ask(ctx context.Context) {
 		w.climb(levels)
 	}
 	if ill == nil && found != nil {
-		w.findings = make(map[delayqueue.SymptomKind]int)
+		w.findings = make(map[doctor.SymptomKind]int)
 		for _, s := range found.Symptoms {
 			w.findings[s.Kind]++
 		}

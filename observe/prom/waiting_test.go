@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
@@ -88,11 +88,11 @@ func TestFindingsAreCollected(t *testing.T) {
 		away := false
 		r := watch(t, prom.Waiting{
 			Origin: "orders", Group: "billing",
-			Doctor: func(context.Context) (*delayqueue.Diagnosis, error) {
-				d := &delayqueue.Diagnosis{Origin: "orders", Group: "billing"}
-				d.Find(delayqueue.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
-				d.Find(delayqueue.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
-				d.Find(delayqueue.SymptomConsumer, "billing", "nobody reads")
+			Doctor: func(context.Context) (*doctor.Diagnosis, error) {
+				d := &doctor.Diagnosis{Origin: "orders", Group: "billing"}
+				d.Find(doctor.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
+				d.Find(doctor.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
+				d.Find(doctor.SymptomConsumer, "billing", "nobody reads")
 				return d, nil
 			},
 			Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {

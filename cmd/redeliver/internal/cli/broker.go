@@ -6,7 +6,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -22,7 +22,7 @@ type broker struct {
 	// plan describes how a subscription of the topic would wait.
 	plan func(ctx context.Context, topic string) (*planned, error)
 	// doctor inspects a subscription from outside.
-	doctor func(ctx context.Context, topic string, how delayqueue.Examination) (*delayqueue.Diagnosis, error)
+	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
 	// old finds the levels of older policies; nil where the broker has no levels.
 	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.

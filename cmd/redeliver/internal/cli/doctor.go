@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // doctorRow is what doctor has found in one subscription.
@@ -50,7 +50,7 @@ levels with it. Without them it accepts the levels that exist.`,
 			if err != nil {
 				return err
 			}
-			how := delayqueue.Examination{Late: late, AnyPolicy: !of.policy.given(cmd.Flags())}
+			how := doctor.Examination{Late: late, AnyPolicy: !of.policy.given(cmd.Flags())}
 			return a.with(cmd.Context(), to, func(b *broker) error {
 				row, err := b.examine(cmd.Context(), of.topic, how)
 				if err != nil {
@@ -67,12 +67,12 @@ levels with it. Without them it accepts the levels that exist.`,
 		},
 	}
 	of.flags(cmd)
-	cmd.Flags().DurationVar(&late, "late", delayqueue.DefaultLate, "Report messages that have been due for longer than this `duration`")
+	cmd.Flags().DurationVar(&late, "late", doctor.DefaultLate, "Report messages that have been due for longer than this `duration`")
 	return cmd
 }
 
 // examine runs the doctor of the broker's adapter.
-func (b *broker) examine(ctx context.Context, topic string, how delayqueue.Examination) (*doctorRow, error) {
+func (b *broker) examine(ctx context.Context, topic string, how doctor.Examination) (*doctorRow, error) {
 	found, err := b.doctor(ctx, topic, how)
 	if err != nil {
 		return nil, err

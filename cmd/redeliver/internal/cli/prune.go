@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/doctor"
 )
 
 // oldLevelRow is what became of a level of an older policy.
@@ -25,8 +25,8 @@ type oldLevelRow struct {
 
 // oldLevels finds and removes the levels of older policies.
 type oldLevels struct {
-	find   func(ctx context.Context, topic string) ([]delayqueue.OldLevel, error)
-	remove func(ctx context.Context, topic string, places ...string) ([]delayqueue.OldLevel, error)
+	find   func(ctx context.Context, topic string) ([]doctor.OldLevel, error)
+	remove func(ctx context.Context, topic string, places ...string) ([]doctor.OldLevel, error)
 }
 
 func pruneCommand(a *app) *cobra.Command {

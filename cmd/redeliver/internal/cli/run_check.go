@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // readRun reads the flags. Its error has all problems.
@@ -147,7 +147,7 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	if f.batchBytes > maxBatchBytes {
 		bad("--batch-bytes is %d: must be at most %d, because a batch is built in memory", f.batchBytes, maxBatchBytes)
 	}
-	if f.batch == 0 && (f.batchBytes != defaultBytes || f.batchWait != delayqueue.DefaultBatchTimeout) {
+	if f.batch == 0 && (f.batchBytes != defaultBytes || f.batchWait != engine.DefaultBatchTimeout) {
 		bad("--batch-wait and --batch-bytes need --batch")
 	}
 	if f.batch > 0 && f.retries != 0 {
@@ -168,9 +168,9 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 		}
 	}
 	if f.batch > 0 {
-		c.Batch = delayqueue.BatchConfig{Size: f.batch, Bytes: cmp.Or(f.batchBytes, defaultBytes), Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}
+		c.Batch = engine.BatchConfig{Size: f.batch, Bytes: cmp.Or(f.batchBytes, defaultBytes), Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}
 		if f.batchWait == 0 {
-			c.Batch.Timeout = delayqueue.NoWait
+			c.Batch.Timeout = engine.NoWait
 		}
 		// One batch fills while the others run.
 		c.InFlight = (c.Batch.Concurrency + 1) * c.Batch.Size

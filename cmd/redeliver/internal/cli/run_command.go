@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // envAuthorization has the value of the Authorization header of every request.
@@ -108,7 +108,7 @@ that do not finish come back. See docs/reference/sidecar.md.`,
 		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have none")
 		flags.BoolVar(&f.exec, "exec", false, "Run the command after -- for each message")
 		flags.IntVar(&f.batch, "batch", 0, "Send at most this `number` of messages in one POST (default no batches)")
-		flags.DurationVar(&f.batchWait, "batch-wait", delayqueue.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
+		flags.DurationVar(&f.batchWait, "batch-wait", engine.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
 		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put bodies of at most this `number` of bytes into a batch; a single message may have more")
 		flags.IntVar(&f.concurrency, "concurrency", 0, "Handle at most this `number` of first deliveries of a topic at once, or of batches (default 100 with --http, 1 with --batch, one per processor with --exec)")
 		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition; not with --batch (default the same as --concurrency)")

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Config says what a sidecar reads, and who handles it. Broker, Topics and Handler are
@@ -34,7 +34,7 @@ type Config struct {
 	Handler           Handler
 	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
 	// of 0 is no batches.
-	Batch delayqueue.BatchConfig
+	Batch engine.BatchConfig
 	// InFlight and RetriesInFlight are how many first deliveries of each topic, and
 	// how many retries beside them, are in hand at once.
 	InFlight, RetriesInFlight int

@@ -1,0 +1,62 @@
+// Package doctor has the findings of a client's Doctor and of its old levels. The Doctor of each adapter looks at a
+// subscription from outside: it changes nothing and joins no group.
+package doctor
+
+import "time"
+
+// DefaultLate is the default of Examination.Late.
+const DefaultLate = time.Minute
+
+// Examination configures a Doctor.
+type Examination struct {
+	// Late is how long a message may have been due before the Doctor reports it. A message is not settled before its
+	// handler has ended, so choose more than a handler takes. Default 1 min.
+	Late time.Duration
+	// AnyPolicy derives the policy from the existing levels instead of comparing them with the client's policy. Set it
+	// when you do not know which policy the group runs. Default false.
+	AnyPolicy bool
+}
+
+// Patience returns Late, or its default.
+func (e Examination) Patience() time.Duration {
+	if e.Late > 0 {
+		return e.Late
+	}
+	return DefaultLate
+}
+
+// SymptomKind is the kind of a problem.
+type SymptomKind string
+
+// The kinds of symptoms.
+const (
+	SymptomMissing   SymptomKind = "missing"   // a topic or queue does not exist
+	SymptomSettings  SymptomKind = "settings"  // settings with which messages are lost or nothing works
+	SymptomRetention SymptomKind = "retention" // messages are dropped before their wait is over
+	SymptomOrphan    SymptomKind = "orphan"    // a level that no policy uses, or that nobody reads
+	SymptomLate      SymptomKind = "late"      // messages are due and do not run
+	SymptomPolicies  SymptomKind = "policies"  // members of a group run different policies
+	SymptomConsumer  SymptomKind = "consumer"  // messages wait and nobody reads
+)
+
+// Symptom is one problem.
+type Symptom struct {
+	Kind  SymptomKind
+	Place string // the topic, queue or group
+	Text  string // what was found, and what to do
+}
+
+// Diagnosis is the result of an examination.
+type Diagnosis struct {
+	Origin, Group string // on brokers without groups both are the queue
+	Symptoms      []Symptom
+	// Checked lists what was examined. What is in neither list does not exist on the broker.
+	Checked []string
+	// NotChecked lists what was not examined, and why.
+	NotChecked []string
+}
+
+// Find adds a symptom.
+func (d *Diagnosis) Find(kind SymptomKind, place, text string) {
+	d.Symptoms = append(d.Symptoms, Symptom{kind, place, text})
+}

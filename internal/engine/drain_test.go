@@ -1,0 +1,31 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+func TestDrain(t *testing.T) {
+	var d engine.Drain
+	if d.Draining() {
+		t.Error("the zero Drain is one")
+	}
+	told := 0
+	d.Notify(func() {
+		if !d.Draining() {
+			t.Error("told before it is true")
+		}
+		told++
+	})
+	d.Begin()
+	d.Begin() // two partitions
+	d.End()
+	if !d.Draining() || told != 2 {
+		t.Errorf("draining %t, told %d times", d.Draining(), told)
+	}
+	d.End()
+	if d.Draining() {
+		t.Error("still draining")
+	}
+}

@@ -1,0 +1,92 @@
+package engine_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+func open(g *engine.Gate) bool {
+	select {
+	case <-g.Opened():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestGateIsOpenFromTheStart(t *testing.T) {
+	var g engine.Gate
+	if g.Closed() || !open(&g) {
+		t.Error("the zero gate is not open")
+	}
+}
+
+func TestGateOpensWithTheLastMessage(t *testing.T) {
+	var g engine.Gate
+	for round := range 3 {
+		for i, want := range []bool{true, false, false} { // only the first one shuts it
+			if changed := g.Close(); changed != want || !g.Closed() || open(&g) {
+				t.Fatalf("round %d, Close %d: changed %v, closed %v, opened %v", round, i, changed, g.Closed(), open(&g))
+			}
+		}
+		waiting := g.Opened()
+		for i, want := range []bool{false, false, true} { // only the last one opens it
+			if changed := g.Open(); changed != want || g.Closed() == want || open(&g) != want {
+				t.Fatalf("round %d, Open %d: changed %v, closed %v, opened %v", round, i, changed, g.Closed(), open(&g))
+			}
+		}
+		select {
+		case <-waiting:
+		default:
+			t.Fatalf("round %d: who waits was not woken", round)
+		}
+	}
+}
+
+// Messages that fail and go on at once, and a reader that waits for the gate:
+// changes come in pairs, and nobody is left waiting.
+func TestGateIsSafeForConcurrentUse(t *testing.T) {
+	var g engine.Gate
+	var mu sync.Mutex
+	closes, opens := 0, 0
+	var messages, readers sync.WaitGroup
+	over := make(chan struct{})
+	for range 2 {
+		readers.Go(func() {
+			for {
+				if g.Closed() {
+					<-g.Opened()
+				}
+				select {
+				case <-over:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for range 4 {
+		messages.Go(func() {
+			for range 200 {
+				closed := g.Close()
+				opened := g.Open()
+				mu.Lock()
+				if closed {
+					closes++
+				}
+				if opened {
+					opens++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	messages.Wait()
+	close(over)
+	readers.Wait()
+	if g.Closed() || closes != opens || closes == 0 {
+		t.Errorf("closed %v after %d closes and %d opens", g.Closed(), closes, opens)
+	}
+}

@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/redeliver/redeliver"
+)
+
+// GivenID is the id of a message whose producer gave it one: the same, or what [redeliver.ShortID] makes of it. One that
+// looks like an id that redeliver derives, topic/partition/offset or derived:..., begins with "given:" instead. Else a
+// producer could take the id of somebody else's message, and a handler that is idempotent by it would skip that message.
+func GivenID(id string) string {
+	if strings.HasPrefix(id, "derived:") || isPlace(id) {
+		id = "given:" + id
+	}
+	return redeliver.ShortID(id)
+}
+
+// isPlace reports whether id has the form topic/partition/offset.
+func isPlace(id string) bool {
+	rest, offset, ok := cutLast(id)
+	if !ok || !digits(offset) {
+		return false
+	}
+	topic, partition, ok := cutLast(rest)
+	return ok && topic != "" && digits(partition)
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+func digits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}

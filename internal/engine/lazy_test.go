@@ -1,0 +1,282 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+type key struct{}
+
+var (
+	errOurs   = errors.New("ours")
+	errTheirs = errors.New("theirs")
+	errLate   = errors.New("late")
+)
+
+func ended(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// state is all that a context tells.
+type state struct {
+	done       bool
+	err, cause error
+}
+
+// Each order of what may happen to a context, with the standard library's as
+// the model. Whether anybody asks for its channel in between makes no difference.
+func TestLazyIsLikeTheStandardContext(t *testing.T) {
+	type world struct {
+		ctx, child  context.Context
+		end, endAll context.CancelCauseFunc
+		expire      func()
+	}
+	values := context.WithValue(context.Background(), key{}, "value")
+	lazy := func() world {
+		parent, endAll := context.WithCancelCause(values)
+		c := new(engine.Lazy)
+		c.Init(parent, time.Time{})
+		return world{ctx: c, end: c.End, endAll: endAll}
+	}
+	fused := func() world { // one that may expire
+		parent, endAll := context.WithCancelCause(values)
+		c := new(engine.Lazy)
+		c.Init(parent, time.Time{})
+		c.Expires()
+		return world{ctx: c, end: c.End, endAll: endAll, expire: func() { c.Expire(errLate) }}
+	}
+	std := func(t *testing.T) world {
+		parent, endAll := context.WithCancelCause(values)
+		timed, drop := context.WithDeadlineCause(parent, time.Now().Add(hour), errLate)
+		t.Cleanup(drop)
+		c, end := context.WithCancelCause(timed)
+		return world{ctx: c, end: end, endAll: endAll, expire: func() { <-time.After(hour); synctest.Wait() }}
+	}
+	steps := map[string]func(world){
+		"end":         func(w world) { w.end(errOurs) },
+		"end nil":     func(w world) { w.end(nil) },
+		"end again":   func(w world) { w.end(errTheirs) },
+		"parent ends": func(w world) { w.endAll(errTheirs) },
+		"expire":      func(w world) { w.expire() },
+		"Done":        func(w world) { w.ctx.Done() },
+		"Cause":       func(w world) { _ = context.Cause(w.ctx) },
+		"Value":       func(w world) { w.ctx.Value(key{}) },
+	}
+	look := func(w world) state {
+		// The cheap answers first: asking for the channel makes it.
+		err, cause := w.ctx.Err(), context.Cause(w.ctx)
+		s := state{ended(w.ctx), w.ctx.Err(), context.Cause(w.ctx)}
+		if s.err != err || s.cause != cause { //nolint:errorlint // the very same, not one like it
+			t.Errorf("Err was %v and Cause %v before Done was called, and %v and %v after", err, cause, s.err, s.cause)
+		}
+		if w.ctx.Value(key{}) != "value" || w.ctx.Value(new(int)) != nil {
+			t.Error("the values of the parent are not there")
+		}
+		return s
+	}
+	for _, order := range [][]string{
+		{},
+		{"Done"},
+		{"end"},
+		{"end nil"},
+		{"end", "end again"},
+		{"Done", "end"},
+		{"end", "Done"},
+		{"Value", "end", "Value"},
+		{"Cause", "end", "Cause"},
+		{"parent ends"},
+		{"Done", "parent ends"},
+		{"parent ends", "end"}, // the parent's cause stands
+		{"parent ends", "Done", "end"},
+		{"Done", "parent ends", "end"},
+		{"end", "parent ends"}, // our cause stands
+		{"end", "Done", "parent ends"},
+		{"end", "parent ends", "Done"},
+		{"Done", "end", "parent ends"},
+		{"expire"},
+		{"Done", "expire"},
+		{"expire", "Done"},
+		{"Value", "expire", "Value"},
+		{"Cause", "expire", "Cause"},
+		{"expire", "expire"},
+		{"expire", "end"},
+		{"end", "expire"},
+		{"Done", "expire", "end"},
+		{"Done", "end", "expire"},
+		{"expire", "parent ends"},
+		{"parent ends", "expire"},
+		{"expire", "Done", "parent ends"},
+		{"expire", "parent ends", "Done"},
+		{"Done", "expire", "parent ends"},
+		{"Done", "parent ends", "expire"},
+		{"parent ends", "Done", "expire"},
+	} {
+		for name, kind := range map[string]func() world{"plain": lazy, "one that may expire": fused} {
+			synctest.Test(t, func(t *testing.T) {
+				got, want := kind(), std(t)
+				if got.expire == nil && slices.Contains(order, "expire") {
+					return
+				}
+				if slices.Contains(order, "Done") { // a child asks for it, too
+					child := func(w *world) (drop context.CancelFunc) {
+						w.child, drop = context.WithCancel(w.ctx)
+						return drop
+					}
+					defer child(&got)()
+					defer child(&want)()
+				}
+				for _, s := range order {
+					steps[s](got)
+					steps[s](want)
+				}
+				if g, w := look(got), look(want); g != w {
+					t.Errorf("%s after %q: %v, the standard library's is %v", name, order, g, w)
+				}
+				synctest.Wait()
+				if got.child != nil && (got.child.Err() != want.child.Err() || context.Cause(got.child) != context.Cause(want.child)) { //nolint:errorlint // the very same
+					t.Errorf("%s after %q: the child's error is %v, its cause %v, with the standard library %v and %v",
+						name, order, got.child.Err(), context.Cause(got.child), want.child.Err(), context.Cause(want.child))
+				}
+				for _, w := range []world{got, want} {
+					w.end(nil)
+					w.endAll(nil)
+				}
+			})
+		}
+	}
+}
+
+func TestLazyTellsItsDeadline(t *testing.T) {
+	soon, later := origin, origin.Add(hour)
+	for _, c := range []struct{ parent, own, want time.Time }{
+		{},
+		{own: soon, want: soon},
+		{parent: soon, want: soon},
+		{parent: soon, own: later, want: soon},
+		{parent: later, own: soon, want: soon},
+	} {
+		parent := context.Background()
+		if !c.parent.IsZero() {
+			var cancel context.CancelFunc
+			parent, cancel = context.WithDeadline(parent, c.parent)
+			defer cancel()
+		}
+		var l engine.Lazy
+		l.Init(parent, c.own)
+		if got, ok := l.Deadline(); !got.Equal(c.want) || ok == c.want.IsZero() {
+			t.Errorf("parent %s, own %s: deadline %s, %v", c.parent, c.own, got, ok)
+		}
+	}
+}
+
+// A chain as a message has it: a delivery, the Router's values, an attempt, and
+// what a handler derives from it. A context that the standard library does not
+// know would cost a goroutine for each child.
+func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session, endSession := context.WithCancelCause(t.Context())
+		defer endSession(nil)
+		var delivery, attempt engine.Lazy
+		delivery.Init(session, time.Time{})
+		attempt.Init(context.WithValue(&delivery, key{}, "value"), time.Time{})
+		attempt.Expires()
+		before := runtime.NumGoroutine()
+		children := make([]context.Context, 0, 20)
+		for range 10 {
+			child, cancel := context.WithCancel(&attempt)
+			defer cancel()
+			timed, cancel := context.WithTimeout(&attempt, hour)
+			defer cancel()
+			children = append(children, child, timed)
+		}
+		var fired sync.WaitGroup
+		fired.Add(2)
+		context.AfterFunc(&attempt, fired.Done)
+		context.AfterFunc(children[0], fired.Done)
+		if n := runtime.NumGoroutine() - before; n != 0 {
+			t.Errorf("%d goroutines watch the children", n)
+		}
+		attempt.End(errOurs)
+		fired.Wait()
+		for i, c := range children {
+			if !ended(c) || !errors.Is(context.Cause(c), errOurs) {
+				t.Errorf("child %d: ended %v, cause %v", i, ended(c), context.Cause(c))
+			}
+		}
+		if ended(&delivery) {
+			t.Error("the end of the child has ended its parent")
+		}
+		endSession(errTheirs)
+		if !ended(&delivery) || !errors.Is(context.Cause(&delivery), errTheirs) {
+			t.Errorf("the end of the session: ended %v, cause %v", ended(&delivery), context.Cause(&delivery))
+		}
+	})
+}
+
+// End lets go of the parent: a session lives for days.
+func TestLazyDoesNotGrowItsParent(t *testing.T) {
+	session, endSession := context.WithCancel(t.Context())
+	defer endSession()
+	grow := func(n int) uint64 {
+		for i := range n {
+			var l engine.Lazy
+			l.Init(session, time.Time{})
+			if i%2 == 0 {
+				l.Expires()
+			}
+			l.Done()
+			l.End(nil)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapObjects
+	}
+	before := grow(1)
+	if after := grow(5000); after > before+2500 {
+		t.Errorf("%d objects are left of 5000 contexts that have ended", after-before)
+	}
+}
+
+func TestLazyIsSafeForConcurrentUse(t *testing.T) {
+	for range 50 {
+		session, endSession := context.WithCancelCause(t.Context())
+		var l engine.Lazy
+		l.Init(session, time.Time{})
+		l.Expires()
+		var wg sync.WaitGroup
+		for _, f := range []func(){
+			func() { <-l.Done() },
+			func() { _ = l.Err() },
+			func() { _ = context.Cause(&l) },
+			func() { l.Value(key{}) },
+			func() { l.End(errOurs) },
+			func() { l.Expire(errLate) },
+			func() { endSession(errTheirs) },
+			func() {
+				child, cancel := context.WithCancel(&l)
+				defer cancel()
+				<-child.Done()
+			},
+		} {
+			wg.Go(f)
+		}
+		wg.Wait()
+		if !ended(&l) || l.Err() == nil {
+			t.Fatal("the context has not ended")
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package engine_test
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// goroutine names the one that calls it.
+func goroutine() string {
+	room := make([]byte, 64)
+	name, _, _ := bytes.Cut(room[:runtime.Stack(room, false)], []byte(" ["))
+	return string(name)
+}
+
+// There are as many workers as there was work at once: one that is idle takes the next.
+// All end with Close, also those that are at something then: the bubble waits for them.
+func TestIdleWorkersTakeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const atOnce = 3
+		hold, done := make(chan struct{}, atOnce), make(chan string)
+		w := engine.NewWorkers(func(int) {
+			<-hold
+			done <- goroutine()
+		})
+		workers := make(map[string]int)
+		for range 20 {
+			for n := range atOnce {
+				w.Give(n)
+			}
+			synctest.Wait() // all three are at it
+			for range atOnce {
+				hold <- struct{}{}
+			}
+			for range atOnce {
+				workers[<-done]++
+			}
+			synctest.Wait()
+		}
+		if len(workers) != atOnce {
+			t.Errorf("%d workers have run something: %v; want %d", len(workers), workers, atOnce)
+		}
+		w.Give(0)
+		synctest.Wait()
+		w.Close()
+		hold <- struct{}{}
+		<-done
+	})
+}
