@@ -6,13 +6,10 @@
 //		adaptertest.Run(t, adaptertest.Harness{Name: "mybroker", Features: ..., Open: open, Put: put, ...})
 //	}
 //
-// What the broker honestly cannot do is a false in [Features]; everything else
+// What the broker cannot do is a false in [Features]; everything else
 // must hold.
 //
-// The kit asks a subscription what it has in hand, of which only the adapter knows: it calls
-// Watched of its [delayqueue.Subscription] when it begins to read, Carry for each part that
-// reads, with the Load of that part's [delayqueue.Flight], and Holds of the flight, in the
-// rounds of its loop, for what was read and is not in flight.
+// The kit asks a subscription what it has in hand, see [redeliver.Watching]. The engine counts that for all adapters.
 package adaptertest
 
 import (

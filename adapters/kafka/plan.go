@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -55,8 +56,12 @@ type PlannedDelay struct {
 
 // Plan asks the broker what there is and says what Subscribe would use and
 // create, without creating anything. It returns the error that Subscribe would
-// return: what cannot be met is refused, not clamped.
-func (c *Client) Plan(topic string) (*Plan, error) {
+// return: what cannot be met is refused, not clamped. ctx is asked before the
+// broker is; a request that has begun ends by the timeouts of Config.Sarama.
+func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: planning %s: %w", topic, context.Cause(ctx))
+	}
 	l, err := c.layout(topic)
 	if err != nil {
 		return nil, err
