@@ -66,7 +66,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.verify(l); err != nil {
+	if err := c.verifyFresh(l); err != nil {
 		return nil, err
 	}
 	return l.plan(), nil
