@@ -25,11 +25,12 @@ type graves struct {
 	locks  map[string]*deadSession
 }
 
-// bury writes a record to the DLQ. The caller holds mu.
-func (q *queue) bury(rec record) {
+// bury writes a record to the DLQ, which is a topic, too: a group may read it. after is nil, or what must be over before
+// anybody gets it from there. The caller holds mu.
+func (q *queue) bury(rec record, after *run) {
 	q.dead = append(q.dead, corpse{record: rec, n: q.graves.buried, at: time.Now()})
 	q.graves.buried++
-	q.b.change()
+	q.b.put(q.dlq(), rec, after)
 }
 
 // DeadLetterQueue is the DLQ for package deadletter: to browse, replay, purge. It

@@ -43,6 +43,7 @@ func (m *mill) harness() adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
 		Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
+		DLQTopic: func(origin, _ string) (topic, reader string) { return beside(origin, "-dlq"), beside(origin, "-dlq") },
 	}
 }
 
@@ -56,7 +57,7 @@ type mill struct {
 func (m *mill) fake(origin string) *fake {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.fakes[origin]
+	return m.fakes[strings.Replace(origin, "-dlq", "", 1)]
 }
 
 func (m *mill) origin(testing.TB, int) (string, []string) {
