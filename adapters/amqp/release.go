@@ -83,7 +83,7 @@ func (r *release) level(ctx context.Context, queue string, told func(string, int
 		return 0, fmt.Errorf("opening a channel: %w", err)
 	}
 	defer ch.Close()
-	left, _, err := stat(ch, queue)
+	left, _, err := certain(ch, queue)
 	if err != nil || left == 0 {
 		return 0, err
 	}
