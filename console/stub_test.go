@@ -101,7 +101,7 @@ type stubScan struct {
 	at int64
 }
 
-func (c *stubScan) Next(ctx context.Context) (*deadletter.Message, error) {
+func (c *stubScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,11 @@ func (c *stubScan) Next(ctx context.Context) (*deadletter.Message, error) {
 		return nil, io.EOF
 	}
 	c.at++
-	return c.s.make(c.at - 1), nil
+	m := c.s.make(c.at - 1)
+	if want != nil && !want(m) {
+		return nil, nil //nolint:nilnil // that is how Next says it
+	}
+	return m, nil
 }
 
 func (c *stubScan) Close() error { return nil }

@@ -182,7 +182,7 @@ func closed(ctx context.Context, s driver.Session) error {
 	return s.Close(last)
 }
 
-// scan reads a DLQ. It is a Sifter.
+// scan reads a DLQ.
 type scan struct {
 	r      driver.Reader
 	marks  map[Position]mark
@@ -192,12 +192,7 @@ type scan struct {
 }
 
 // Next implements [Scan].
-func (s *scan) Next(ctx context.Context) (*Message, error) {
-	return s.Sift(ctx, func(*Message) bool { return true })
-}
-
-// Sift implements [Sifter].
-func (s *scan) Sift(ctx context.Context, want func(*Message) bool) (*Message, error) {
+func (s *scan) Next(ctx context.Context, want func(*Message) bool) (*Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -205,7 +200,7 @@ func (s *scan) Sift(ctx context.Context, want func(*Message) bool) (*Message, er
 		if one, ok := s.marks[m.Position]; ok && one.Time == m.Time.UnixMilli() {
 			m.Mark = one.Outcome
 		}
-		return want(m)
+		return want == nil || want(m)
 	})
 }
 

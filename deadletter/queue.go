@@ -61,14 +61,16 @@ const (
 // FreeLook is an [Info]'s Look where looking changes nothing, and may be done unasked.
 const FreeLook = driver.FreeLook
 
-// Scan reads a DLQ. It belongs to one goroutine. Where copies of what nobody wants are
-// worth saving it is a [Sifter], too.
+// Scan reads a DLQ. It belongs to one goroutine.
 type Scan interface {
-	// Next returns the next message; io.EOF at the end as it was when the scan
-	// began or when the last io.EOF was returned. After that it may be called
+	// Next returns the next message if want takes it; nil without an error if not, so that
+	// nothing is copied for it. The message that want is given, and the bytes that it points
+	// to, are there only until want returns; its strings may be kept, and so may all of the
+	// message that is returned. A want of nil takes all. io.EOF is the end as it was when the
+	// scan began or when the last io.EOF was returned. After that it may be called
 	// again, for what has come since. [ErrBehind] where it must be given something
 	// first.
-	Next(ctx context.Context) (*Message, error)
+	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
 	// Close gives back what was only looked at.
 	Close() error
 }
@@ -95,16 +97,11 @@ type Claim interface {
 	Save(ctx context.Context, t Task) error
 	// Wanted is what was last asked of a task.
 	Wanted(ctx context.Context, task string) (Wanted, error)
+	// Forget is told by a runner that has seen the whole DLQ which marked messages it
+	// has met there: it drops the marks of those that somebody else has taken away.
+	Forget(ctx context.Context, met map[Position]bool) error
 	// Release ends the claim. The next runner need not wait then.
 	Release(ctx context.Context) error
-}
-
-// Forgetter is a [Claim] of a DLQ whose marks outlive messages that somebody else has
-// taken away.
-type Forgetter interface {
-	// Forget is told by a runner that has seen the whole DLQ which marked messages it
-	// has met there.
-	Forget(ctx context.Context, met map[Position]bool) error
 }
 
 // Wanted is what a runner is asked to do.

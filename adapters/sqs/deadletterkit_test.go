@@ -185,10 +185,9 @@ func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan,
 
 type keyedScan struct{ deadletter.Scan }
 
-func (s keyedScan) Next(ctx context.Context) (*deadletter.Message, error) {
-	m, err := s.Scan.Next(ctx)
-	if m != nil {
+func (s keyedScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	return s.Scan.Next(ctx, func(m *deadletter.Message) bool {
 		m.Key = keyOf(string(m.Key))
-	}
-	return m, err
+		return want == nil || want(m)
+	})
 }
