@@ -95,32 +95,31 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 			t.Fatal("the release was over before it was killed: the test has too few messages")
 		}
 	}
-	done := s.rowOf(release...)
-	if done["status"] != "done" {
-		t.Errorf("the command says %v", done)
-	}
-	for began := time.Now(); ready(queue+".retry.1h") > 0; { // the broker counts a moment later
-		if time.Since(began) > patience {
-			t.Fatalf("%d messages are left", ready(queue+".retry.1h"))
-		}
-	}
 	seen := make(map[string]int)
-	for {
-		d, ok, err := ch.Get(queue+".retry", true)
-		if err != nil {
-			t.Fatal(err)
+	for began := time.Now(); len(seen) < n || ready(queue+".retry.1h") > 0; { // what a killed release had in hand lies there again a moment later
+		if time.Since(began) > patience {
+			t.Fatalf("%d of %d messages came back", len(seen), n)
 		}
-		if !ok {
-			break
+		if done := s.rowOf(release...); done["status"] != "done" {
+			t.Errorf("the command says %v", done)
 		}
-		seen[string(d.Body)]++
+		for {
+			d, ok, err := ch.Get(queue+".retry", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			seen[string(d.Body)]++
+		}
 	}
 	duplicates := 0
 	for _, times := range seen {
 		duplicates += times - 1
 	}
-	if len(seen) != n || duplicates > kills*window {
-		t.Errorf("%d of %d messages came back, %d of them twice after %d kills; want all, and at most %d twice", len(seen), n, duplicates, kills, kills*window)
+	if duplicates > kills*window {
+		t.Errorf("%d messages came back twice after %d kills, want at most %d", duplicates, kills, kills*window)
 	}
 	t.Logf("report: %d messages, %d releases killed: none lost, %d duplicates", n, kills, duplicates)
 }
