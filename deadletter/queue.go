@@ -21,6 +21,17 @@ type Queue interface {
 	// Count is how many messages lie in the DLQ; exact is false where the broker
 	// only estimates it. It looks at none of them.
 	Count(ctx context.Context) (n int64, exact bool, err error)
+	// Oldest is when the oldest message that is not settled was written to the DLQ, by
+	// the clock of who wrote it. ok is false where nothing lies there, or the broker
+	// does not say.
+	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
+	// Keeps returns how long the broker keeps a message; 0 where none ends by its age. The
+	// error is [ErrNotTold] where the broker does not say.
+	Keeps(ctx context.Context) (time.Duration, error)
+	// Drops returns another bound by which the broker may drop a message,
+	// "max-length=1000 by argument"; empty for none. The error is [ErrNotTold] where the
+	// broker does not say.
+	Drops(ctx context.Context) (string, error)
 	// Scan begins to read. What was settled is not seen. Where looking hides a
 	// message from others (RabbitMQ, SQS), it waits while another looks, and is
 	// refused with a [HeldError] while a runner reads.
@@ -129,6 +140,8 @@ var (
 	// ErrFull is Claim.Settle's where the broker keeps no more marks of messages that
 	// stay. A replay goes on without them.
 	ErrFull = driver.ErrFull
+	// ErrNotTold marks what a broker does not report of a DLQ.
+	ErrNotTold = driver.ErrNotTold
 	// ErrNotFound marks a message that does not lie in the DLQ (any more).
 	ErrNotFound = errors.New("no such dead letter")
 )
