@@ -194,4 +194,6 @@ func TestWrongReleasesOnRabbitMQ(t *testing.T) {
 	} {
 		call{}.run(t, append(strings.Fields(args), "--broker", "amqp://127.0.0.1:1")...).want(t, 2, want)
 	}
+	levels := []string{"waiting", "release", "--topic", "orders", "--level", "1h", "--level", "30s", "--level", "1h", "--note", "test", "--yes"}
+	call{}.run(t, append(levels, "--broker", "amqp://127.0.0.1:1")...).want(t, 1, "127.0.0.1:1")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -213,7 +214,7 @@ func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redel
 	if err != nil {
 		return p, err
 	}
-	levels := levelsOf(c)
+	levels := slices.Compact(slices.Sorted(slices.Values(levelsOf(c)))) // as a policy has them
 	switch {
 	case len(levels) > 0:
 		p.MaxRetries, p.Levels, p.Backoff = len(levels), levels, redeliver.Steps(levels...)
