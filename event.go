@@ -103,8 +103,9 @@ type Discarded struct {
 }
 
 // Hopped: a waiting message moved on from one level to a shorter one, or was
-// written to a level behind a message of its key that failed (PerKey). After the
-// broker has confirmed the write.
+// written to a level behind a message of its key that failed (PerKey), or came
+// back from a delay topic of adapters/pubsub. After the broker has confirmed the
+// write.
 type Hopped struct {
 	State    State
 	From, To string

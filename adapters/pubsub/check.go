@@ -209,9 +209,7 @@ func (c *check) probe(uuid string) *message.Message {
 func (c *check) publish(ctx context.Context, msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SendTimeout)
 	defer cancel()
-	msg.SetContext(ctx)
-	_, err := startPublish(c.cfg.Publisher, c.topic, msg).wait(ctx)
-	return err
+	return publishWithin(ctx, c.cfg.Publisher, c.topic, msg)
 }
 
 // subscribe makes two Subscribes.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Client is a service's place in a group. It is safe for concurrent use.
@@ -26,8 +26,12 @@ type Client struct {
 var errClosed = errors.New("pubsub: the client is closed")
 
 // Open checks the configuration and returns a Client. All problems are in one
-// redeliver.ConfigError. The Pub/Sub is not asked for anything yet: [Check] does.
-func Open(cfg Config) (*Client, error) {
+// redeliver.ConfigError. It refuses a ctx that has ended, and waits for nothing: the
+// Pub/Sub is asked by [Check].
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("pubsub: opening: %w", err)
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("pubsub: %w", err)
@@ -63,7 +67,7 @@ func (c *Client) Close(ctx context.Context) error {
 		return nil
 	}
 	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := delayqueue.CloseAll(ctx, subs, shut, func() {}); err != nil {
+	if err := engine.CloseAll(ctx, subs, shut, func() {}); err != nil {
 		return fmt.Errorf("pubsub: closing: %w", err)
 	}
 	return nil

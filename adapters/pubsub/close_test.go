@@ -57,7 +57,7 @@ func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory().member(t, "billing")
 		hanging := &slow{Subscriber: m, release: make(chan struct{})}
-		c, err := Open(over(m, hanging))
+		c, err := Open(t.Context(), over(m, hanging))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestCloseDoesNotWaitForASubscribe(t *testing.T) {
 		ending.left.Store(1)
 		again := &slow{Subscriber: ending, release: make(chan struct{})}
 		again.hang.Store(2*DefaultMaxInFlight + delayTopics)
-		if c, err = Open(over(m, again)); err != nil {
+		if c, err = Open(t.Context(), over(m, again)); err != nil {
 			t.Fatal(err)
 		}
 		sub = c.Subscriber()
@@ -113,7 +113,7 @@ func TestCloseDoesNotWaitForTopics(t *testing.T) {
 		m := newMemory().member(t, "billing")
 		hanging := &lazy{m, make(chan struct{})}
 		defer close(hanging.release)
-		c, err := Open(over(m, hanging))
+		c, err := Open(t.Context(), over(m, hanging))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestASubscriberThatBreaksIsAnError(t *testing.T) {
 			t.Run(map[bool]string{false: "Subscribe ", true: "the topics "}[topic]+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					m := newMemory().member(t, "billing")
-					client, err := Open(over(m, &broken{Subscriber: m, end: c.end, topic: topic}))
+					client, err := Open(t.Context(), over(m, &broken{Subscriber: m, end: c.end, topic: topic}))
 					if err != nil {
 						t.Fatal(err)
 					}

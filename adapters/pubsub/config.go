@@ -85,10 +85,13 @@ type Config struct {
 	// Subscriber is a message.SubscribeInitializer it is called for each of
 	// them, the DLQ included, before anything is read.
 	NoProvisioning bool
-	// Refused tells whether an error of Publish concerns this one message,
+	// Refused reports whether an error of Publish concerns this one message,
 	// however often it is tried: it is too large, say. What a delay topic refuses
-	// so goes to the DLQ, unschedulable, and does not hold up the others. It must
-	// be safe for concurrent use. Default: no error does.
+	// so goes to the DLQ, unschedulable. What the DLQ refuses so goes there without
+	// its payload and metadata. Every other error pauses the intake at first. After
+	// 8 tries the others go on, and the error concerns this message when they are
+	// written and it is not. Refused must be safe for concurrent use. Default: no
+	// error is known to concern one message.
 	Refused func(error) bool
 	// Decode is asked about each message before its handler, and may change it;
 	// an error, or a panic, sends the message as it was to the DLQ, undecodable.

@@ -42,7 +42,7 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := whole
 			c.change(&cfg)
-			_, err := Open(cfg)
+			_, err := Open(t.Context(), cfg)
 			var fields []string
 			if bad, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 				for _, p := range bad.Problems {
@@ -60,7 +60,7 @@ func TestTopicsOfASubscriptionDiffer(t *testing.T) {
 	m := newMemory().member(t, "billing")
 	cfg := over(m, m)
 	cfg.Names.DLQ = func(topic, _ string) string { return topic }
-	c, err := Open(cfg)
+	c, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestTopicsOfASubscriptionDiffer(t *testing.T) {
 		t.Errorf("a DLQ that is the origin: %v, want a ConfigError", err)
 	}
 	cfg.Names.DLQ = func(string, string) string { return "dead" }
-	if c, err = Open(cfg); err != nil {
+	if c, err = Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for i, topic := range []string{"orders", "refunds"} {

@@ -36,13 +36,10 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Waits: func(_ testing.TB, origin, group string) adaptertest.Message {
-				b := h.broker(origin)
-				b.do(func() {
-					for _, name := range topics(origin, group, adaptertest.Waits) {
-						b.bounded[name] = true
-					}
-				})
-				return adaptertest.Message{Body: make([]byte, maxPayload+1)}
+				return h.oversized(origin, group, adaptertest.Waits)
+			},
+			adaptertest.DLQ: func(_ testing.TB, origin, group string) adaptertest.Message {
+				return h.oversized(origin, group, adaptertest.Waits, adaptertest.DLQ)
 			},
 		},
 		Forged: func(st redeliver.State) []adaptertest.Header {
@@ -77,6 +74,19 @@ func (h *harness) origin(tb testing.TB, n int) (string, []string) {
 	return origin, []string{"billing", "mail.v2", "stock"}[:n]
 }
 
+// oversized bounds what topics take, and returns a message that is larger.
+func (h *harness) oversized(origin, group string, places ...adaptertest.Place) adaptertest.Message {
+	b := h.broker(origin)
+	b.do(func() {
+		for _, place := range places {
+			for _, name := range topics(origin, group, place) {
+				b.bounded[name] = true
+			}
+		}
+	})
+	return adaptertest.Message{Body: make([]byte, maxPayload+1)}
+}
+
 type service struct {
 	*Client
 	member *member
@@ -89,7 +99,7 @@ func (s service) Kill()                          { s.member.kill() }
 func (h *harness) open(tb testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	tb.Helper()
 	m := h.broker(cfg.Origin).member(tb, cfg.Group)
-	c, err := Open(Config{
+	c, err := Open(tb.Context(), Config{
 		Publisher: m, Subscriber: m, Group: cfg.Group, Confirms: true, MaxUnacked: NoLimit, Policy: cfg.Policy, Sink: cfg.Sink,
 		MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
 		Decode: decode, Refused: func(err error) bool { return errors.Is(err, errTooLarge) },
@@ -126,7 +136,7 @@ func written(m adaptertest.Message) *message.Message {
 		msg.Metadata[h.Name] = string(h.Value)
 	}
 	if len(m.Ours) > 0 {
-		rec, _ := newRecord(msg, false, nil)
+		rec := newRecord(msg, false)
 		msg, _ = rec.with(&carried{headers: m.Ours})
 	}
 	return msg
@@ -151,11 +161,9 @@ func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 		b.mu.Unlock()
 		if len(all) >= n || late {
 			for _, msg := range all {
-				rec, c := newRecord(msg, true, nil)
+				rec := newRecord(msg, true)
 				m := read(rec.unmarshal())
-				if c != nil {
-					m.Ours = c.headers
-				}
+				m.Ours = rec.headers
 				msgs = append(msgs, m)
 			}
 			return msgs

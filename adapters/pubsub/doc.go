@@ -1,7 +1,7 @@
 // Package pubsub adds retries, delays and a dead-letter queue to any Watermill
 // message.Publisher and message.Subscriber, such as Redis Streams. It imports no client.
 //
-//	billing, err := pubsub.Open(pubsub.Config{
+//	billing, err := pubsub.Open(ctx, pubsub.Config{
 //		Publisher: pub, Subscriber: sub, Group: "billing", // sub reads as a member of that group
 //		Confirms:   true,             // Publish returns nil when the broker has the message
 //		MaxUnacked: 10 * time.Minute, // how long sub leaves an unacked message with its consumer

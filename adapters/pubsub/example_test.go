@@ -28,7 +28,7 @@ func Example() {
 }
 
 func charging(ctx context.Context, charge message.NoPublishHandlerFunc) error {
-	billing, err := pubsub.Open(pubsub.Config{
+	billing, err := pubsub.Open(ctx, pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: "billing",
 		Confirms:   true,             // Publish returns nil when the broker has the message
 		MaxUnacked: 10 * time.Minute, // so long the subscriber leaves a message with who has it

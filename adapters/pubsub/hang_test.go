@@ -52,6 +52,9 @@ func TestAPublishThatHangsIsAwaited(t *testing.T) {
 				if n := len(topics); n != 1 {
 					t.Errorf("%d calls of Publish hang, want 1", n)
 				}
+				if told := of[redeliver.PublishFailed](sink); len(told) != 1 || told[0].State.ID != "a" || told[0].Where != topics[0] {
+					t.Errorf("the sink is told %+v of the Publish that hangs", told)
+				}
 				mu.Unlock()
 				close(back)
 				elapse(time.Hour)

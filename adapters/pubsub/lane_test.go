@@ -50,7 +50,7 @@ func elapse(d time.Duration) {
 // serve runs a handler until the test's end.
 func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
 	t.Helper()
-	c, err := Open(cfg)
+	c, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestAnOlderPolicysHeadMovesAside(t *testing.T) {
 		cfg := over(m, m)
 		begin := time.Now()
 		old := redeliver.State{ID: "old", Group: "billing", Origin: "orders", Attempts: 1, Due: begin.Add(time.Hour), FirstFailed: begin, LastFailed: begin}
-		rec, _ := newRecord(message.NewMessage("old", nil), false, nil)
+		rec := newRecord(message.NewMessage("old", nil), false)
 		msg, err := rec.with(&carried{headers: old.AppendHeaders(nil), until: old.Due})
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +264,7 @@ func TestOurTopicsAreInitializedFirst(t *testing.T) {
 		refusing := over(m, &initializing{Subscriber: m, fails: true})
 		for _, keeps := range []bool{false, true} {
 			refusing.NoProvisioning = keeps
-			c, err := Open(refusing)
+			c, err := Open(t.Context(), refusing)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -51,8 +51,8 @@ func TestAnEntryOfOurNameOnTheOriginIsTheUsers(t *testing.T) {
 				if len(dead) != 1 {
 					t.Fatalf("%d dead letters", len(dead))
 				}
-				rec, c := newRecord(dead[0], true, nil)
-				if c == nil || rec.metadata[StateKey] != value {
+				rec := newRecord(dead[0], true)
+				if len(rec.headers) == 0 || rec.metadata[StateKey] != value {
 					t.Errorf("the dead letter has %q", dead[0].Metadata)
 				}
 			})

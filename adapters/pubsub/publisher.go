@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // Publisher writes messages with the user's publisher; it is a Watermill publisher
@@ -48,13 +49,16 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	if err != nil {
 		return err
 	}
-	rec, _ := newRecord(msg, false, nil)
+	rec := newRecord(msg, false)
+	rec.publish = true
 	st := redeliver.State{ID: rec.id(), Group: l.group, Origin: topic, Due: due, Policy: l.print}
+	where, waiting, err := l.compose(driver.Level, rec, &st, now)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(msg.Context(), c.cfg.SendTimeout)
 	defer cancel()
-	fwd := &forwarder{cfg: &c.cfg, layout: l}
-	_, err = fwd.wait(ctx, rec, &st, true)
-	return err
+	return publishWithin(ctx, c.cfg.Publisher, where, waiting)
 }
 
 // Close implements message.Publisher and does nothing: a Router calls it while

@@ -15,51 +15,58 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// record is a message as the subscriber delivered it, without redeliver's own
-// entry. Nothing in it changes: the payload is its own, because message.Copy shares it
-// among all who get the message, and one of them may change it in place; the metadata,
-// which that copies, it shares with what the subscriber delivered where it has no entry
-// of ours. Nobody else gets them. It implements delayqueue.Record.
+// record is a message as the subscriber delivered it, without redeliver's own entry, which is in carried. The files in the order of
+// its life:
 //
-// unanswered alone changes, by the one write at a time that a record has.
+//	subscriber.go           who subscribes, and has an engine
+//	source.go               it is read, and later acked or nacked
+//	record.go, state.go     what is the user's, and what is redeliver's
+//	store.go, layout.go     its copy is written, and where
+//	within.go               every call of the user's Pub/Sub
+//
+// Payload and metadata do not change: the payload is its own, because message.Copy shares it among all who get the message, and one
+// of them may change it in place; the metadata, which that copies, it shares with what the subscriber delivered where it has no
+// entry of ours.
 type record struct {
 	uuid     string
 	payload  []byte
 	metadata message.Metadata
-	decode   func(*message.Message) error
+	carried
 
-	unanswered *publishCall // has not returned within its try
+	raw     *message.Message // what the subscriber delivered, to be acked
+	unwatch func() bool      // see source.watch
+	state   *redeliver.State // what it brought from a topic that redeliver writes; nil for a first delivery
+	tries   int              // to write it; one write at a time counts them
 }
 
-// newRecord takes a message apart: what is the user's, and what stands in our
-// entry, which is nil where nothing does. Only a message of a topic that
-// redeliver writes has something in it.
-func newRecord(msg *message.Message, ours bool, decode func(*message.Message) error) (*record, *carried) {
-	r := &record{uuid: msg.UUID, payload: bytes.Clone(msg.Payload), metadata: msg.Metadata, decode: decode}
+// newRecord takes a message apart: what is the user's, and what stands in our entry. Only a message of a topic that redeliver
+// writes has something in it.
+func newRecord(raw *message.Message, ours bool) *record {
+	r := &record{uuid: raw.UUID, payload: bytes.Clone(raw.Payload), metadata: raw.Metadata, raw: raw}
 	value, there := r.metadata[StateKey]
 	if !ours || !there {
-		return r, nil
+		return r
 	}
 	c, ok := unpack(value)
 	if !ok {
-		return r, nil
+		return r
 	}
+	r.carried = c
 	r.metadata = maps.Clone(r.metadata)
 	delete(r.metadata, StateKey)
 	if c.own != nil {
 		r.metadata[StateKey] = *c.own
 	}
-	return r, &c
+	return r
 }
 
 // with is a new message of the record, with what is carried.
 func (r *record) with(c *carried) (*message.Message, error) {
 	msg := r.unmarshal()
-	if c == nil {
-		return msg, nil
-	}
 	if own, ok := r.metadata[StateKey]; ok {
 		c.own = &own
 	}
@@ -77,38 +84,7 @@ func (r *record) unmarshal() *message.Message {
 	return msg
 }
 
-// Message implements [delayqueue.Record].
-func (r *record) Message() (msg *message.Message, err error) {
-	msg = r.unmarshal()
-	if msg.UUID == "" {
-		msg.UUID = r.id()
-	}
-	if r.decode == nil {
-		return msg, nil
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return msg, r.decode(msg)
-}
-
-// MessageFromContext returns the message behind the one whose handler got ctx, as
-// the subscriber delivered it first: UUID, metadata and payload, without
-// redeliver's own entry. It is nil for a context of another message. It must not
-// be changed, acked or nacked.
-func MessageFromContext(ctx context.Context) *message.Message {
-	if d := delayqueue.FromContext(ctx); d != nil {
-		if r, ok := d.Record.(*record); ok {
-			return &message.Message{UUID: r.uuid, Metadata: r.metadata, Payload: r.payload}
-		}
-	}
-	return nil
-}
-
-// id is the message's UUID. One without has a hash of what is in it, marked as
-// derived: equal messages share it.
+// id is the message's UUID. One without has a hash of what is in it, marked as derived: equal messages share it.
 func (r *record) id() string {
 	if r.uuid != "" {
 		return delayqueue.GivenID(r.uuid)
@@ -121,8 +97,8 @@ func (r *record) id() string {
 	return "derived:" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// strangers reports redeliver's entries on a topic that redeliver does not write: a
-// service copied them onward. They are the user's like any others.
+// strangers reports redeliver's entries on a topic that redeliver does not write: a service copied them onward. They are the
+// user's like any others.
 func (r *record) strangers() (found []redeliver.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		if name == StateKey || strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -133,4 +109,69 @@ func (r *record) strangers() (found []redeliver.Finding) {
 		}
 	}
 	return found
+}
+
+// codec reads the parts of a record. It implements driver.Codec.
+type codec struct {
+	layout *layout
+	decode func(*message.Message) error
+}
+
+var _ driver.Codec[*record] = codec{}
+
+// Message implements [driver.Codec].
+func (c codec) Message(m *driver.Message[*record]) (msg *message.Message, err error) {
+	msg = m.Record.unmarshal()
+	msg.SetContext(m.Record.raw.Context())
+	if msg.UUID == "" {
+		msg.UUID = m.Record.id()
+	}
+	if c.decode == nil {
+		return msg, nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return msg, c.decode(msg)
+}
+
+// ID implements [driver.Codec].
+func (c codec) ID(m *driver.Message[*record]) string {
+	if st := m.Record.state; st != nil {
+		return st.ID
+	}
+	return m.Record.id()
+}
+
+// Key implements [driver.Codec].
+func (codec) Key(*driver.Message[*record]) []byte { return nil }
+
+// Body implements [driver.Codec].
+func (codec) Body(m *driver.Message[*record]) []byte { return m.Record.payload }
+
+// Headers implements [driver.Codec].
+func (codec) Headers(m *driver.Message[*record]) redeliver.Headers { return m.Record.metadata }
+
+// State implements [driver.Codec].
+func (c codec) State(m *driver.Message[*record], st *redeliver.State) {
+	if m.Record.state != nil {
+		*st = *m.Record.state
+		return
+	}
+	st.ID, st.Group, st.Origin = m.Record.id(), c.layout.group, c.layout.topic
+}
+
+// MessageFromContext returns the message behind the one whose handler got ctx, as
+// the subscriber delivered it first: UUID, metadata and payload, without
+// redeliver's own entry. It is nil for a context of another message. It must not
+// be changed, acked or nacked.
+func MessageFromContext(ctx context.Context) *message.Message {
+	if d := engine.FromContext(ctx); d != nil {
+		if r, ok := d.Record().(*record); ok {
+			return &message.Message{UUID: r.uuid, Metadata: r.metadata, Payload: r.payload}
+		}
+	}
+	return nil
 }

@@ -2,25 +2,26 @@ package pubsub
 
 import (
 	"context"
+	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Subscriber delivers the messages of topics, retries included; it is a Watermill
 // subscriber and safe for concurrent use.
 type Subscriber struct {
 	client  *Client
-	readers *delayqueue.Readers
+	readers *engine.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: delayqueue.NewReaders(errClosed)}
+	return &Subscriber{client: c, readers: engine.NewReaders(errClosed)}
 }
 
 // Subscribe reads a topic and all that comes back to the group from where it
@@ -39,11 +40,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			return nil, err
 		}
 		r := newReader(context.WithoutCancel(ctx), s.client, l)
-		if err := r.subscribe(ctx); err != nil {
+		sources, err := r.subscribeAll(ctx)
+		if err != nil {
 			return nil, err
 		}
 		out = r.out
-		return r.run, nil
+		return func(ctx context.Context) { r.run(ctx, sources) }, nil
 	})
 	return out, err
 }
@@ -68,85 +70,113 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe: its lanes.
+// reader is one Subscribe of ours: it reads all topics of a subscription.
 type reader struct {
 	client *Client
 	layout *layout
-	sub    *delayqueue.Subscription
-	fwd    *forwarder
+	sub    *engine.Subscription
 	out    chan *message.Message
 	values context.Context // the Subscribe context's values, never its end
-	ctx    context.Context // its end: the messages are lost to this process
-	cancel context.CancelCauseFunc
-	lanes  []*lane
-
-	inHand  atomic.Int64
-	running atomic.Int64 // of those, in flight
 
 	mu   sync.Mutex
-	down int                 // lanes without a subscription
-	live map[*entry]struct{} // in hand
+	down int // inputs without a Subscribe
 }
+
+const longestPause = 10 * time.Second // between two Subscribes of an input
+
+var errEnded = errors.New("the subscriber has closed the channel by itself")
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
-	fwd := &forwarder{cfg: &c.cfg, layout: l}
-	r := &reader{
-		client: c, layout: l, fwd: fwd, values: values, out: make(chan *message.Message), live: make(map[*entry]struct{}),
-		sub: &delayqueue.Subscription{
-			Origin: l.topic, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Values: values,
+	cfg := &c.cfg
+	return &reader{
+		client: c, layout: l, values: values, out: make(chan *message.Message),
+		sub: &engine.Subscription{
+			Origin: l.topic, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, Values: values,
 		},
 	}
-	r.sub.Shrink(c.cfg.MinInFlight, 2*c.cfg.MaxInFlight)
-	r.ctx, r.cancel = context.WithCancelCause(values)
-	for i := range l.delays {
-		r.lanes = append(r.lanes, &lane{r: r, kind: delayLane, topic: l.delays[i], nth: i})
-	}
-	for range c.cfg.MaxInFlight {
-		r.lanes = append(r.lanes, &lane{r: r, kind: backLane, topic: l.back}, &lane{r: r, kind: originLane, topic: l.topic})
-	}
-	return r
 }
 
-// subscribe makes all subscriptions, or none.
-func (r *reader) subscribe(ctx context.Context) error {
-	for i, l := range r.lanes {
-		if err := l.subscribe(ctx); err != nil {
-			for _, made := range r.lanes[:i] {
-				made.leave()
-			}
-			r.cancel(errClosed)
-			return err
-		}
+// inputs are all that is read.
+func (r *reader) inputs() (all []input) {
+	for i, topic := range r.layout.delays {
+		all = append(all, input{kind: delays, topic: topic, nth: i})
 	}
-	return nil
+	for range r.client.cfg.MaxInFlight {
+		all = append(all, input{kind: back, topic: r.layout.back}, input{kind: origin, topic: r.layout.topic})
+	}
+	return all
+}
+
+// subscribeAll makes a source for each input, or none.
+func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
+	for _, in := range r.inputs() {
+		s, err := r.subscribe(ctx, in)
+		if err != nil {
+			for _, made := range all {
+				made.cancel()
+				go giveBack(made.in)
+			}
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
 }
 
 // run delivers until ctx ends, then waits for what is in flight.
-func (r *reader) run(ctx context.Context) {
-	defer close(r.out)
+func (r *reader) run(ctx context.Context, sources []*source) {
+	cfg := &r.client.cfg
+	e := engine.New(engine.Options[*record]{
+		Sub: r.sub, Codec: codec{r.layout, cfg.Decode}, Store: &store{cfg, r.layout, r.sub}, Out: r.out,
+	})
+	defer e.Close()
 	defer r.sub.Watched()()
-	defer r.sub.Carry(r.load)()
-	defer r.cancel(errClosed)
-	r.tell(redeliver.ChangeConsuming, "", nil)
+	r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
-	for _, l := range r.lanes {
-		all.Go(func() { l.run(ctx) })
+	for _, s := range sources {
+		all.Go(func() { r.read(ctx, e, s) })
 	}
-	<-ctx.Done()
-	r.sub.Drain.Begin()
-	defer r.sub.Drain.End()
-	deadline := time.AfterFunc(r.client.cfg.DrainTimeout, r.giveUp)
-	defer deadline.Stop()
 	all.Wait()
 }
 
-// lost tells once that lanes have no subscription, found that all have one again.
+// read runs a source, and another one when the user's subscriber has closed its channel: some do that at a message that they
+// cannot read.
+func (r *reader) read(ctx context.Context, e *engine.Engine[*record], s *source) {
+	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(longestPause), backoff.WithMaxElapsedTime(0))
+	for {
+		began := time.Now()
+		s.run(ctx, e)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > longestPause {
+			pause.Reset()
+		}
+		r.lost(s.topic, errEnded)
+		for err := errEnded; err != nil; {
+			timer := time.NewTimer(pause.NextBackOff())
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+			var again *source
+			if again, err = r.subscribe(ctx, s.input); err == nil {
+				s = again
+			}
+		}
+		r.found()
+	}
+}
+
+// lost tells once that inputs have no Subscribe, found that all have one again.
 func (r *reader) lost(topic string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if r.down++; r.down == 1 {
-		r.tell(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
+		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}
 }
 
@@ -154,10 +184,6 @@ func (r *reader) found() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {
-		r.tell(redeliver.ChangeConsuming, "", nil)
+		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
 	}
-}
-
-func (r *reader) tell(change redeliver.Change, detail string, err error) {
-	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.topic, Group: r.layout.group, Change: change, Detail: detail, Err: err})
 }

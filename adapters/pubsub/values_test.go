@@ -77,7 +77,7 @@ func TestValuesOfContexts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory().member(t, "billing")
-				c, err := Open(over(m, valuing{m}))
+				c, err := Open(t.Context(), over(m, valuing{m}))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -71,7 +71,7 @@ func TestWhatWaitsIsNeverEarly(t *testing.T) {
 				for _, name := range slices.Sorted(maps.Keys(fields)) {
 					carries.headers = append(carries.headers, redeliver.Header{Name: name, Value: fields[name]})
 				}
-				rec, _ := newRecord(message.NewMessage("a", []byte("payload")), false, nil)
+				rec := newRecord(message.NewMessage("a", []byte("payload")), false)
 				msg, err := rec.with(carries)
 				if err != nil {
 					t.Fatal(err)
@@ -120,7 +120,7 @@ func TestADamagedPublishStaysInItsGroup(t *testing.T) {
 		m := b.member(t, "billing")
 		begin := time.Now()
 		st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Due: begin.Add(time.Second).UTC()}
-		rec, _ := newRecord(message.NewMessage("a", nil), false, nil)
+		rec := newRecord(message.NewMessage("a", nil), false)
 		headers := append(st.AppendHeaders(nil), redeliver.Header{Name: redeliver.HeaderReplays, Value: "many"})
 		msg, err := rec.with(&carried{headers: headers, until: st.Due, publish: true})
 		if err != nil {
@@ -185,7 +185,7 @@ func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
 					if !c.publish {
 						st.Attempts, st.FirstFailed, st.LastFailed = 1, begin.UTC(), begin.UTC()
 					}
-					rec, _ := newRecord(message.NewMessage(id, []byte("payload")), false, nil)
+					rec := newRecord(message.NewMessage(id, []byte("payload")), false)
 					msg, err := rec.with(&carried{headers: st.AppendHeaders(nil), until: begin.Add(c.until), publish: c.publish})
 					if err != nil {
 						t.Fatal(err)
@@ -222,7 +222,7 @@ func TestWhatTheNextPlaceRefusesIsBuried(t *testing.T) {
 				if len(letters) != 1 || string(letters[0].Payload) != "payload" {
 					t.Fatalf("in the DLQ: %+v", letters)
 				}
-				if _, has := newRecord(letters[0], true, nil); has == nil || has.publish || !has.until.IsZero() {
+				if has := newRecord(letters[0], true); len(has.headers) == 0 || has.publish || !has.until.IsZero() {
 					t.Errorf("the dead letter says %+v", has)
 				}
 			})

@@ -11,22 +11,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard calls do, which calls the user's Pub/Sub in a goroutine of ours: a panic there
-// must not end the process, nor runtime.Goexit leave behind who waits. fail is told of both.
-func guard(what string, do func(), fail func(error)) {
-	returned := false
+// guard calls do, which calls the user's Pub/Sub in a goroutine of ours, and then end with what came of it. A panic there must not
+// end the process, nor runtime.Goexit leave somebody waiting.
+func guard[T any](what string, do func() (T, error), end func(T, error)) {
+	var v T
+	err := fmt.Errorf("%s called runtime.Goexit", what)
 	defer func() {
-		if returned {
-			return
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: %w", what, &redeliver.PanicError{Value: p, Stack: debug.Stack()})
 		}
-		if v := recover(); v != nil {
-			fail(fmt.Errorf("%s: %w", what, &redeliver.PanicError{Value: v, Stack: debug.Stack()}))
-		} else {
-			fail(fmt.Errorf("%s called runtime.Goexit", what))
-		}
+		end(v, err)
 	}()
-	do()
-	returned = true
+	v, err = do()
 }
 
 // within waits for do, but no longer than until ctx ends: what the user's Pub/Sub does
@@ -41,10 +37,7 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 		err error
 	}
 	done := make(chan result, 1)
-	go guard(what, func() {
-		v, err := do()
-		done <- result{v, err}
-	}, func(err error) { done <- result{err: err} })
+	go guard(what, do, func(v T, err error) { done <- result{v, err} })
 	select {
 	case r := <-done:
 		return r.v, r.err
@@ -81,4 +74,14 @@ func giveBack(in <-chan *message.Message) {
 	for raw := range in {
 		raw.Nack()
 	}
+}
+
+// publishWithin writes a message, and waits for that until ctx ends. The message may be written later.
+func publishWithin(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
+	msg.SetContext(ctx)
+	_, err := within(ctx, "Publish", func() (struct{}, error) { return struct{}{}, pub.Publish(topic, msg) }, func(struct{}) {})
+	if err != nil {
+		err = fmt.Errorf("publishing to %s: %w", topic, err)
+	}
+	return err
 }

@@ -64,11 +64,7 @@ func (e *experiment) aloneAs(ctx context.Context, who side, run int, s single, i
 	}
 	stopWatch()
 	e.record(who, run, out)
-	problem := e.verify(ctx, sp, out, w)
-	if out.Late != nil && out.Late.Early > 0 {
-		problem = errors.Join(problem, fmt.Errorf("%d retries came early, the first by %.2f ms", out.Late.Early, -out.Late.Min))
-	}
-	if problem != nil {
+	if problem := e.verify(ctx, sp, out, w); problem != nil {
 		e.problemf("run %d, %s: %v", run, who, problem)
 		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row goes on.
 	}

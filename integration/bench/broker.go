@@ -105,6 +105,8 @@ func (n names) group(s side) string {
 		return n.peer + "-" + string(s)
 	case s == crashlessAgain:
 		return n.peer + "-again"
+	case s == viaRouter || s == byHand:
+		return n.peer + "-" + string(s)
 	case s == peer || s == singles || s == keyOrder || s == unseen || s == crashless:
 		return n.peer
 	default:

@@ -75,6 +75,8 @@ const (
 	keyOrder  side = "ours-in-key-order"
 	unseen    side = "ours-unobserved"
 	crashless side = "ours-not-counting-crashes"
+	viaRouter side = "ours-router"
+	byHand    side = "floor"
 	peer      side = "peer"
 
 	second backoffName = "fixed 1 s"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/integration/bench/floor"
 )
 
 // nativeName is how a side consumes that knows nothing of Watermill.
@@ -22,6 +23,7 @@ const (
 	pooled   nativeName = "pool"     // a raw consumer with as many workers as ours has in flight
 	called   nativeName = "called"   // a raw consumer that calls the handler itself
 	multiple nativeName = "multiple" // the same on RabbitMQ, which acks a hundred at a time
+	minimal  nativeName = "floor"    // the least that retries need, see package floor
 )
 
 // prefetched is the prefetch of both sides of rabbit-consume.
@@ -106,6 +108,12 @@ func (s spec) openNative() (*consumer, error) {
 					return h.handleNative(ctx, rec.Value)
 				}), client.Close())
 			})
+			return nil
+		}
+	case s.Native == minimal:
+		c.settings = "by hand: offset tracker, level reader, async producer"
+		c.begin = func(h *handling, failed func(error)) error {
+			run(failed, func() error { return floor.Run(ctx, s.floor(h)) })
 			return nil
 		}
 	case s.Native == franz:

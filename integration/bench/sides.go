@@ -298,20 +298,25 @@ func (h *handling) fail(ctx context.Context, value []byte, now time.Time) error 
 	if !ok {
 		return errors.New("the message has no state of redeliver's")
 	}
+	return h.attempt(value, now, st.Attempts, st.Due)
+}
+
+// attempt is one run of the handler for a message that failed so often before, and was due then.
+func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.Time) error {
 	id := idOf(value)
 	switch enough := h.enough.Load(); {
 	case id < uint64(h.spec.Warm):
-	case st.Attempts == 0:
+	case attempts == 0:
 		h.lag.add(now.Sub(writtenAt(value)))
-	case enough == 0, st.Due.UnixNano() < enough:
+	case enough == 0, due.UnixNano() < enough:
 		// What was due before counts, however late it comes.
-		h.late.add(now.Sub(st.Due))
+		h.late.add(now.Sub(due))
 	}
-	h.entries.add(entryStarted, id, st.Attempt(), now)
-	if h.fails(id, st.Attempt()) {
+	h.entries.add(entryStarted, id, attempts+1, now)
+	if h.fails(id, attempts+1) {
 		return errDeclined
 	}
-	if st.Attempts == 0 && h.firsts.Add(1) == h.spec.firstPass() {
+	if attempts == 0 && h.firsts.Add(1) == h.spec.firstPass() {
 		h.firstAt.Store(now.UnixNano())
 	}
 	return nil

@@ -63,7 +63,7 @@ func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscri
 		still()
 		return nil, nil, err
 	}
-	c, err := pubsub.Open(pubsub.Config{
+	c, err := pubsub.Open(ctx, pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: cfg.Group, Confirms: true, MaxUnacked: time.Hour, Policy: cfg.policy(), Sink: s,
 		MaxInFlight: cmp.Or(cfg.Strain.InFlight, redisInFlight), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
 	})

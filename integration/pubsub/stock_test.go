@@ -154,7 +154,7 @@ func retried(t *testing.T, cfg pubsub.Config) {
 			t.Fatal(err)
 		}
 	}
-	client := must[*pubsub.Client](t)(pubsub.Open(cfg))
+	client := must[*pubsub.Client](t)(pubsub.Open(t.Context(), cfg))
 	router := must[*message.Router](t)(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}))
 	router.AddMiddleware(middleware.Retry())
 	var mu sync.Mutex

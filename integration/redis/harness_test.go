@@ -133,7 +133,7 @@ func connect(ctx context.Context, client redis.UniversalClient, consumer string,
 	if err != nil {
 		return nil, err
 	}
-	return pubsub.Open(pubsub.Config{
+	return pubsub.Open(ctx, pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: cfg.Group, Confirms: true, MaxUnacked: time.Hour, Policy: cfg.Policy, Sink: cfg.Sink,
 		MaxInFlight: cfg.MaxInFlight, NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
 		Decode: decode,

@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// Any Watermill Pub/Sub: it knows no client at all.
-	"adapters/pubsub": {module, module + "/delayqueue", "github.com/ThreeDotsLabs/watermill/message",
+	"adapters/pubsub": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
 	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},

@@ -123,8 +123,8 @@ type Source[R any] interface {
 
 // Codec knows the parts of a record. Any goroutine calls it, but not two for one message at a time.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as it was first published. An error sends the record to the DLQ,
-	// undecodable.
+	// Message returns a new Watermill message, as it was first published. Its handler finds the values of its context.
+	// An error sends the record to the DLQ, undecodable.
 	Message(m *Message[R]) (*message.Message, error)
 	// ID is the message's id, which never changes.
 	ID(m *Message[R]) string

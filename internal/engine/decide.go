@@ -10,12 +10,14 @@ import (
 // decide asks the policy about the failure of this delivery, and the guards that the policy asks for. They count the failure,
 // so it must be called once for each, by the caller that then does what it says.
 func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
-	st := d.State()
-	dec := d.sub.decide(st, err, now)
-	if d.sub.slots.guard != nil && d.judge(&dec, &st, err, now) {
-		dec = d.sub.postpone(st, err, now)
+	dec := &redeliver.Decision{} // the one allocation: the state is read into it, and it is what is written
+	d.readState(&dec.State)
+	st := dec.State
+	*dec = d.sub.decide(st, err, now)
+	if d.sub.slots.guard != nil && d.judge(dec, &st, err, now) {
+		*dec = d.sub.postpone(st, err, now)
 	}
-	return &dec
+	return dec
 }
 
 // judge shows a failure under the state before to the guards, and reports whether the message is to be postponed.

@@ -99,6 +99,32 @@ func (d *Delivery) Value(key any) any {
 	}
 }
 
+// valuedContext is a Delivery with the values that the message's own context has beside it.
+type valuedContext struct {
+	*Delivery
+	values context.Context
+}
+
+// withValues is the context of a message whose own was ctx: it has ctx's values, and not its end.
+func (d *Delivery) withValues(ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return d
+	}
+	return valuedContext{d, context.WithoutCancel(ctx)}
+}
+
+// Value implements [context.Context].
+func (c valuedContext) Value(key any) any {
+	switch key.(type) {
+	case deliveryKey, redeliver.ContextKey:
+		return c.Delivery
+	}
+	if v := c.values.Value(key); v != nil {
+		return v
+	}
+	return c.Delivery.Value(key)
+}
+
 // Sub is the subscription that delivered the message.
 func (d *Delivery) Sub() *Subscription { return d.sub }
 
@@ -114,11 +140,17 @@ func (d *Delivery) Headers() redeliver.Headers { return d.c.headers() }
 
 // State is the message's state before the attempt that runs now.
 func (d *Delivery) State() (st redeliver.State) {
-	if d.state != nil {
-		return *d.state
-	}
-	d.c.readState(&st)
+	d.readState(&st)
 	return st
+}
+
+// readState sets st, which is zero, to State.
+func (d *Delivery) readState(st *redeliver.State) {
+	if d.state != nil {
+		*st = *d.state
+		return
+	}
+	d.c.readState(st)
 }
 
 // Task is what runs the attempt, nil before Run.

@@ -85,7 +85,8 @@ type Gater[R any] interface {
 	// Begin says whether m may begin now, and notes that it has, where it may. After another answer, the gater calls
 	// Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Word
-	// End is called once for each Begin that let the message begin: it has ended here, or waits in place.
+	// End is called once for each Begin that let the message begin: it has ended here, or waits in place. It is not called for
+	// what still runs when the lane ends.
 	End(m *driver.Message[R])
 }
 

@@ -1,10 +1,15 @@
 package engine
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Gate holds back what a subscription begins while a message that must go on cannot be written: running more handlers would
 // only make more of them. The zero Gate is open. It is safe for concurrent use.
 type Gate struct {
+	closed atomic.Bool // closes > 0, for the lanes, which ask for every message
+
 	mu     sync.Mutex
 	closes int
 	opened chan struct{} // closed when the gate is open
@@ -20,6 +25,7 @@ func (g *Gate) Close() (changed bool) {
 		return false
 	}
 	g.opened = make(chan struct{})
+	g.closed.Store(true)
 	return true
 }
 
@@ -32,6 +38,7 @@ func (g *Gate) Open() (changed bool) {
 		return false
 	}
 	close(g.opened)
+	g.closed.Store(false)
 	for ring := range g.rings {
 		(*ring)()
 	}
@@ -39,11 +46,7 @@ func (g *Gate) Open() (changed bool) {
 }
 
 // Closed reports whether nothing may begin.
-func (g *Gate) Closed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closes > 0
-}
+func (g *Gate) Closed() bool { return g.closed.Load() }
 
 // Opened returns a channel that is closed once the gate is open.
 func (g *Gate) Opened() <-chan struct{} {

@@ -44,6 +44,7 @@ type lane[R any] struct {
 	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
+	waiting     [2]bool // the waiter stands in the queue for slots, or has a turn
 	lastClass   int
 	accepted    int
 	settled     bool // since the last Commit
@@ -52,6 +53,7 @@ type lane[R any] struct {
 	bell     chan struct{} // rung when there is something to do
 	runCount atomic.Int64  // running and inHand, for others
 	allCount atomic.Int64
+	drainEnd atomic.Int64 // when what is in flight is given up, counted from epoch; 0 while the lane does not drain
 
 	mu     sync.Mutex
 	ended  []*entry[R]
@@ -150,6 +152,13 @@ func (l *lane[R]) run(ctx context.Context) {
 	l.drain(messages)
 }
 
+// isOver reports whether the drain timeout is over. The lanes of a subscriber that closes come to that at one time, and each
+// notices it a moment later: whoever asks about a message must not go on with one of a lane that has not noticed yet.
+func (l *lane[R]) isOver() bool {
+	end := l.drainEnd.Load()
+	return end != 0 && time.Since(epoch) >= time.Duration(end)
+}
+
 // isLost reports whether nothing of the source can be settled any more.
 func (l *lane[R]) isLost() bool {
 	select {
@@ -224,7 +233,7 @@ func (l *lane[R]) admit(rec R) {
 	if e == nil {
 		return
 	}
-	if e.Until.After(time.Now()) {
+	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
 			l.chain(e) // passTurn looks at Until
 			return
@@ -342,7 +351,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		next.keyed = true
 		if next.phase != entryGone {
 			l.held--
-			if next.Until.After(time.Now()) { // it came again while it waits in place
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
 				next.phase = entryReady
@@ -387,8 +396,16 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	for class := range l.ready {
 		if l.ready[class].Empty() || !blocked[class] {
-			sub.slots.yield(class, &l.waiters[class])
+			l.yield(class)
 		}
+	}
+}
+
+// yield gives back the lane's place in the queue for slots.
+func (l *lane[R]) yield(class int) {
+	if l.waiting[class] {
+		l.waiting[class] = false
+		l.e.sub.slots.yield(class, &l.waiters[class])
 	}
 }
 
@@ -419,7 +436,9 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	word, probe := Begins, false
 	if !l.opt.Exclusive {
 		var ok bool
-		if ok, probe = sub.slots.take(e.class(), &l.waiters[e.class()]); !ok {
+		class := e.class()
+		ok, probe = sub.slots.take(class, &l.waiters[class])
+		if l.waiting[class] = !ok; !ok {
 			word = NothingYet
 		}
 	}
@@ -598,11 +617,12 @@ func (l *lane[R]) drain(messages <-chan R) {
 	defer sub.Drain.End()
 	close(l.draining)
 	for class := range l.waiters {
-		sub.slots.yield(class, &l.waiters[class])
+		l.yield(class)
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()
 	l.returnUnrun()
+	l.drainEnd.Store(int64(time.Since(epoch) + l.opt.DrainTimeout))
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
 	cause := l.finishRunning(messages, stopped, deadline.C)

@@ -51,12 +51,14 @@ type broker struct {
 	stays    bool // writes to a level answer ErrStay
 
 	parsed        []*driver.Message[*record]
-	settledBefore bool   // what Parse says of all
-	flush         func() // what Flush does
+	settledBefore bool            // what Parse says of all
+	flush         func()          // what Flush does
+	own           context.Context // of the messages that Message returns; nil for none
+	values        context.Context // of the handlers' contexts
 }
 
 func newBroker(p redeliver.Policy) *broker {
-	b := &broker{in: make(chan *record, 10_000), dead: make(map[string]redeliver.State), begun: time.Now(), lost: make(chan struct{})}
+	b := &broker{in: make(chan *record, 10_000), dead: make(map[string]redeliver.State), begun: time.Now(), lost: make(chan struct{}), values: context.Background()}
 	b.sub = &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 10, MaxRetriesInFlight: 10}
 	return b
 }
@@ -118,7 +120,11 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 	if string(m.Record.body) == "garbage" {
 		return nil, errors.New("garbage")
 	}
-	return message.NewMessage(m.Record.id, m.Record.body), nil
+	msg := message.NewMessage(m.Record.id, m.Record.body)
+	if b.own != nil {
+		msg.SetContext(b.own)
+	}
+	return msg, nil
 }
 func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
 func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
@@ -169,7 +175,7 @@ func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.Lane
 		if lane.DrainTimeout == 0 {
 			lane.DrainTimeout = 10 * time.Second
 		}
-		e.RunLane(ctx, context.Background(), b, lane, func(l driver.Lane[*record]) { b.lane = l })
+		e.RunLane(ctx, b.values, b, lane, func(l driver.Lane[*record]) { b.lane = l })
 		e.Close()
 	}()
 	stop = func() {
@@ -396,6 +402,33 @@ func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
 		if err := x.Context().Err(); err == nil {
 			t.Error("the context of an acked message has not ended")
 		}
+	})
+}
+
+// A handler finds the values of the message's own context before those of the lane, and the end of the attempt's.
+func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key string
+		b := newBroker(redeliver.Policy{})
+		values := context.WithValue(context.WithValue(context.Background(), key("message"), "lane"), key("lane"), "lane")
+		own, cancel := context.WithCancel(context.WithValue(context.Background(), key("message"), "message"))
+		b.own = own
+		out := make(chan *message.Message)
+		b.values = values
+		b.run(t, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.publish("a")
+		msg := <-out
+		cancel()
+		ctx, end := context.WithCancel(msg.Context())
+		defer end()
+		if m, l := ctx.Value(key("message")), ctx.Value(key("lane")); m != "message" || l != "lane" || ctx.Err() != nil {
+			t.Errorf("the context has %v and %v and the end %v", m, l, ctx.Err())
+		}
+		if st, _ := redeliver.FromContext(ctx); st.ID != "a" || engine.FromContext(ctx) == nil {
+			t.Errorf("the context has the state %+v", st)
+		}
+		msg.Ack()
+		<-ctx.Done()
 	})
 }
 

@@ -25,10 +25,10 @@ const (
 type move struct {
 	d     *Delivery
 	to    driver.Place
-	dec   redeliver.Decision // of a message that failed; its State is what is written
-	cause error              // what failed
-	hops  bool               // no handler failed: the message is only passed on
-	from  string             // with hops, for the event
+	dec   *redeliver.Decision // of a message that failed; its State is what is written
+	cause error               // what failed
+	hops  bool                // no handler failed: the message is only passed on
+	from  string              // with hops, for the event
 
 	try    int
 	pauses backoff.BackOff // nil before the first failure
@@ -47,7 +47,7 @@ type writePause struct {
 // moveOn writes a message that failed to where dec says. The caller has claimed it.
 func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 	d.decided(dec, cause)
-	m := &move{d: d, to: driver.Level, dec: *dec, cause: cause}
+	m := &move{d: d, to: driver.Level, dec: dec, cause: cause}
 	if dec.Action == redeliver.DeadLetter {
 		m.to = driver.DLQ
 	}
@@ -56,8 +56,7 @@ func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 
 // passOn writes a message that no handler is to see now to another place. The caller has claimed it.
 func (d *Delivery) passOn(to driver.Place, from string) {
-	m := &move{d: d, to: to, hops: true, from: from}
-	m.dec.State = d.State()
+	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
 	if to == driver.Level {
 		m.dec.State.Policy = d.sub.Fingerprint() // the level is one of this policy's now
 	}
@@ -90,8 +89,8 @@ func (m *move) Confirmed(where string, err error) {
 		m.finish(where)
 	case errors.Is(err, driver.ErrStay):
 		m.release()
-		m.d.sub.written(&m.dec, where, m.cause)
-		m.d.stayUntilDue(&m.dec)
+		m.d.sub.written(m.dec, where, m.cause)
+		m.d.stayUntilDue(m.dec)
 	default:
 		m.fail(where, err)
 	}
@@ -109,13 +108,13 @@ func (m *move) finish(where string) {
 	case m.hops && !buried:
 		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
-		d.said = outcomeOf(&m.dec)
+		d.said = outcomeOf(m.dec)
 		if buried {
 			s.slots.buried(d)
 		}
-		s.written(&m.dec, where, m.cause)
+		s.written(m.dec, where, m.cause)
 		if buried && s.Tracer != nil {
-			d.buried(&m.dec, where, m.cause)
+			d.buried(m.dec, where, m.cause)
 		}
 	}
 	d.c.end(forwarded)
@@ -124,7 +123,7 @@ func (m *move) finish(where string) {
 // discard is the end of a message that nobody wants to have in a DLQ.
 func (m *move) discard() {
 	m.release()
-	m.d.said = outcomeOf(&m.dec)
+	m.d.said = outcomeOf(m.dec)
 	m.d.sub.slots.buried(m.d)
 	m.d.sub.Tell(redeliver.Discarded{State: m.dec.State, Err: m.cause})
 	m.d.c.end(forwarded)
@@ -152,7 +151,7 @@ func (m *move) fail(where string, err error) {
 	refused := errors.Is(err, driver.ErrRefused)
 	switch {
 	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
-		s.Policy.Unschedulable(&m.dec, err)
+		s.Policy.Unschedulable(m.dec, err)
 		if m.hops {
 			m.cause = err
 		}
@@ -164,7 +163,7 @@ func (m *move) fail(where string, err error) {
 	case m.to == driver.DLQ && refused && m.d.c.truncates():
 		body := m.d.c.body()
 		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
-		s.Policy.Unschedulable(&m.dec, err)
+		s.Policy.Unschedulable(m.dec, err)
 		m.write()
 		return
 	}

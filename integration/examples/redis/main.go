@@ -28,7 +28,7 @@ func main() {
 	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{Client: client, ConsumerGroup: "billing", DisableIndefiniteInitialBlock: true}, quiet)
 	check(err)
 	over := make(chan string, 2)
-	billing, err := pubsub.Open(pubsub.Config{
+	billing, err := pubsub.Open(ctx, pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: "billing", MaxInFlight: 4, Confirms: true, MaxUnacked: time.Minute, // redisstream's MaxIdleTime
 		Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Timeout: 10 * time.Second},
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {

@@ -1,0 +1,69 @@
+package pubsub
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// What the DLQ refused was written there again without end, and what its Subscribe would have delivered next stayed behind it.
+// It goes there without its payload and its metadata: also where Config.Refused says nothing of the error, once the DLQ has
+// taken others meanwhile.
+func TestWhatTheDLQRefusesGoesThereAsAStub(t *testing.T) {
+	errSize := errors.New("larger than the broker takes")
+	for name, refused := range map[string]func(error) bool{
+		"the error is known":   func(err error) bool { return errors.Is(err, errSize) },
+		"the error is unknown": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, sink := newMemory(), &told{}
+				m := b.member(t, "billing")
+				cfg := over(publisher{m, func(topic string, msg *message.Message) error {
+					if topic == "orders.billing.dlq" && len(msg.Payload) > 100 {
+						return errSize
+					}
+					return m.Publish(topic, msg)
+				}}, m)
+				cfg.Sink, cfg.Refused, cfg.MaxInFlight, cfg.Policy = sink, refused, 2, redeliver.Policy{MaxRetries: redeliver.NoRetries}
+				serve(t, cfg, func(*message.Message) error { return errors.New("declined") })
+				large := message.NewMessage("large", make([]byte, 101))
+				large.Metadata["tenant"] = "acme"
+				b.put("orders", large)
+				for i := range 20 {
+					b.put("orders", message.NewMessage(fmt.Sprint("small ", i), []byte("payload")))
+					elapse(10 * time.Second)
+				}
+				synctest.Wait()
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if left := b.groups[[2]string{"orders", "billing"}]; len(left) > 0 {
+					t.Errorf("%d messages still wait for the DLQ", len(left))
+				}
+				for _, dead := range b.topics["orders.billing.dlq"] {
+					if dead.UUID != "large" {
+						continue
+					}
+					rec := newRecord(dead, true)
+					if len(rec.payload) > 0 || len(rec.metadata) > 0 {
+						t.Fatalf("the stub is %+v", dead)
+					}
+					st, _ := redeliver.ParseHeaders("billing", rec.headers)
+					want := fmt.Sprintf("101 sha256:%x", sha256.Sum256(large.Payload))
+					if st.ID != "large" || st.Reason != redeliver.ReasonUnschedulable || st.Truncated != want {
+						t.Errorf("the stub says %+v", st)
+					}
+					return
+				}
+				t.Error("the large message is not in the DLQ")
+			})
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// store writes the messages of one subscription to where they wait, to their topic and to the DLQ. It implements driver.Store.
+type store struct {
+	cfg    *Config
+	layout *layout
+	sub    *engine.Subscription
+}
+
+var _ driver.Store[*record] = (*store)(nil)
+
+// Truncates implements [driver.Truncating].
+func (s *store) Truncates() bool { return true }
+
+// Write implements [driver.Store]. Publish has no context of its own and may take any time. It is awaited: it may yet succeed,
+// and a second one would write the message twice.
+func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
+	topic, msg, err := s.layout.compose(to, m.Record, st, time.Now())
+	if err != nil {
+		done.Confirmed(topic, fmt.Errorf("pubsub: message %s for %s: %w", st.ID, topic, err))
+		return
+	}
+	patience := 2 * s.cfg.SendTimeout // what heeds its context has returned by then
+	hangs := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
+		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, patience)}
+	timer := time.AfterFunc(patience, func() { s.sub.Tell(hangs) })
+	msg.SetContext(ctx)
+	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }
+	go guard("Publish", publish, func(_ struct{}, err error) {
+		timer.Stop()
+		if err != nil {
+			err = s.judge(m.Record, fmt.Errorf("publishing to %s: %w", topic, err))
+		}
+		done.Confirmed(topic, err)
+	})
+}
+
+// compose makes the message that is written to a place, and says to which topic.
+func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now time.Time) (topic string, msg *message.Message, err error) {
+	c := &carried{headers: st.AppendHeaders(nil)}
+	switch {
+	case to == driver.Topic:
+		return l.topic, rec.unmarshal(), nil
+	case to == driver.Level:
+		topic, c.until = l.place(st.Due, now)
+		if c.publish = rec.publish; c.publish && topic == l.back { // only what reads a delay topic publishes it
+			topic, c.until = l.delays[0], redeliver.CeilMilli(now)
+		}
+	case to == driver.DLQ && st.Truncated != "":
+		topic, rec = l.dlq, &record{uuid: rec.uuid} // a stub
+	case to == driver.DLQ:
+		topic = l.dlq
+	default:
+		return "", nil, fmt.Errorf("there is no place %d", to)
+	}
+	msg, err = rec.with(c)
+	return topic, msg, err
+}
+
+// surelyAll is for how many tries an unknown error of Publish is taken for an outage, in which no message begins. Then it may
+// concern this message alone: the others go on, and show whether they are written.
+const surelyAll = 8
+
+// judge says what an error of Publish means.
+func (s *store) judge(rec *record, err error) error {
+	rec.tries++
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err
+	case s.cfg.Refused != nil && s.cfg.Refused(err):
+		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	case rec.tries <= surelyAll:
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrDoubtful, err)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/bench/floor"
+)
+
+// floorWorkers is how many handlers of first deliveries the floor runs at once, and of retries beside them. Its handlers do not
+// wait, so more would only cost.
+const floorWorkers = 64
+
+// floorFailAllRow is fail-all, through kafka.Consume and through the Router, against what its writes cost at least.
+func floorFailAllRow(ctx context.Context, e *experiment) error {
+	n := e.scaled(100_000)
+	e.notef(floorNote)
+	return e.compare(ctx, besideFloor(n, manyInFlight, func(s *spec) { s.Failing, s.Backoff = failing{1, always}, second }, [2]contender{
+		{ratio: 0.95, cpu: atMost(1.2)},
+		{ratio: 0.75, cpu: atMost(1.6)},
+	}))
+}
+
+// floorConsumeRow is the same for messages that succeed.
+func floorConsumeRow(ctx context.Context, e *experiment) error {
+	n := e.scaled(500_000)
+	e.notef(floorNote)
+	return e.compare(ctx, besideFloor(n, defaultInFlight, func(*spec) {}, [2]contender{{ratio: 0.95}, {}}))
+}
+
+const floorNote = "the floor has no policy, order of keys, timeout, recovery from panics or events, and after a kill it runs again whatever is above its lowest unsettled record"
+
+// besideFloor is a comparison of the drop-in and the Router with the floor. targets are those of the two.
+func besideFloor(n, inFlight int, change func(*spec), targets [2]contender) comparison {
+	ours, router := contender{side: ours, name: "drop-in", label: ", drop-in", messages: n}, contender{side: viaRouter, name: "Router", label: ", Router", messages: n}
+	ours.ratio, ours.cpu = targets[0].ratio, targets[0].cpu
+	router.ratio, router.cpu = targets[1].ratio, targets[1].cpu
+	return comparison{
+		ours: []contender{ours, router}, peer: contender{side: byHand, name: "floor", messages: n},
+		within: 3 * time.Minute, inFlight: inFlight,
+		spec: func(s *spec) {
+			change(s)
+			switch s.Side {
+			case viaRouter:
+				s.Router = true
+			case byHand:
+				s.Native = minimal
+			default:
+				s.Native = dropIn
+			}
+		},
+	}
+}
+
+// floor is what the floor does in a run.
+func (s spec) floor(h *handling) floor.Config {
+	return floor.Config{
+		Brokers: s.Brokers, Topic: s.Topic, Group: s.Group, Level: time.Second, Retries: retries, Workers: floorWorkers,
+		Dead: h.meter.settle, Ready: func() { h.once.Do(h.ready) },
+		Handle: func(value []byte, attempts int, due time.Time) error {
+			now := time.Now()
+			h.meter.enter(value)
+			if h.spec.Failing.Every > 0 {
+				if err := h.attempt(value, now, attempts, due); err != nil {
+					return err
+				}
+			}
+			h.meter.settle()
+			return nil
+		},
+	}
+}

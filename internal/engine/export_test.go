@@ -1,0 +1,20 @@
+package engine
+
+// InUse is what the subscription has lent and not got back: slots, probes, and closes of its gate.
+func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	if s.slots.guard != nil {
+		probes = s.slots.guard.out
+	}
+	s.Gate.mu.Lock()
+	defer s.Gate.mu.Unlock()
+	return s.slots.used, s.slots.inFlight, probes, s.Gate.closes
+}
+
+// Busy is how many messages the turn counts.
+func (t *Turn) Busy() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy
+}
