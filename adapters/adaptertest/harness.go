@@ -77,6 +77,9 @@ type Harness struct {
 	// Dead returns what is in the DLQ of a group, without taking it out, as
 	// soon as there are at least n messages, or what there is after Patience.
 	Dead func(t testing.TB, origin, group string, n int) []Message
+	// DLQTopic is the DLQ of a group as a service subscribes to it, and the group that it is of then: a new one where
+	// Features.ManyGroups is true, else the DLQ. Nil: the kit does not check that a DLQ can have a consumer.
+	DLQTopic func(origin, group string) (topic, reader string)
 	// Seen is a message that a handler got, as the broker's own record behind
 	// it shows it to the handler, with the ID where it had one. Headers are all
 	// that the handler can see, but for the one that carries the ID. Key and

@@ -213,6 +213,9 @@ func (c Config) validate() error {
 		ps.Policy(field, c.Queues[queue])
 	}
 	c.DLQ.Check(&ps, time.Minute, 0)
+	if c.DLQ.Discard {
+		ps.Add("DLQ.Discard", true, "must be false: this adapter does not discard yet")
+	}
 	c.Topology.check(&ps)
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

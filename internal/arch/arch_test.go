@@ -27,7 +27,8 @@ var allowed = map[string][]string{
 		"github.com/cenkalti/backoff/v4"},
 	"doctor":                {}, // what the Doctor of a client finds
 	"deadletter/driver":     {module, module + "/internal/driver"},
-	"deadletter":            {module, module + "/delayqueue", module + "/deadletter/driver"},
+	"internal/foreign":      {module, module + "/deadletter/driver"},
+	"deadletter":            {module, module + "/delayqueue", module + "/deadletter/driver", module + "/internal/foreign"},
 	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
