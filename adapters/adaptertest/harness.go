@@ -20,7 +20,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // Harness is an adapter and its broker, as the kit uses them. Every function may
@@ -66,7 +66,7 @@ type Harness struct {
 	// ConsumeBatch makes a service that handles batches in the broker's own form,
 	// beside which there is nothing of Watermill. run is it, until its context ends;
 	// kill is [Service].Kill. Nil where there is no such form.
-	ConsumeBatch func(t testing.TB, cfg Config, bc engine.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
+	ConsumeBatch func(t testing.TB, cfg Config, bc middleware.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no Ours.
 	Put func(t testing.TB, origin string, msgs ...Message)
