@@ -82,8 +82,9 @@ func (s *source) arriveInPlace(d *delivery, m *driver.Message[*delivery], often 
 	if !d.again {
 		return
 	}
-	if d.state = s.r.client.places.Take(spot{s.queue, idOf(&d.Delivery)}); d.state != nil {
+	if d.state = s.r.client.places.Take(spot{s.queue, idOf(&d.Delivery)}); d.state != nil { // this process has survived it
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
+		return
 	}
 	if often && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
 		d.inTurn = &inPlace{s: s, d: d}
