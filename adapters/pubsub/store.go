@@ -38,9 +38,13 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, patience)}
 	timer := time.AfterFunc(patience, func() { s.sub.Tell(hangs) })
 	msg.SetContext(ctx)
-	publish(s.cfg.Publisher, topic, msg, func(err error) {
+	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }
+	go guard("Publish", publish, func(_ struct{}, err error) {
 		timer.Stop()
-		done.Confirmed(topic, s.judge(m.Record, err))
+		if err != nil {
+			err = s.judge(m.Record, fmt.Errorf("publishing to %s: %w", topic, err))
+		}
+		done.Confirmed(topic, err)
 	})
 }
 
@@ -74,7 +78,7 @@ const surelyAll = 8
 func (s *store) judge(rec *record, err error) error {
 	rec.tries++
 	switch {
-	case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	case s.cfg.Refused != nil && s.cfg.Refused(err):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)

@@ -76,25 +76,12 @@ func giveBack(in <-chan *message.Message) {
 	}
 }
 
-// publish has the user's publisher write a message, and calls end with what came of it, from a goroutine of its own.
-func publish(pub message.Publisher, topic string, msg *message.Message, end func(error)) {
-	go guard("Publish", func() (struct{}, error) { return struct{}{}, pub.Publish(topic, msg) }, func(_ struct{}, err error) {
-		if err != nil {
-			err = fmt.Errorf("publishing to %s: %w", topic, err)
-		}
-		end(err)
-	})
-}
-
 // publishWithin writes a message, and waits for that until ctx ends. The message may be written later.
 func publishWithin(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
 	msg.SetContext(ctx)
-	done := make(chan error, 1)
-	publish(pub, topic, msg, func(err error) { done <- err })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("publishing to %s: Publish has not returned: %w", topic, context.Cause(ctx))
+	_, err := within(ctx, "Publish", func() (struct{}, error) { return struct{}{}, pub.Publish(topic, msg) }, func(struct{}) {})
+	if err != nil {
+		err = fmt.Errorf("publishing to %s: %w", topic, err)
 	}
+	return err
 }

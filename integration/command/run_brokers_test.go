@@ -160,7 +160,7 @@ func TestRunPosts(t *testing.T) {
 		await(t, func() string { return fmt.Sprint(h.seen()) }, func() bool { return maps.Equal(h.seen(), want) })
 		dead := s.rested(2)
 		run.end()
-		if dead["bad"] != "permanent: the handler answers 422 Unprocessable Entity: no such card" || dead["down"] != "exhausted: the handler answers 502 Bad Gateway: the bank is closed" {
+		if dead["bad"] != "permanent: the handler answered 422 Unprocessable Entity: no such card" || dead["down"] != "exhausted: the handler answered 502 Bad Gateway: the bank is closed" {
 			t.Errorf("in the DLQ are %v", dead)
 		}
 	})

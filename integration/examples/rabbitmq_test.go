@@ -52,7 +52,7 @@ func checkQueues(t *testing.T, url string) {
 func TestRabbitMQExampleRefuses(t *testing.T) {
 	t.Parallel()
 	checkRefusals(t, "rabbitmq", []refusal{
-		{[]string{"--broker", "kafka://h:1"}, 2, "kafka:// is not known here"},
+		{[]string{"--broker", "kafka://h:1"}, 2, "unknown scheme kafka://"},
 		{[]string{"now"}, 2, "--broker"},
 		{[]string{"--broker", "amqp://guest:secret@127.0.0.1:1/"}, 1, "docker run"},
 		{[]string{"--broker", "amqp://guest:secret@127.0.0.1:1/"}, 1, "apt-get install rabbitmq-server"},

@@ -87,10 +87,10 @@ func TestSidecarPython(t *testing.T) {
 		}
 		dead[string(rec.Value)] = headers[redeliver.HeaderReason] + ", attempt " + headers[redeliver.HeaderAttempt] + ": " + headers[redeliver.HeaderError]
 	}
-	if got := dead[`{"number": 4, "card": null}`]; got != "permanent, attempt 1: the handler answers 422 Unprocessable Entity: no such card" {
+	if got := dead[`{"number": 4, "card": null}`]; got != "permanent, attempt 1: the handler answered 422 Unprocessable Entity: no such card" {
 		t.Errorf("the order without a card: %q", got)
 	}
-	if got := dead["six"]; !strings.HasPrefix(got, "permanent, attempt 1: the handler answers 400 Bad Request: no order: ") {
+	if got := dead["six"]; !strings.HasPrefix(got, "permanent, attempt 1: the handler answered 400 Bad Request: no order: ") {
 		t.Errorf("what is no order: %q", got)
 	}
 	sidecar.signal(syscall.SIGTERM)

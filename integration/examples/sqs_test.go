@@ -24,7 +24,7 @@ func TestSQSExample(t *testing.T) {
 func TestSQSExampleRefuses(t *testing.T) {
 	t.Parallel()
 	checkRefusals(t, "sqs", []refusal{
-		{[]string{"--broker", "kafka://h:1"}, 2, "kafka:// is not known here"},
+		{[]string{"--broker", "kafka://h:1"}, 2, "unknown scheme kafka://"},
 		{[]string{"now"}, 2, "--broker"},
 		{[]string{"--broker", "sqs+http://key:secret@127.0.0.1:1"}, 1, "docker run"},
 	})

@@ -383,6 +383,32 @@ func proven(t *testing.T, page, text, heading string) (rows int) {
 	return rows
 }
 
+// make test proves each promise; make prove alone proves none.
+func TestNoPromiseRestsOnTheSecondTierAlone(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for _, page := range []string{"README.md", "docs/reference/guarantees.md"} {
+		_, section, _ := strings.Cut(pages(t)[page], "\n## Promises\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		for line := range strings.Lines(section) {
+			proofs := mdProof.FindAllStringSubmatch(line, -1)
+			if !strings.HasPrefix(line, "| ") || len(proofs) == 0 {
+				continue
+			}
+			checked++
+			if !slices.ContainsFunc(proofs, func(proof []string) bool {
+				source, err := os.ReadFile(filepath.Join(root(t), filepath.Dir(page), proof[2]))
+				return err == nil && !strings.HasPrefix(string(source), "//go:build prove")
+			}) {
+				t.Errorf("%s: only make prove runs the tests of a promise: %.80s", page, line)
+			}
+		}
+	}
+	if checked < 16 {
+		t.Errorf("%d promises: this test does not see them", checked)
+	}
+}
+
 // Whatever page says a number that was measured says how, in the same line or, where a
 // whole section is of such numbers, in that section.
 func TestNumbersSayHowTheyWereMeasured(t *testing.T) {

@@ -63,7 +63,7 @@ type scheme struct {
 // whose says how a URL of the scheme names a user.
 func (s scheme) whose() string {
 	if s.name == "sqs" {
-		return "sqs:// takes its keys from AWS's own configuration"
+		return "sqs:// takes its credentials from the AWS configuration"
 	}
 	return "write user@ before the host"
 }
@@ -140,14 +140,14 @@ func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 	}
 	at := slices.IndexFunc(known, func(s scheme) bool { return s.name == name })
 	if at < 0 {
-		return URL{}, fmt.Errorf("%s:// is not known here: there are %s", name, list(known, " and ", func(s scheme) string { return s.name + "://" }))
+		return URL{}, fmt.Errorf("unknown scheme %s://: must be one of %s", name, list(known, ", ", func(s scheme) string { return s.name + "://" }))
 	}
 	s := known[at]
 	u := URL{Broker: s.broker, TLS: s.tls, Password: password}
 	end := strings.IndexAny(rest+"/", "/?#")
 	authority, rest := rest[:end], rest[end:]
 	if strings.ContainsAny(rest, "@#") {
-		return URL{}, errors.New("behind the hosts there is neither @ nor #: in a user or a password write / as %2F, ? as %3F and # as %23")
+		return URL{}, errors.New("the part after the hosts must not contain @ or #: in a user or password write / as %2F, ? as %3F and # as %23")
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	var err error
@@ -160,11 +160,11 @@ func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 		return URL{}, err
 	}
 	if password != "" && u.User == "" {
-		return URL{}, errors.New("there is a password, and no user in the URL that it would be of: " + s.whose())
+		return URL{}, errors.New("a password is given, but the URL has no user: " + s.whose())
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return URL{}, errors.New("the parameters behind ? cannot be read")
+		return URL{}, errors.New("the parameters after ? are malformed")
 	}
 	switch s.broker {
 	case RabbitMQ:
@@ -192,13 +192,13 @@ func (u *URL) readHosts(s scheme, authority string) error {
 		case ok:
 			u.Hosts = append(u.Hosts, host)
 		case u.User != "":
-			return fmt.Errorf("address %d behind the @ is no host:port: %s", i+1, s.example)
+			return fmt.Errorf("address %d after the @ must be host:port, as in %s", i+1, s.example)
 		case i > 0:
-			return fmt.Errorf("address %d is no host:port: %s", i+1, s.example)
+			return fmt.Errorf("address %d must be host:port, as in %s", i+1, s.example)
 		default:
 			// Who forgets "@host" has a password here, which begins behind the first colon.
 			name, _, _ := strings.Cut(text, ":")
-			return fmt.Errorf("the address that begins with %q is no host:port: %s", name, s.example)
+			return fmt.Errorf("the address that begins with %q must be host:port, as in %s", name, s.example)
 		}
 	}
 	return nil
@@ -216,9 +216,9 @@ func (u *URL) readUser(authority string) (hosts string, err error) {
 	password, err2 := url.PathUnescape(text)
 	switch {
 	case err1 != nil || err2 != nil:
-		return "", errors.New("user and password are written in percent: % itself is %25") // not what they are
+		return "", errors.New("user and password use percent-encoding: write % as %25") // not what they are
 	case password != "" && u.Password != "":
-		return "", errors.New("there is a password in the URL and another beside it: leave one out")
+		return "", errors.New("the URL has a password, and another one is given: omit one")
 	}
 	u.Password = cmp.Or(password, u.Password)
 	if u.User == "" || u.Password == "" {

@@ -24,7 +24,7 @@ const (
 // readKafka reads what stands behind the hosts of kafka:// and kafka+tls://.
 func (u *URL) readKafka(path string, values url.Values) error {
 	if path != "" && path != "/" {
-		return errors.New("there is nothing but hosts between kafka:// and the parameters: no path; in a user or a password write / as %2F")
+		return errors.New("a kafka:// URL has no path: in a user or password write / as %2F")
 	}
 	if u.User != "" {
 		u.SASL = Plain
@@ -33,11 +33,11 @@ func (u *URL) readKafka(path string, values url.Values) error {
 		known := []string{Plain, ScramSHA256, ScramSHA512}
 		switch {
 		case name != "sasl":
-			return fmt.Errorf("there is no parameter %q: there is sasl", name)
+			return fmt.Errorf("unknown parameter %q: the only one is sasl", name)
 		case u.User == "":
 			return errors.New("sasl needs a user and a password: write user:password@ before the hosts")
 		case len(value) != 1 || !slices.Contains(known, value[0]):
-			return fmt.Errorf("sasl is %q: it must be one of %s", strings.Join(value, ", "), strings.Join(known, ", "))
+			return fmt.Errorf("sasl is %q: must be one of %s", strings.Join(value, ", "), strings.Join(known, ", "))
 		}
 		u.SASL = value[0]
 	}
@@ -100,7 +100,7 @@ func (c *conversation) Begin(user, password, authzID string) (err error) {
 func (c *conversation) Step(challenge string) (string, error) {
 	switch {
 	case c.session == nil:
-		return "", errors.New("the SCRAM exchange was not begun")
+		return "", errors.New("the SCRAM exchange has not begun")
 	case challenge == "" && c.first != nil:
 		first := c.first
 		c.first = nil

@@ -23,9 +23,9 @@ func TestParseWithAPassword(t *testing.T) {
 	for raw, says := range map[string]string{
 		"kafka://host:9092":           "no user",
 		"amqp://host":                 "no user",
-		"sqs://eu-central-1":          "AWS's own",
-		"kafka://ann:0ther@host:9092": "leave one out",
-		"kafka://:0ther@host:9092":    "leave one out",
+		"sqs://eu-central-1":          "the AWS configuration",
+		"kafka://ann:0ther@host:9092": "omit one",
+		"kafka://:0ther@host:9092":    "omit one",
 		"kafka://@host:9092":          "needs a user",
 	} {
 		_, err := brokerurl.ParseWith(raw, secret, all...)

@@ -18,11 +18,11 @@ var clientParameters = []string{"cacertfile", "certfile", "keyfile", "server_nam
 func (u *URL) readRabbitMQ(path string, values url.Values) error {
 	name := strings.TrimPrefix(path, "/")
 	if strings.Contains(name, "/") {
-		return errors.New("a virtual host is one name: write a / in it as %2F")
+		return errors.New("the virtual host must be one name: write / as %2F")
 	}
 	vhost, err := url.PathUnescape(name)
 	if err != nil {
-		return errors.New("the virtual host is written in percent: % itself is %25")
+		return errors.New("the virtual host uses percent-encoding: write % as %25")
 	}
 	// The name of none is RabbitMQ's default, as in all its clients.
 	if u.VHost = vhost; vhost == "" {
@@ -30,7 +30,7 @@ func (u *URL) readRabbitMQ(path string, values url.Values) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(clientParameters, name) {
-			return fmt.Errorf("there is no parameter %q: there are %s", name, strings.Join(clientParameters, ", "))
+			return fmt.Errorf("unknown parameter %q: must be one of %s", name, strings.Join(clientParameters, ", "))
 		}
 		u.Client = values
 	}

@@ -26,13 +26,13 @@ var region = regexp.MustCompile(`^[a-z0-9-]+$`)
 // read for the latter.
 func (u *URL) readSQS(s scheme, path string, values url.Values) error {
 	if path != "" && path != "/" {
-		return errors.New("there is nothing behind the region or the host: no path; the queue is named elsewhere")
+		return errors.New("an sqs URL has no path: the queue is given separately")
 	}
 	for name := range values {
-		return fmt.Errorf("there is no parameter %q: what else AWS needs is in its own configuration, AWS_PROFILE for instance", name)
+		return fmt.Errorf("unknown parameter %q: other settings are in the AWS configuration, for example AWS_PROFILE", name)
 	}
 	if s.name == "sqs+http" && len(u.Hosts) > 1 {
-		return errors.New("an SQS server has one address")
+		return errors.New("an SQS URL must have one address")
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func (u *URL) readSQS(s scheme, path string, values url.Values) error {
 // readRegion reads "eu-central-1" of sqs://eu-central-1.
 func (u *URL) readRegion(authority string) error {
 	if !region.MatchString(authority) {
-		return errors.New("sqs:// has a region behind it, and no more: sqs://eu-central-1; the keys come from AWS's own configuration")
+		return errors.New("sqs:// must be followed by a region only, as in sqs://eu-central-1; the credentials come from the AWS configuration")
 	}
 	u.Region = authority
 	return nil

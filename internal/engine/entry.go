@@ -84,7 +84,7 @@ func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Bo
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
 func (e *entry[R]) isFirst() bool                 { return !e.Retry && !e.Returned }
-func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isLost() }
+func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isOver() || e.lane.isLost() }
 func (e *entry[R]) session() context.Context      { return e.lane.ctx }
 func (e *entry[R]) truncates() bool {
 	t, ok := e.lane.e.opt.Store.(driver.Truncating)

@@ -55,6 +55,7 @@ type lane[R any] struct {
 	bell     chan struct{} // rung when there is something to do
 	runCount atomic.Int64  // running and inHand, for others
 	allCount atomic.Int64
+	drainEnd atomic.Int64 // when what is in flight is given up, counted from epoch; 0 while the lane does not drain
 
 	mu     sync.Mutex
 	ended  []*entry[R]
@@ -151,6 +152,13 @@ func (l *lane[R]) run(ctx context.Context) {
 		break
 	}
 	l.drain(messages)
+}
+
+// isOver reports whether the drain timeout is over. The lanes of a subscriber that closes come to that at one time, and each
+// notices it a moment later: whoever asks about a message must not go on with one of a lane that has not noticed yet.
+func (l *lane[R]) isOver() bool {
+	end := l.drainEnd.Load()
+	return end != 0 && time.Since(epoch) >= time.Duration(end)
 }
 
 // isLost reports whether nothing of the source can be settled any more.
@@ -651,6 +659,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.src.Accept(0)
 	stopped := l.src.Stop()
 	l.ReturnUnrun(nil)
+	l.drainEnd.Store(int64(time.Since(epoch) + l.opt.DrainTimeout))
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
 	cause := l.finishRunning(messages, stopped, deadline.C)

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -143,5 +144,42 @@ func batchOf(batches *[]string, size int) engine.Options[*record] {
 			*batches = append(*batches, s)
 			return nil
 		},
+	}
+}
+
+// The lanes of a subscriber that closes reach their drain timeout at one time. The batch of those that had noticed it first
+// returned, and the next batch had messages of the others.
+func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			const lanes, size = 12, 2
+			first := newBroker(redeliver.Policy{})
+			var ran atomic.Int64
+			e := engine.New(engine.Options[*record]{
+				Sub: first.sub, Codec: first, Store: first,
+				BatchConfig: delayqueue.BatchConfig{Size: size, Timeout: time.Hour}.WithDefaults(),
+				Batch: func(b *engine.Batch, _ []*engine.BatchMember[*record]) error {
+					ran.Add(1)
+					<-b.Done()
+					return b.Err()
+				},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for range lanes {
+				b := newBroker(redeliver.Policy{})
+				b.publish("a")
+				all.Go(func() {
+					e.RunLane(ctx, context.Background(), b, engine.LaneOptions[*record]{DrainTimeout: 10 * time.Second}, nil)
+				})
+			}
+			synctest.Wait()
+			cancel()
+			all.Wait()
+			e.Close()
+			if n := ran.Load(); n != 1 {
+				t.Errorf("%d batches began, want 1", n)
+			}
+		})
 	}
 }

@@ -56,10 +56,11 @@ type broker struct {
 	settledBefore bool            // what Parse says of all
 	flush         func()          // what Flush does
 	own           context.Context // of the messages that Message returns; nil for none
+	values        context.Context // of the handlers' contexts
 }
 
 func newBroker(p redeliver.Policy) *broker {
-	b := &broker{in: make(chan *record, 10_000), dead: make(map[string]redeliver.State), begun: time.Now(), lost: make(chan struct{})}
+	b := &broker{in: make(chan *record, 10_000), dead: make(map[string]redeliver.State), begun: time.Now(), lost: make(chan struct{}), values: context.Background()}
 	b.sub = &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 10, MaxRetriesInFlight: 10}
 	return b
 }
@@ -175,12 +176,6 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 // run runs an engine over the broker until the test ends, or stop is called.
 func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
 	t.Helper()
-	return b.runIn(t, context.Background(), opt, lane)
-}
-
-// runIn is run with the values of the handlers' contexts.
-func (b *broker) runIn(t *testing.T, values context.Context, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
-	t.Helper()
 	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
 	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -190,7 +185,7 @@ func (b *broker) runIn(t *testing.T, values context.Context, opt engine.Options[
 		if lane.DrainTimeout == 0 {
 			lane.DrainTimeout = 10 * time.Second
 		}
-		e.RunLane(ctx, values, b, lane, func(l driver.Lane[*record]) { b.lane = l })
+		e.RunLane(ctx, b.values, b, lane, func(l driver.Lane[*record]) { b.lane = l })
 		e.Close()
 	}()
 	stop = func() {
@@ -429,7 +424,8 @@ func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
 		own, cancel := context.WithCancel(context.WithValue(context.Background(), key("message"), "message"))
 		b.own = own
 		out := make(chan *message.Message)
-		b.runIn(t, values, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.values = values
+		b.run(t, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
 		b.publish("a")
 		msg := <-out
 		cancel()

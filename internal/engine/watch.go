@@ -31,8 +31,9 @@ func watchOf(sub *Subscription) *watch {
 }
 
 func (w *watch) add(d *Delivery) {
+	at := time.Since(epoch) // before the lock, which all workers want; one that is overtaken on the way ends microseconds late
 	w.mu.Lock()
-	d.at = time.Since(epoch)
+	d.at = at
 	w.appendLocked(d)
 	w.mu.Unlock()
 }

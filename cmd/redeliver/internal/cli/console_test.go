@@ -303,11 +303,11 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	s.end()
 
 	for says, args := range map[string][]string{
-		"on which broker?":    {"--broker", one.url, "--broker", two.url, "--dlq", dlq},
-		"is there twice":      {"--broker", "a=" + one.url, "--broker", "a=" + two.url},
-		"topic: give both":    {"--broker", one.url, "--dlq", dlq + ",group=billing"},
-		"names no DLQ":        {"--broker", "a=" + one.url, "--dlq", "a/"},
-		"password in the URL": {"--broker", "kafka://ann:" + password + "@127.0.0.1:1", "--password-file", write(t, password)},
+		"on which broker?":       {"--broker", one.url, "--broker", two.url, "--dlq", dlq},
+		"is there twice":         {"--broker", "a=" + one.url, "--broker", "a=" + two.url},
+		"topic: give both":       {"--broker", one.url, "--dlq", dlq + ",group=billing"},
+		"names no DLQ":           {"--broker", "a=" + one.url, "--dlq", "a/"},
+		"the URL has a password": {"--broker", "kafka://ann:" + password + "@127.0.0.1:1", "--password-file", write(t, password)},
 	} {
 		got := call{}.run(t, append([]string{"console", "--listen", "127.0.0.1:0"}, args...)...).want(t, 2, says)
 		if got.out != "" || strings.Contains(got.err, password) {

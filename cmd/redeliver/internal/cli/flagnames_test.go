@@ -22,8 +22,8 @@ func TestABrokerWithoutASchemeIsToldItsForm(t *testing.T) {
 		"localhost":         "--broker localhost: add the scheme: kafka://host:9092, kafka+tls://",
 		"ann:s3cret@a:9092": "--broker: add the scheme before the user, for example kafka://",
 		"ann:s3cret":        "--broker: add the scheme: kafka://host:9092",
-		"http://h:9092":     "--broker http://h:9092: http:// is not known here: there are kafka://",
-		"kafka://h":         `--broker kafka://h: the address that begins with "h" is no host:port: kafka://host:9092`,
+		"http://h:9092":     "--broker http://h:9092: unknown scheme http://: must be one of kafka://",
+		"kafka://h":         `--broker kafka://h: the address that begins with "h" must be host:port, as in kafka://host:9092`,
 	} {
 		for _, verb := range []string{"dlq list", "run --topic t --group g --http http://h", "console --listen 127.0.0.1:0"} {
 			got := call{}.run(t, append(strings.Fields(verb), "--broker", given)...).want(t, 2, says)

@@ -120,7 +120,7 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 		if err == nil {
 			err = sidecar.CheckURL(u)
 		} else {
-			err = errors.New("must be http://host:port/path, or https") // without what url.Parse repeats
+			err = errors.New("must be http://host:port/path or https://host:port/path") // without what url.Parse repeats
 		}
 		if err != nil {
 			bad("--http is %s: %w", redeliver.RedactAddress(f.url), err)

@@ -139,7 +139,7 @@ func TestRunHTTP(t *testing.T) {
 	want := map[string]string{"good": "1", "bad": "1", "down": "123", "recovers": "123", "busy": "12"}
 	s.await("all attempts are made", func() bool { return fmt.Sprint(p.attempts()) == fmt.Sprint(want) })
 	got := s.dead(2)
-	if got["bad"] != "permanent: the handler answers 400 Bad Request: no such card" || got["down"] != "exhausted: the handler answers 502 Bad Gateway: the bank is closed" {
+	if got["bad"] != "permanent: the handler answered 400 Bad Request: no such card" || got["down"] != "exhausted: the handler answered 502 Bad Gateway: the bank is closed" {
 		t.Errorf("in the DLQ are %q", got)
 	}
 	var row struct {

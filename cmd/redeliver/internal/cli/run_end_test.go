@@ -121,7 +121,7 @@ func TestRunWaitsForItsHandler(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		why, _ := io.ReadAll(answer.Body)
-		return answer.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(why), "is not reached")
+		return answer.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(why), "cannot be reached")
 	})
 	again := newProgramAt(t, address)
 	s.await("all are handled", func() bool { return len(again.attempts()) == 3 })
@@ -234,7 +234,7 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker kafka://h:1 --topic a --group g --exec a -- b":                          {"needs a command after --"},
 		"run --broker kafka://h:1 --topic a --group g --exec -- /no/such/command":             {"--exec", "no/such/command"},
 		"run --broker kafka://h:1 --topic a --group g --exec --cloudevents --batch 3 -- true": {"need --http", "--cloudevents and --batch exclude"},
-		"run --broker kafka://h:1 --topic a --group g --http http://ann:s3cret@h":             {"must have no user", "REDELIVER_HTTP_AUTHORIZATION"},
+		"run --broker kafka://h:1 --topic a --group g --http http://ann:s3cret@h":             {"must not contain a user", "REDELIVER_HTTP_AUTHORIZATION"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --concurrency -1 --retry-concurrency -1 --drain 0s --log xml --health 8081 --event-type=": {
 			"--concurrency is -1", "--retry-concurrency is -1", "--drain is 0s", "--log", "--health", "--event-type",
 		},
@@ -257,7 +257,7 @@ func TestRunRefuses(t *testing.T) {
 		}
 	}
 	secret := call{env: map[string]string{"REDELIVER_HTTP_AUTHORIZATION": "Bearer s3cret\nX-Evil: 1"}}
-	got := secret.run(t, strings.Fields("run --broker kafka://h:1 --topic a --group g --http http://h")...).want(t, 2, "REDELIVER_HTTP_AUTHORIZATION has a control character")
+	got := secret.run(t, strings.Fields("run --broker kafka://h:1 --topic a --group g --http http://h")...).want(t, 2, "REDELIVER_HTTP_AUTHORIZATION contains a control character")
 	if strings.Contains(got.out+got.err, "s3cret") {
 		t.Errorf("%s%s", got.out, got.err)
 	}

@@ -67,7 +67,7 @@ func TestRunWithAWrongURL(t *testing.T) {
 		return answer.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(why), "404 Not Found: no such page")
 	})
 	right.Store(true)
-	if got := s.dead(1); got["bad"] != "permanent: the handler answers 404 Not Found: no such page" {
+	if got := s.dead(1); got["bad"] != "permanent: the handler answered 404 Not Found: no such page" {
 		t.Errorf("in the DLQ are %q", got)
 	}
 	for body, attempts := range p.attempts() {
@@ -76,7 +76,7 @@ func TestRunWithAWrongURL(t *testing.T) {
 		}
 	}
 	warned := slices.ContainsFunc(records(t, h.stop().want(t, 0).err), func(r map[string]any) bool {
-		return r["msg"] == "handler not reached, no attempts are counted" && strings.Contains(fmt.Sprint(r["error"]), "404 Not Found")
+		return r["msg"] == "handler not reached; no attempts are counted" && strings.Contains(fmt.Sprint(r["error"]), "404 Not Found")
 	})
 	if !warned {
 		t.Error("it is not told")
@@ -140,7 +140,7 @@ func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 	})
 	s.put(payments("a", "bad", "b")...)
 	h := s.handle("--http", p.URL, "--batch", "3", "--batch-wait", "1s", "--retries", "1")
-	if got := s.dead(1); got["bad"] != "exhausted: the handler answers 500 Internal Server Error" {
+	if got := s.dead(1); got["bad"] != "exhausted: the handler answered 500 Internal Server Error" {
 		t.Errorf("in the DLQ are %q", got)
 	}
 	s.await("the others are done", func() bool {

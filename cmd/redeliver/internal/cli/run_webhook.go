@@ -42,7 +42,7 @@ func (f *webhookFlags) check(env func(string) string, bad func(string, ...any)) 
 	if err == nil {
 		err = sidecar.CheckWebhook(u)
 	} else {
-		err = errors.New("must be http://host:port/path, or https") // without what url.Parse repeats
+		err = errors.New("must be http://host:port/path or https://host:port/path") // without what url.Parse repeats
 	}
 	if err != nil {
 		bad("%s %w", name, err) // without the value, which may be a secret

@@ -42,7 +42,7 @@ func TestRunRefusesAWebhook(t *testing.T) {
 	t.Parallel()
 	run := strings.Fields("run --broker kafka://h:1 --topic a --group g --http http://h --on-dead-letter")
 	for url, says := range map[string]string{
-		"ftp://h/s3cret": "must be http://", "http://ann:s3cret@h/": "must have no user", "http://h/#s3cret": "#fragment", "http://h:s3cret/": "must be http://",
+		"ftp://h/s3cret": "must be http://", "http://ann:s3cret@h/": "must not contain a user", "http://h/#s3cret": "#fragment", "http://h:s3cret/": "must be http://",
 	} {
 		if got := (call{}).run(t, append(run, url)...).want(t, 2, "--on-dead-letter", says); strings.Contains(got.out+got.err, "s3cret") {
 			t.Errorf("%s: %s%s", url, got.out, got.err)

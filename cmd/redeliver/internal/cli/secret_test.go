@@ -64,7 +64,7 @@ func TestPassword(t *testing.T) {
 		"in the profile's file":  {nil, "dlq list --profile shop --config " + profiles, 0, ""},
 		"named by the variables": {map[string]string{"REDELIVER_PROFILE": "shop", "REDELIVER_CONFIG": profiles}, "dlq list", 0, ""},
 		"nowhere":                {nil, "dlq list --broker " + url, 2, "needs a user and a password"},
-		"twice":                  {env, "dlq list --broker " + full, 2, "leave one out"},
+		"twice":                  {env, "dlq list --broker " + full, 2, "omit one"},
 		"without a user":         {env, "dlq list --broker kafka://" + addr, 2, "no user"},
 		"an empty file":          {nil, "dlq list --password-file " + empty + " --broker " + url, 2, "is empty"},
 		"two lines":              {nil, "dlq list --password-file " + two + " --broker " + url, 2, "more than one line"},

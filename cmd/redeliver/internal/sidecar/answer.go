@@ -20,9 +20,9 @@ type StatusError struct {
 func (e *StatusError) Error() string {
 	text := status(e.Code)
 	if e.Text == "" {
-		return "the handler answers " + text
+		return "the handler answered " + text
 	}
-	return "the handler answers " + text + ": " + e.Text
+	return "the handler answered " + text + ": " + e.Text
 }
 
 // status is a code with its name, where it has one.
@@ -43,7 +43,7 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	case code >= 300 && code < 400:
 		// Whoever moved the handler has to say so here: a message's body must not
 		// go wherever an answer sends it. Nothing is wrong with the message.
-		err.Text = "redirects are not followed; give --http where the handler is now"
+		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
 			err.Text += fmt.Sprintf(" (it names %q)", redeliver.Cut(to, 200))
 		}

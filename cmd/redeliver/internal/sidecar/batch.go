@@ -80,7 +80,7 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return misunderstood("it breaks off: %v", err)
+		return misunderstood("it ends too early: %v", err)
 	case int64(len(text)) > most:
 		return misunderstood("it is longer than %d bytes", most)
 	}
@@ -110,7 +110,7 @@ func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 	}
 	var all batchAnswers
 	if err := json.Unmarshal(text, &all); err != nil {
-		return misunderstood("it is not the JSON that is wanted: %v", err)
+		return misunderstood("it is not the expected JSON: %v", err)
 	}
 	if all.Answers == nil {
 		return misunderstood(`it has no "answers"`)
@@ -121,9 +121,9 @@ func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 		case a.Index == nil:
 			return misunderstood("one of its entries has no index")
 		case *a.Index < 0 || *a.Index >= n:
-			return misunderstood("index %d is none of 0 to %d", *a.Index, n-1)
+			return misunderstood("index %d is not between 0 and %d", *a.Index, n-1)
 		case seen[*a.Index]:
-			return misunderstood("index %d stands twice", *a.Index)
+			return misunderstood("index %d appears twice", *a.Index)
 		}
 		seen[*a.Index] = true
 	}
@@ -150,10 +150,10 @@ func (a *batchAnswer) err() error {
 		}
 		d, bad := time.ParseDuration(a.Delay)
 		if bad != nil || d < 0 || d > redeliver.MaxWait {
-			return misunderstood("the delay %q is none from 0s to %s", redeliver.Cut(a.Delay, 64), redeliver.MaxWait)
+			return misunderstood("the delay %q is not between 0s and %s", redeliver.Cut(a.Delay, 64), redeliver.MaxWait)
 		}
 		return redeliver.RetryAfter(err, d)
 	default:
-		return misunderstood("%q is none of ack, retry and reject", redeliver.Cut(a.Answer, 64))
+		return misunderstood("%q must be ack, retry or reject", redeliver.Cut(a.Answer, 64))
 	}
 }

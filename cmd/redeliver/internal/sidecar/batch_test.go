@@ -74,20 +74,20 @@ func TestBatchAnswers(t *testing.T) {
 		"no delay":     {text: `{"answers":[{"index":1,"answer":"retry"}]}`, want: []string{"1 the handler asked for a retry"}},
 		"at once":      {text: `{"answers":[{"index":1,"answer":"retry","delay":"0s"}]}`, want: []string{"1 0s the handler asked for a retry"}},
 		"more fields":  {text: `{"answers":[{"index":1,"answer":"ack","took":7}],"node":"a"}`, want: []string{"1 ack"}},
-		"bad entries":  {text: `{"answers":[{"index":0,"answer":"done"},{"index":1,"answer":"retry","delay":"soon"},{"index":2,"answer":"retry","delay":"-1s"}]}`, want: []string{`0 the handler's answer: "done" is none of ack, retry and reject`, `1 the handler's answer: the delay "soon" is none from 0s to 8784h0m0s`, `2 the handler's answer: the delay "-1s" is none from 0s to 8784h0m0s`}},
-		"for ever":     {text: `{"answers":[{"index":0,"answer":"retry","delay":"2000000h"}]}`, want: []string{`0 the handler's answer: the delay "2000000h" is none from 0s to 8784h0m0s`}},
-		"no JSON":      {text: "ok", err: "not the JSON that is wanted"},
-		"half":         {text: `{"answers":[{"index":0,"answer":"ack"}`, err: "not the JSON that is wanted"},
+		"bad entries":  {text: `{"answers":[{"index":0,"answer":"done"},{"index":1,"answer":"retry","delay":"soon"},{"index":2,"answer":"retry","delay":"-1s"}]}`, want: []string{`0 the handler's answer: "done" must be ack, retry or reject`, `1 the handler's answer: the delay "soon" is not between 0s and 8784h0m0s`, `2 the handler's answer: the delay "-1s" is not between 0s and 8784h0m0s`}},
+		"for ever":     {text: `{"answers":[{"index":0,"answer":"retry","delay":"2000000h"}]}`, want: []string{`0 the handler's answer: the delay "2000000h" is not between 0s and 8784h0m0s`}},
+		"no JSON":      {text: "ok", err: "not the expected JSON"},
+		"half":         {text: `{"answers":[{"index":0,"answer":"ack"}`, err: "not the expected JSON"},
 		"other JSON":   {text: `{"status":"ok"}`, err: `has no "answers"`},
 		"null":         {text: "null", err: `has no "answers"`},
 		"no index":     {text: `{"answers":[{"index":0,"answer":"ack"},{"answer":"ack"}]}`, err: "has no index"},
-		"beyond":       {text: `{"answers":[{"index":0,"answer":"ack"},{"index":3,"answer":"ack"}]}`, err: "index 3 is none of 0 to 2"},
-		"below":        {text: `{"answers":[{"index":-1,"answer":"ack"}]}`, err: "index -1 is none"},
-		"twice":        {text: `{"answers":[{"index":1,"answer":"ack"},{"index":1,"answer":"retry"}]}`, err: "index 1 stands twice"},
-		"wrong types":  {text: `{"answers":[{"index":"1","answer":"ack"}]}`, err: "not the JSON that is wanted"},
-		"no list":      {text: `{"answers":{"1":"ack"}}`, err: "not the JSON that is wanted"},
-		"two of them":  {text: `{"answers":[]}{"answers":[]}`, err: "not the JSON that is wanted"},
-		"not an index": {text: `{"answers":[{"index":0.5,"answer":"ack"}]}`, err: "not the JSON that is wanted"},
+		"beyond":       {text: `{"answers":[{"index":0,"answer":"ack"},{"index":3,"answer":"ack"}]}`, err: "index 3 is not between 0 and 2"},
+		"below":        {text: `{"answers":[{"index":-1,"answer":"ack"}]}`, err: "index -1 is not"},
+		"twice":        {text: `{"answers":[{"index":1,"answer":"ack"},{"index":1,"answer":"retry"}]}`, err: "index 1 appears twice"},
+		"wrong types":  {text: `{"answers":[{"index":"1","answer":"ack"}]}`, err: "not the expected JSON"},
+		"no list":      {text: `{"answers":{"1":"ack"}}`, err: "not the expected JSON"},
+		"two of them":  {text: `{"answers":[]}{"answers":[]}`, err: "not the expected JSON"},
+		"not an index": {text: `{"answers":[{"index":0.5,"answer":"ack"}]}`, err: "not the expected JSON"},
 	} {
 		var got answered
 		err := decodeAnswers([]byte(c.text), 3, got.answer)
@@ -147,9 +147,9 @@ func TestABatchThatIsRefused(t *testing.T) {
 		err  string
 	}{
 		{"good", batchOf("a", "b"), nil, "ack"},
-		{"bad among others", batchOf("a", "bad", "asks", "b"), []string{"0 ack", "1 permanent the handler answers 422 Unprocessable Entity: no such card", "2 later", "3 ack"}, "ack"},
-		{"bad alone", batchOf("bad"), nil, "permanent the handler answers 422 Unprocessable Entity: no such card"},
-		{"busy", batchOf("a", "busy"), nil, "30s the handler answers 429 Too Many Requests"},
+		{"bad among others", batchOf("a", "bad", "asks", "b"), []string{"0 ack", "1 permanent the handler answered 422 Unprocessable Entity: no such card", "2 later", "3 ack"}, "ack"},
+		{"bad alone", batchOf("bad"), nil, "permanent the handler answered 422 Unprocessable Entity: no such card"},
+		{"busy", batchOf("a", "busy"), nil, "30s the handler answered 429 Too Many Requests"},
 	} {
 		posts = nil
 		var got answered
@@ -160,7 +160,7 @@ func TestABatchThatIsRefused(t *testing.T) {
 	}
 	var got answered
 	if err := h.HandleBatch(t.Context(), batchOf("a", "gone"), got.answer); err == nil || errors.Is(err, redeliver.ErrPermanent) || len(got) > 0 {
-		t.Errorf("it breaks off: %v, %q", err, got)
+		t.Errorf("it ends too early: %v, %q", err, got)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestABatchWithHalfAnAnswer(t *testing.T) {
 		"longer": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"answers":[],"x":"`+strings.Repeat("x", int(mostAnswer(1)))+`"}`)
 		},
-		"breaks off": func(w http.ResponseWriter, _ *http.Request) {
+		"ends too early": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"answers":[]}`)
 		},

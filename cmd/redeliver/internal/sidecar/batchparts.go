@@ -41,7 +41,7 @@ func (p part) singly() (parts []part) {
 }
 
 // errNoTurn is why a message is put aside that was never posted alone.
-var errNoTurn = errors.New("others of its batch have used up the time before it was posted")
+var errNoTurn = errors.New("other messages of its batch used up the time before it was sent")
 
 // turns are what is still to be posted of a batch whose parts are posted one after
 // another. All of them have one time: when a third is left, what has had no turn is put

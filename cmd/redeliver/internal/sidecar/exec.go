@@ -38,7 +38,7 @@ type Exec struct {
 // the message that it is about; it may be called by many goroutines at once.
 func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	if !groups {
-		return nil, errors.New("commands as handlers are not there on this system: give --http")
+		return nil, errors.New("commands as handlers are not supported on this system: use --http")
 	}
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	}
 	if err != nil {
 		beside.end()
-		return &UnreachedError{fmt.Errorf("the command cannot be started: %w", err)}
+		return &UnreachedError{fmt.Errorf("starting the command: %w", err)}
 	}
 	err = cmd.Wait()
 	over()

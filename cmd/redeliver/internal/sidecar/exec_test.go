@@ -99,7 +99,7 @@ func TestExecSaysTooMuch(t *testing.T) {
 			t.Errorf("a line of %d bytes", len(l))
 		}
 	}
-	if last := lines[len(lines)-1]; size > 2*mostOutput || !strings.HasSuffix(last, "bytes more)") {
+	if last := lines[len(lines)-1]; size > 2*mostOutput || !strings.HasSuffix(last, "more bytes)") {
 		t.Errorf("%d bytes were passed on, the last %q", size, last)
 	}
 }

@@ -29,7 +29,7 @@ type Health struct {
 func NewHealth(broker brokerurl.Broker, topics []string) *Health {
 	h := &Health{sqs: broker == brokerurl.SQS, waiting: make(map[string]string)}
 	for _, t := range topics {
-		h.waiting[t] = "not read yet"
+		h.waiting[t] = "not consumed yet"
 	}
 	return h
 }
@@ -61,7 +61,7 @@ func (h *Health) Why() (why []string) {
 	}
 	slices.Sort(why)
 	if h.ending {
-		why = append(why, "it is ending")
+		why = append(why, "the process is ending")
 	}
 	h.mu.Unlock()
 	if u := h.unreached.Load(); u != nil {

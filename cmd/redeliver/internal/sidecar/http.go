@@ -105,7 +105,7 @@ func (h *HTTP) judge(res *http.Response, text string) error {
 		h.well.Store(true)
 	case !h.well.Load() && misplaced(res.StatusCode, text):
 		// Not err itself, which is permanent.
-		return &UnreachedError{fmt.Errorf("%w; until it has answered 2xx once that is no attempt: see that --http and REDELIVER_HTTP_AUTHORIZATION are right", &StatusError{res.StatusCode, text})}
+		return &UnreachedError{fmt.Errorf("%w; this counts as no attempt until the first 2xx: check --http and REDELIVER_HTTP_AUTHORIZATION", &StatusError{res.StatusCode, text})}
 	}
 	return err
 }
@@ -131,9 +131,9 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case !connected || alerted(err):
-		return nil, &UnreachedError{fmt.Errorf("the handler is not reached: %w", err)}
+		return nil, &UnreachedError{fmt.Errorf("the handler cannot be reached: %w", err)}
 	default:
-		return nil, fmt.Errorf("the handler has not answered: %w", err)
+		return nil, fmt.Errorf("the handler did not answer: %w", err)
 	}
 }
 
@@ -167,7 +167,7 @@ func use(res *http.Response, keep int) []byte {
 func CheckAuthorization(value string) (string, error) {
 	value = strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r")
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return "", errors.New("has a control character, a line end perhaps: no header can hold it")
+		return "", errors.New("contains a control character, perhaps a line break, which a header cannot contain")
 	}
 	return value, nil
 }
@@ -177,11 +177,11 @@ func CheckAuthorization(value string) (string, error) {
 func CheckURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("must be http://host:port/path, or https")
+		return errors.New("must be http://host:port/path or https://host:port/path")
 	case u.User != nil:
-		return errors.New("must have no user: arguments are seen by everybody on the host; REDELIVER_HTTP_AUTHORIZATION is the header's value")
+		return errors.New("must not contain a user, because everybody on the host can see arguments: set REDELIVER_HTTP_AUTHORIZATION")
 	case u.Fragment != "":
-		return errors.New("must have no #fragment: none is sent")
+		return errors.New("must not contain a #fragment")
 	default:
 		return nil
 	}

@@ -96,7 +96,7 @@ func TestHTTPWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	h, server := handlerAt(t, HTTPConfig{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	err := h.Handle(t.Context(), message())
-	if _, unreached := errors.AsType[*UnreachedError](err); err == nil || unreached || errors.Is(err, redeliver.ErrPermanent) || !strings.Contains(err.Error(), "has not answered") {
+	if _, unreached := errors.AsType[*UnreachedError](err); err == nil || unreached || errors.Is(err, redeliver.ErrPermanent) || !strings.Contains(err.Error(), "did not answer") {
 		t.Errorf("it breaks off: %v", err)
 	}
 	server.Close()
@@ -146,9 +146,9 @@ func TestHTTPSaysWhy(t *testing.T) {
 		body string
 		want string
 	}{
-		"a word":    {500, "card declined\n", "the handler answers 500 Internal Server Error: card declined"},
-		"nothing":   {500, "", "the handler answers 500 Internal Server Error"},
-		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answers 500 Internal Server Error: " + strings.Repeat("x", mostText)},
+		"a word":    {500, "card declined\n", "the handler answered 500 Internal Server Error: card declined"},
+		"nothing":   {500, "", "the handler answered 500 Internal Server Error"},
+		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answered 500 Internal Server Error: " + strings.Repeat("x", mostText)},
 		"all is ok": {200, strings.Repeat("x", 1<<20), ""},
 	} {
 		h, _ := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, _ *http.Request) {

@@ -78,6 +78,6 @@ func (o *output) end(all ...*stream) {
 		}
 	}
 	if o.dropped > 0 {
-		o.say(fmt.Sprintf("(and %d bytes more)", o.dropped))
+		o.say(fmt.Sprintf("(%d more bytes)", o.dropped))
 	}
 }

@@ -113,7 +113,7 @@ func (r *runner) one(ctx context.Context, m *Message) error {
 func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, err error)) error {
 	b, ok := r.Handler.(Batcher)
 	if !ok {
-		return fmt.Errorf("a %T handles no batches", r.Handler)
+		return fmt.Errorf("%T does not handle batches", r.Handler)
 	}
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
@@ -126,7 +126,7 @@ func (r *runner) reached(err *UnreachedError) {
 	case err == nil:
 		r.Log.Info("handler reached again")
 	default:
-		r.Log.Warn("handler not reached, no attempts are counted", "error", redeliver.Redact(err.Error()))
+		r.Log.Warn("handler not reached; no attempts are counted", "error", redeliver.Redact(err.Error()))
 	}
 }
 

@@ -157,7 +157,7 @@ func TestHealthOfOneQueue(t *testing.T) {
 		h.note(redeliver.SubscriptionChanged{Origin: "orders", Change: "consuming"})
 		var got []string
 		for _, why := range h.Why() {
-			got = append(got, strings.TrimSuffix(why, ": not read yet"))
+			got = append(got, strings.TrimSuffix(why, ": not consumed yet"))
 		}
 		if text := strings.Join(got, " "); text != waits {
 			t.Errorf("%s: of %s nothing is read, want %s", broker, text, waits)
@@ -181,8 +181,8 @@ func TestHealth(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{func() {}, "https://sqs.eu-west-1.amazonaws.com/1/refunds: not read yet\norders: not read yet"},
-		{changed("orders", "assigned"), "https://sqs.eu-west-1.amazonaws.com/1/refunds: not read yet"},
+		{func() {}, "https://sqs.eu-west-1.amazonaws.com/1/refunds: not consumed yet\norders: not consumed yet"},
+		{changed("orders", "assigned"), "https://sqs.eu-west-1.amazonaws.com/1/refunds: not consumed yet"},
 		{changed("refunds", "consuming"), "ok"},
 		{changed("orders", "throttled"), "ok"},
 		{changed("orders", "disconnected"), "orders: disconnected"},
@@ -191,7 +191,7 @@ func TestHealth(t *testing.T) {
 		{changed("orders", "intake resumed"), "ok"},
 		{func() { h.reached(&UnreachedError{errors.New("dial http://user:secret@host: refused")}) }, "dial http://***@host: refused"},
 		{func() { h.reached(nil) }, "ok"},
-		{func() { h.end() }, "it is ending"},
+		{func() { h.end() }, "the process is ending"},
 	}
 	for i, s := range steps {
 		s.do()

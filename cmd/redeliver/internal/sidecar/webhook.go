@@ -99,7 +99,7 @@ func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	}
 	err = backoff.Retry(func() error { return w.post(ctx, body) }, backoff.WithContext(w.pace(), ctx))
 	if err == nil && w.missing.Swap(false) {
-		w.c.Log.Info("dead letters are posted again", "to", w.to(), "not_posted", w.lost())
+		w.c.Log.Info("dead letters are reported again", "to", w.to(), "not_posted", w.lost())
 	}
 	return err
 }
@@ -120,7 +120,7 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	}
 	res, err := w.transport.RoundTrip(req) // which follows no redirect
 	if err != nil {
-		return fmt.Errorf("it is not reached: %w", err)
+		return fmt.Errorf("it cannot be reached: %w", err)
 	}
 	_, _ = io.CopyN(io.Discard, res.Body, mostRead) // so that the connection can be used again
 	_ = res.Body.Close()
@@ -128,11 +128,11 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400:
-		return backoff.Permanent(fmt.Errorf("it answers %s, and redirects are not followed", status(code)))
+		return backoff.Permanent(fmt.Errorf("it answered %s, and redirects are not followed", status(code)))
 	case code >= 500, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
-		return fmt.Errorf("it answers %s", status(code))
+		return fmt.Errorf("it answered %s", status(code))
 	default:
-		return backoff.Permanent(fmt.Errorf("it answers %s", status(code)))
+		return backoff.Permanent(fmt.Errorf("it answered %s", status(code)))
 	}
 }
 
@@ -142,7 +142,7 @@ func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
 	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.missing.Swap(true) {
 		return
 	}
-	w.c.Log.Warn("dead letter not posted; it rests in the DLQ", "id", d.State.ID, "origin", d.State.Origin, "where", d.Where,
+	w.c.Log.Warn("dead letter not reported; it stays in the DLQ", "id", d.State.ID, "origin", d.State.Origin, "where", d.Where,
 		"to", w.to(), "error", redeliver.Redact(why.Error()), "not_posted", w.lost())
 }
 
@@ -164,7 +164,7 @@ func (w *Webhook) End() {
 	defer cancel()
 	err := w.Close(ctx)
 	if n := w.lost(); err != nil || n > 0 {
-		w.c.Log.Warn("not all dead letters were posted; they rest in the DLQ", "to", w.to(), "posted", w.Counts().Told, "not_posted", n)
+		w.c.Log.Warn("not all dead letters were reported; they stay in the DLQ", "to", w.to(), "posted", w.Counts().Told, "not_posted", n)
 	}
 }
 
@@ -173,11 +173,11 @@ func (w *Webhook) End() {
 func CheckWebhook(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("must be http://host:port/path, or https")
+		return errors.New("must be http://host:port/path or https://host:port/path")
 	case u.User != nil:
-		return errors.New("must have no user: REDELIVER_ON_DEAD_LETTER_AUTHORIZATION is the header's value")
+		return errors.New("must not contain a user: set REDELIVER_ON_DEAD_LETTER_AUTHORIZATION")
 	case u.Fragment != "":
-		return errors.New("must have no #fragment: none is sent")
+		return errors.New("must not contain a #fragment")
 	default:
 		return nil
 	}
