@@ -50,14 +50,13 @@ func (p *inPlace) set(state placeState) {
 // seek takes a turn, and notes the charge.
 func (p *inPlace) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.calling
-	for turn.Take(ctx, &s.r.sub.Gate) {
-		var before int
+	for c := (charge{}); turn.Take(ctx, &s.r.sub.Gate); {
 		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
-		err := s.r.noteCrashes(try, p.d.id(), func(n int) int { before = n; return n + 1 })
+		err := s.r.noteCrashes(try, p.d.id(), c.add)
 		cancel()
 		if err == nil {
 			p.mu.Lock()
-			p.state, p.before = placeHas, before
+			p.state, p.before = placeHas, c.before
 			p.mu.Unlock()
 			if !s.lane.Post(p.come) {
 				p.end(false)
@@ -74,6 +73,20 @@ func (p *inPlace) seek() {
 		}
 	}
 	p.set(placeIdle)
+}
+
+// charge is one crash more for a message. A try to note it may fail and have noted it: the next one must not add another.
+type charge struct {
+	before int // the crashes that the first try found
+	known  bool
+}
+
+// add is the crashes of a message that had n.
+func (c *charge) add(n int) int {
+	if !c.known {
+		c.before, c.known = n, true
+	}
+	return max(n, c.before+1)
 }
 
 // come is called by the lane's goroutine when the message has its turn. It may have ended meanwhile, or nothing may begin: then
@@ -106,10 +119,14 @@ func (p *inPlace) end(settled bool) {
 	})
 }
 
+// acquitted is the crashes of a message that had n with the charge. Another process may have it by now, and have charged it. A
+// try that failed may have taken the charge back.
+func (p *inPlace) acquitted(n int) int { return min(n, max(p.before, n-1)) }
+
 // acquit takes the charge back, until that has worked or the client is closed: nothing else begins before.
 func (p *inPlace) acquit(settled bool) {
 	s := p.s
-	less := func(n int) int { return max(0, n-1) } // another process may have it by now, and have charged it
+	less := p.acquitted
 	if settled {
 		// If its ack is lost it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
