@@ -217,7 +217,7 @@ func leaves(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
-// publishesTo tells whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
+// publishesTo reports whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
 // where that is the default exchange, to its queue. On an exchange of several topics the routing key tells them apart.
 func (r *reader) publishesTo(exchange, key string) bool {
 	t, topic := r.client.cfg.Topology, r.layout.topic
