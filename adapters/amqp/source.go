@@ -242,8 +242,8 @@ const (
 	lateAck = 10 * time.Millisecond
 )
 
-// Commit implements [driver.Source].
-func (s *source) Commit() { s.flush(false) }
+// Commit implements [driver.Source]. No ack waits for company beside a suspect: it may kill the process.
+func (s *source) Commit() { s.flush(s.r.client.turn.Closed()) }
 
 // flush sends acks, where there are enough of them or they have waited long enough: a quorum queue writes every ack to its
 // log. An error means that the channel is gone.

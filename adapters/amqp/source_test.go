@@ -420,3 +420,33 @@ func TestAPausedSourceDoesNotConsume(t *testing.T) {
 		})
 	}
 }
+
+// What is settled is acked before a suspect runs. Neighbours whose acks waited for company came back when it killed the process.
+func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
+	for name, row := range map[string]struct {
+		suspect bool
+		tell    func(s *source)
+		acks    int64
+	}{
+		"settled before it has its turn":    {true, func(s *source) { s.Accept(0) }, 1},
+		"settled while it waits for it":     {true, func(s *source) { s.Commit() }, 1},
+		"a closed gate":                     {false, func(s *source) { s.Accept(0) }, 0},
+		"settled while no suspect is there": {false, func(s *source) { s.Commit() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+			s, in := f.source(false, "a1", "b1")
+			s.ackTimer = time.NewTimer(time.Hour)
+			all := parsed(s, in)
+			s.Settle(all[1]) // behind an open one
+			if row.suspect && !f.r.client.turn.Take(t.Context(), &f.r.sub.Gate) {
+				t.Fatal("the turn is not free")
+			}
+			row.tell(s)
+			s.finishTest() // the broker answers behind the ack
+			if n := f.wire.acks.Load(); n != row.acks {
+				t.Errorf("%d acks were sent, want %d", n, row.acks)
+			}
+		})
+	}
+}

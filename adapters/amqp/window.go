@@ -106,6 +106,9 @@ func (s *source) consume(window int) {
 // behind a closed gate, see look, or beside a suspect. There the prefetch stays in hand, because what is given back is counted,
 // and the next suspect may follow at once.
 func (s *source) Accept(n int) {
+	if n == 0 && s.r.client.turn.Closed() {
+		s.flush(true) // see Commit
+	}
 	switch {
 	case s.stopped || s.kind == suspectQueue:
 	case s.paused && n > 0:
