@@ -26,6 +26,7 @@ type placeState uint8
 const (
 	placeIdle    placeState = iota
 	placeSeeking            // it waits for its turn
+	placeTaken              // it has its turn, and the lane has not heard of it
 	placeHas                // it has its turn
 	placeLeaving            // the charge is taken back
 )
@@ -37,6 +38,16 @@ func (p *inPlace) begins() bool {
 	if p.state == placeIdle {
 		p.state = placeSeeking
 		p.s.tasks.do(p.seek)
+	}
+	return p.state == placeHas
+}
+
+// has reports whether the message still has the turn that it has taken. Now it may begin.
+func (p *inPlace) has() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == placeTaken {
+		p.state = placeHas
 	}
 	return p.state == placeHas
 }
@@ -56,7 +67,7 @@ func (p *inPlace) seek() {
 		cancel()
 		if err == nil {
 			p.mu.Lock()
-			p.state, p.before = placeHas, c.before
+			p.state, p.before = placeTaken, c.before
 			p.mu.Unlock()
 			if !s.lane.Post(p.come) {
 				p.end(false)
@@ -97,6 +108,9 @@ func (p *inPlace) come() {
 		p.end(false)
 		return
 	}
+	if !p.has() {
+		return
+	}
 	m.Alone = true
 	if p.before >= s.r.layout.policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: p.before}
@@ -107,7 +121,7 @@ func (p *inPlace) come() {
 func (p *inPlace) end(settled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != placeHas {
+	if p.state != placeTaken && p.state != placeHas {
 		return
 	}
 	p.state = placeLeaving

@@ -1,6 +1,11 @@
 package amqp
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
 
 // A try to note a crash that fails may have noted it. The next try does not add another: lost connections sent a message that
 // had killed nobody to the DLQ.
@@ -23,4 +28,21 @@ func TestAChargeIsTakenBackOnce(t *testing.T) {
 			t.Errorf("of %d crashes %d are left, want %d", row.noted, got, row.want)
 		}
 	}
+}
+
+// A suspect begins when its lane has heard that it has the turn, and not before: it began beside its own turn, and what was
+// decided about it came while it ran.
+func TestASuspectBeginsWhenItsLaneKnows(t *testing.T) {
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	s, in := f.source(false, "a1")
+	m := parsed(s, in)[0]
+	p := &inPlace{s: s, d: m.Record, state: placeTaken, before: f.r.layout.policy.MaxCrashes}
+	if p.begins() {
+		t.Error("it begins before its lane has heard of its turn")
+	}
+	p.come()
+	if !p.begins() || m.Step != driver.Bury {
+		t.Errorf("it does not begin when its lane has heard of its turn, or goes to %v", m.Step)
+	}
+	s.finishTest()
 }
