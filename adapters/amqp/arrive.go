@@ -82,8 +82,9 @@ func (s *source) arriveInPlace(d *delivery, m *driver.Message[*delivery], often 
 	if !d.again {
 		return
 	}
-	if d.state = s.r.client.places.Take(spot{s.queue, idOf(&d.Delivery)}); d.state != nil {
+	if d.state = s.r.client.places.Take(spot{s.queue, idOf(&d.Delivery)}); d.state != nil { // this process has survived it
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
+		return
 	}
 	if often && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
 		d.inTurn = &inPlace{s: s, d: d}
@@ -216,7 +217,7 @@ func leaves(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
-// publishesTo tells whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
+// publishesTo reports whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
 // where that is the default exchange, to its queue. On an exchange of several topics the routing key tells them apart.
 func (r *reader) publishesTo(exchange, key string) bool {
 	t, topic := r.client.cfg.Topology, r.layout.topic

@@ -78,18 +78,18 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay t
 }
 
 // AckAll says, when the handler returns, that every message is done that was not
-// answered by itself, whatever the handler returns. It tells whether the call
+// answered by itself, whatever the handler returns. It reports whether the call
 // counts: a former AckAll or RetryAll stands, and so does the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails, when the handler returns, every message that was not answered by
-// itself. They run again after delay (see [BatchMessage.Retry]). It tells whether
+// itself. They run again after delay (see [BatchMessage.Retry]). It reports whether
 // the call counts, as AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
 // BatchMessage is a delivery of a batch, as it came from its queue at first,
 // whatever its attempt. The first answer that it is given counts, and takes effect
-// at once. Each method tells whether its call was that answer. What comes later, or
+// at once. Each method reports whether its call was that answer. What comes later, or
 // after the message's Timeout, is ignored; what comes after the end of the batch is
 // told to the sink, too (LateAnswer). Body and headers must not be changed; they may
 // be kept.

@@ -105,7 +105,7 @@ func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff)
 	return refused
 }
 
-// exists tells whether a queue is there.
+// exists reports whether a queue is there.
 func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	refused := d.do(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)

@@ -110,7 +110,7 @@ const (
 	added      = 16   // headers, at most, by the broker
 )
 
-// readable tells whether the client can read headers that were read before, with
+// readable reports whether the client can read headers that were read before, with
 // what we have added and what the broker may add where there is room for that.
 func readable(headers amqp091.Table, room int) bool {
 	n := len(headers)

@@ -49,7 +49,7 @@ const directReplyTo = "amq.rabbitmq.reply-to"
 // ours in which they travel.
 var copies = map[string]string{HeaderCC: "CC", HeaderBCC: "BCC"}
 
-// brokers tells whether a header is the broker's own: read, never republished,
+// brokers reports whether a header is the broker's own: read, never republished,
 // because x-death that names the target of a dead-lettering is a cycle.
 func brokers(name string) bool {
 	switch name {

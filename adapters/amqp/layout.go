@@ -57,7 +57,7 @@ type ownQueue struct {
 	args  amqp091.Table
 }
 
-// read tells whether a subscriber reads the queue, beside the origin.
+// read reports whether a subscriber reads the queue, beside the origin.
 func (q ownQueue) read() bool {
 	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= readMost
 }
@@ -117,10 +117,10 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
-// ordered tells whether the messages of the queue keep their places.
+// ordered reports whether the messages of the queue keep their places.
 func (l *layout) ordered() bool { return ordered(l.policy) }
 
-// hops tells whether a message with so much left leaves a level for a shorter one
+// hops reports whether a message with so much left leaves a level for a shorter one
 // when the level is over, and does not stay with the level's reader: jitter does,
 // because a hop would only bring it to another reader.
 func (l *layout) hops(left, level time.Duration) bool {
