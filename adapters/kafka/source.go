@@ -145,7 +145,9 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		s.mu.Unlock()
 		return driver.ErrSettled
 	}
-	_, m.Alone = s.care.note.suspects[offset]
+	if s.care.counted {
+		_, m.Alone = s.care.note.suspects[offset]
+	}
 	s.mu.Unlock()
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -103,6 +104,21 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	near := next()
 	if s.overflows = true; s.Begin(near) != engine.NotYet {
 		t.Error("a record began although the settlement set is full")
+	}
+}
+
+// Suspects run like all others while notes cannot be written, and then they need slots: all of them began at once.
+func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: postOffice(func() { posted++ })}
+	s.care = &caution{s: s, counted: true, blind: true, note: note{suspects: map[int64]int{0: 0}}}
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
+	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
+		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)
+	}
+	if word := s.Begin(m); word != engine.Begins {
+		t.Errorf("the second answer is %v", word)
 	}
 }
 
