@@ -122,6 +122,18 @@ func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
 	}
 }
 
+// The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
+func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
+	t.Parallel()
+	s := &source{care: &caution{}, dirty: true, urgent: true, ending: true}
+	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
+		t.Error("the commit before has taken the haste from the last one")
+	}
+	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
+		t.Error("the last commit stands and is urgent still")
+	}
+}
+
 // postOffice is a lane that only takes what is posted.
 type postOffice func()
 
