@@ -219,6 +219,9 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 		s.narrow = false
 		s.lane.Post(func() {}) // those ask again that were too far ahead
 	}
+	if moved && s.paused {
+		s.balance() // the lane may have as much room as before
+	}
 }
 
 // Return implements [driver.Source]: the message stays unsettled, and is read again.

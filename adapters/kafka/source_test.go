@@ -134,6 +134,42 @@ func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
 	}
 }
 
+// A partition pauses while one message takes long and a span of others is settled above it. It stayed paused when that one was
+// settled at last: the lane had as much room as before, so nothing had the source look again.
+func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
+	t.Parallel()
+	group := &pauses{}
+	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: postOffice(func() {}), care: &caution{}}
+	s.Accept(readAhead)
+	var slow *driver.Message[*sarama.ConsumerMessage]
+	for range maxSpan {
+		m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
+		s.inHand++
+		if slow == nil {
+			slow = m
+			continue
+		}
+		s.Settle(m)
+	}
+	s.Accept(readAhead)
+	if !group.paused {
+		t.Fatal("the partition is read on")
+	}
+	s.Settle(slow)
+	if group.paused {
+		t.Error("the partition stays paused")
+	}
+}
+
+// pauses is a group that knows whether its partition is paused.
+type pauses struct {
+	sarama.ConsumerGroup
+	paused bool
+}
+
+func (p *pauses) Pause(map[string][]int32)  { p.paused = true }
+func (p *pauses) Resume(map[string][]int32) { p.paused = false }
+
 // postOffice is a lane that only takes what is posted.
 type postOffice func()
 
