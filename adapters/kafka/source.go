@@ -145,7 +145,9 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		s.mu.Unlock()
 		return driver.ErrSettled
 	}
-	_, m.Alone = s.care.note.suspects[offset]
+	if s.care.counted {
+		_, m.Alone = s.care.note.suspects[offset]
+	}
 	s.mu.Unlock()
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
@@ -216,6 +218,9 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 	if moved && s.narrow {
 		s.narrow = false
 		s.lane.Post(func() {}) // those ask again that were too far ahead
+	}
+	if moved && s.paused {
+		s.balance() // the lane may have as much room as before
 	}
 }
 
