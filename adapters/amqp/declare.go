@@ -137,6 +137,10 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		return err
 	})
+	if asItIs, ok := q.asItIs(refused); ok {
+		d.queue(ps, asItIs, true)
+		return
+	}
 	switch {
 	case refused == nil:
 	case denies(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter
