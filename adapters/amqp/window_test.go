@@ -34,7 +34,7 @@ func TestWindowComesToRest(t *testing.T) {
 		size := rapid.IntRange(0, 1<<20).Draw(t, "size")
 		limit := rapid.IntRange(1, 64<<20).Draw(t, "limit")
 		most := rapid.IntRange(1, maxPrefetch).Draw(t, "most")
-		window := laneConfig{kind: retryQueue, prefetch: most}.firstWindow(limit)
+		window := queueConfig{kind: retryQueue, prefetch: most}.firstWindow(limit)
 		for range 20 {
 			window = fitWindow(window, most, window, window*size, limit)
 		}

@@ -4,8 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
+	"slices"
 	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // A record that kills its process comes back, and with it all that the process
@@ -15,7 +21,7 @@ import (
 // it nobody knows: from the mark on the next owner is careful for a stretch. It begins
 // only what it has noted before, a window at a time. When it dies as well, what
 // stood in its window is suspect, and nothing else. Suspects run one at a time,
-// each noted as alone, while nothing else of the client runs, see Turn. Only one
+// each noted as alone, while nothing else of the client runs, see engine.Turn. Only one
 // that was alone when its process died is charged.
 
 const (
@@ -25,6 +31,8 @@ const (
 	noteRest = time.Minute
 	// linger bounds how long one suspect runs after another in one turn.
 	linger = time.Second
+	// glance is how often a turn is looked at that nobody uses: a gate may have closed in the wrong moment.
+	glance = 50 * time.Millisecond
 	// Bounds of a window: how many records may become suspects at once, and how
 	// many commits a stretch takes.
 	leastWindow = 32
@@ -38,41 +46,31 @@ const (
 	stretchMost   = 50_000
 )
 
-// caution is what a lane heeds until it knows that nothing in its partition is
-// suspect. All of it but the mail belongs to the lane's goroutine.
+// caution is the gate of a source that counts crashes. It is guarded by the source's mu, but what it posts runs in the lane's
+// goroutine.
 type caution struct {
-	l     *lane
-	note  note          // as it stands in the group's offsets
-	free  bool          // what is not a suspect may begin: it was noted
-	idle  bool          // the last owner died, and nothing is left of what it may have begun
-	from  int64         // where the lane began
-	most  int           // records in a window
-	every time.Duration // so often what is settled is committed
+	s       *source
+	note    note // as it stands in the group's offsets
+	counted bool // else nothing is noted, and nothing is held back
+	free    bool // what is not a suspect may begin: it was noted
+	idle    bool // the last owner died, and nothing is left of what it may have begun
+	most    int  // records in a window
+	left    bool // the source has ended in order
 
-	writing *inscription // under way
-	next    note         // what it says
-	since   time.Time    // when it was begun
-	late    *inscription // was given up, and may still be taken
-	blind   bool         // notes cannot be written: all may begin
-	again   time.Time    // when that is tried again
+	number  uint64 // of the note that is to stand
+	writing bool   // it does not stand yet
+	next    note   // what it says
+	blind   bool   // notes cannot be written: all may begin
+
+	running  int                                        // handlers that the gate has let begin
+	window   []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait for a note
+	suspects []*driver.Message[*sarama.ConsumerMessage] // have asked, and wait to run alone
 
 	ctx    context.Context // its end: no suspect gets a turn any more
 	cancel context.CancelFunc
 	turn   turnState
-	took   time.Time // when the turn was taken
-	solo   *entry    // the suspect whose handler runs
-	waits  []waiting // have failed and waited in their place, and are to run again
-
-	bell chan struct{} // has one when there is mail
-	mu   sync.Mutex
-	mail []func() // from other goroutines, to be called by the lane
-	shut bool     // nobody reads it any more
-}
-
-// waiting is a suspect that waits to run again.
-type waiting struct {
-	e    *entry
-	back chan struct{} // closed when it may
+	took   time.Time                                // when the turn was taken
+	solo   *driver.Message[*sarama.ConsumerMessage] // the suspect whose handler runs
 }
 
 type turnState uint8
@@ -83,121 +81,189 @@ const (
 	held
 )
 
-// newCaution makes a lane begin as it must where the last owner left found.
-func newCaution(l *lane, from int64, found note) *caution {
-	cfg := l.r.client.cfg
+// newCaution makes the gate of a source whose last owner left found beside its offset from.
+func newCaution(s *source, from int64, found note) *caution {
+	cfg := s.r.client.cfg
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), stretchLeast), stretchMost)
-	lanes := max(1, len(l.sess.Claims()[l.topic]))
-	c := &caution{
-		l: l, from: from, note: found.inherit(l.r.client.owner, from, l.claim.HighWaterMarkOffset(), stretch),
-		most: min(max(cap(l.slots)/lanes, leastWindow), windowMost), bell: make(chan struct{}, 1),
-		every: l.r.commits, since: time.Now(),
+	lanes, slots := max(1, len(s.sess.Claims()[s.topic])), cfg.MaxInFlight
+	if s.level != nil {
+		slots = cfg.MaxRetriesInFlight
 	}
-	c.note.topic = l.r.lives[l.topic]
+	c := &caution{
+		s: s, note: found.inherit(s.r.client.owner, from, s.claim.HighWaterMarkOffset(), stretch),
+		most: min(max(slots/lanes, leastWindow), windowMost), counted: s.r.sub.Turn != nil,
+	}
+	c.note.topic = s.r.lives[s.topic]
 	c.idle = found.known() && found.state != stateLeft && c.note.end == 0 && len(c.note.suspects) == 0
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// allows tells whether an entry may begin now.
-func (c *caution) allows(e *entry) bool {
-	if e.then != toHandler || c.blind {
-		return true // no handler sees it, or nothing can be done
-	}
-	offset := c.l.track.offset(e.number)
-	if crashes, suspected := c.note.suspects[offset]; suspected {
-		return c.spent(crashes) || c.turn == held && c.solo == nil && c.writing == nil && c.note.alone == offset
-	}
-	return c.free || c.note.window[offset]
-}
-
-// unasked tells whether nobody has asked for what has to happen before an entry may begin,
-// or before the turn is given back: a gate has closed or opened in the wrong moment.
-func (c *caution) unasked(e *entry) bool {
-	if c.writing != nil {
-		return false
-	}
-	return e != nil && !c.allows(e) || c.turn == held && c.solo == nil
-}
-
-// spent tells whether a record that was alone so often when its process died is to
-// run no more.
-func (c *caution) spent(crashes int) bool { return crashes >= c.l.r.sub.Policy.MaxCrashes }
-
-// suspected tells whether an entry may begin only alone.
-func (c *caution) suspected(e *entry) bool {
-	crashes, suspected := c.note.suspects[c.l.track.offset(e.number)]
-	return suspected && e.then == toHandler && !c.blind && !c.spent(crashes)
-}
-
-// admit makes what is chosen begin: now, when it is true, or when what that takes
-// is noted.
-func (c *caution) admit(e *entry) bool {
-	if c.allows(e) {
-		offset := c.l.track.offset(e.number)
-		switch crashes := c.note.suspects[offset]; {
-		case e.then != toHandler:
-		case c.spent(crashes):
-			e.crashes = crashes
-		case c.suspected(e):
-			e.alone, c.solo = c, e
-			e.busy.Store(true)
-		}
-		return true
-	}
+// text is what stands beside the offset mark, above which settled is. whole is false where not all of that found room.
+func (c *caution) text(mark int64, settled []offsetRun) (text string, whole bool) {
+	n := c.note
 	switch {
-	case c.l.draining || c.writing != nil:
-	case c.suspected(e):
-		c.isolate(e)
-	case c.turn == noTurn:
-		c.declare(e)
+	case c.blind:
+		return "", len(settled) == 0
+	case c.left:
+		n.state, n.window, n.alone = stateLeft, nil, -1
+	case !c.counted: // its death says nothing
+		n = note{owner: n.owner, topic: n.topic, state: stateLeft, alone: -1}
+	case c.writing:
+		n = c.next
+	case c.free:
+		n.state = stateRun
 	}
-	return false
+	return n.textWith(mark, settled)
 }
 
-// declare notes that what is chosen and what comes next may begin, or, behind the
-// stretch, that all may.
-func (c *caution) declare(e *entry) {
-	l := c.l
-	if offset := l.track.offset(e.number); offset >= c.note.end {
-		next := c.said()
+// calm reports whether nothing is suspect, and nothing waits for a note.
+func (c *caution) calm() bool {
+	return !c.counted || !c.writing && c.turn == noTurn && (c.blind || c.free && len(c.note.suspects) == 0)
+}
+
+// begin says whether a message may begin now.
+func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+	alone := m.Alone
+	m.Alone = false
+	if m.Step != driver.Handle || !c.counted {
+		return engine.Begins // no handler sees it
+	}
+	if c.free && len(c.note.suspects) == 0 {
+		return c.let()
+	}
+	r := c.s.track.of(m.Seq)
+	offset := r.offset
+	crashes, suspected := c.note.suspects[offset]
+	switch {
+	case suspected && crashes >= c.s.r.sub.Policy.MaxCrashes:
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: crashes}
+		return engine.Begins
+	case c.blind && alone:
+		c.post(func() {}) // it asks again as one that needs a slot
+		return engine.NotYet
+	case c.blind:
+		return c.let()
+	case suspected && c.turn == held && c.solo == nil && !c.writing && c.note.alone == offset:
+		c.suspects = without(c.suspects, m)
+		m.Alone, c.solo = true, m
+		return c.let()
+	case suspected:
+		m.Alone = true // it needs no slot
+		if !slices.Contains(c.suspects, m) {
+			c.suspects = append(c.suspects, m)
+		}
+		c.tend()
+		return engine.NotYet
+	case c.free || c.note.window[offset]:
+		return c.let()
+	default:
+		if !r.asks {
+			r.asks = true
+			c.window = append(c.window, m)
+			if len(c.window) == 1 {
+				c.post(c.declare) // when the others have asked that are ready
+			}
+		}
+		return engine.NotYet
+	}
+}
+
+func (c *caution) let() engine.Word {
+	c.running++
+	return engine.Begins
+}
+
+// end is the end of a message that the gate has let begin, or, with Stays, of one that asks again.
+func (c *caution) end(m *driver.Message[*sarama.ConsumerMessage], how engine.How) {
+	if !c.counted {
+		return
+	}
+	if m.Step == driver.Handle {
+		c.running--
+		c.rest(m)
+	}
+	if how != engine.Stays && how != engine.NotBegun {
+		c.gone(m, how != engine.Abandoned)
+	}
+	if len(c.window) > 0 {
+		c.declare()
+	}
+}
+
+// rest notes that no handler of a message runs any more: what is only to be written somewhere, however long that takes, holds
+// up no suspect, and is not charged.
+func (c *caution) rest(m *driver.Message[*sarama.ConsumerMessage]) {
+	if c.solo == m {
+		c.solo = nil
+		c.tend()
+	}
+}
+
+// gone forgets a message that has left the lane.
+func (c *caution) gone(m *driver.Message[*sarama.ConsumerMessage], settled bool) {
+	if !c.counted || c.free && len(c.note.suspects) == 0 && !c.writing {
+		return
+	}
+	r := c.s.track.of(m.Seq)
+	offset := r.offset
+	c.suspects = without(c.suspects, m)
+	if r.asks {
+		r.asks, c.window = false, without(c.window, m)
+	}
+	for _, n := range []note{c.note, c.next} {
+		delete(n.window, offset)
+		if crashes, suspected := n.suspects[offset]; suspected && settled && crashes < c.s.r.sub.Policy.MaxCrashes {
+			delete(n.suspects, offset) // it has killed nobody
+		}
+	}
+}
+
+func without[T comparable](all []T, one T) []T {
+	return slices.DeleteFunc(all, func(other T) bool { return other == one })
+}
+
+// declare notes that what has asked may begin, or, behind the stretch, that all may.
+func (c *caution) declare() {
+	if len(c.window) == 0 || c.left || c.writing || c.blind || c.turn != noTurn {
+		return // told and tend come back to it
+	}
+	offset := func(m *driver.Message[*sarama.ConsumerMessage]) int64 { return c.s.track.of(m.Seq).offset }
+	next := c.said()
+	if slices.ContainsFunc(c.window, func(m *driver.Message[*sarama.ConsumerMessage]) bool { return offset(m) >= c.note.end }) {
 		next.state, next.end, next.window = stateRun, 0, nil
+		c.forgetWindow()
 		c.write(next)
 		return
 	}
-	next := c.said()
 	next.state = stateCareful
-	switch n := l.flight.Len(); {
-	case n == 0: // of what was noted nothing runs
+	switch {
+	case c.running == 0: // of what was noted nothing runs
 		next.window = make(map[int64]bool)
-	case n > c.most*3/4 || len(next.window) >= c.most:
+	case c.running > c.most*3/4 || len(next.window) >= c.most:
 		return // a few more at a time: each note is a commit
 	}
-	add := func(e *entry) bool {
-		offset := l.track.offset(e.number)
-		if _, suspected := c.note.suspects[offset]; !suspected && offset < c.note.end && e.then == toHandler {
-			next.window[offset] = true
-		}
-		return len(next.window) < c.most
-	}
-	add(e)
-	for _, e := range l.freed {
-		if !add(e) {
+	for _, m := range c.window {
+		if len(next.window) >= c.most {
 			break
 		}
+		next.window[offset(m)] = true
 	}
-	for e := range l.ready.All {
-		if !add(e) {
-			break
-		}
-	}
-	if !next.fits(max(l.track.mark, c.from)) { // offsets that are far from each other
-		if l.flight.Len() > 0 {
+	if !next.fits(c.s.mark()) { // offsets that are far from each other
+		if c.running > 0 {
 			return
 		}
-		next.window = map[int64]bool{l.track.offset(e.number): true}
+		next.window = map[int64]bool{offset(c.window[0]): true}
 	}
+	c.forgetWindow() // what has found no room asks again
 	c.write(next)
+}
+
+func (c *caution) forgetWindow() {
+	for _, m := range c.window {
+		c.s.track.of(m.Seq).asks = false
+	}
+	c.window = nil
 }
 
 // said is the note as it stands, to be changed.
@@ -213,149 +279,145 @@ func (c *caution) said() note {
 	return next
 }
 
-// write has a note committed, with the mark. What it says holds once it stands; until
-// then nothing else is committed for the partition, by nobody: as long as the lane is
-// careful it marks nothing in its session, whose commits are no part of this order.
+// write has a note committed. What it says holds once it stands.
 func (c *caution) write(next note) {
-	l := c.l
-	mark := max(l.track.mark, c.from)
-	l.replaceBeginning()
-	l.note, l.moved = next.text(mark), false
-	i := &inscription{sess: l.sess, topic: l.topic, partition: l.partition, offset: mark, text: l.note, ended: make(chan struct{})}
-	i.told = func(err error) { c.post(func() { c.told(i, err) }) }
-	c.writing, c.next, c.since = i, next, time.Now()
-	l.r.notes.write(l.r.client.admin, l.r.layout.group, i)
+	c.number++
+	c.writing, c.next = true, next
+	c.s.dirty, c.s.urgent = true, true
+	c.s.commits.now()
+	number := c.number
+	time.AfterFunc(noteWait, func() {
+		c.post(func() {
+			if c.writing && c.number == number {
+				c.giveUp(fmt.Errorf("kafka: a commit was not taken within %s", noteWait))
+			}
+		})
+	})
 }
 
-// told is told that a note stands, or why it never will.
-func (c *caution) told(i *inscription, err error) {
-	switch {
-	case c.writing != i: // it was given up, and is older than what was marked since
-		c.late = nil
-		c.l.put()
-	case err != nil:
-		c.giveUp(time.Now(), err)
-	default:
-		c.note, c.free, c.blind = c.next, c.next.state == stateRun, false
-		c.writing, c.next = nil, note{}
-		c.l.r.owned.mark(c.l.topic, c.l.partition, i.offset)
+// told is told that a note stands.
+func (c *caution) told(number uint64) {
+	if !c.writing || c.number != number {
+		return
 	}
+	c.note, c.free, c.blind = c.next, c.next.state == stateRun, false
+	c.writing, c.next = false, note{}
+	mark := c.s.mark()
+	maps.DeleteFunc(c.note.suspects, func(o int64, _ int) bool { return o < mark })
+	if c.calm() && c.s.commits.marks { // sarama's own next commit is of what is marked
+		c.s.dirty = true
+	}
+	if c.turn == held && c.note.alone >= 0 {
+		c.lookAgain()
+	}
+	c.tend()
+	c.declare()
 }
 
-// landed is told of the end of an entry that was in flight.
-func (c *caution) landed(offset int64, settled bool) {
-	for _, n := range []note{c.note, c.next} {
-		delete(n.window, offset)
-		if crashes, suspected := n.suspects[offset]; suspected && settled && !c.spent(crashes) {
-			delete(n.suspects, offset) // it has killed nobody
-		}
-	}
-}
-
-// tend does what is due: mail, a note that takes too long, the end of a turn, and
-// the end of all caution.
-func (c *caution) tend() (busy bool) {
-	c.mu.Lock()
-	mail := c.mail
-	c.mail = nil
-	c.mu.Unlock()
-	for _, do := range mail {
-		do()
-	}
-	busy = len(mail) > 0
-	now := time.Now()
-	if c.writing != nil && now.Sub(c.since) >= noteWait {
-		c.giveUp(now, fmt.Errorf("kafka: a commit was not taken within %s", noteWait))
-	}
-	if c.l.draining {
-		return busy
-	}
-	if c.blind && c.writing == nil && !now.Before(c.again) {
-		next := c.said()
-		next.state, next.end, next.window, next.alone = stateRun, 0, nil, -1
-		c.write(next)
-	}
-	c.prune()
-	c.yield(now)
-	if at, ok := c.due(); ok && !now.Before(at) {
-		c.write(c.said())
-	}
-	if c.free && !c.blind && c.turn == noTurn && c.solo == nil && c.writing == nil && len(c.note.suspects) == 0 {
-		c.end()
-		c.l.note, c.l.moved = note{owner: c.note.owner, topic: c.note.topic, state: stateRun, alone: -1}.text(0), c.l.track.mark > c.from
-		c.l.care = nil
-	}
-	return busy
-}
-
-// prune forgets what stands below the mark.
-func (c *caution) prune() {
-	for o := range c.note.suspects {
-		if o < max(c.l.track.mark, c.from) {
-			delete(c.note.suspects, o)
-		}
-	}
-}
+// lookAgain has the turn looked at that a suspect has not used.
+func (c *caution) lookAgain() { time.AfterFunc(glance, func() { c.post(c.tend) }) }
 
 // giveUp has all begin although that cannot be noted.
-func (c *caution) giveUp(now time.Time, err error) {
-	c.writing.stale.Store(true)
-	c.late = c.writing
-	if !c.blind {
-		c.l.r.tellBlind(c.l.topic, c.l.partition, err)
-	}
-	c.writing, c.next, c.blind, c.again = nil, note{}, true, now.Add(noteRest)
+func (c *caution) giveUp(err error) {
+	c.s.r.tellBlind(c.s.topic, c.s.partition, err)
+	c.writing, c.next, c.blind = false, note{}, true
 	c.note.alone, c.note.window = -1, make(map[int64]bool)
-	c.l.note, c.l.moved = "", c.l.track.mark > c.from // what is settled is committed without
+	c.forgetWindow()
+	c.s.dirty = true // what is settled is committed without
+	time.AfterFunc(noteRest, func() {
+		c.post(func() {
+			if c.blind && !c.left {
+				next := c.said()
+				next.state, next.end, next.window, next.alone = stateRun, 0, nil, -1
+				c.write(next)
+			}
+		})
+	})
+	c.tend()
 }
 
-// due is when what is settled is to be committed, although nothing has to be noted.
-func (c *caution) due() (time.Time, bool) {
-	return c.since.Add(c.every), c.l.moved && c.writing == nil && !c.blind
-}
-
-// deadline is when tend has something to do, whoever rings.
-func (c *caution) deadline() (time.Time, bool) {
-	switch {
-	case c.writing != nil:
-		return c.since.Add(noteWait), true
-	case c.blind:
-		return c.again, true
-	default:
-		return c.due()
+// tend has the next suspect run alone, or ends the turn.
+func (c *caution) tend() {
+	if c.left || c.writing {
+		return
+	}
+	waits := len(c.suspects) > 0 && !c.blind
+	switch c.turn {
+	case awaited:
+	case noTurn:
+		if waits {
+			c.take()
+		}
+	case held:
+		switch gate := &c.s.r.sub.Gate; {
+		case c.solo != nil:
+		case waits && c.note.alone >= 0 && c.note.alone == c.s.track.of(c.suspects[0].Seq).offset && !gate.Closed():
+			c.lookAgain() // it is about to begin
+		case waits && !gate.Closed() && time.Since(c.took) < linger:
+			next := c.said()
+			next.alone = c.s.track.of(c.suspects[0].Seq).offset
+			c.write(next)
+		case c.note.alone >= 0 && !c.blind:
+			next := c.said()
+			next.alone = -1
+			c.write(next)
+		default:
+			c.turn = noTurn
+			c.s.r.sub.Turn.Give()
+			c.declare()
+			if waits && !c.writing {
+				c.take()
+			}
+		}
 	}
 }
 
-// post has the lane call do. It is false when the lane has ended.
+// take asks for the client's turn.
+func (c *caution) take() {
+	c.turn = awaited
+	turn, gate := c.s.r.sub.Turn, &c.s.r.sub.Gate
+	go func() {
+		if !turn.Take(c.ctx, gate) {
+			return
+		}
+		taken := c.post(func() {
+			if c.left {
+				turn.Give()
+				return
+			}
+			c.turn, c.took = held, time.Now()
+			c.tend()
+		})
+		if !taken {
+			turn.Give()
+		}
+	}()
+}
+
+// post has the lane call do, with the source's lock. It reports whether it will.
 func (c *caution) post(do func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.shut {
-		return false
-	}
-	c.mail = append(c.mail, do)
-	select {
-	case c.bell <- struct{}{}:
-	default:
-	}
-	return true
+	return c.s.lane.Post(func() {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		do()
+	})
 }
 
-// end is the end of the caution: no mail is taken any more.
-func (c *caution) end() {
+// depart has the last commit say that the source has ended in order, so that nobody takes its end for a death. What is
+// suspect stays so, uncharged.
+func (c *caution) depart() {
+	c.left, c.writing = true, false
 	c.cancel()
-	if c.writing != nil {
-		c.writing.stale.Store(true)
+	if c.s.wrote || c.s.mark() != c.s.from || c.idle && !c.blind { // else the last one's word stands
+		c.number++
+		c.s.dirty = true
 	}
-	c.mu.Lock()
-	mail := c.mail
-	c.mail, c.shut = nil, true
-	c.mu.Unlock()
-	for _, do := range mail { // a turn may be in it
-		do()
-	}
+}
+
+// close gives the turn back, behind the last commit: before anything else of the client may kill the process.
+func (c *caution) close() {
 	if c.turn == held {
 		c.turn = noTurn
-		c.l.r.client.turn.Give()
+		c.s.r.sub.Turn.Give()
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Client is one service's place in a consumer group: the connections, the
@@ -20,8 +20,8 @@ type Client struct {
 	cfg      Config
 	admin    admin
 	producer *producer
-	owner    string           // its name in notes
-	turn     *delayqueue.Turn // of suspects
+	owner    string       // its name in notes
+	turn     *engine.Turn // of suspects
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by origin
@@ -114,7 +114,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout),
-		owner: newOwner(), turn: delayqueue.NewTurn(), sweepEvery: sweepEvery,
+		owner: newOwner(), turn: engine.NewTurn(), sweepEvery: sweepEvery,
 	}, nil
 }
 
@@ -184,7 +184,7 @@ func (c *Client) Close(ctx context.Context) error {
 		_ = s.Close() // always nil
 		left.Add(-1)
 	}
-	if err := delayqueue.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
+	if err := engine.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
 		what := "the producer still waits for answers"
 		if n := left.Load(); n > 0 {
 			what = fmt.Sprintf("%d of %d subscribers have not drained and left group %s", n, len(subs), c.cfg.Group)

@@ -24,9 +24,6 @@ const (
 	// maxOwnPartitions bounds the partitions of one topic of ours, where
 	// Config.RetryPartitions does not say otherwise.
 	maxOwnPartitions = 8
-	// spanFactor times MaxInFlight bounds the offsets that a partition may be
-	// ahead of its lowest unsettled one.
-	spanFactor = 10
 )
 
 // Config says how a service takes part in a consumer group of Kafka with
@@ -63,7 +60,9 @@ type Config struct {
 	// messages stay unacked. It must be shorter than the rebalance timeout
 	// (sarama's default 60 s). Default 10 s.
 	DrainTimeout time.Duration
-	// SendTimeout bounds one try to write a message. Default 30 s.
+	// SendTimeout bounds how long the client may take to take a message that is to be
+	// written, and a Publish. What it has taken is awaited: it cannot be taken back, and
+	// must not be written twice. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning refuses to start when a topic of ours is missing, instead
 	// of creating it. Plan lists them. Default: they are created.
@@ -77,8 +76,8 @@ type Config struct {
 	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a
 	// time where its Order is PerKey: their keys and offsets are in memory, about
 	// 140 bytes each. When there are so many, the origin waits until there are fewer;
-	// the retries go on. What was in flight is not stopped, so it may be 10 x
-	// MaxInFlight for each partition more. Default 100,000.
+	// the retries go on. What was read is not stopped, so it may be 4,096 and MaxInFlight
+	// for each partition more. Default 100,000.
 	MaxParked int
 	// InstanceID makes the members static (group.instance.id): after a restart
 	// within the session timeout a member gets its partitions back at once. It

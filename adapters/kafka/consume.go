@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Consume calls handler for the records of topics, as a member of config.Group
@@ -40,12 +41,12 @@ import (
 // config.Sink and tried again.
 func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) error {
 	config, ps := config.behind(client, topics, handler == nil)
-	return config.consume(ctx, ps, topics, func(*reader) *native { return newNative(handler) })
+	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
 }
 
-// consume reads topics until ctx ends, with what is to stand behind each reader. It
+// consume reads topics until ctx ends. opt says who handles their records. It
 // returns what is wrong with the call before it begins anything.
-func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, behind func(*reader) *native) error {
+func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
 	c.checkBehind(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
@@ -54,14 +55,11 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	if err != nil {
 		return err
 	}
-	readers, err := client.consumers(ctx, topics, behind)
+	readers, err := client.consumers(ctx, topics)
 	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
-			all.Go(func() {
-				defer r.native.close()
-				r.run(ctx)
-			})
+			all.Go(func() { r.run(ctx, opt) })
 		}
 		all.Wait()
 	}
@@ -69,7 +67,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 }
 
 // consumers makes a reader for each topic. With an error there is none.
-func (c *Client) consumers(ctx context.Context, topics []string, behind func(*reader) *native) ([]*reader, error) {
+func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, error) {
 	var readers []*reader
 	var errs []error
 	for _, topic := range topics {
@@ -78,7 +76,6 @@ func (c *Client) consumers(ctx context.Context, topics []string, behind func(*re
 			errs = append(errs, err)
 			continue
 		}
-		r.out, r.native = nil, behind(r)
 		readers = append(readers, r)
 	}
 	if errs == nil {

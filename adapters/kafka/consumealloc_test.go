@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // still is a partition and its session, with records that are there already. They
@@ -19,6 +19,7 @@ type still struct {
 	sarama.ConsumerGroupSession
 	messages chan *sarama.ConsumerMessage
 	ctx      context.Context
+	n        int
 	upTo     int64
 	all      chan struct{}
 }
@@ -29,6 +30,8 @@ func (s *still) InitialOffset() int64                     { return 0 }
 func (s *still) HighWaterMarkOffset() int64               { return s.upTo }
 func (s *still) Messages() <-chan *sarama.ConsumerMessage { return s.messages }
 func (s *still) Context() context.Context                 { return s.ctx }
+func (s *still) Claims() map[string][]int32               { return nil }
+func (s *still) ResetOffset(string, int32, int64, string) {}
 func (s *still) MarkOffset(_ string, _ int32, n int64, _ string) {
 	if n == s.upTo {
 		select {
@@ -36,6 +39,16 @@ func (s *still) MarkOffset(_ string, _ int32, n int64, _ string) {
 		default: // a lane that ends marks once more
 		}
 	}
+}
+
+// run reads the partition, of which nothing is suspect, in a group that commits what is marked.
+func (s *still) run(r *reader) {
+	commits := newCommitter(r, true)
+	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
+	src.care = newCaution(src, src.from, note{})
+	src.care.free = true
+	src.run()
+	commits.stop(context.Background())
 }
 
 // restless is a group that does not pause.
@@ -49,21 +62,21 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerM
 	tb.Helper()
 	cfg := Config{Group: "billing", Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
-	c := &Client{cfg: cfg, turn: delayqueue.NewTurn()}
+	c := &Client{cfg: cfg, turn: engine.NewTurn()}
 	r := newReader(context.Background(), c, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
-	r.native = newNative(handle)
-	tb.Cleanup(r.native.workers.Close)
+	r.start(engine.Options[*sarama.ConsumerMessage]{Handle: handle})
+	tb.Cleanup(r.engine.Close)
 	var next int64
 	all := make([]*sarama.ConsumerMessage, 0, n)
 	for i := range n {
 		all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%1000), Value: []byte("order")})
 	}
 	return func() {
-		s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), upTo: next + int64(n), all: make(chan struct{}, 1)}
+		s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + int64(n), all: make(chan struct{}, 1)}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			newLane(r, s, s).run()
+			s.run(r)
 		}()
 		for _, m := range all {
 			m.Offset = next

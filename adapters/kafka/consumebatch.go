@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // BatchConfig says when a batch is run: as soon as its Size, its Bytes (of values)
@@ -42,10 +43,11 @@ func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topi
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	return config.consume(ctx, ps, topics, func(r *reader) *native {
-		return &native{batches: delayqueue.NewBatchWorkers(batch, r.sub, func(b *delayqueue.Batch, all []*delayqueue.Batched) error {
+	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{
+		BatchConfig: batch,
+		Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			return handler(b, newBatch(b, all))
-		})}
+		},
 	})
 }
 
@@ -58,13 +60,15 @@ type Batch struct {
 	// Origin and Group name the subscription: the topic, and who reads it.
 	Origin, Group string
 
-	batch *delayqueue.Batch
+	batch *engine.Batch
 }
 
-func newBatch(b *delayqueue.Batch, all []*delayqueue.Batched) *Batch {
+func newBatch(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) *Batch {
 	nb := &Batch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	for e := range delayqueue.Members[*entry](all) {
-		nb.Messages = append(nb.Messages, e.batched)
+	messages := make([]BatchMessage, len(all))
+	for i, m := range all {
+		messages[i] = BatchMessage{ConsumerMessage: m.Record, member: m}
+		nb.Messages = append(nb.Messages, &messages[i])
 	}
 	return nb
 }
@@ -87,38 +91,29 @@ func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(
 type BatchMessage struct {
 	*sarama.ConsumerMessage
 
-	place delayqueue.Place
+	member *engine.BatchMember[*sarama.ConsumerMessage]
 }
 
 // Context is the record's context, in which its state is.
-func (m *BatchMessage) Context() context.Context { return m.place.Attempt() }
+func (m *BatchMessage) Context() context.Context { return m.member.Context() }
 
 // State is what redeliver knows of the record: State().Attempt() is the number of
 // the attempt that runs now.
-func (m *BatchMessage) State() redeliver.State { return m.place.State() }
+func (m *BatchMessage) State() redeliver.State { return m.member.State() }
 
 // Ack says that the record is done.
-func (m *BatchMessage) Ack() bool { return m.place.Ack() }
+func (m *BatchMessage) Ack() bool { return m.member.Ack() }
 
 // Retry says that the record has failed and is to run again after delay, or,
 // without one, when the policy says. It counts towards MaxRetries. A negative
 // delay is 0; all but the first are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
+func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retry(delay...) }
 
 // Reject says that the record is refused: it goes to the DLQ now, with the reason
 // rejected and the given one as its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
+func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
 
 // Answer says what the handler of a single record says with what it returns: nil
 // is Ack, and about an error the policy decides. As by each of these methods, the
 // sink may be told of the attempt before it returns.
-func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
-
-// Report implements [delayqueue.Member].
-func (e *entry) Report(how delayqueue.Ending) { e.lane.flight.Report(e, how) }
-
-// Again implements [delayqueue.Member].
-func (e *entry) Again() *delayqueue.Place {
-	e.batched = &BatchMessage{ConsumerMessage: e.rec.ConsumerMessage}
-	return &e.batched.place
-}
+func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // The way of a record through lane and batch to the mark allocates nothing of its
@@ -22,9 +22,9 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 		const n, size = 20_000, 100
 		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 		cfg.Sink = nil
-		r := newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
+		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, restless{})
 		handled, batches := 0, 0
-		r.native = &native{batches: delayqueue.NewBatchWorkers(BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, r.sub, func(b *delayqueue.Batch, all []*delayqueue.Batched) error {
+		r.start(engine.Options[*sarama.ConsumerMessage]{BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			nb := newBatch(b, all)
 			for i, m := range nb.Messages {
 				if i%2 == 0 && !m.Ack() { // the rest is done at the end
@@ -34,19 +34,19 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 			handled += len(nb.Messages)
 			batches++
 			return nil
-		})}
-		defer r.native.close()
+		}})
+		defer r.engine.Close()
 		var next int64
 		all := make([]*sarama.ConsumerMessage, 0, n)
 		for i := range n {
 			all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%1000), Value: []byte("order")})
 		}
 		per := testing.AllocsPerRun(1, func() {
-			s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), upTo: next + n, all: make(chan struct{}, 1)}
+			s := &still{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + n, all: make(chan struct{}, 1)}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				newLane(r, s, s).run()
+				s.run(r)
 			}()
 			for _, m := range all {
 				m.Offset = next

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 const (
@@ -40,6 +42,9 @@ type control struct {
 	current atomic.Pointer[commands]
 	read    chan struct{} // closed after the first try to read the topic
 
+	mu      sync.Mutex
+	hearers map[*func()]struct{} // are called when there are other commands
+
 	// Of the goroutine of run.
 	book   book
 	exists bool
@@ -50,15 +55,24 @@ type control struct {
 }
 
 // commands are those that have not expired. A value never changes.
-type commands struct {
-	all      []deadletter.Command
-	replaced chan struct{} // closed when there are others
-}
+type commands struct{ all []deadletter.Command }
 
 func newControl(r *reader) *control {
-	c := &control{r: r, every: commandsEvery, read: make(chan struct{}), exists: r.layout.control.exists}
-	c.current.Store(&commands{replaced: make(chan struct{})})
+	c := &control{r: r, every: commandsEvery, read: make(chan struct{}), exists: r.layout.control.exists, hearers: make(map[*func()]struct{})}
+	c.current.Store(&commands{})
 	return c
+}
+
+// listen calls f, which must not block, when there are other commands, until end is called.
+func (c *control) listen(f func()) (end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hearers[&f] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.hearers, &f)
+	}
 }
 
 // start begins to read commands. The returned function ends that.
@@ -145,7 +159,7 @@ func (c *control) report(err error) {
 
 // update publishes the commands that have not expired, and reports those that are new.
 func (c *control) update(now time.Time) {
-	was, is := c.current.Load(), &commands{replaced: make(chan struct{})}
+	was, is := c.current.Load(), &commands{}
 	for _, cmd := range c.book.commands {
 		if now.Before(cmd.Expires) {
 			is.all = append(is.all, cmd)
@@ -155,7 +169,11 @@ func (c *control) update(now time.Time) {
 		return
 	}
 	c.current.Store(is)
-	close(was.replaced)
+	c.mu.Lock()
+	for f := range c.hearers {
+		(*f)()
+	}
+	c.mu.Unlock()
 	for _, cmd := range is.all {
 		if slices.ContainsFunc(was.all, func(old deadletter.Command) bool { return old.ID == cmd.ID }) {
 			continue
@@ -187,91 +205,36 @@ func (s *commands) released(level time.Duration) (until int64) {
 	return until
 }
 
-// canceling returns the command that cancels a message which falls due, nil for none.
-func (s *commands) canceling(e *entry, level time.Duration, now time.Time) *deadletter.Command {
-	var m *deadletter.Message
+// canceling returns the command that cancels a message which falls due, nil for none. written is when it was written to where
+// it waits, in Unix milliseconds.
+func (s *commands) canceling(m *driver.Message[*sarama.ConsumerMessage], written int64, level time.Duration, now time.Time) *deadletter.Command {
+	var seen *deadletter.Message
 	for i := range s.all {
 		cmd := &s.all[i]
 		if cmd.Kind != deadletter.CancelWaiting {
 			continue
 		}
-		if m == nil {
-			m = waitingMessage(e)
+		if seen == nil {
+			seen = waitingMessage(m, written)
 		}
-		if cmd.Takes(m, level, now) {
+		if cmd.Takes(seen, level, now) {
 			return cmd
 		}
 	}
 	return nil
 }
 
-// waitingMessage is an entry as a filter sees it.
-func waitingMessage(e *entry) *deadletter.Message {
-	m := &deadletter.Message{
-		ID: e.state.ID, Key: e.rec.Key, Body: e.rec.Value, State: *e.state, Filler: deadletter.FilledByRedeliver, Time: time.UnixMilli(e.written),
-		Headers: make([]deadletter.Header, 0, len(e.rec.Headers)),
+// waitingMessage is a message as a filter sees it.
+func waitingMessage(m *driver.Message[*sarama.ConsumerMessage], written int64) *deadletter.Message {
+	rec := m.Record
+	seen := &deadletter.Message{
+		ID: m.State.ID, Key: rec.Key, Body: rec.Value, State: *m.State, Filler: deadletter.FilledByRedeliver, Time: time.UnixMilli(written),
+		Headers: make([]deadletter.Header, 0, len(rec.Headers)),
 	}
-	for _, h := range e.rec.Headers {
+	for _, h := range rec.Headers {
 		if h != nil {
-			m.Headers = append(m.Headers, deadletter.Header{Name: string(h.Key), Value: h.Value})
+			seen.Headers = append(seen.Headers, deadletter.Header{Name: string(h.Key), Value: h.Value})
 		}
 	}
-	return m
-}
-
-// obey makes due what the lane holds and a new release takes.
-func (l *lane) obey(now time.Time) {
-	current := l.r.control.current.Load()
-	if current == l.commands {
-		return
-	}
-	l.commands = current
-	was := l.released
-	if l.lines == nil { // a key that waits for its failures keeps its order
-		l.released = current.released(l.waits.level)
-	}
-	if l.released <= was {
-		return
-	}
-	var due []*entry
-	l.hold.Delete(func(e *entry) bool {
-		if !l.isReleased(e) {
-			return false
-		}
-		due = append(due, e)
-		return true
-	})
-	slices.SortFunc(due, func(x, y *entry) int { return int(int64(x.number) - int64(y.number)) })
-	for _, e := range due {
-		l.hold.Put(e.makeDue(now), e)
-	}
-}
-
-func (l *lane) isReleased(e *entry) bool { return e.written <= l.released && l.released > 0 }
-
-// makeDue makes an entry due at once, and returns until when it is held.
-func (e *entry) makeDue(now time.Time) time.Time {
-	e.then = e.last
-	if now = redeliver.CeilMilli(now.UTC()); now.Before(e.state.Due) {
-		e.state.Due = now
-	}
-	return e.state.Due
-}
-
-// canceled dead-letters an entry in flight that a command cancels. It is settled when the
-// DLQ has confirmed it.
-func (l *lane) canceled(e *entry) bool {
-	if l.waits == nil || l.lines != nil && e.then != toHandler { // what hops has not asked its line
-		return false
-	}
-	now := time.Now()
-	cmd := l.r.control.current.Load().canceling(e, l.waits.level, now)
-	if cmd == nil {
-		return false
-	}
-	e.then = toHandler
-	e.d = l.delivery(e)
-	cause := cmd.Cancelled()
-	l.forward(e, l.r.sub.Decide(*e.state, cause, now), cause)
-	return true
+	return seen
 }

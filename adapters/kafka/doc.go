@@ -27,10 +27,12 @@
 // # Delivery guarantees
 //
 // Delivery is at least once. An offset is committed only when all records below it are
-// handled, or are confirmed by all in-sync replicas on a delay topic or the DLQ. After a
-// kill, records that were not settled, or settled within the last commit interval
-// (200 ms), are delivered again with the same id: the header _watermill_message_uuid, or
-// topic/partition/offset.
+// handled, or are confirmed by all in-sync replicas on a delay topic or the DLQ. Its
+// metadata says which records above it are settled, too, up to 65,536 records and 3,000
+// bytes; a partition begins nothing that is further ahead of its lowest unsettled record.
+// After a kill, a rebalance or a deploy only records that were not settled, or settled
+// since the last commit (200 ms; with [Wrap], the service's own interval), are delivered
+// again with the same id: the header _watermill_message_uuid, or topic/partition/offset.
 //
 // Records of one key run one after another on their first delivery. Later records of a
 // key overtake a failed one, unless Policy.Order says otherwise. A record that kills its

@@ -4,17 +4,14 @@ package kafka_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
@@ -38,59 +35,6 @@ func within(ok func() bool) bool {
 		}
 	}
 	return true
-}
-
-// retries are n records on a level, due now, after one attempt.
-func retries(p place, n int) (recs []*kgo.Record, ids []string) {
-	for i := range n {
-		id := fmt.Sprintf("retry-%04d", i)
-		rec := ours(p.ours("retry.100ms"), id, redeliver.State{
-			ID: id, Group: p.group, Origin: p.topic, Attempts: 1, Due: time.Now(), FirstFailed: time.Now(), LastFailed: time.Now(),
-			Source: redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()},
-		})
-		recs, ids = append(recs, rec), append(ids, id)
-	}
-	return recs, ids
-}
-
-// A level has no bound of what is settled above its lowest unsettled record. All of that runs again after an ordinary
-// close while one retry takes long.
-func TestExpectedFailureOneSlowRetryMakesAllAboveItRunAgain(t *testing.T) {
-	t.Parallel()
-	const inFlight, n = 10, 1000
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxInFlight: inFlight, DrainTimeout: 200 * time.Millisecond}
-	first, ev := open(t, cfg)
-	if err := first.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
-	recs, ids := retries(p, n)
-	put(t, p.addrs, recs...)
-	route(t, first, p.topic, func(msg *message.Message) error {
-		if msg.UUID == ids[0] {
-			<-msg.Context().Done()
-			return msg.Context().Err()
-		}
-		return nil
-	})
-	settled := func() int { return len(all[redeliver.Committed](ev)) }
-	within(func() bool { return settled() == n-1 }) // a bound of the span stops it before
-	if err := first.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	ran := settled()
-	second, after := open(t, cfg)
-	route(t, second, p.topic, func(*message.Message) error { return nil })
-	after.awaitEnds(t, ids[0], ids[n-1])
-	again := 0
-	for id := range after.attempts() {
-		if ev.attempts()[id] > 0 && id != ids[0] {
-			again++
-		}
-	}
-	if most := 10 * inFlight; again > most {
-		t.Errorf("%d of %d settled retries ran again after an ordinary close, want at most %d", again, ran, most)
-	}
 }
 
 // With PerKey no partition of an origin is read while the origin has more partitions than the levels.
@@ -146,27 +90,6 @@ func TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone(t *tes
 	}
 	if again := len(after.attempts()); again > 0 && !reported {
 		t.Errorf("%d of %d retries that had succeeded ran again, and no event says so", again, n)
-	}
-}
-
-// A delayed publish that is due and may not be written to the origin stops all other messages of the subscription.
-func TestExpectedFailureADelayedPublishWithoutWriteOnTheOriginStopsTheSubscription(t *testing.T) {
-	t.Parallel()
-	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
-	msg := message.NewMessage("later", []byte("later"))
-	delay.Message(msg, delay.For(100*time.Millisecond))
-	if err := c.Publisher().Publish(p.topic, msg); err != nil {
-		t.Fatal(err)
-	}
-	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: p.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	route(t, c, p.topic, func(*message.Message) error { return nil })
-	ev.await(t, 1, is[redeliver.PublishFailed])
-	recs, ids := retries(p, 5)
-	put(t, p.addrs, recs...)
-	if !within(func() bool { return len(ev.attempts()) == len(ids) }) {
-		t.Errorf("%d of %d other messages ran within %s", len(ev.attempts()), len(ids), enough)
 	}
 }
 

@@ -225,9 +225,10 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 			if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
 			}
-			answer := make(chan struct{})
+			answer, writing := make(chan struct{}), make(chan struct{})
 			cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 				if produce, ok := req.(*kmsg.ProduceRequest); ok && produce.Topics[0].Topic == topic {
+					close(writing)
 					cluster.SleepControl(func() { <-answer })
 				} else {
 					cluster.KeepControl()
@@ -236,10 +237,8 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 			})
 			route(t, cl, "orders", func(*message.Message) error { return errDeclined })
 			put(t, addrs, order("orders", "a"))
-			ev.await(t, 3, func(e redeliver.Event) bool { // another write may be slow, too, on a slow machine
-				f, ok := e.(redeliver.PublishFailed)
-				return ok && f.Where == topic
-			})
+			<-writing
+			<-time.After(500 * time.Millisecond) // five times what a try may take
 			close(answer)
 			ev.await(t, 1, taken)
 			ev.awaitEnds(t, "a")

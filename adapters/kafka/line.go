@@ -152,9 +152,8 @@ func (ln *line) rouse(c *card) {
 // notify puts a card into its lane's mailbox.
 func (c *card) notify() {
 	c.box.cards = append(c.box.cards, c)
-	select {
-	case c.box.bell <- struct{}{}:
-	default:
+	if len(c.box.cards) == 1 {
+		c.box.ring()
 	}
 }
 

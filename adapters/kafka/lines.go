@@ -4,6 +4,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // The order PerKey is one rule: a record may run only if no record of its key in
@@ -77,13 +81,13 @@ type card struct {
 	counted  bool     // it is one of its item's copies
 	waits    bool     // to be told; guarded by the lines' lock
 	box      *mailbox // of the lane
-	entry    *entry
+	m        *driver.Message[*sarama.ConsumerMessage]
 }
 
 // mailbox is where a lane finds the cards that it is to ask for again.
 type mailbox struct {
-	cards []*card       // guarded by the lines' lock
-	bell  chan struct{} // has one when there are cards
+	cards []*card // guarded by the lines' lock
+	ring  func()  // is called when there are cards; it must not block
 }
 
 // verdict is the answer to a lane that asks for a card.
@@ -129,6 +133,9 @@ func (ls *lines) highest() int64 {
 func (ls *lines) ask(c *card, now time.Time, roomy bool) (v verdict, until time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if c.waits {
+		return waits, until // nothing has changed
+	}
 	if c.first && c.offset >= ls.next {
 		ls.next = c.offset + 1
 		ls.reached(c.offset)

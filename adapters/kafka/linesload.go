@@ -45,7 +45,7 @@ func (r *reader) load(ctx context.Context, ls *lines, partition int32) error {
 }
 
 func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error {
-	topics := make(map[string][]int32)
+	topics := map[string][]int32{r.layout.origin: {partition}}
 	for topic := range r.levels {
 		topics[topic] = []int32{partition}
 	}
@@ -54,11 +54,12 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 		return err
 	}
 	ls.clear()
-	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		next, err := committed.of(topic, partition)
+	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
+		found, err := committed.note(topic, partition)
 		if err != nil {
 			return err
 		}
+		next := found.offset
 		log := logReader{client: r.client.admin.client, topic: topic}
 		start, end, err := log.bounds(ctx, partition)
 		if err != nil {
@@ -72,7 +73,11 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 			if err != nil {
 				return err
 			}
+			settled := r.settledBefore(topic, found, next)
 			for _, rec := range p.records {
+				if isSettled(settled, rec.offset) {
+					continue
+				}
 				ls.load(r.loaded(r.levels[topic], partition, rec))
 			}
 			if p.end && p.next <= next {
@@ -82,17 +87,21 @@ func (r *reader) loadAll(ctx context.Context, ls *lines, partition int32) error 
 		}
 		ls.ends[topic] = next
 	}
-	return r.loadOrigin(ctx, ls, partition)
+	found, err := committed.note(r.layout.origin, partition)
+	if err != nil {
+		return err
+	}
+	return r.loadOrigin(ctx, ls, partition, r.settledBefore(r.layout.origin, found, ls.from))
 }
 
 // loadOrigin reads back what stands on the origin unsettled, before something of it
 // that waits: all of it, or what was not read might be overtaken. There is no more than
-// was in flight, 10 x MaxInFlight, unless the origin was made anew or the group's
+// a span (maxSpan), unless the origin was made anew or the group's
 // offsets were set back. Then there may be millions, and behind the first MaxParked only
 // those count whose key has something that waits. Each is an item and a place in memory,
 // 64 bytes; with what lies spare in lines and maps about 75, and 170 where its key had no
 // line yet.
-func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) error {
+func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32, settled []offsetRun) error {
 	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
 	next, high := ls.from, ls.highest()
 	if high < next {
@@ -109,7 +118,7 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32) err
 			return err
 		}
 		for _, rec := range p.records {
-			if rec.key == nil || rec.offset >= high {
+			if rec.key == nil || rec.offset >= high || isSettled(settled, rec.offset) {
 				continue
 			}
 			at := place{maphash.Bytes(seed, rec.key), rec.offset}
@@ -134,17 +143,6 @@ func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c card, due 
 	stay := r.arrive(&m, ours, w)
 	c, ok = orderedCard(&m, &stay, partition)
 	return c, stay.State.Due, ok
-}
-
-// arrive says what the headers of a record mean that has come to a topic on which
-// messages wait. m has the user's alone.
-func (r *reader) arrive(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
-	var room [20]redeliver.Header // more than there are of ours
-	layout := r.layout
-	return delayqueue.Arrive(&delayqueue.Arrival{
-		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
-		Level: w.level, Written: m.Timestamp, Now: time.Now(),
-	}, appendTexts(room[:0], ours), func() string { return uuidOf(m) })
 }
 
 // orderedCard makes the card of a record that waits. ok is false for one that has

@@ -52,7 +52,7 @@ func TestAllThatMayBeOvertakenIsReadBack(t *testing.T) {
 	ls.begin(0)
 	waits := card{place: place{maphash.String(seed, "waits"), records}}
 	ls.load(waits, time.Now(), true)
-	if err := r.loadOrigin(t.Context(), ls, 0); err != nil {
+	if err := r.loadOrigin(t.Context(), ls, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	var got []int64

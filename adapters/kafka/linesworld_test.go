@@ -64,7 +64,7 @@ func (w *world) restart() {
 	}
 	w.lines = newLines(new(atomic.Int64))
 	w.lines.begin(int64(w.next))
-	w.box = mailbox{bell: make(chan struct{}, 1)}
+	w.box = mailbox{ring: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
 	w.then, w.copyOf = make(map[*card]*copied), make(map[*card]*copied)
 	w.mine = make([]bool, len(w.keys))

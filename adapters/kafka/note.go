@@ -13,12 +13,13 @@ import (
 // anyway, and the next owner finds it beside the offset. Below the offset
 // everything is settled, whatever the note says.
 //
-//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7
+//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
 //
-// window, suspects and alone are counted from base; 7x2 is a suspect that was alone
-// two times when its process died. A field that is not known is skipped, so that
-// there is room for more; a text that begins otherwise, or cannot be read, is
-// somebody else's, and says nothing.
+// window, suspects, alone and settled are counted from base, which is the offset that was
+// committed; 7x2 is a suspect that was alone two times when its process died; settled is
+// what is settled above the offset, see writeSettled. A field that is not known is
+// skipped, so that there is room for more; a text that begins otherwise, or cannot be
+// read, is somebody else's, and says nothing.
 type note struct {
 	owner    string // who wrote it: another name for every Client
 	topic    string // its id; empty where that is not known
@@ -27,6 +28,7 @@ type note struct {
 	window   map[int64]bool // what may have begun, by offset
 	suspects map[int64]int  // what may have killed a process: how often it was alone when its process died
 	alone    int64          // the suspect that ran when the note was written, and nothing else of its client; -1 for none
+	settled  []offsetRun    // above the offset, ascending
 	base     int64          // what the offsets were counted from; 0 where there are none
 }
 
@@ -45,6 +47,7 @@ const (
 	windowText   = 2000 // bytes
 	suspectsText = 1500
 	notedMost    = 4096 // offsets that a note is believed to have
+	noteText     = 4000 // bytes
 	crashesMost  = 1000
 )
 
@@ -53,6 +56,12 @@ func (n note) known() bool { return n.state != "" }
 
 // text is the note as it is written. What stands below mark is settled, and left out.
 func (n note) text(mark int64) string {
+	text, _ := n.textWith(mark, nil)
+	return text
+}
+
+// textWith is text with what is settled above mark. whole is false where not all of that found room.
+func (n note) textWith(mark int64, settled []offsetRun) (text string, whole bool) {
 	var b strings.Builder
 	b.WriteString(noteVersion + " by=" + n.owner)
 	if n.topic != "" {
@@ -64,8 +73,8 @@ func (n note) text(mark int64) string {
 	}
 	window := from(maps.Keys(n.window), mark)
 	suspects := from(maps.Keys(n.suspects), mark)
-	if len(window)+len(suspects) == 0 && n.alone < mark {
-		return b.String()
+	if len(window)+len(suspects)+len(settled) == 0 && n.alone < mark {
+		return b.String(), true
 	}
 	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
 	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, windowText)
@@ -73,7 +82,11 @@ func (n note) text(mark int64) string {
 	if n.alone >= mark {
 		b.WriteString(" alone=" + strconv.FormatInt(n.alone-mark, 10))
 	}
-	return b.String()
+	set, whole := writeSettled(settled, mark, noteText-b.Len()-len(" settled="))
+	if set != "" {
+		b.WriteString(" settled=" + set)
+	}
+	return b.String(), whole
 }
 
 // fits tells whether the window is written as a whole.
@@ -147,6 +160,9 @@ func parseNote(text string) note {
 	if !ok {
 		return note{}
 	}
+	if n.settled, ok = readSettled(values["settled"], base); !ok {
+		return note{}
+	}
 	return n
 }
 
@@ -194,8 +210,8 @@ func readRuns(text string, base int64, each func(offset int64, crashes int) bool
 
 // inherit is how a new owner, me, stands that finds the note beside the offset
 // mark, in a log that ends at logEnd. The last owner was at most so many records
-// ahead of its mark, as far as can be known: stretch. What the last owner's death
-// says is all in here.
+// ahead of what it had settled, as far as can be known: stretch. What the last owner's
+// death says is all in here.
 func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 	next := note{owner: me, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for o, crashes := range n.suspects {
@@ -218,7 +234,11 @@ func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 			}
 		}
 	default:
-		next.end = min(logEnd, mark+stretch)
+		settled := mark
+		if last := len(n.settled) - 1; last >= 0 {
+			settled = max(mark, n.settled[last].to)
+		}
+		next.end = min(logEnd, settled+stretch)
 	}
 	if next.end <= mark {
 		next.end = 0

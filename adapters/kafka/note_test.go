@@ -60,14 +60,14 @@ func TestWhatIsNoNoteSaysNothing(t *testing.T) {
 		"redeliver/1 by=a state=careful base=-1", "redeliver/1 by=a state=careful base=x", "redeliver/1 by=a state=careful window=5-3",
 		"redeliver/1 by=a state=careful window=0-99999999", "redeliver/1 by=a state=careful window=1x2", "redeliver/1 by=a state=careful window=1,",
 		"redeliver/1 by=a state=careful suspects=1x", "redeliver/1 by=a state=careful suspects=1x100000", "redeliver/1 by=a state=careful suspects=1-2-3",
-		"redeliver/1 by=a state=careful base=9223372036854775807 alone=1", "redeliver/1 by=a state=careful alone=-3", "redeliver/1 by=a state=careful end=",
+		"redeliver/1 by=a state=careful base=9223372036854775807 alone=1", "redeliver/1 by=a state=careful alone=-3", "redeliver/1 by=a state=run settled=4-7", "redeliver/1 by=a state=careful end=",
 		"redeliver/1 by=a state=run " + strings.Repeat("x=1", 10_000), "redeliver/1  by=a state=run", "2024-11-21T22:00:00Z",
 	} {
 		if n := parseNote(text); n.known() && text != "redeliver/1 by=a state=careful end=" {
 			t.Errorf("%q is taken for %+v", text, n)
 		}
 	}
-	if n := parseNote("redeliver/1 by=a state=run settled=4,7 later=yes"); n.state != stateRun {
+	if n := parseNote("redeliver/1 by=a state=run later=4,7 more=yes"); n.state != stateRun {
 		t.Errorf("fields that are not known yet make it unreadable: %+v", n)
 	}
 }
@@ -93,6 +93,7 @@ func TestInherit(t *testing.T) {
 	t.Parallel()
 	const mark, end, stretch = 100, 1000, 500
 	none := map[int64]int{}
+	far, _ := writeSettled([]offsetRun{{340, 350}}, mark, maxSettledText)
 	for name, c := range map[string]struct {
 		found    string
 		end      int64
@@ -111,6 +112,7 @@ func TestInherit(t *testing.T) {
 		"this process lost the session":     {"redeliver/1 by=me state=run", 0, none},
 		"and a window":                      {"redeliver/1 by=me state=careful end=300 base=90 window=5-12", 300, none},
 		"and one alone, which is uncharged": {"redeliver/1 by=me state=careful end=300 base=90 suspects=11x1 alone=11", 300, map[int64]int{101: 1}},
+		"died at work far above the mark":   {"redeliver/1 by=x state=run base=100 settled=" + far, 850, none},
 	} {
 		got := parseNote(c.found).inherit("me", mark, end, stretch)
 		if got.end != c.end || !maps.Equal(got.suspects, c.suspects) || len(got.window) > 0 || got.alone >= 0 || got.owner != "me" {

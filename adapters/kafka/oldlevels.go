@@ -100,11 +100,13 @@ func (r *reader) readable(old []time.Duration, there map[string]*sarama.TopicMet
 func (r *reader) consume(ctx context.Context) error {
 	ctx, again := context.WithCancel(ctx)
 	defer again()
-	s := &session{reader: r}
+	s := &session{reader: r, commits: newCommitter(r, false)}
 	err := r.group.Consume(ctx, r.topics(again), s)
-	if s.over {
-		r.ended = time.Now() // and with it its heartbeats
-	}
+	// A follower that joins again while the group is as it was keeps its generation, which fences nothing of the last
+	// session. What takes longer than a session is fenced: nobody has sent heartbeats meanwhile.
+	fenced, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fencedAfter())
+	defer cancel()
+	s.commits.stop(fenced)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // it was to join anew while it joined
 	}

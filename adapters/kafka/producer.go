@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // producer writes records and tells when the broker has confirmed each.
@@ -37,6 +38,10 @@ type confirm struct {
 	partition int32 // where to, or anyPartition
 	done      chan error
 	room      sarama.ProducerMessage // record, where that is ours to use again
+
+	// With post, in the place of done.
+	then driver.Done
+	ctx  context.Context // bounds how long the producer may take to take the record
 }
 
 // confirms are those whose answer has come: every retry takes one, with room for
@@ -50,7 +55,7 @@ func (c *confirm) idle() {
 	}
 	clear(c.room.Headers)
 	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
-	c.producer, c.record = nil, nil
+	c.producer, c.record, c.then, c.ctx = nil, nil, nil, nil
 	confirms.Put(c)
 }
 
@@ -114,8 +119,61 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 }
 
 func answer(m *sarama.ProducerMessage, err error) {
-	if c, ok := m.Metadata.(*confirm); ok { // all of ours are
+	c, ok := m.Metadata.(*confirm)
+	switch {
+	case !ok: // all of ours are
+	case c.then == nil:
 		c.done <- err
+	case err == nil:
+		then, topic := c.then, m.Topic
+		c.idle()
+		then.Confirmed(topic, nil)
+	default:
+		go c.failed(err) // which may write: the producer takes nothing while nobody reads its answers
+	}
+}
+
+// failed is the end of a try of post, unless the record is written once more by itself.
+func (c *confirm) failed(err error) {
+	again, err := c.alone(c.ctx, err)
+	if again {
+		return
+	}
+	c.then.Confirmed(c.record.Topic, err) // sarama reads a record on that it has given back with an error: it is not used again
+}
+
+// post hands a record over and returns at once. then hears what became of it, when that is known: sarama cannot take
+// a record back. ctx bounds how long the producer may take to take it.
+func (p *producer) post(ctx context.Context, c *confirm, partition int32, then driver.Done) {
+	c.then, c.ctx = then, ctx
+	if p.offer(c, partition) {
+		return
+	}
+	go func() {
+		if err := p.write(ctx, c, &c.room, partition); err != nil {
+			then.Confirmed(c.room.Topic, err)
+		}
+	}()
+}
+
+// offer is write where that does not block.
+func (p *producer) offer(c *confirm, partition int32) bool {
+	m := &c.room
+	if m.ByteSize(2) > p.most {
+		return false // it may need another producer
+	}
+	c.producer, c.record, c.partition = p, m, partition
+	m.Metadata = c
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.down {
+		return false
+	}
+	select {
+	case p.async.Input() <- m:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -150,8 +208,7 @@ func (p *producer) write(ctx context.Context, c *confirm, m *sarama.ProducerMess
 }
 
 // wait returns when the record is confirmed, refused, or ctx ends: then it may
-// still be written, and after that errUnsure wait may be called again. The answer is for
-// a whole batch: a record whose batch is refused is written by itself, and compressed.
+// still be written, and after that errUnsure wait may be called again.
 func (c *confirm) wait(ctx context.Context) error {
 	for {
 		var err error
@@ -163,18 +220,27 @@ func (c *confirm) wait(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, err))
-		if c.producer.packer == nil || !errors.Is(err, delayqueue.ErrRefused) && !errors.Is(err, delayqueue.ErrDoubtful) {
+		if again, err := c.alone(ctx, err); !again {
 			return err
 		}
-		packed, perr := c.producer.compressing()
-		if perr != nil {
-			return errors.Join(err, perr)
-		}
-		if perr := packed.write(ctx, c, c.record, c.partition); perr != nil {
-			return perr
-		}
 	}
+}
+
+// alone writes a record by itself, and compressed, that was refused: the answer is for a whole batch. again is false where
+// it is not, because of err.
+func (c *confirm) alone(ctx context.Context, refusal error) (again bool, err error) {
+	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, refusal))
+	if c.producer.packer == nil || !errors.Is(err, delayqueue.ErrRefused) && !errors.Is(err, delayqueue.ErrDoubtful) {
+		return false, err
+	}
+	packed, perr := c.producer.compressing()
+	if perr != nil {
+		return false, errors.Join(err, perr)
+	}
+	if perr := packed.write(ctx, c, c.record, c.partition); perr != nil {
+		return false, perr
+	}
+	return true, nil
 }
 
 // refusals are the errors of a write that concern the record, however often it is sent.

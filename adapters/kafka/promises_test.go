@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -44,33 +42,6 @@ func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
 	if ran := ev.attempts(); len(ran) != 2 {
 		t.Errorf("ran %v", ran)
 	}
-}
-
-// However long one message takes: what a crash may repeat above it is bounded.
-func TestAPartitionIsNeverFarAheadOfItsLowestUnsettledRecord(t *testing.T) {
-	t.Parallel()
-	const inFlight, records = 3, 100
-	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), MaxInFlight: inFlight})
-	recs, ids := orders("orders", records) // all on partition 0
-	leave := make(chan struct{})
-	var ran atomic.Int64
-	route(t, c, "orders", func(msg *message.Message) error {
-		if msg.UUID == ids[0] {
-			<-leave
-			return nil
-		}
-		ran.Add(1)
-		return nil
-	})
-	put(t, addrs, recs...)
-	eventually(t, "others run beside the one that takes long", func() bool { return ran.Load() >= 10*inFlight-1 })
-	<-time.After(300 * time.Millisecond) // for the time in which more would run
-	if n := ran.Load(); n != 10*inFlight-1 {
-		t.Errorf("%d have run above the lowest unsettled record, want at most %d", n, 10*inFlight-1)
-	}
-	close(leave)
-	ev.awaitEnds(t, ids...)
 }
 
 // A static member keeps its place while it is away: the group is not rebalanced.

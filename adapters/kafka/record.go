@@ -8,37 +8,20 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
-
-// record is a record as it stood in its origin: redeliver's own headers are cut
-// off, topic, partition, offset and timestamp are the origin's.
-type record struct {
-	*sarama.ConsumerMessage // the client has given it away, so it is ours to change
-	marshaler               Marshaler
-	entry                   *entry // its way through the lane that read it
-}
-
-// Message implements [delayqueue.Record].
-func (r *record) Message() (*message.Message, error) { return unmarshal(r) }
-
-// MessageKey implements [delayqueue.Keyed].
-func (r *record) MessageKey() []byte { return r.Key }
-
-// Body implements [delayqueue.Truncatable].
-func (r *record) Body() []byte { return r.Value }
 
 // RecordFromContext returns the Kafka record behind the message whose handler
 // got ctx, as it stood in its origin: its key, headers with their order,
 // duplicates and bytes, topic, partition, offset and timestamp. It is nil for a
 // context of another message. The record must not be changed.
 func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
-	if d := delayqueue.FromContext(ctx); d != nil {
-		if r, ok := d.Record.(*record); ok {
-			return r.ConsumerMessage
+	if d := engine.FromContext(ctx); d != nil {
+		if r, ok := d.Record().(*sarama.ConsumerMessage); ok {
+			return r
 		}
 	}
 	return nil
@@ -148,7 +131,7 @@ func strangers(headers []*sarama.RecordHeader) []redeliver.Finding {
 // be written to topic: key, value and headers byte for byte, redeliver's block
 // behind them where st is not nil. The timestamp is the time of the write. A stub has
 // redeliver's block alone, and the key where that is short.
-func (r *record) produce(m *sarama.ProducerMessage, topic string, st *redeliver.State) {
+func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string, st *redeliver.State) {
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	if st != nil && st.Truncated != "" {
 		if r.Key != nil && len(r.Key) <= stubKey {

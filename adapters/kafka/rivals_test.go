@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // told are the changes of this name so far.
@@ -42,7 +43,7 @@ func TestOnKafkaMembersWithDifferentPoliciesBothTell(t *testing.T) {
 	for name, ev := range map[string]*events{"the first": first, "the second": second, "the other": last} {
 		eventually(t, name+" tells that policies differ", func() bool { return len(ev.told("policies differ")) == 1 })
 		c := ev.told("policies differ")[0]
-		if !errors.Is(c.Err, delayqueue.ErrPolicies) || !strings.Contains(c.Detail, prints[0]) || !strings.Contains(c.Detail, prints[1]) || c.Origin != p.topic || c.Group != p.group {
+		if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, prints[0]) || !strings.Contains(c.Detail, prints[1]) || c.Origin != p.topic || c.Group != p.group {
 			t.Errorf("%s told %+v", name, c)
 		}
 		if n := len(ev.told("policies agree")); n > 0 {

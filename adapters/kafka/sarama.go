@@ -103,6 +103,7 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Consumer.IsolationLevel = sarama.ReadCommitted
 	cfg.Consumer.Return.Errors = true
+	cfg.Consumer.Offsets.AutoCommit.Enable = false // a session has a committer
 	cfg.Consumer.Group.ResetInvalidOffsets = true
 	if c.perKey() {
 		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{copartitioned{&c}}

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,8 +15,8 @@ import (
 // session is the handler of one consumer group session. sarama calls
 // ConsumeClaim once for every partition, each in a goroutine of its own.
 type session struct {
-	reader *reader
-	over   bool // all its lanes have ended; of the goroutine that began it
+	reader  *reader
+	commits *committer
 
 	mu     sync.Mutex
 	lines  map[int32]*lines // by partition, where a key waits for its failures
@@ -54,11 +53,8 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup notes that it has been one: all its lanes have ended.
-func (s *session) Cleanup(sarama.ConsumerGroupSession) error {
-	s.over = true
-	return nil
-}
+// Cleanup implements [sarama.ConsumerGroupHandler].
+func (s *session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
 // ConsumeClaim reads one partition until it is revoked or the session ends. Why it cannot
 // is told here: sarama hands its error to who listens to the group's.
@@ -88,46 +84,28 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	from := claim.InitialOffset()
 	if from == sarama.OffsetOldest {
 		// There is no valid offset. One that lies behind the end, of a log that
-		// was cut, must not stay: it would pass for a commit of what is read now.
+		// was cut, does not stay: see heed.
 		oldest, err := r.client.admin.client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
 		if err != nil {
 			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
 		}
-		sess.ResetOffset(claim.Topic(), claim.Partition(), oldest, "")
 		from = oldest
 	}
-	if _, waits := r.levels[claim.Topic()]; waits {
+	src := newSource(r, sess, claim, s.commits, from)
+	if src.level != nil {
 		r.owned.begin(claim.Topic(), r.lives[claim.Topic()], claim.Partition(), from)
 		r.control.await(sess.Context())
-		sess = marker{sess, &r.owned}
 	}
-	var ls *lines
 	if r.perKey() {
-		if ls = s.line(sess, claim, from); ls == nil {
+		ls := s.line(sess, claim, from)
+		if ls == nil {
 			return nil
 		}
+		src.keys = newKeyTurns(src, ls)
 	}
-	l := newLane(r, sess, claim)
-	if ls != nil {
-		l.share(ls)
-	}
-	l.heed(from)
-	// Paused partitions stay paused across sessions.
-	r.group.Resume(map[string][]int32{claim.Topic(): {claim.Partition()}})
-	l.run()
+	src.heed(from)
+	src.run()
 	return nil
-}
-
-// marker tells the janitor how far a lane has come.
-type marker struct {
-	sarama.ConsumerGroupSession
-	owned *owned
-}
-
-// MarkOffset implements [sarama.ConsumerGroupSession].
-func (m marker) MarkOffset(topic string, partition int32, offset int64, metadata string) {
-	m.ConsumerGroupSession.MarkOffset(topic, partition, offset, metadata)
-	m.owned.mark(topic, partition, offset)
 }
 
 func (r *reader) startsAtNewest() bool {
@@ -197,18 +175,23 @@ func (r *reader) placeAtNewest(sess sarama.ConsumerGroupSession, partitions []in
 
 // commitAtOnce commits offsets of a topic in one request, and returns when all stand.
 func (a admin) commitAtOnce(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
-	var failed error
-	left := make([]*inscription, 0, len(offsets))
+	var left []commit
 	for p, offset := range offsets {
-		left = append(left, &inscription{sess: sess, topic: topic, partition: p, offset: offset, text: text, last: true, ended: make(chan struct{}), told: func(err error) {
-			if err != nil {
-				failed = fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, p, group, err)
-			}
-		}})
+		left = append(left, commit{topic, p, offset, text})
 	}
-	for len(left) > 0 {
-		if left = a.inscribe(group, left); len(left) == 0 {
-			break
+	for {
+		var again []commit
+		for i, err := range a.commit(group, sess, left) {
+			switch {
+			case err == nil:
+			case refusesNote(err), thrownOut(err):
+				return fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, left[i].partition, group, err)
+			default:
+				again = append(again, left[i])
+			}
+		}
+		if left = again; len(left) == 0 {
+			return nil
 		}
 		pause := time.NewTimer(noteAgain)
 		select {
@@ -218,7 +201,6 @@ func (a admin) commitAtOnce(group string, sess sarama.ConsumerGroupSession, topi
 			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, sess.Context().Err())
 		}
 	}
-	return failed
 }
 
 // claimsText counts partitions: a policy with eight levels has hundreds.
@@ -230,10 +212,4 @@ func claimsText(origin string, claims map[string][]int32) string {
 		}
 	}
 	return fmt.Sprintf("%d partitions of %s, %d of its retry topics", len(claims[origin]), origin, ours)
-}
-
-// lifetime makes the context below which a lane's messages live: its end means
-// that they are lost to this process.
-func (r *reader) lifetime() (context.Context, context.CancelCauseFunc) {
-	return context.WithCancelCause(r.values)
 }

@@ -12,18 +12,19 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/uncounted"
 )
 
 // Subscriber delivers the messages of topics to the client's group; it is a
 // Watermill subscriber and safe for concurrent use.
 type Subscriber struct {
 	client  *Client
-	readers *delayqueue.Readers
+	readers *engine.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: delayqueue.NewReaders(errors.New("kafka: the subscriber is closed"))}
+	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafka: the subscriber is closed"))}
 }
 
 // Subscribe joins the group for a topic and its delay topics, which it creates
@@ -41,9 +42,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		if err != nil {
 			return nil, err
 		}
-		out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
-		r.out = out
-		return r.run, nil
+		out = make(chan *message.Message)
+		return func(ctx context.Context) { r.run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out}) }, nil
 	})
 	return out, err
 }
@@ -70,23 +70,18 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// outAhead is how many messages may lie ready for a consumer that is busy: they
-// hold slots, and spare both sides a switch for every message.
-const outAhead = 64
-
 // reader is one Subscribe: a member of the group that reads the origin and its
 // delay topics.
 type reader struct {
 	client   *Client
 	layout   *layout
 	group    sarama.ConsumerGroup
-	sub      *delayqueue.Subscription
-	fwd      *forwarder
-	out      chan *message.Message // nil with native
-	native   *native               // nil with out
-	values   context.Context       // the Subscribe context's values, never its end
-	levels   map[string]waitLevel  // of the session
-	lives    lives                 // of the topics of the session
+	sub      *engine.Subscription
+	store    *store
+	engine   *engine.Engine[*sarama.ConsumerMessage]
+	values   context.Context      // the Subscribe context's values, never its end
+	levels   map[string]waitLevel // of the session
+	lives    lives                // of the topics of the session
 	old      oldLevels
 	owned    owned
 	control  *control
@@ -94,14 +89,8 @@ type reader struct {
 	told     told
 	restored restored
 	jitter   time.Duration // the most that the policy's backoff adds to a delay
-	wait     time.Duration // how long a fetch may wait for records
 	commits  time.Duration // so often is committed what is settled
-	ended    time.Time     // the last session
-
-	// slots bound what is in flight: first deliveries and retries have their own.
-	first, retries chan struct{}
-	weight         atomic.Int64 // bytes that the lanes have read ahead
-	handed         atomic.Int64 // messages that lie in out, or that a consumer has taken and not answered
+	bytes    atomic.Int64  // that the lanes have read ahead
 }
 
 // waitLevel is what a topic on which messages wait stands for.
@@ -110,23 +99,22 @@ type waitLevel struct {
 }
 
 func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {
-	fwd := &forwarder{producer: c.producer, layout: l, dialect: c.cfg.DeadLetterHeaders}
+	cfg := &c.cfg
 	r := &reader{
-		client: c, layout: l, group: group, fwd: fwd, values: values,
-		first:   make(chan struct{}, c.cfg.MaxInFlight),
-		retries: make(chan struct{}, c.cfg.MaxRetriesInFlight),
-		sub: &delayqueue.Subscription{
-			Origin: l.origin, Group: l.group, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight,
+		client: c, layout: l, group: group, values: values,
+		sub: &engine.Subscription{
+			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
+			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
 			Blocking: l.policy.Order == redeliver.Blocking,
 		},
 	}
-	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
-	fwd.unknown = func() { r.old.rebalanced.Store(true) }
+	if !uncounted.Is(values) {
+		r.sub.Turn = c.turn
+	}
+	r.store = &store{producer: c.producer, layout: l, dialect: cfg.DeadLetterHeaders, unknown: func() { r.old.rebalanced.Store(true) }}
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
-	consumer := c.cfg.consumerConfig(l.origin).Consumer
-	r.wait, r.commits = consumer.MaxWaitTime, consumer.Offsets.AutoCommit.Interval
+	r.commits = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
 	for _, t := range l.topics {
 		if t.old && (!r.perKey() || t.partitions == l.partitions) {
 			r.old.now = append(r.old.now, t.level)
@@ -135,12 +123,21 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	return r
 }
 
-// run takes part in the group until ctx ends, then leaves it and closes the
-// channel. Between failures it pauses with backoff.
-func (r *reader) run(ctx context.Context) {
-	if r.out != nil {
-		defer close(r.out)
-	}
+func (r *reader) codec() codec {
+	return codec{r.layout.origin, r.layout.group, r.client.cfg.Marshaler}
+}
+
+// start makes the engine. opt says who handles the messages.
+func (r *reader) start(opt engine.Options[*sarama.ConsumerMessage]) {
+	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
+	r.engine = engine.New(opt)
+}
+
+// run takes part in the group until ctx ends, then leaves it. opt says who handles the
+// messages. Between failures it pauses with backoff.
+func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMessage]) {
+	r.start(opt)
+	defer r.engine.Close()
 	defer r.sub.Watched()()
 	drained := make(chan struct{})
 	go func() {
@@ -158,10 +155,6 @@ func (r *reader) run(ctx context.Context) {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 	for ctx.Err() == nil {
-		r.between(ctx)
-		if ctx.Err() != nil {
-			return
-		}
 		began := time.Now()
 		err := r.consume(ctx)
 		if ctx.Err() != nil {
@@ -190,16 +183,6 @@ func (r *reader) run(ctx context.Context) {
 			timer.Stop()
 		}
 	}
-}
-
-// between returns when nothing can be committed any more for the session that has ended.
-// Only then may the next one read its offsets: a follower that joins again while the group
-// is as it was keeps its generation, which fences nothing of the last session. What takes
-// longer than a session is fenced: nobody has sent heartbeats meanwhile.
-func (r *reader) between(ctx context.Context) {
-	ctx, cancel := context.WithDeadline(ctx, r.ended.Add(r.fencedAfter()))
-	defer cancel()
-	r.notes.between(ctx)
 }
 
 // fencedAfter is how long after a session's last heartbeat the group has another generation.

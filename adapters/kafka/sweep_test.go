@@ -7,7 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // deleter is a cluster that knows of one commit for all partitions.
@@ -59,7 +59,7 @@ func (d *deleter) expect(t *testing.T, r *reader, want map[string]int64) {
 func TestSweepStaysBelowWhatItsOwnLaneHasMarked(t *testing.T) {
 	d := &deleter{committed: 100}
 	r := &reader{
-		client: &Client{admin: admin{sarama: d}}, layout: &layout{group: "billing"}, sub: &delayqueue.Subscription{},
+		client: &Client{admin: admin{sarama: d}}, layout: &layout{group: "billing"}, sub: &engine.Subscription{},
 		levels: map[string]waitLevel{"1s": {}, "2s": {}},
 	}
 	r.owned.begin("1s", "a", 0, 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 type sinkOf func(redeliver.Event)
@@ -24,7 +24,7 @@ func (f sinkOf) Event(e redeliver.Event) { f(e) }
 func offline(sink redeliver.Sink) *reader {
 	cfg := Config{Group: "billing"}.withDefaults()
 	cfg.Sink = sink
-	return newReader(context.Background(), &Client{cfg: cfg, turn: delayqueue.NewTurn()}, &layout{
+	return newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{
 		origin: "orders", group: "billing", policy: cfg.policy("orders"),
 		control: ownTopic{name: "orders.billing.control", exists: true},
 	}, restless{})

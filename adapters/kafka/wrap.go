@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Wrapped is the [sarama.ConsumerGroupHandler] that [Wrap] makes. Its methods are
@@ -23,8 +24,9 @@ type Wrapped struct {
 	mu    sync.Mutex
 	asked []asked // by reader: what Topics said last
 
-	ctx   context.Context // of the session that runs
-	again context.CancelFunc
+	ctx     context.Context // of the session that runs
+	again   context.CancelFunc
+	commits *committer
 }
 
 // asked is what a reader was to read when somebody asked.
@@ -95,7 +97,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 			continue
 		}
 		r := newReader(context.WithoutCancel(ctx), c, l, group)
-		r.native, r.wait = newNative(handler), config.Sarama.Consumer.MaxWaitTime
+		r.start(engine.Options[*sarama.ConsumerMessage]{Handle: handler})
 		w.readers = append(w.readers, r)
 	}
 	if errs != nil {
@@ -112,7 +114,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 				stop()
 			}
 			for _, r := range w.readers {
-				r.native.close()
+				r.engine.Close()
 			}
 			err = c.Close(ctx)
 		})
@@ -153,13 +155,14 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	w.ctx, w.again = context.WithCancel(sess.Context())
+	w.commits = newCommitter(w.readers[0], true)
 	for i, r := range w.readers {
 		r.levels = all[i].levels
 		r.endsBy(w.again)
 		if names, _ := r.reads(); !slices.Equal(names, all[i].names) {
 			w.again() // it has changed since
 		}
-		if err := (&session{reader: r}).Setup(sess); err != nil {
+		if err := (&session{reader: r, commits: w.commits}).Setup(sess); err != nil {
 			return err
 		}
 	}
@@ -209,6 +212,9 @@ func (w *Wrapped) check(member string, all []asked) error {
 func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
 	if w.again != nil { // not where Setup has failed
 		w.again()
+		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencedAfter())
+		defer cancel()
+		w.commits.stop(ctx)
 	}
 	return nil
 }
@@ -218,7 +224,7 @@ func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 	for _, r := range w.readers {
 		_, waits := r.levels[claim.Topic()]
 		if waits || claim.Topic() == r.layout.origin {
-			return (&session{reader: r}).ConsumeClaim(within{sess, w.ctx}, claim)
+			return (&session{reader: r, commits: w.commits}).ConsumeClaim(within{sess, w.ctx}, claim)
 		}
 	}
 	return fmt.Errorf("kafka: nothing is known of topic %s; give group.Consume what Topics returns", claim.Topic())

@@ -41,7 +41,7 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 // it, and does what the policy says of a failure. It must be called at most once for a delivery. succeeded means that the
 // message is to be acked. Otherwise its end is taken care of; the error is nil unless the message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
-	d.task = t
+	d.task, d.ran = t, ctx
 	d.sub.Answers()
 	if d.Lost() { // it lay ready when its session ended
 		return false, d.abandon(nil)
@@ -217,7 +217,7 @@ func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
 // nacked is the end of a message that was nacked without an error: by a publisher of the Router, or another middleware. It
 // is an attempt like an error. No handler can run at once for it, so it waits at least for the next millisecond.
 func (d *Delivery) nacked() {
-	if d.Lost() {
+	if d.Lost() || d.c.isDraining() { // the end of the subscription is why, or may be: it comes back uncounted
 		_ = d.abandon(nil)
 		return
 	}

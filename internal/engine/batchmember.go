@@ -24,7 +24,8 @@ func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
 // joinBatch has a message wait for its batch.
 func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
-	m := &BatchMember[R]{Record: e.Record, d: d, e: eng}
+	m := eng.newMember()
+	m.Record, m.d, m.e = e.Record, d, eng
 	d.task = m
 	d.sub.Answers()
 	if err := d.check(); err != nil {
@@ -39,6 +40,18 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	eng.batches.Lock()
 	defer eng.batches.Unlock()
 	eng.batches.Join(&m.Batched)
+}
+
+// newMember makes a place. Many are allocated at once.
+func (eng *Engine[R]) newMember() *BatchMember[R] {
+	eng.batches.Lock()
+	defer eng.batches.Unlock()
+	if len(eng.members) == 0 {
+		eng.members = make([]BatchMember[R], slabSize)
+	}
+	m := &eng.members[0]
+	eng.members = eng.members[1:]
+	return m
 }
 
 func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {

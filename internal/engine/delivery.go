@@ -45,6 +45,8 @@ type carrier interface {
 	runAgain(st *redeliver.State)
 	// isLost reports whether others may have the message by now.
 	isLost() bool
+	// isDraining reports whether the lane ends.
+	isDraining() bool
 	// session is the context of the lane.
 	session() context.Context
 }
@@ -58,6 +60,7 @@ type Delivery struct {
 	c    carrier
 	msg  *message.Message // that a Router has; nil with a handler of records
 	task Task             // what runs the attempt; nil before that
+	ran  context.Context  // that the attempt has run below; nil before that
 
 	// state is what the message became in this process; nil while the record says it all.
 	state *redeliver.State
@@ -72,10 +75,12 @@ type Delivery struct {
 	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock
 	answered   bool          // its handler has answered. Guarded by w's lock
 
-	span  atomic.Pointer[traced] // of the attempt; nil without a tracer
-	said  outcome                // what the end of the message says of what its handler depends on
-	probe bool                   // it was let through in an outage, see guard
-	alone bool                   // nothing else of the process runs
+	wrote   How                    // where the message was written to
+	written *redeliver.State       // as what
+	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
+	said    outcome                // what the end of the message says of what its handler depends on
+	probe   bool                   // it was let through in an outage, see guard
+	alone   bool                   // nothing else of the process runs
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool

@@ -18,16 +18,12 @@ type expectedFailure struct {
 // expectedFailures are all known faults that a test shows. prove runs the tests and prints the list. It fails when one of
 // them passes, or when a test fails that is not listed.
 var expectedFailures = []expectedFailure{
-	{"./adapters/kafka", "TestExpectedFailureADelayedPublishWithoutWriteOnTheOriginStopsTheSubscription", "Kafka: a delayed publish that is due stops the subscription where the consumer may not write to the origin."},
 	{"./adapters/kafka", "TestExpectedFailureDoctorDoesNotFindRetriesOfARenamedGroup", "Kafka: what waits for a renamed group is read by nobody, and the doctor does not find it."},
 	{"./adapters/kafka", "TestExpectedFailureEachTopicOfAProcessIsAMember", "Kafka: each topic of a process is a member of the group, so a deploy rebalances all topics once for each."},
-	{"./adapters/kafka", "TestExpectedFailureOneSlowRetryMakesAllAboveItRunAgain", "Kafka: all retries that are settled above a slow one run again after an ordinary close."},
 	{"./adapters/kafka", "TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions", "Kafka: with PerKey, one more partition of the origin stops all its partitions."},
 	{"./adapters/kafka", "TestExpectedFailureTwoSubscriptionsHaveOneInstanceID", "Kafka: two subscriptions of a topic in one process have one group.instance.id, and one of them is fenced."},
 	{"./adapters/kafka", "TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone", "Kafka: without the right to delete records, all retries run again when the group's offsets are gone."},
-	{"./delayqueue", "TestExpectedFailureHandbacksForgetsRecentIDs", "RabbitMQ: once an hour all hand-backs are forgotten at once, so a suspect whose connection was lost can count as crashed."},
 	{"./middleware", "TestExpectedFailureResequenceWaitsForAMessageThatPanicked", "Resequence holds a stream up for Wait when the last attempt of a message panics."},
-	{"./integration/amqp", "TestExpectedFailureALostChannelFreesTheSlotsOfRunningHandlers", "RabbitMQ: after a lost channel more handlers than MaxInFlight can run."},
 	{"./integration/amqp", "TestExpectedFailureForgedStateOnTheWayBackIsBelieved", "RabbitMQ: the state of a message that a producer publishes to .retry by its name is believed."},
 }
 

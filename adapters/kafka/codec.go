@@ -1,0 +1,82 @@
+package kafka
+
+import (
+	"errors"
+	"runtime/debug"
+	"slices"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// codec reads the parts of a record as it stood in its origin: redeliver's own headers are cut off, topic, partition, offset
+// and timestamp are the origin's. What the record brought from a topic of ours is in Message.State. It implements driver.Codec.
+type codec struct {
+	origin, group string
+	marshaler     Marshaler
+}
+
+var _ driver.Codec[*sarama.ConsumerMessage] = codec{}
+
+// Message implements [driver.Codec].
+func (c codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (msg *message.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = c.marshaler.Unmarshal(m.Record)
+	if err == nil && msg == nil {
+		err = errors.New("the marshaler returned no message")
+	}
+	return msg, err
+}
+
+// ID implements [driver.Codec].
+func (codec) ID(m *driver.Message[*sarama.ConsumerMessage]) string {
+	if m.State != nil {
+		return m.State.ID
+	}
+	return uuidOf(m.Record)
+}
+
+// Key implements [driver.Codec].
+func (codec) Key(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Key }
+
+// Body implements [driver.Codec].
+func (codec) Body(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Value }
+
+// Headers implements [driver.Codec].
+func (codec) Headers(m *driver.Message[*sarama.ConsumerMessage]) redeliver.Headers {
+	return (*headers)(m.Record)
+}
+
+// State implements [driver.Codec].
+func (c codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State) {
+	if m.State != nil {
+		*st = *m.State
+		return
+	}
+	rec := m.Record
+	st.ID, st.Group, st.Origin = uuidOf(rec), c.group, c.origin
+	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset}
+	if rec.Timestamp.UnixMilli() > 0 { // producers that have no clock write 0 or -1
+		st.Source.Timestamp = rec.Timestamp
+	}
+}
+
+// headers are a record's, as the policy sees them.
+type headers sarama.ConsumerMessage
+
+// Get is the last value of a header; "" where there is none.
+func (h *headers) Get(name string) string {
+	for _, h := range slices.Backward(h.Headers) {
+		if h != nil && string(h.Key) == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}

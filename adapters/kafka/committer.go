@@ -1,0 +1,267 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// changeRunAgain is told of a partition of which messages run again that are settled.
+const changeRunAgain = "settled messages run again"
+
+// leaveWait is how long a lane that ends waits for its last commit.
+const leaveWait = 3 * time.Second
+
+// committer commits what the lanes of one session have settled: all that has changed, in one request, so often as the
+// configuration says, and at once where a lane waits for its note to stand. There is one request at a time, so what is
+// committed last is what was noted last.
+//
+// In a group of the service's own (see Wrap) sarama commits: a lane marks there what it has settled, and only notes that
+// a lane waits for are requests of ours. Such a lane marks nothing, so that no older commit of sarama's undoes its note.
+type committer struct {
+	admin admin
+	group string
+	every time.Duration
+	marks bool // sarama commits what is marked
+
+	mu      sync.Mutex
+	sources map[*source]struct{}
+	stopped bool
+
+	bell    chan struct{}
+	over    chan struct{} // closed by stop
+	done    chan struct{} // closed when nothing is under way any more
+	running bool
+}
+
+func newCommitter(r *reader, marks bool) *committer {
+	return &committer{
+		admin: r.client.admin, group: r.layout.group, every: r.commits, marks: marks,
+		sources: make(map[*source]struct{}), bell: make(chan struct{}, 1), over: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// add has the committer commit for a source until remove.
+func (c *committer) add(s *source) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sources[s] = struct{}{}
+	if !c.running && !c.stopped {
+		c.running = true
+		go c.run()
+	}
+}
+
+func (c *committer) remove(s *source) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sources, s)
+}
+
+// now has what is urgent committed at once.
+func (c *committer) now() {
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the committer, and returns when nothing is under way any more, or ctx ends. In the next session, which may have
+// the same generation, an older commit would undo a later one.
+func (c *committer) stop(ctx context.Context) {
+	c.mu.Lock()
+	if !c.stopped {
+		c.stopped = true
+		close(c.over)
+	}
+	running := c.running
+	c.mu.Unlock()
+	if !running {
+		return
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
+}
+
+func (c *committer) run() {
+	defer close(c.done)
+	every := c.every
+	if c.marks {
+		every = min(every, 200*time.Millisecond) // sarama keeps the service's interval
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var again <-chan time.Time
+	for {
+		regular := false
+		select {
+		case <-c.over:
+			return
+		case <-c.bell:
+		case <-again:
+		case <-tick.C:
+			regular = true
+		}
+		again = nil
+		if left := c.flush(regular); left {
+			again = time.After(noteAgain)
+		}
+	}
+}
+
+// flush commits what is urgent, or, regularly, all that has changed. left reports whether something urgent was not taken.
+func (c *committer) flush(regular bool) (left bool) {
+	c.mu.Lock()
+	sources := make([]*source, 0, len(c.sources))
+	for s := range c.sources {
+		sources = append(sources, s)
+	}
+	c.mu.Unlock()
+	var all []*snapshot
+	var reqs []commit
+	var sess sarama.ConsumerGroupSession
+	for _, s := range sources {
+		snap := s.snapshot(regular)
+		switch {
+		case snap == nil:
+		case c.marks && snap.calm:
+			// In this order: where the offset is marked already, only the second takes the note.
+			s.sess.MarkOffset(s.topic, s.partition, snap.offset, snap.text)
+			s.sess.ResetOffset(s.topic, s.partition, snap.offset, snap.text)
+			s.committedAs(snap, nil)
+		default:
+			sess = s.sess
+			all, reqs = append(all, snap), append(reqs, commit{s.topic, s.partition, snap.offset, snap.text})
+		}
+	}
+	if len(all) == 0 {
+		return false
+	}
+	for i, err := range c.admin.commit(c.group, sess, reqs) {
+		left = all[i].s.committedAs(all[i], err) || left
+	}
+	return left
+}
+
+// snapshot is how a source stands at one moment.
+type snapshot struct {
+	s       *source
+	offset  int64
+	text    string
+	noted   uint64 // the number of the note
+	settled int64  // messages, since the source began
+	last    bool
+	calm    bool // nobody waits for it
+}
+
+// snapshot is what is to be committed for the source; nil for nothing.
+func (s *source) snapshot(regular bool) *snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dirty || !regular && !s.urgent {
+		return nil
+	}
+	snap := &snapshot{s: s, offset: s.mark(), noted: s.care.number, settled: s.settled, last: s.ending, calm: s.care.calm()}
+	text, whole := s.care.text(snap.offset, s.track.above())
+	snap.text = text
+	if s.overflows && whole {
+		s.lane.Post(func() {}) // those ask again that the full set held back
+	}
+	s.overflows = !whole
+	s.dirty, s.flying = false, true
+	return snap
+}
+
+// committedAs says that a snapshot was committed, or why not. It reports whether it is to be tried again soon.
+func (s *source) committedAs(snap *snapshot, err error) (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flying, s.answer = false, err
+	if err != nil {
+		s.dirty = true
+		return s.refusedLocked(snap, err)
+	}
+	s.wrote, s.committed, s.stands = true, snap.offset, snap.settled
+	if s.level != nil {
+		s.r.owned.mark(s.topic, s.partition, snap.offset)
+	}
+	if snap.noted == s.care.number {
+		s.urgent = s.ending && !snap.last
+		if s.care.writing {
+			s.care.post(func() { s.care.told(snap.noted) })
+		}
+	}
+	if snap.last {
+		s.stopWaitingLocked()
+	}
+	return false
+}
+
+func (s *source) refusedLocked(snap *snapshot, err error) (again bool) {
+	switch {
+	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && !s.care.blind:
+		s.care.blind = true
+		s.care.post(func() { s.care.giveUp(err) })
+		return true
+	case refusesNote(err):
+		s.urgent = false
+		s.care.post(func() { s.care.giveUp(err) })
+		s.stopWaitingLocked()
+		return false
+	case snap.last && (thrownOut(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
+		s.stopWaitingLocked()
+		return false
+	default: // the group rebalances, or its coordinator moves
+		return true
+	}
+}
+
+// stopWaitingLocked has commitLast return.
+func (s *source) stopWaitingLocked() {
+	if s.standing != nil {
+		close(s.standing)
+		s.standing = nil
+	}
+}
+
+// commitLast commits how the source stands at its end, and reports what runs again where that was not taken: its
+// partition's next owner knows nothing of it.
+func (s *source) commitLast(ctx context.Context) {
+	s.mu.Lock()
+	s.ending = true
+	if !s.dirty && !s.flying {
+		s.mu.Unlock()
+		return
+	}
+	standing := make(chan struct{})
+	s.standing, s.dirty, s.urgent = standing, true, true
+	s.mu.Unlock()
+	s.commits.now()
+	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	defer cancel()
+	late := false
+	select {
+	case <-standing:
+	case <-ctx.Done():
+		late = true
+	}
+	s.mu.Lock()
+	n, mark, err := s.settled-s.stands, s.mark(), s.answer
+	s.standing, s.dirty = nil, false
+	s.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	if late {
+		err = errors.Join(fmt.Errorf("kafka: the last commit of %s/%d was not taken within %s", s.topic, s.partition, leaveWait), err)
+	}
+	s.r.tell(changeRunAgain, fmt.Sprintf("%s/%d: up to %d of them, because the last commit, of offset %d, was not taken. "+
+		"If that is so at every rebalance, look whether members have CPU enough for their heartbeats, and DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
+		s.topic, s.partition, n, mark), err)
+}

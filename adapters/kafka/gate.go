@@ -1,0 +1,53 @@
+package kafka
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// Begin implements [engine.Gater].
+func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= sureSpan && s.overflows {
+		s.narrow = true // Settle has it ask again
+		return engine.NotYet
+	}
+	if s.keys != nil {
+		if word := s.keys.ask(m); word != engine.Begins {
+			return word
+		}
+	}
+	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // what hops has not asked its line
+		now := time.Now()
+		if cmd := s.r.control.current.Load().canceling(m, s.track.of(m.Seq).waits.written, s.level.level, now); cmd != nil {
+			m.Step, m.Err = driver.Bury, cmd.Cancelled()
+		}
+	}
+	word := s.care.begin(m)
+	if word == engine.Begins {
+		s.lift(m)
+	}
+	return word
+}
+
+// Rest implements [engine.Gater].
+func (s *source) Rest(m *driver.Message[*sarama.ConsumerMessage]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.care.rest(m)
+}
+
+// End implements [engine.Gater].
+func (s *source) End(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
+	s.mu.Lock()
+	s.care.end(m, how.How)
+	s.mu.Unlock()
+	if s.keys != nil {
+		s.keys.end(m, how)
+	}
+}

@@ -1,0 +1,143 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// weighed reads a record into a source.
+func weighed(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
+	s.weigh(m)
+	return m
+}
+
+// Partitions were read ahead by the number of records alone: 4,096 of 1 MiB in each would have been all of a process's
+// memory.
+func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
+	r := &reader{}
+	of := func(size int) *sarama.ConsumerMessage {
+		return &sarama.ConsumerMessage{Key: make([]byte, 8), Value: make([]byte, size-8)}
+	}
+	many, few := &source{r: r}, &source{r: r}
+	var all []*driver.Message[*sarama.ConsumerMessage]
+	for range 31 {
+		if many.isHeavy() {
+			t.Fatalf("%d bytes are too many", many.bytes)
+		}
+		all = append(all, weighed(many, of(1<<20)))
+	}
+	small := weighed(few, of(aheadLeast-1))
+	last := weighed(many, of(1<<20))
+	if !many.isHeavy() || many.isLight() {
+		t.Errorf("a source with %d of %d bytes reads on", many.bytes, r.bytes.Load())
+	}
+	if few.isHeavy() {
+		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytes, r.bytes.Load())
+	}
+	// What begins, or is settled without, is lifted once.
+	for range 2 {
+		many.lift(last)
+		few.lift(small)
+	}
+	for _, m := range all[:15] {
+		many.lift(m)
+	}
+	if !many.isLight() || many.bytes != 16<<20 || few.bytes != 0 || r.bytes.Load() != 16<<20 {
+		t.Errorf("%d and %d bytes, %d in all, light %v", many.bytes, few.bytes, r.bytes.Load(), many.isLight())
+	}
+}
+
+// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. It weighed nothing, and 4,096 of them
+// were read ahead.
+func TestHeadersWeigh(t *testing.T) {
+	s := &source{r: &reader{}}
+	headers := make([]*sarama.RecordHeader, 400_000)
+	for i := range headers {
+		headers[i] = &sarama.RecordHeader{}
+	}
+	for range 2 {
+		weighed(s, &sarama.ConsumerMessage{Headers: headers})
+	}
+	if !s.isHeavy() {
+		t.Errorf("a source with %d bytes of two such records reads on", s.bytes)
+	}
+	one := weighed(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
+	if n := s.track.of(one.Seq).bytes; n != headerBytes+8 {
+		t.Errorf("a header of 8 bytes weighs %d", n)
+	}
+}
+
+// However long one message takes: what is settled above it finds room in a commit.
+func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: postOffice(func() { posted++ }), care: &caution{}}
+	next := func() *driver.Message[*sarama.ConsumerMessage] {
+		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
+	}
+	slow := next()
+	for range maxSpan - 1 {
+		if m := next(); s.Begin(m) != engine.Begins {
+			t.Fatalf("record %d does not begin", m.Seq)
+		} else {
+			s.Settle(m)
+		}
+	}
+	far := next()
+	if s.Begin(far) != engine.NotYet {
+		t.Error("a record began that is too far ahead")
+	}
+	s.Settle(slow)
+	if posted != 1 || s.Begin(far) != engine.Begins {
+		t.Errorf("it was asked to ask again %d times", posted)
+	}
+	// Nor what is not so far ahead, when the last commit could not hold what is settled.
+	for range sureSpan {
+		s.Settle(next())
+	}
+	near := next()
+	if s.overflows = true; s.Begin(near) != engine.NotYet {
+		t.Error("a record began although the settlement set is full")
+	}
+}
+
+// Suspects run like all others while notes cannot be written, and then they need slots: all of them began at once.
+func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: postOffice(func() { posted++ })}
+	s.care = &caution{s: s, counted: true, blind: true, note: note{suspects: map[int64]int{0: 0}}}
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
+	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
+		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)
+	}
+	if word := s.Begin(m); word != engine.Begins {
+		t.Errorf("the second answer is %v", word)
+	}
+}
+
+// The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
+func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
+	t.Parallel()
+	s := &source{care: &caution{}, dirty: true, urgent: true, ending: true}
+	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
+		t.Error("the commit before has taken the haste from the last one")
+	}
+	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
+		t.Error("the last commit stands and is urgent still")
+	}
+}
+
+// postOffice is a lane that only takes what is posted.
+type postOffice func()
+
+func (p postOffice) Post(func()) bool                                                { p(); return true }
+func (p postOffice) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
+func (p postOffice) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
+func (p postOffice) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}

@@ -1,0 +1,153 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// slack is how much longer a level may be than the wait that is put on it. A
+// delay topic lets a record go when it is due, not when the level is over, so
+// it costs no lateness here.
+const slack = 100 * time.Millisecond
+
+// place is the topic on which a message waits from now until due.
+func (l *layout) place(due, now time.Time) string {
+	if level, ok := l.ladder.Next(due.Sub(now), slack); ok {
+		return l.find(delayTopic, level).name
+	}
+	return l.find(retryTopic, 0).name
+}
+
+// store writes the messages of one subscription to where they wait, to the DLQ, and, when a delayed publish is due, to the
+// origin. It implements driver.Store.
+type store struct {
+	producer *producer
+	layout   *layout
+	dialect  deadletter.Dialect
+	unknown  func() // is called when a topic is not there
+}
+
+var (
+	_ driver.Store[*sarama.ConsumerMessage] = (*store)(nil)
+	_ driver.Truncating                     = (*store)(nil)
+)
+
+// Truncates implements [driver.Truncating]: what the DLQ refuses goes there without its body. It is in the origin still.
+func (s *store) Truncates() bool { return true }
+
+// Write implements [driver.Store]. A wait that is too short for a level is held by the reader of the retry topic.
+func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State, done driver.Done) {
+	done = outcome{done, s.unknown}
+	switch to {
+	case driver.Level:
+		now := time.Now()
+		topic := s.layout.place(st.Due, now)
+		// A due time is rounded up to the millisecond. How long a hop waits in all was looked at when it was scheduled.
+		if wait := st.Due.Sub(now); wait-time.Millisecond > s.layout.maxWait && m.Step != driver.Hop {
+			done.Confirmed(topic, &redeliver.UnschedulableError{Wait: wait, Max: s.layout.maxWait})
+			return
+		}
+		s.write(ctx, topic, m.Record, st, nil, done)
+	case driver.DLQ:
+		s.bury(ctx, m.Record, st, done)
+	case driver.Topic:
+		s.write(ctx, s.layout.origin, m.Record, nil, nil, publishing{done})
+	case driver.Suspects:
+		done.Confirmed("", errors.New("kafka: suspects wait where they are"))
+	}
+}
+
+// write sends a record to a topic, on the partition that belongs to its place in the origin: what shared a partition there
+// shares one here. Without a state it is as its publisher made it, and where its key says.
+func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, more []deadletter.Header, done driver.Done) {
+	c := confirms.Get().(*confirm) //nolint:forcetypeassert // nothing else is in there
+	produce(rec, &c.room, topic, st)
+	appendHeaders(&c.room, more)
+	partition := anyPartition
+	if st != nil && st.Source.Known {
+		partition = st.Source.Partition
+	}
+	s.producer.post(ctx, c, partition, done)
+}
+
+// bury writes a dead letter. With a dialect it says in another's header names, too, what happened. They stand in our own
+// block, behind what we write there: whoever reads the DLQ by a name finds the last of it, and split cuts them off with the
+// rest, so that they are never taken for the user's. A message that the DLQ refuses with them goes there without.
+func (s *store) bury(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
+	topic := s.layout.find(deadTopic, 0).name
+	if s.dialect == deadletter.NoDialect {
+		s.write(ctx, topic, rec, st, nil, done)
+		return
+	}
+	var handler, subscriber string
+	if r, ok := inner(done).(driver.Ran); ok {
+		if ran := r.Ran(); ran != nil {
+			handler, subscriber = message.HandlerNameFromCtx(ran), message.SubscriberNameFromCtx(ran)
+		}
+	}
+	plain := func() { s.write(ctx, topic, rec, st, nil, done) }
+	s.write(ctx, topic, rec, st, s.dialect.Append(nil, st, handler, subscriber), translated{done, plain})
+}
+
+func inner(done driver.Done) driver.Done {
+	if o, ok := done.(outcome); ok {
+		return o.Done
+	}
+	return done
+}
+
+// outcome has a topic looked for that is not there.
+type outcome struct {
+	driver.Done
+	unknown func()
+}
+
+// Confirmed implements [driver.Done].
+func (o outcome) Confirmed(where string, err error) {
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		o.unknown() // the next sweep looks for it
+	}
+	o.Done.Confirmed(where, err)
+}
+
+// translated is told of a dead letter in a dialect.
+type translated struct {
+	driver.Done
+	plain func()
+}
+
+// Confirmed implements [driver.Done].
+func (t translated) Confirmed(where string, err error) {
+	if errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDoubtful) {
+		t.plain()
+		return
+	}
+	t.Done.Confirmed(where, err)
+}
+
+// publishing is told of a delayed publish. That its consumer may not write to the topic concerns this message: others of
+// the subscription need no such right.
+type publishing struct{ driver.Done }
+
+// Confirmed implements [driver.Done].
+func (p publishing) Confirmed(where string, err error) {
+	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+		err = fmt.Errorf("%w: grant Write on the topic to the group's members, who publish what is delayed: %w", driver.ErrRefused, err)
+	}
+	p.Done.Confirmed(where, err)
+}
+
+func appendHeaders(m *sarama.ProducerMessage, more []deadletter.Header) {
+	for _, h := range more {
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: h.Value})
+	}
+}
