@@ -2,7 +2,6 @@ package delayqueue
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -12,9 +11,6 @@ import (
 // often it was delivered. Who comes back from there without an answer was alone
 // when its process died. It is safe for concurrent use; make it with [NewTurn].
 type Turn struct {
-	// Known are the deliveries that this process lost and survived.
-	Known Handbacks
-
 	taken chan struct{} // held while a suspect runs, or is about to
 	calm  Gate          // closed: nothing else may begin
 	busy  atomic.Int64  // messages in flight that are no suspects
@@ -111,42 +107,4 @@ func (t *Turn) quiet(ctx context.Context, most time.Duration) bool {
 func (t *Turn) Give() {
 	t.calm.Open()
 	<-t.taken
-}
-
-// Handbacks counts, by id, the deliveries that this process had in hand and that
-// came back although it is alive, so they killed nobody. The zero value is empty,
-// and safe for concurrent use.
-type Handbacks struct {
-	mu    sync.Mutex
-	times map[string]int
-	begun time.Time
-}
-
-const (
-	handbacksMost = 100_000   // ids; above that all are forgotten
-	handbacksLive = time.Hour // and every so often
-)
-
-// Add counts one delivery.
-func (h *Handbacks) Add(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.times == nil || len(h.times) >= handbacksMost || time.Since(h.begun) > handbacksLive {
-		h.times, h.begun = make(map[string]int), time.Now()
-	}
-	h.times[id]++
-}
-
-// Of is how often an id was counted.
-func (h *Handbacks) Of(id string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.times[id]
-}
-
-// Settled forgets an id.
-func (h *Handbacks) Settled(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.times, id)
 }

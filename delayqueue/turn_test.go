@@ -2,7 +2,6 @@ package delayqueue_test
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,43 +125,5 @@ func TestATurnThatIsNotTaken(t *testing.T) {
 		if !turn.Begin() {
 			t.Error("nothing begins although no turn is taken")
 		}
-	})
-}
-
-// What came back is counted by id, until it is settled; what was never settled is
-// forgotten, after an hour or when it is too much.
-func TestHandbacks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var back delayqueue.Handbacks
-		want := func(when, id string, n int) {
-			t.Helper()
-			if got := back.Of(id); got != n {
-				t.Errorf("%s: %s came back %d times, want %d", when, id, got, n)
-			}
-		}
-		want("at first", "a", 0)
-		back.Settled("a")
-		for range 3 {
-			back.Add("a")
-		}
-		back.Add("b")
-		want("counted", "a", 3)
-		back.Settled("a")
-		want("settled", "a", 0)
-		want("settled", "b", 1)
-		<-time.After(time.Hour)
-		back.Add("b")
-		want("an hour later", "b", 2)
-		<-time.After(time.Second)
-		back.Add("c")
-		want("later", "b", 0)
-		want("later", "c", 1)
-		for i := range 99_999 {
-			back.Add(strconv.Itoa(i))
-		}
-		want("with 100,000", "c", 1)
-		back.Add("one more")
-		want("with one more", "c", 0)
-		want("with one more", "one more", 1)
 	})
 }

@@ -160,6 +160,9 @@ func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
 
 // Begin implements [engine.Gater]: one message of a key runs at a time, and a suspect runs alone.
 func (s *source) Begin(m *driver.Message[*received]) engine.Word {
+	if m.Step != driver.Handle {
+		return engine.Begins
+	}
 	b := s.q.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,8 +181,14 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Word {
 	return engine.Begins
 }
 
+// Rest implements [engine.Gater]: the broker in memory confirms writes at once.
+func (s *source) Rest(*driver.Message[*received]) {}
+
 // End implements [engine.Gater].
-func (s *source) End(m *driver.Message[*received]) {
+func (s *source) End(m *driver.Message[*received], _ engine.Ending) {
+	if m.Step != driver.Handle {
+		return
+	}
 	b := s.q.b
 	b.mu.Lock()
 	defer b.mu.Unlock()

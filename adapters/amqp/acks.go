@@ -5,15 +5,15 @@ package amqp
 // delivery costs no memory for those that pass it. It belongs to the channel's
 // one goroutine.
 type acks struct {
-	oldest, newest *entry   // deliveries of which the broker was not told
-	late           []*entry // settled behind an open one
-	n              int      // settled deliveries that the broker was not told of
-	len, bytes     int      // all of which it was not told, and their bodies
+	oldest, newest *delivery   // deliveries of which the broker was not told
+	late           []*delivery // settled behind an open one
+	n              int         // settled deliveries that the broker was not told of
+	len, bytes     int         // all of which it was not told, and their bodies
 }
 
-// acked is where an entry stands in acks.
+// acked is where a delivery stands in acks.
 type acked struct {
-	before, after *entry
+	before, after *delivery
 	what          answered
 }
 
@@ -26,8 +26,8 @@ const (
 )
 
 // add registers a delivery, the newest of its channel.
-func (a *acks) add(e *entry) {
-	a.len, a.bytes = a.len+1, a.bytes+len(e.rec.Delivery.Body)
+func (a *acks) add(e *delivery) {
+	a.len, a.bytes = a.len+1, a.bytes+len(e.Body)
 	e.before, a.newest = a.newest, e
 	if e.before == nil {
 		a.oldest = e
@@ -37,7 +37,7 @@ func (a *acks) add(e *entry) {
 }
 
 // settle notes that a delivery is settled.
-func (a *acks) settle(e *entry) {
+func (a *acks) settle(e *delivery) {
 	if e.what != open {
 		return
 	}
@@ -49,10 +49,10 @@ func (a *acks) settle(e *entry) {
 }
 
 // handedBack notes that the broker was given an open delivery back.
-func (a *acks) handedBack(e *entry) { a.remove(e) }
+func (a *acks) handedBack(e *delivery) { a.remove(e) }
 
-func (a *acks) remove(e *entry) {
-	a.len, a.bytes = a.len-1, a.bytes-len(e.rec.Delivery.Body)
+func (a *acks) remove(e *delivery) {
+	a.len, a.bytes = a.len-1, a.bytes-len(e.Body)
 	if e.before == nil {
 		a.oldest = e.after
 	} else {
@@ -111,7 +111,7 @@ func (a *acks) open() int { return a.len - a.n }
 
 // untold yields every delivery that the broker waits for, oldest first. Those
 // that it yields may be settled meanwhile.
-func (a *acks) untold(yield func(*entry) bool) {
+func (a *acks) untold(yield func(*delivery) bool) {
 	for e := a.oldest; e != nil; e = e.after {
 		if !yield(e) {
 			return

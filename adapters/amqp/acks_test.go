@@ -37,7 +37,7 @@ func (b *broker) ack(t *rapid.T, tag uint64, multiple bool) error {
 // model is what a naive one would know: every delivery's fate.
 type model struct {
 	broker
-	entries map[uint64]*entry
+	entries map[uint64]*delivery
 	settled map[uint64]bool
 }
 
@@ -80,9 +80,9 @@ func (m *model) check(t *rapid.T, a *acks) {
 func TestAcksAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a acks
-		m := model{entries: make(map[uint64]*entry), settled: make(map[uint64]bool)}
+		m := model{entries: make(map[uint64]*delivery), settled: make(map[uint64]bool)}
 		next := uint64(1)
-		pick := func(tags []uint64) *entry {
+		pick := func(tags []uint64) *delivery {
 			if len(tags) == 0 {
 				t.Skip("none")
 			}
@@ -92,7 +92,7 @@ func TestAcksAgainstAModel(t *testing.T) {
 			"": func(t *rapid.T) { m.check(t, &a) },
 			"deliver": func(t *rapid.T) {
 				for range rapid.IntRange(1, 20).Draw(t, "n") {
-					e := &entry{tag: next}
+					e := &delivery{tag: next}
 					m.entries[next], m.unacked = e, append(m.unacked, next)
 					a.add(e)
 					next++
@@ -142,9 +142,9 @@ func TestAcksAgainstAModel(t *testing.T) {
 // that passed it: gigabytes in five minutes.
 func TestSlowDeliveryKeepsNothingOfOthers(t *testing.T) {
 	var a acks
-	a.add(&entry{tag: 1})
+	a.add(&delivery{tag: 1})
 	for tag := uint64(2); tag < 100_000; tag++ {
-		e := &entry{tag: tag}
+		e := &delivery{tag: tag}
 		a.add(e)
 		a.settle(e)
 		if err := a.flush(50, false, func(uint64, bool) error { return nil }); err != nil {
@@ -163,9 +163,9 @@ func TestSlowDeliveryKeepsNothingOfOthers(t *testing.T) {
 // The whole settled run is one ack, and one that does not cover an open one.
 func TestRunIsOneAck(t *testing.T) {
 	var a acks
-	entries := make([]*entry, 10)
+	entries := make([]*delivery, 10)
 	for i := range entries {
-		entries[i] = &entry{tag: uint64(i) + 1}
+		entries[i] = &delivery{tag: uint64(i) + 1}
 		a.add(entries[i])
 	}
 	for _, i := range []int{3, 0, 2, 1, 5} {

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Client is a service's connections to RabbitMQ, its policies, and what is made
@@ -29,11 +30,12 @@ type Client struct {
 	targets map[string]bool    // topics whose exchange is declared
 	deleted map[string]bool    // topics that had a layout, but a queue of it is gone
 	subs    []*Subscriber
-	lanes   int // channels that read
+	reading int // channels that read
 	closed  bool
 
-	turn   *delayqueue.Turn
-	places delayqueue.States[spot]
+	turn     *engine.Turn
+	places   delayqueue.States[spot]
+	outlived outlived
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of
@@ -45,7 +47,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
 	c := &Client{cfg: cfg, layouts: make(map[string]*layout), targets: make(map[string]bool), deleted: make(map[string]bool),
-		turn: delayqueue.NewTurn(), places: delayqueue.States[spot]{Most: placesMost}}
+		turn: engine.NewTurn(), places: placesOf()}
 	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming", reads: true}
 	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.tellBlocked}
 	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
@@ -67,7 +69,7 @@ func (c *Client) tellBlocked(reason string, blocked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.layouts {
-		sub := delayqueue.Subscription{Sink: c.cfg.Sink}
+		sub := engine.Subscription{Sink: c.cfg.Sink}
 		sub.Tell(redeliver.SubscriptionChanged{
 			Origin: l.queue, Group: l.queue, Change: change, Detail: "the broker's alarm: " + reason,
 		})
@@ -107,7 +109,7 @@ func (c *Client) Close(ctx context.Context) error {
 		return nil
 	}
 	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := delayqueue.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
+	if err := engine.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
 		return fmt.Errorf("amqp: closing: %w", err)
 	}
 	return nil
@@ -155,18 +157,18 @@ func (c *Client) claim(queue string, n int) error {
 	most := c.consuming.channelMax() - aside
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lanes+n > most {
+	if c.reading+n > most {
 		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.lanes, most)
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.reading, most)
 	}
-	c.lanes += n
+	c.reading += n
 	return nil
 }
 
 func (c *Client) unclaim(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lanes -= n
+	c.reading -= n
 }
 
 // provision declares what a subscription needs.
@@ -196,7 +198,7 @@ func (c *Client) restore(ctx context.Context, l *layout) error {
 
 func (c *Client) declarer(ctx context.Context) *declarer {
 	// Not the connection that publishes: it does not answer while the broker is in alarm.
-	return &declarer{open: func() (*amqp.Channel, error) { return c.consuming.channel(ctx) }}
+	return &declarer{open: func() (*amqp091.Channel, error) { return c.consuming.channel(ctx) }}
 }
 
 // target makes sure that the exchange of a topic is there.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
@@ -53,7 +53,7 @@ type Config struct {
 	// come, too. It must be quick, and must not change the delivery. The empty key is
 	// none: such a message waits for no other. One over which it panics is undecodable.
 	// Required where an Order is PerKey, and not called elsewhere.
-	Key func(amqp.Delivery) string
+	Key func(amqp091.Delivery) string
 	// Topology says which queue a topic means. Default: Queue, the queue of
 	// the topic's name.
 	Topology Topology
@@ -133,7 +133,7 @@ type Config struct {
 	// connection properties. Its Recovery must be nil: redeliver reconnects by
 	// itself, because a recovered channel lets a late ack settle another
 	// message. Default: the zero Config of amqp091-go.
-	AMQP amqp.Config
+	AMQP amqp091.Config
 }
 
 func (c Config) withDefaults() Config {
@@ -262,13 +262,13 @@ func checkURLs(ps *redeliver.Problems, urls []string) {
 		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
 	}
 	for i, u := range urls {
-		if uri, err := amqp.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {
+		if uri, err := amqp091.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {
 			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.RedactAddress(u), "must be an amqp:// or amqps:// URL")
 		}
 	}
 }
 
-func checkRecovery(ps *redeliver.Problems, cfg amqp.Config) {
+func checkRecovery(ps *redeliver.Problems, cfg amqp091.Config) {
 	if cfg.Recovery != nil {
 		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects by itself")
 	}

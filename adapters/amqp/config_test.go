@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -43,7 +43,7 @@ func TestABadConfigIsRefusedWithAllItsProblemsAtOnce(t *testing.T) {
 		Queues:   map[string]redeliver.Policy{"amq.gen": {}, "": {}, strings.Repeat("q", 256): {}, "\xff": {}, "fine": {MaxRetries: -7}},
 		Topology: Topology{Kind: "x-random"}, MaxInFlight: -1, MaxRetriesInFlight: maxPrefetch + 1, Prefetch: -1, RetryPrefetch: -1, Shards: maxShards + 1,
 		NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, DialTimeout: -1, ConsumerTimeout: time.Millisecond,
-		ManagementURL: "amqp://guest:s3cret@host", AMQP: amqp.Config{Recovery: &amqp.Recovery{}},
+		ManagementURL: "amqp://guest:s3cret@host", AMQP: amqp091.Config{Recovery: &amqp091.Recovery{}},
 	})
 	found := problemsOf(t, err)
 	for _, field := range []string{
@@ -84,7 +84,7 @@ func TestEdgesOfTheConfig(t *testing.T) {
 		"management without a host":   {func(c *Config) { c.ManagementURL = "http://" }, []string{"ManagementURL"}},
 		"management by a name alone":  {func(c *Config) { c.ManagementURL = "host:15672" }, []string{"ManagementURL"}},
 		"management over TLS":         {func(c *Config) { c.ManagementURL = "https://host:15672" }, nil},
-		"a Recovery is not permitted": {func(c *Config) { c.AMQP.Recovery = &amqp.Recovery{} }, []string{"AMQP.Recovery"}},
+		"a Recovery is not permitted": {func(c *Config) { c.AMQP.Recovery = &amqp091.Recovery{} }, []string{"AMQP.Recovery"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{URLs: []string{"amqp://localhost"}}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Consume calls handler for the messages of queues, with retries, delays and a
@@ -43,13 +46,13 @@ import (
 // returns an error when it cannot begin: then no queue was read, and what is wrong with
 // each of them is in that error. What fails later is told to config.Sink and tried
 // again.
-func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, amqp.Delivery) error) error {
-	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, func(*reader) *native { return newNative(handler) })
+func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, amqp091.Delivery) error) error {
+	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, engine.Options[*delivery]{Handle: handle(config.NackDelay, handler)})
 }
 
-// consume reads queues until ctx ends, with what is to stand behind each reader. It
+// consume reads queues until ctx ends. opt says who handles their messages. It
 // returns what is wrong with the call before it begins anything.
-func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, behind func(*reader) *native) error {
+func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, opt engine.Options[*delivery]) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
 	}
@@ -68,7 +71,6 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			r.native = behind(r)
 			readers = append(readers, r)
 		}
 	}
@@ -83,10 +85,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 	if errs == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
-			all.Go(func() {
-				defer r.native.close()
-				r.run(ctx)
-			})
+			all.Go(func() { r.run(ctx, opt) })
 		}
 		all.Wait()
 	}
@@ -111,4 +110,75 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 		ps.Add("handler", "nil", "is required")
 	}
 	return ps
+}
+
+// handle calls a handler of the client's own deliveries.
+func handle(nackDelay time.Duration, handler func(context.Context, amqp091.Delivery) error) func(context.Context, *delivery) error {
+	return func(ctx context.Context, d *delivery) error {
+		says := &d.says
+		if d.answered.Swap(true) { // a further attempt here: the one before may still be answered
+			says = new(acker)
+		}
+		given := d.Delivery
+		given.Acknowledger, given.DeliveryTag, given.ConsumerTag = says, d.tag, consumerTag
+		err := handler(ctx, given)
+		if said := says.said.Load(); err == nil && said != nothing {
+			return nacked(said == requeued, nackDelay)
+		}
+		return err
+	}
+}
+
+// nacked is the answer of a handler that has nacked its delivery, or rejected it.
+func nacked(requeue bool, delay time.Duration) error {
+	switch {
+	case !requeue:
+		return redeliver.Reject("by the handler, without requeue")
+	case delay > 0:
+		return redeliver.RetryAfter(redeliver.ErrNacked, delay)
+	default:
+		return redeliver.ErrNacked
+	}
+}
+
+// What a handler said of its delivery by the delivery's own methods.
+const (
+	nothing  uint32 = iota // or that it is acked, which it is when the handler returns nil
+	requeued               // nacked or rejected, to be tried again
+	dropped                // the same, not to be tried again
+)
+
+// acker stands behind the delivery that a handler gets: those that were written
+// for a loop of their own may go on to ack and nack. It speaks for one attempt.
+type acker struct{ said atomic.Uint32 }
+
+var errMultiple = errors.New("amqp: a handler answers for its own message alone: multiple must be false")
+
+// Ack implements [amqp091.Acknowledger].
+func (a *acker) Ack(_ uint64, multiple bool) error { return a.say(nothing, multiple) }
+
+// Nack implements [amqp091.Acknowledger].
+func (a *acker) Nack(tag uint64, multiple, requeue bool) error {
+	if multiple {
+		return errMultiple
+	}
+	return a.Reject(tag, requeue)
+}
+
+// Reject implements [amqp091.Acknowledger].
+func (a *acker) Reject(_ uint64, requeue bool) error {
+	if requeue {
+		return a.say(requeued, false)
+	}
+	return a.say(dropped, false)
+}
+
+func (a *acker) say(what uint32, multiple bool) error {
+	if multiple {
+		return errMultiple
+	}
+	if what != nothing {
+		a.said.CompareAndSwap(nothing, what) // the first counts
+	}
+	return nil
 }

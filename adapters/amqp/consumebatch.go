@@ -5,10 +5,11 @@ import (
 	"context"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // BatchConfig says when a batch is run: as soon as its Size, its Bytes (of bodies)
@@ -42,10 +43,11 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	return config.consume(ctx, ps, queues, func(r *reader) *native {
-		return &native{batches: delayqueue.NewBatchWorkers(batch, r.sub, func(b *delayqueue.Batch, all []*delayqueue.Batched) error {
-			return handler(b, newBatch(b, all))
-		})}
+	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
+		BatchConfig: batch,
+		Batch: func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error {
+			return handler(b, newBatch(b, all, config.NackDelay))
+		},
 	})
 }
 
@@ -58,13 +60,17 @@ type Batch struct {
 	// Origin and Group name the subscription: the queue, by both names.
 	Origin, Group string
 
-	batch *delayqueue.Batch
+	batch *engine.Batch
 }
 
-func newBatch(b *delayqueue.Batch, all []*delayqueue.Batched) *Batch {
-	nb := &Batch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	for e := range delayqueue.Members[*entry](all) {
-		nb.Messages = append(nb.Messages, e.batched)
+func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay time.Duration) *Batch {
+	nb := &Batch{Messages: make([]*BatchMessage, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
+	room := make([]BatchMessage, len(all))
+	for i, member := range all {
+		m := &room[i]
+		m.Delivery, m.member, m.nackDelay = member.Record.Delivery, member, nackDelay
+		m.Acknowledger, m.DeliveryTag, m.ConsumerTag = (*batchAcker)(m), member.Record.tag, consumerTag
+		nb.Messages[i] = m
 	}
 	return nb
 }
@@ -89,72 +95,56 @@ func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(
 // The delivery's own methods (m.Delivery.Nack) are answers as in [Consume], and the
 // first counts here, too: its Ack is Ack.
 type BatchMessage struct {
-	amqp.Delivery
+	amqp091.Delivery
 
-	place delayqueue.Place
-	entry *entry
+	member    *engine.BatchMember[*delivery]
+	nackDelay time.Duration
 }
 
 // Context is the message's context, in which its state is.
-func (m *BatchMessage) Context() context.Context { return m.place.Attempt() }
+func (m *BatchMessage) Context() context.Context { return m.member.Context() }
 
 // State is what redeliver knows of the message: State().Attempt() is the number of
 // the attempt that runs now.
-func (m *BatchMessage) State() redeliver.State { return m.place.State() }
+func (m *BatchMessage) State() redeliver.State { return m.member.State() }
 
 // Ack says that the message is done.
-func (m *BatchMessage) Ack() bool { return m.place.Ack() }
+func (m *BatchMessage) Ack() bool { return m.member.Ack() }
 
 // Retry says that the message has failed and is to run again after delay, or,
 // without one, when the policy says. It counts towards MaxRetries. A negative
 // delay is 0; all but the first are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
+func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retry(delay...) }
 
 // Reject says that the message is refused: it goes to the DLQ now, with the reason
 // rejected and the given one as its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
+func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
 
 // Answer says what the handler of a single message says with what it returns: nil
 // is Ack, and about an error the policy decides. As by each of these methods, the
 // sink may be told of the attempt before it returns.
-func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
-
-// Report implements [delayqueue.Member].
-func (e *entry) Report(how delayqueue.Ending) { e.lane.flight.Report(e, how) }
-
-// Again implements [delayqueue.Member].
-func (e *entry) Again() *delayqueue.Place {
-	e.batched = new(BatchMessage)
-	e.batched.begin(e)
-	return &e.batched.place
-}
-
-// begin makes m a new attempt of an entry.
-func (m *BatchMessage) begin(e *entry) {
-	m.Delivery, m.entry = e.rec.Delivery, e
-	m.Acknowledger, m.DeliveryTag, m.ConsumerTag = (*batchAcker)(m), e.tag, consumerTag
-}
+func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }
 
 // batchAcker stands behind a delivery of a batch, as acker behind a single one.
 type batchAcker BatchMessage
 
-// Ack implements [amqp.Acknowledger].
+// Ack implements [amqp091.Acknowledger].
 func (a *batchAcker) Ack(_ uint64, multiple bool) error { return a.say(nil, multiple) }
 
-// Nack implements [amqp.Acknowledger].
+// Nack implements [amqp091.Acknowledger].
 func (a *batchAcker) Nack(_ uint64, multiple, requeue bool) error {
-	return a.say(a.entry.nacked(requeue), multiple)
+	return a.say(nacked(requeue, a.nackDelay), multiple)
 }
 
-// Reject implements [amqp.Acknowledger].
+// Reject implements [amqp091.Acknowledger].
 func (a *batchAcker) Reject(_ uint64, requeue bool) error {
-	return a.say(a.entry.nacked(requeue), false)
+	return a.say(nacked(requeue, a.nackDelay), false)
 }
 
 func (a *batchAcker) say(answer error, multiple bool) error {
 	if multiple {
 		return errMultiple
 	}
-	a.place.Answer(answer)
+	a.member.Answer(answer)
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -41,13 +41,13 @@ func (c *Client) declare(d *declarer, l *layout) error {
 
 // declarer declares queues, each on a channel that an error has not closed.
 type declarer struct {
-	open   func() (*amqp.Channel, error)
-	ch     *amqp.Channel
+	open   func() (*amqp091.Channel, error)
+	ch     *amqp091.Channel
 	err    error // the connection's; nothing goes any more
 	rights rights
 }
 
-func (d *declarer) channel() (ch *amqp.Channel, ok bool) {
+func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {
 	if d.err == nil && (d.ch == nil || d.ch.IsClosed()) {
 		d.ch, d.err = d.open()
 	}
@@ -65,16 +65,16 @@ func (d *declarer) close() {
 // and a queue that two declare at once cannot be reached by one of them for a moment.
 // It is not asked often, because the first of these answers closes the connection, which
 // gives back what its consumers hold.
-func (d *declarer) do(what func(*amqp.Channel) error) (refused *amqp.Error) {
+func (d *declarer) do(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.try(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
 
 // once is do for what must not be done again, because the first time may have worked.
-func (d *declarer) once(what func(*amqp.Channel) error) (refused *amqp.Error) {
+func (d *declarer) once(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.try(what, &backoff.StopBackOff{})
 }
 
-func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (refused *amqp.Error) {
+func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
 	trouble := backoff.Retry(func() error {
 		refused = nil
 		ch, ok := d.channel()
@@ -82,17 +82,17 @@ func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (r
 			return nil
 		}
 		err := what(ch)
-		answer, ok := errors.AsType[*amqp.Error](err)
+		answer, ok := errors.AsType[*amqp091.Error](err)
 		switch {
 		case err == nil:
 		case ok && unreachable(answer):
 			refused = answer
 			return err
-		case ok && answer.Code == amqp.InternalError:
+		case ok && answer.Code == amqp091.InternalError:
 			return err
 		// A connection that an administrator or a broker that stops has closed says nothing
 		// of the queue.
-		case ok && answer.Server && answer.Code != amqp.ConnectionForced:
+		case ok && answer.Server && answer.Code != amqp091.ConnectionForced:
 			refused = answer
 		default:
 			d.err = fmt.Errorf("amqp: declaring queues: %w", err)
@@ -107,7 +107,7 @@ func (d *declarer) try(what func(*amqp.Channel) error, again backoff.BackOff) (r
 
 // exists tells whether a queue is there.
 func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
-	refused := d.do(func(ch *amqp.Channel) error {
+	refused := d.do(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
 	})
@@ -116,7 +116,7 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 		return d.err == nil
 	case gone(refused):
 		return false
-	case refused.Code == amqp.ResourceLocked:
+	case refused.Code == amqp091.ResourceLocked:
 		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
 		return true
 	default:
@@ -133,7 +133,7 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		}
 		return
 	}
-	refused := d.do(func(ch *amqp.Channel) error {
+	refused := d.do(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		return err
 	})
@@ -146,7 +146,7 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		if d.mayConfigure(q.name); len(d.rights.configure.of) == before {
 			d.rights.read.add(q.name, refused)
 		}
-	case refused.Code == amqp.PreconditionFailed:
+	case refused.Code == amqp091.PreconditionFailed:
 		ps.Add("queue "+q.name, "declared otherwise", fmt.Sprintf(
 			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", argsText(q.args), refused.Reason))
 	default:
@@ -209,7 +209,9 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 		return
 	}
 	for _, key := range t.bindingKeys(topic) {
-		refused := d.do(func(ch *amqp.Channel) error { return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs) })
+		refused := d.do(func(ch *amqp091.Channel) error {
+			return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs)
+		})
 		if refused != nil {
 			ps.Add("binding of queue "+t.queue(topic), key, "the broker says: "+refused.Reason)
 		}
@@ -218,11 +220,11 @@ func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
 
 // exchange declares an exchange; one that exists is used whatever its flags.
 func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
-	refused := d.do(func(ch *amqp.Channel) error {
+	refused := d.do(func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
 	})
 	if refused != nil && gone(refused) {
-		refused = d.do(func(ch *amqp.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
+		refused = d.do(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
 	}
 	if refused != nil {
 		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 // A connection that was closed while queues are declared is no fault of the
@@ -17,14 +17,14 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 		err     error
 		refused bool
 	}{
-		"closed by an administrator": {&amqp.Error{Code: amqp.ConnectionForced, Reason: "CONNECTION_FORCED - for a test", Server: true}, false},
-		"closed here":                {amqp.ErrClosed, false},
+		"closed by an administrator": {&amqp091.Error{Code: amqp091.ConnectionForced, Reason: "CONNECTION_FORCED - for a test", Server: true}, false},
+		"closed here":                {amqp091.ErrClosed, false},
 		"cut":                        {errors.New("connection reset by peer"), false},
-		"other arguments":            {&amqp.Error{Code: amqp.PreconditionFailed, Server: true, Recover: true}, true},
-		"no such thing":              {&amqp.Error{Code: amqp.NotImplemented, Server: true}, true},
+		"other arguments":            {&amqp091.Error{Code: amqp091.PreconditionFailed, Server: true, Recover: true}, true},
+		"no such thing":              {&amqp091.Error{Code: amqp091.NotImplemented, Server: true}, true},
 	} {
-		d := &declarer{open: func() (*amqp.Channel, error) { return &amqp.Channel{}, nil }}
-		refused := d.do(func(*amqp.Channel) error { return c.err })
+		d := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}
+		refused := d.do(func(*amqp091.Channel) error { return c.err })
 		if (refused != nil) != c.refused || (d.err != nil) == c.refused {
 			t.Errorf("%s: refused %v, the connection's error %v", name, refused, d.err)
 		}
@@ -34,15 +34,15 @@ func TestAClosedConnectionRefusesNoQueue(t *testing.T) {
 // A broker in trouble is asked again, on a new channel; one that stays in trouble has
 // refused nothing.
 func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
-	unformed := &amqp.Error{Code: amqp.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
+	unformed := &amqp091.Error{Code: amqp091.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
 	// What RabbitMQ 3.10 told one of five services that started at once.
-	homeless := &amqp.Error{Code: amqp.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
-	no := &amqp.Error{Code: amqp.PreconditionFailed, Server: true}
+	homeless := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
+	no := &amqp091.Error{Code: amqp091.PreconditionFailed, Server: true}
 	for name, c := range map[string]struct {
-		trouble *amqp.Error
+		trouble *amqp091.Error
 		times   int // that it is in trouble
 		then    error
-		refused *amqp.Error
+		refused *amqp091.Error
 		err     bool
 	}{
 		"for a moment":                    {unformed, 2, nil, nil, false},
@@ -54,8 +54,8 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, asked := &declarer{open: func() (*amqp.Channel, error) { return &amqp.Channel{}, nil }}, 0
-				refused := d.do(func(*amqp.Channel) error {
+				d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
+				refused := d.do(func(*amqp091.Channel) error {
 					if asked++; asked <= c.times {
 						return c.trouble
 					}
@@ -74,10 +74,10 @@ func TestABrokerInTroubleIsAskedAgain(t *testing.T) {
 
 // What may have been done is not done again.
 func TestADeletionIsNotRepeated(t *testing.T) {
-	d, asked := &declarer{open: func() (*amqp.Channel, error) { return &amqp.Channel{}, nil }}, 0
-	refused := d.once(func(*amqp.Channel) error {
+	d, asked := &declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
+	refused := d.once(func(*amqp091.Channel) error {
 		asked++
-		return &amqp.Error{Code: amqp.InternalError, Server: true}
+		return &amqp091.Error{Code: amqp091.InternalError, Server: true}
 	})
 	if asked != 1 || refused != nil || d.err == nil {
 		t.Errorf("asked %d times: refused %v, the error %v", asked, refused, d.err)
@@ -93,7 +93,7 @@ func TestAQueueThatCannotBeReachedIsThere(t *testing.T) {
 		"NOT_FOUND - home node 'rabbit@a' of durable queue 'orders' in vhost '/' is down or inaccessible": false,
 		"NOT_FOUND - queue 'orders' in vhost '/' process is stopped by supervisor":                        false,
 	} {
-		answer := &amqp.Error{Code: amqp.NotFound, Server: true, Reason: reason}
+		answer := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: reason}
 		if gone(fmt.Errorf("asking: %w", answer)) != want {
 			t.Errorf("%s: gone is %t", reason, !want)
 		}

@@ -17,7 +17,7 @@
 //	orders.retry.10s       one delay queue for each level; orders.retry.10s.1 ... its shards
 //	orders.retry           retries that are due, and replays; read beside orders
 //	orders.retry.suspects  messages that may have killed their process
-//	orders.retry.place     markers of messages that keep their places
+//	orders.retry.place     crashes of messages that keep their places
 //	orders.dlq             the DLQ
 //
 // The queue is also the group: its consumers compete. redeliver writes to its queues

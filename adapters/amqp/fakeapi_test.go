@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -83,7 +83,7 @@ func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey,
 		t.Fatal(err)
 	}
 	s := &survey{cfg: &cfg, layout: l, refused: make(map[string]bool)}
-	greeting := amqp.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
+	greeting := amqp091.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
 	s.greeting(greeting)
 	m := newManagement(&cfg)
 	defer m.close()
@@ -92,7 +92,7 @@ func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey,
 
 // queue is what the API says of a queue that is there, running and counted.
 func queue(name string, args fields, more fields) fields {
-	kind := args[amqp.QueueTypeArg]
+	kind := args[amqp091.QueueTypeArg]
 	if kind == nil {
 		kind = "classic"
 	}

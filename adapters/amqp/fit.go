@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -30,7 +30,7 @@ var (
 
 // waiting is publishing for a queue from which the message comes back, to leave it
 // before it is due where until says so. One whose own headers leave no room for ours in a frame is refused.
-func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) (amqp.Publishing, error) {
+func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
 	p := r.publishing(st)
 	if !until.IsZero() {
 		p.Headers[HeaderUntil] = until.UTC().Format(time.RFC3339Nano)
@@ -46,7 +46,7 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 
 // dead is publishing for the DLQ, which takes everything that a frame brought
 // here: with as many of ours as fit, at worst with none.
-func (r *record) dead(st *redeliver.State, frame int) amqp.Publishing {
+func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 	p := r.publishing(st)
 	spent := spentInDLQ
 	if r.raw != nil {
@@ -83,7 +83,7 @@ func (r *record) dead(st *redeliver.State, frame int) amqp.Publishing {
 // fit shortens redeliver's own headers until all fit into a frame with room to
 // spare, and a client can read them. ok is false when the message's own leave no
 // room for that.
-func fit(p *amqp.Publishing, frame, room int, dispensable []string) (ok bool) {
+func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool) {
 	most := frame - frameOverhead - room
 	fits := func() bool {
 		return (frame <= 0 || headerSize(p) <= most) && readable(p.Headers, room)
@@ -112,12 +112,12 @@ const (
 
 // readable tells whether the client can read headers that were read before, with
 // what we have added and what the broker may add where there is room for that.
-func readable(headers amqp.Table, room int) bool {
+func readable(headers amqp091.Table, room int) bool {
 	n := len(headers)
 	if room > 0 {
 		n += added
 	}
-	foreign, ok := headers[HeaderForeign].(amqp.Table)
+	foreign, ok := headers[HeaderForeign].(amqp091.Table)
 	return n <= mostFields && (!ok || depth(foreign) <= mostDepth)
 }
 
@@ -125,7 +125,7 @@ func readable(headers amqp.Table, room int) bool {
 func depth(v any) int {
 	deepest := 0
 	switch v := v.(type) {
-	case amqp.Table:
+	case amqp091.Table:
 		for _, item := range v {
 			deepest = max(deepest, depth(item))
 		}
@@ -143,7 +143,7 @@ func depth(v any) int {
 const frameOverhead = 8
 
 // headerSize is the size of a content header's payload, as the client writes it.
-func headerSize(p *amqp.Publishing) int {
+func headerSize(p *amqp091.Publishing) int {
 	n := 2 + 2 + 8 + 2 // class, weight, body size, flags
 	for _, s := range shortTexts(p) {
 		if s.value != "" {
@@ -167,7 +167,7 @@ func headerSize(p *amqp.Publishing) int {
 
 type shortText struct{ name, value string }
 
-func shortTexts(p *amqp.Publishing) [9]shortText {
+func shortTexts(p *amqp091.Publishing) [9]shortText {
 	return [...]shortText{
 		{"content type", p.ContentType}, {"content encoding", p.ContentEncoding}, {"correlation id", p.CorrelationId},
 		{"reply-to", p.ReplyTo}, {"expiration", p.Expiration}, {"message id", p.MessageId}, {"type", p.Type},
@@ -175,7 +175,7 @@ func shortTexts(p *amqp.Publishing) [9]shortText {
 	}
 }
 
-func tableSize(t amqp.Table) int {
+func tableSize(t amqp091.Table) int {
 	n := 4
 	for name, v := range t {
 		n += 1 + len(name) + fieldSize(v)
@@ -193,13 +193,13 @@ func fieldSize(v any) int {
 		return 3
 	case int, int32, uint32, float32:
 		return 5
-	case amqp.Decimal:
+	case amqp091.Decimal:
 		return 6
 	case string:
 		return 5 + len(v)
 	case []byte:
 		return 5 + len(v)
-	case amqp.Table:
+	case amqp091.Table:
 		return 1 + tableSize(v)
 	case []any:
 		n := 5
@@ -214,7 +214,7 @@ func fieldSize(v any) int {
 
 // writable tells what makes a publishing impossible. Client or broker would end
 // the connection over it, with all that is under way on it.
-func writable(p *amqp.Publishing, exchange, key string, frame int) error {
+func writable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	texts := shortTexts(p)
 	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
 		if len(s.value) > maxShort {
@@ -244,7 +244,7 @@ const maxShort = 255 // bytes of a property, a routing key, the name of a header
 
 func checkKeys(v any) error {
 	switch v := v.(type) {
-	case amqp.Table:
+	case amqp091.Table:
 		for name, item := range v {
 			if len(name) > maxShort {
 				return fmt.Errorf("its header %q... has a name of %d bytes, AMQP has %d", redeliver.Cut(name, 40), len(name), maxShort)

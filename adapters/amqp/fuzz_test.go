@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
@@ -15,16 +15,16 @@ import (
 
 // tableOf makes a header table of lines "kind name=value", as garbage of any type may
 // come from a broker.
-func tableOf(block string) amqp.Table {
-	table := amqp.Table{}
+func tableOf(block string) amqp091.Table {
+	table := amqp091.Table{}
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		name, value, _ := strings.Cut(rest, "=")
 		switch v, ok := typed(kind, []byte(value)); {
 		case kind == "table":
-			table[name] = amqp.Table{value: value, redeliver.HeaderPrefix + value: int64(1)}
+			table[name] = amqp091.Table{value: value, redeliver.HeaderPrefix + value: int64(1)}
 		case kind == "list":
-			table[name] = []any{value, nil, amqp.Table{"a": value}}
+			table[name] = []any{value, nil, amqp091.Table{"a": value}}
 		case kind == "null":
 			table[name] = nil
 		case ok:
@@ -44,7 +44,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("string redeliver-amqp-delivery-mode=300\nnull redeliver-amqp-routing-key=\nbytes CC=\xff")
 	f.Add("list x-death=orders\nstring CC=a\nstring redeliver-amqp-cc=b\nuint8 x=9")
 	f.Fuzz(func(t *testing.T, block string) {
-		d := amqp.Delivery{Headers: tableOf(block), DeliveryMode: amqp.Persistent}
+		d := amqp091.Delivery{Headers: tableOf(block), DeliveryMode: amqp091.Persistent}
 		ours, findings := original(&d)
 		for _, h := range ours {
 			if !strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
@@ -59,7 +59,7 @@ func FuzzHeaders(f *testing.F) {
 		st, _ := redeliver.ParseHeaders("orders", ours)
 		r := record{Delivery: d}
 		p := r.publishing(&st)
-		again := amqp.Delivery{
+		again := amqp091.Delivery{
 			Headers: p.Headers, DeliveryMode: p.DeliveryMode, Expiration: p.Expiration, UserId: p.UserId, ReplyTo: p.ReplyTo,
 		}
 		if _, findings := original(&again); len(findings) > 0 {
@@ -75,7 +75,7 @@ func FuzzHeaders(f *testing.F) {
 }
 
 // sameText is reflect.DeepEqual for tables in which a float may be no number.
-func sameText(a, b amqp.Table) bool {
+func sameText(a, b amqp091.Table) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -110,7 +110,7 @@ func FuzzProperties(f *testing.F) {
 		if !there {
 			return
 		}
-		if err := (amqp.Table{"a": v}).Validate(); err != nil {
+		if err := (amqp091.Table{"a": v}).Validate(); err != nil {
 			t.Errorf("%q of type %T cannot be sent: %v", name, v, err)
 		}
 	})
@@ -124,7 +124,7 @@ func FuzzLearn(f *testing.F) {
 	f.Add("inequivalent arg 'durable' for queue 'o'n' in vhost '/': received 'true' but current is 'false'")
 	f.Add("inequivalent arg 'x' for: received none but current is none")
 	f.Fuzz(func(t *testing.T, reason string) {
-		args := amqp.Table{"x": "y"}
+		args := amqp091.Table{"x": "y"}
 		before := len(args)
 		if !learn(args, reason) && (len(args) != before || args["x"] != "y") {
 			t.Errorf("%q said nothing and changed %v", reason, args)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -65,9 +65,9 @@ func brokers(name string) bool {
 const usual = 13
 
 // plain is the message as its publisher made it, but for what the broker added.
-func plain(d *amqp.Delivery) amqp.Publishing {
-	p := amqp.Publishing{
-		Headers:     make(amqp.Table, len(d.Headers)+usual),
+func plain(d *amqp091.Delivery) amqp091.Publishing {
+	p := amqp091.Publishing{
+		Headers:     make(amqp091.Table, len(d.Headers)+usual),
 		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
 		CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp,
 		Type: d.Type, UserId: d.UserId, AppId: d.AppId, Body: d.Body,
@@ -82,15 +82,15 @@ func plain(d *amqp.Delivery) amqp.Publishing {
 
 // publishing makes the message to be written to a queue of ours: the user's body,
 // properties and headers, and, where st is not nil, redeliver's headers.
-func (r *record) publishing(st *redeliver.State) amqp.Publishing {
+func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 	d := &r.Delivery
 	p := plain(d)
-	p.DeliveryMode, p.Expiration, p.UserId = amqp.Persistent, "", ""
-	var foreign amqp.Table
+	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
+	var foreign amqp091.Table
 	for name, v := range d.Headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
 			if foreign == nil {
-				foreign = make(amqp.Table)
+				foreign = make(amqp091.Table)
 			}
 			foreign[name] = v
 			delete(p.Headers, name)
@@ -116,7 +116,7 @@ func (r *record) publishing(st *redeliver.State) amqp.Publishing {
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo, p.Headers[HeaderReplyTo] = "", d.ReplyTo
 	}
-	if d.DeliveryMode != amqp.Persistent {
+	if d.DeliveryMode != amqp091.Persistent {
 		p.Headers[HeaderDeliveryMode] = strconv.Itoa(int(d.DeliveryMode))
 	}
 	p.Headers[HeaderExchange] = d.Exchange // the default exchange is "", and that is said
@@ -132,14 +132,14 @@ func (r *record) publishing(st *redeliver.State) amqp.Publishing {
 // original takes redeliver's headers off a delivery from one of its queues and
 // puts back what they stand for. It returns them as text, with findings for
 // those that are none.
-func original(d *amqp.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
+func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
 	theirs := 0
 	for name := range d.Headers {
 		if !strings.HasPrefix(name, redeliver.HeaderPrefix) {
 			theirs++
 		}
 	}
-	headers := make(amqp.Table, theirs)
+	headers := make(amqp091.Table, theirs)
 	ours = make([]redeliver.Header, 0, len(d.Headers)-theirs)
 	for name, v := range d.Headers {
 		switch {
@@ -159,7 +159,7 @@ func original(d *amqp.Delivery) (ours []redeliver.Header, findings []redeliver.F
 		}
 	}
 	text := func(name string) string { s, _ := d.Headers[name].(string); return s }
-	if foreign, ok := d.Headers[HeaderForeign].(amqp.Table); ok {
+	if foreign, ok := d.Headers[HeaderForeign].(amqp091.Table); ok {
 		for name, v := range foreign {
 			if strings.HasPrefix(name, redeliver.HeaderPrefix) {
 				headers[name] = v
@@ -186,7 +186,7 @@ func original(d *amqp.Delivery) (ours []redeliver.Header, findings []redeliver.F
 }
 
 // strangers reports redeliver headers on a queue that redeliver does not write.
-func strangers(headers amqp.Table) []redeliver.Finding {
+func strangers(headers amqp091.Table) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
@@ -53,7 +53,7 @@ func anyValue(t *rapid.T, depth int) any {
 	case 10:
 		return rapid.Float64().Draw(t, "float64")
 	case 11:
-		return amqp.Decimal{Scale: rapid.Byte().Draw(t, "scale"), Value: rapid.Int32().Draw(t, "value")}
+		return amqp091.Decimal{Scale: rapid.Byte().Draw(t, "scale"), Value: rapid.Int32().Draw(t, "value")}
 	case 12:
 		return rapid.String().Draw(t, "string")
 	case 13:
@@ -71,8 +71,8 @@ func anyValue(t *rapid.T, depth int) any {
 	}
 }
 
-func anyTable(t *rapid.T, depth, most int) amqp.Table {
-	table := amqp.Table{}
+func anyTable(t *rapid.T, depth, most int) amqp091.Table {
+	table := amqp091.Table{}
 	name := rapid.OneOf(rapid.SampledFrom(specialNames), rapid.StringN(0, 60, 255))
 	for range rapid.IntRange(0, most).Draw(t, "entries") {
 		table[name.Draw(t, "name")] = anyValue(t, depth)
@@ -80,16 +80,16 @@ func anyTable(t *rapid.T, depth, most int) amqp.Table {
 	return table
 }
 
-func anyDelivery(t *rapid.T) amqp.Delivery {
+func anyDelivery(t *rapid.T) amqp091.Delivery {
 	short := func(name string) string {
 		return rapid.OneOf(rapid.Just(""), rapid.StringN(1, 60, 255)).Draw(t, name)
 	}
-	d := amqp.Delivery{
+	d := amqp091.Delivery{
 		Headers: anyTable(t, 3, 12), ContentType: short("content type"), ContentEncoding: short("encoding"), CorrelationId: short("correlation id"),
 		ReplyTo:    rapid.OneOf(rapid.Just(directReplyTo), rapid.StringN(0, 60, 255)).Draw(t, "reply-to"),
 		Expiration: rapid.SampledFrom([]string{"", "0", "60000"}).Draw(t, "expiration"), MessageId: short("message id"), Type: short("type"),
 		UserId: short("user"), AppId: short("app"), Exchange: short("exchange"), RoutingKey: short("key"), Priority: rapid.Byte().Draw(t, "priority"),
-		DeliveryMode: rapid.SampledFrom([]uint8{0, amqp.Transient, amqp.Persistent}).Draw(t, "mode"), Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
+		DeliveryMode: rapid.SampledFrom([]uint8{0, amqp091.Transient, amqp091.Persistent}).Draw(t, "mode"), Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
 	}
 	if rapid.Bool().Draw(t, "timed") {
 		d.Timestamp = time.Unix(rapid.Int64Range(0, 1<<41).Draw(t, "timestamp"), 0)
@@ -120,7 +120,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 		on := record{Delivery: first}
 		for range 2 {
 			p := on.publishing(&st)
-			if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.DeliveryMode != amqp.Persistent {
+			if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.DeliveryMode != amqp091.Persistent {
 				t.Fatalf("it waits with %+v", p)
 			}
 			for name := range p.Headers {
@@ -130,7 +130,7 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 			}
 			back := deliveryOf(p, "", "orders.retry")
 			back.Headers = maps.Clone(p.Headers)
-			back.Headers["x-death"] = []any{amqp.Table{"queue": "orders.retry.10s"}}
+			back.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.retry.10s"}}
 			back.Headers["x-delivery-count"] = int64(1)
 			ours, findings := original(&back)
 			got, more := redeliver.ParseHeaders("orders", ours)
@@ -147,9 +147,9 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 
 // What somebody else put on a queue of ours is its own original.
 func TestADeliveryWithoutOursIsItsOwnOriginal(t *testing.T) {
-	d := amqp.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp.Table{"mine": "x", redeliver.HeaderError: amqp.Table{}}}
+	d := amqp091.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp091.Table{"mine": "x", redeliver.HeaderError: amqp091.Table{}}}
 	want := d
-	want.Headers = amqp.Table{"mine": "x"}
+	want.Headers = amqp091.Table{"mine": "x"}
 	ours, findings := original(&d)
 	if !reflect.DeepEqual(d, want) || len(ours) > 0 || len(findings) != 1 || findings[0].Header != redeliver.HeaderError {
 		t.Errorf("%+v, %v, %v", d, ours, findings)
@@ -157,7 +157,7 @@ func TestADeliveryWithoutOursIsItsOwnOriginal(t *testing.T) {
 }
 
 func TestStrangersAreAllNamed(t *testing.T) {
-	found := strangers(amqp.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)})
+	found := strangers(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)})
 	if len(found) != 2 || len(found[0].Value) > 64 || found[0].Problem == "" {
 		t.Errorf("%v", found)
 	}
@@ -166,11 +166,11 @@ func TestStrangersAreAllNamed(t *testing.T) {
 // A table of headers has room for thousands, on an origin and on a queue that redeliver writes.
 func TestAFloodOfHeadersIsCountedAndNotListed(t *testing.T) {
 	const n = 5000
-	table := make(amqp.Table, n)
+	table := make(amqp091.Table, n)
 	for i := range n {
 		table["redeliver-"+strconv.Itoa(i)] = []any{strings.Repeat("x", 1000)}
 	}
-	_, garbage := original(&amqp.Delivery{Headers: table})
+	_, garbage := original(&amqp091.Delivery{Headers: table})
 	for what, found := range map[string][]redeliver.Finding{"on an origin": strangers(table), "on a queue of ours": garbage} {
 		size := 0
 		for _, f := range found {
@@ -204,11 +204,11 @@ func TestTheSizeIsWhatTheClientWrites(t *testing.T) {
 const frame = 128 << 10
 
 // large is a delivery of a broker: its headers fit into a frame.
-func large(t *rapid.T) amqp.Delivery {
+func large(t *rapid.T) amqp091.Delivery {
 	d := anyDelivery(t)
 	delete(d.Headers, "fill")
 	if d.Headers == nil {
-		d.Headers = amqp.Table{}
+		d.Headers = amqp091.Table{}
 	}
 	p := plain(&d)
 	p.Headers = maps.Clone(d.Headers)
@@ -311,15 +311,15 @@ func TestTheDLQTakesWhatAFrameBrings(t *testing.T) {
 
 // A table that the client read must not become deeper, or longer, than it reads.
 func TestTheClientCanReadWhatWaits(t *testing.T) {
-	nested := func(n int) amqp.Table {
-		table := amqp.Table{}
+	nested := func(n int) amqp091.Table {
+		table := amqp091.Table{}
 		for range n - 1 {
-			table = amqp.Table{"t": table}
+			table = amqp091.Table{"t": table}
 		}
 		return table
 	}
-	many := func(n int) amqp.Table {
-		table := make(amqp.Table, n)
+	many := func(n int) amqp091.Table {
+		table := make(amqp091.Table, n)
 		for i := range n {
 			table[strconv.Itoa(i)] = nil
 		}
@@ -327,19 +327,19 @@ func TestTheClientCanReadWhatWaits(t *testing.T) {
 	}
 	st := redeliver.State{ID: "id", Attempts: 1}
 	for name, row := range map[string]struct {
-		headers amqp.Table
+		headers amqp091.Table
 		waits   bool
 	}{
-		"32 deep":                 {amqp.Table{"t": nested(32)}, true},
-		"31 deep, called as ours": {amqp.Table{"redeliver-t": nested(31)}, true},
-		"32 deep, called as ours": {amqp.Table{"redeliver-t": nested(32)}, false},
-		"array in it":             {amqp.Table{"redeliver-t": []any{nested(31)}}, false},
+		"32 deep":                 {amqp091.Table{"t": nested(32)}, true},
+		"31 deep, called as ours": {amqp091.Table{"redeliver-t": nested(31)}, true},
+		"32 deep, called as ours": {amqp091.Table{"redeliver-t": nested(32)}, false},
+		"array in it":             {amqp091.Table{"redeliver-t": []any{nested(31)}}, false},
 		"8100 headers":            {many(8100), true},
 		"8175 headers":            {many(8175), false},
 		"8192 headers":            {many(8192), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rec := record{Delivery: amqp.Delivery{Headers: row.headers}}
+			rec := record{Delivery: amqp091.Delivery{Headers: row.headers}}
 			if _, err := rec.waiting(&st, time.Time{}, frame, spare); (err == nil) != row.waits {
 				t.Errorf("%v, want that it waits: %v", err, row.waits)
 			}
@@ -354,28 +354,28 @@ func TestTheClientCanReadWhatWaits(t *testing.T) {
 func TestWhatIsImpossibleIsNamed(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	ok := strings.Repeat("x", 255)
-	for want, p := range map[string]amqp.Publishing{
-		"":                                  {ContentType: ok, MessageId: ok, Headers: amqp.Table{ok: long, "t": amqp.Table{ok: 1}, "CC": []any{"x"}}},
+	for want, p := range map[string]amqp091.Publishing{
+		"":                                  {ContentType: ok, MessageId: ok, Headers: amqp091.Table{ok: long, "t": amqp091.Table{ok: 1}, "CC": []any{"x"}}},
 		"its message id of 256 bytes":       {MessageId: long},
 		"its correlation id of 256 bytes":   {CorrelationId: long},
-		"has a name of 256 bytes":           {Headers: amqp.Table{long: "x"}},
-		"x\"... has a name of 256 bytes":    {Headers: amqp.Table{"t": []any{amqp.Table{long: "x"}}}},
-		"its header CC is no list":          {Headers: amqp.Table{"CC": "x"}},
-		"its header BCC is no list":         {Headers: amqp.Table{"BCC": nil}},
-		"do not fit into a frame of 131072": {Headers: amqp.Table{"x": strings.Repeat("x", frame)}},
+		"has a name of 256 bytes":           {Headers: amqp091.Table{long: "x"}},
+		"x\"... has a name of 256 bytes":    {Headers: amqp091.Table{"t": []any{amqp091.Table{long: "x"}}}},
+		"its header CC is no list":          {Headers: amqp091.Table{"CC": "x"}},
+		"its header BCC is no list":         {Headers: amqp091.Table{"BCC": nil}},
+		"do not fit into a frame of 131072": {Headers: amqp091.Table{"x": strings.Repeat("x", frame)}},
 	} {
 		err := writable(&p, ok, ok, frame)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if err := writable(&amqp.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
+	if err := writable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
 		t.Error(err)
 	}
-	if err := writable(&amqp.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
+	if err := writable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
 		t.Error(err)
 	}
-	if err := writable(&amqp.Publishing{Headers: amqp.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
+	if err := writable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
 		t.Errorf("frames have no limit: %v", err)
 	}
 }
@@ -397,7 +397,7 @@ func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
 		"longer than a year": {"99999999999999", at, seen, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := expires(&amqp.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
+			if got := expires(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/delayqueue"
 )
@@ -22,8 +22,8 @@ const (
 // whether another queue is there.
 func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 	switch r.Type {
-	case amqp.QueueTypeQuorum:
-	case amqp.QueueTypeClassic:
+	case amqp091.QueueTypeQuorum:
+	case amqp091.QueueTypeClassic:
 		if !s.layout.ordered() {
 			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again goes on by %s", r.Name, s.layout.retry())
 		}
@@ -46,6 +46,7 @@ func (s *survey) main(exists func(string) (bool, error), r ruled) error {
 	for _, v := range r.settings("delayed-retry-type") {
 		s.notef("%s: RabbitMQ delays what is handed back (%s); redeliver's retries are not concerned, they are acked when they wait elsewhere", r.Name, v)
 	}
+	_, s.layout.expires = r.least("expires")
 	s.consumerTimeout(r)
 	s.bounds(r)
 	return s.limit(exists, r)
@@ -58,7 +59,7 @@ const leastLimit = 2 * maxReturns
 // limit looks at the broker's own count of deliveries, at the end of which it
 // takes the message away.
 func (s *survey) limit(exists func(string) (bool, error), r ruled) error {
-	if r.Type != amqp.QueueTypeQuorum {
+	if r.Type != amqp091.QueueTypeQuorum {
 		return nil // a classic queue has none
 	}
 	limit, ok := r.least("delivery-limit")
@@ -142,7 +143,7 @@ func (s *survey) bounds(r ruled) {
 		overflow := "drop-head"
 		if all := r.settings("overflow"); len(all) > 0 {
 			overflow = fmt.Sprint(all[0].value)
-			if r.Type == amqp.QueueTypeQuorum { // which prefers the policy
+			if r.Type == amqp091.QueueTypeQuorum { // which prefers the policy
 				overflow = fmt.Sprint(all[len(all)-1].value)
 			}
 		}
@@ -234,7 +235,7 @@ func (s *survey) differences(q ownQueue, there queueInfo) {
 		}
 	}
 	for _, key := range []string{
-		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp.QueueMessageTTLArg, amqp.SingleActiveConsumerArg,
+		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp091.QueueMessageTTLArg, amqp091.SingleActiveConsumerArg,
 	} {
 		have, ok := there.Arguments[key]
 		if _, ours := q.args[key]; ok && !ours {

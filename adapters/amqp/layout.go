@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -46,6 +46,7 @@ type layout struct {
 	names        Names
 	shards       int
 	queues       []ownQueue
+	expires      bool // the queue may be deleted while it has no consumer
 }
 
 // ownQueue is one queue that redeliver declares.
@@ -53,7 +54,7 @@ type ownQueue struct {
 	name  string
 	kind  kind
 	level time.Duration // of a delay queue
-	args  amqp.Table
+	args  amqp091.Table
 }
 
 // read tells whether a subscriber reads the queue, beside the origin.
@@ -88,16 +89,17 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		ladder: delayqueue.NewLadder(policy), names: cfg.Names, shards: cfg.Shards,
 	}
 	_, l.jitter, _ = policy.Delays()
+	_, l.expires = cfg.Topology.QueueArgs["x-expires"]
 	dead, back := l.dlq(), l.retry()
-	kept := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+	kept := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
 	if cfg.DLQ.Retention > 0 {
-		kept[amqp.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+		kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
 	}
 	l.add(dead, deadQueue, kept)
 	l.add(back, retryQueue, deadLettering(dead))
 	l.add(l.suspects(), suspectQueue, deadLettering(dead))
 	if l.ordered() {
-		l.add(l.place(), placeQueue, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
+		l.add(l.place(), placeQueue, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
 	}
 	for _, level := range l.ladder {
 		for shard := range l.shards {
@@ -107,7 +109,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 			if level <= readMost {
 				ttl += unread
 			}
-			args[amqp.QueueMessageTTLArg] = ttl.Milliseconds()
+			args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
 			l.add(l.names.delay(queue, level, shard), delayQueue, args)
 			l.queues[len(l.queues)-1].level = level
 		}
@@ -152,9 +154,9 @@ const (
 
 // deadLettering are the arguments of a quorum queue that moves its messages on
 // to another queue, and loses none when that one is away.
-func deadLettering(to string) amqp.Table {
-	return amqp.Table{
-		amqp.QueueTypeArg: amqp.QueueTypeQuorum, amqp.QueueOverflowArg: declineWhenItFull,
+func deadLettering(to string) amqp091.Table {
+	return amqp091.Table{
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: declineWhenItFull,
 		deadLetterTo: "", deadLetterKey: to, deadLetterSafely: atLeastOnce, deliveryLimit: int32(deliveries),
 	}
 }
@@ -174,7 +176,7 @@ func (l *layout) origin(t Topology) ownQueue {
 	return ownQueue{name: l.queue, kind: mainQueue, args: args}
 }
 
-func (l *layout) add(name string, k kind, args amqp.Table) {
+func (l *layout) add(name string, k kind, args amqp091.Table) {
 	l.queues = append(l.queues, ownQueue{name: name, kind: k, args: args})
 }
 

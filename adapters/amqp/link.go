@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 var errClosed = errors.New("amqp: the client is closed")
@@ -32,17 +32,17 @@ type link struct {
 	reads bool // messages: see screen
 
 	mu     sync.Mutex
-	conn   *amqp.Connection
+	conn   *amqp091.Connection
 	closed bool
 	next   int // of cfg.URLs
 
 	// blocked is closed while the broker is in alarm and takes no messages.
-	blocked delayqueue.Gate
+	blocked engine.Gate
 	onBlock func(reason string, blocked bool)
 }
 
 // get returns the open connection, or dials one: each URL once.
-func (l *link) get(ctx context.Context) (*amqp.Connection, error) {
+func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -69,12 +69,12 @@ func (l *link) get(ctx context.Context) (*amqp.Connection, error) {
 	return nil, errors.Join(errs...)
 }
 
-func (l *link) dial(ctx context.Context, url string) (*amqp.Connection, error) {
+func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error) {
 	cfg := l.cfg.AMQP
 	if cfg.TLSClientConfig != nil {
 		cfg.TLSClientConfig = cfg.TLSClientConfig.Clone() // the client writes the host into it
 	}
-	cfg.Properties = amqp.Table{}
+	cfg.Properties = amqp091.Table{}
 	maps.Copy(cfg.Properties, l.cfg.AMQP.Properties)
 	if _, ok := cfg.Properties["connection_name"]; !ok {
 		cfg.Properties.SetClientConnectionName(l.name)
@@ -121,7 +121,7 @@ func (l *link) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 		}
 		return gather(conn), nil
 	}
-	conn, err := amqp.DialConfig(url, cfg)
+	conn, err := amqp091.DialConfig(url, cfg)
 	if err == nil && in != nil {
 		in.frame.Store(int64(conn.Config.FrameSize)) // before anything is asked for
 	}
@@ -131,7 +131,7 @@ func (l *link) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 // inside is what the client dials: of amqps what is inside of TLS, because the
 // client lets nobody look at that. secure is the TLS, made as the client would.
 func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
-	uri, err := amqp.ParseURI(raw)
+	uri, err := amqp091.ParseURI(raw)
 	if err != nil || uri.Scheme != "amqps" {
 		return raw, nil, err
 	}
@@ -152,7 +152,7 @@ func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err er
 }
 
 // tlsOf is the TLS that a URL's parameters ask for.
-func tlsOf(uri amqp.URI) (*tls.Config, error) {
+func tlsOf(uri amqp091.URI) (*tls.Config, error) {
 	cfg := &tls.Config{ServerName: uri.ServerName, MinVersion: tls.VersionTLS12}
 	if uri.CACertFile != "" {
 		data, err := os.ReadFile(uri.CACertFile)
@@ -175,8 +175,8 @@ func tlsOf(uri amqp.URI) (*tls.Config, error) {
 }
 
 // watch follows the broker's alarms for as long as the connection lives.
-func (l *link) watch(conn *amqp.Connection) {
-	alarms := conn.NotifyBlocked(make(chan amqp.Blocking, 8))
+func (l *link) watch(conn *amqp091.Connection) {
+	alarms := conn.NotifyBlocked(make(chan amqp091.Blocking, 8))
 	go func() {
 		on := false
 		for b := range alarms {
@@ -204,7 +204,7 @@ func (l *link) block(on bool, reason string) {
 }
 
 // channel opens a channel, dialling first if it must.
-func (l *link) channel(ctx context.Context) (*amqp.Channel, error) {
+func (l *link) channel(ctx context.Context) (*amqp091.Channel, error) {
 	conn, err := l.get(ctx)
 	if err != nil {
 		return nil, err
@@ -234,6 +234,12 @@ func (l *link) channelMax() int {
 		return math.MaxUint16
 	}
 	return int(l.conn.Config.ChannelMax)
+}
+
+func (l *link) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }
 
 func (l *link) close() {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -44,7 +44,7 @@ func newManagement(c *Config) *management {
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
 	m.base = base.String()
 	if m.vhost == "" {
-		if uri, err := amqp.ParseURI(c.URLs[0]); err == nil {
+		if uri, err := amqp091.ParseURI(c.URLs[0]); err == nil {
 			m.vhost = uri.Vhost
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 // UUIDHeader carries a Watermill message's UUID, as in watermill-amqp.
@@ -20,9 +20,9 @@ type Marshaler interface {
 	// Unmarshal makes the message that the handler gets. The delivery must not
 	// be changed, and the message must not share its bytes. An error (or a
 	// panic) sends the delivery as it is to the DLQ, undecodable.
-	Unmarshal(d *amqp.Delivery) (*message.Message, error)
+	Unmarshal(d *amqp091.Delivery) (*message.Message, error)
 	// Marshal makes what is published for a message.
-	Marshal(topic string, msg *message.Message) (amqp.Publishing, error)
+	Marshal(topic string, msg *message.Message) (amqp091.Publishing, error)
 }
 
 // DefaultMarshaler speaks watermill-amqp's format: the UUID in a header, each
@@ -33,7 +33,7 @@ type Marshaler interface {
 type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].
-func (DefaultMarshaler) Unmarshal(d *amqp.Delivery) (*message.Message, error) {
+func (DefaultMarshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
 	// A copy: a handler that writes into its payload must not change what is retried.
 	msg := message.NewMessage(idOf(d), slices.Clone(d.Body))
 	for name, v := range d.Headers {
@@ -51,13 +51,13 @@ func (DefaultMarshaler) Unmarshal(d *amqp.Delivery) (*message.Message, error) {
 }
 
 // Marshal implements [Marshaler].
-func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp.Publishing, error) {
-	headers := make(amqp.Table, len(msg.Metadata)+1)
+func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publishing, error) {
+	headers := make(amqp091.Table, len(msg.Metadata)+1)
 	for k, v := range msg.Metadata {
 		headers[k] = v
 	}
 	headers[UUIDHeader] = msg.UUID
-	return amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, Body: msg.Payload}, nil
+	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
 }
 
 // textOf is a header's value as text. ok is false for what has none: tables,
@@ -74,7 +74,7 @@ func textOf(v any) (text string, ok bool) {
 		return v.UTC().Format(time.RFC3339), true
 	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
 		return fmt.Sprint(v), true
-	case amqp.Decimal:
+	case amqp091.Decimal:
 		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Scale)), nil)
 		return new(big.Rat).SetFrac(big.NewInt(int64(v.Value)), unit).FloatString(int(v.Scale)), true
 	default:

@@ -49,7 +49,7 @@ func (n Names) dlq(queue string) string {
 // suspects is the queue of messages that may have killed their process.
 func (n Names) suspects(queue string) string { return n.retry(queue) + ".suspects" }
 
-// place is the queue of the markers of suspects that keep their places.
+// place is the queue of the notes about suspects that keep their places.
 func (n Names) place(queue string) string { return n.retry(queue) + ".place" }
 
 func (n Names) delay(queue string, level time.Duration, shard int) string {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/delayqueue"
 )
@@ -138,7 +138,7 @@ func (c *Client) choose(ctx context.Context, topic string, places []string) ([]d
 func (d *declarer) remove(o *delayqueue.OldLevel) error {
 	var ready, consumers int
 	counted := true
-	refused := d.do(func(ch *amqp.Channel) (err error) {
+	refused := d.do(func(ch *amqp091.Channel) (err error) {
 		ready, consumers, err = certain(ch, o.Place)
 		if counted = !errors.Is(err, errUncounted); !counted {
 			return nil // which no other connection mends
@@ -159,7 +159,7 @@ func (d *declarer) remove(o *delayqueue.OldLevel) error {
 		return nil
 	}
 	lost := 0
-	refused = d.once(func(ch *amqp.Channel) (err error) {
+	refused = d.once(func(ch *amqp091.Channel) (err error) {
 		lost, err = ch.QueueDelete(o.Place, false, false, false)
 		return err
 	})

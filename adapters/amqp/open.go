@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"strconv"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
 
 // opened is a channel, and what it reads; nil of suspects, which are fetched.
 type opened struct {
-	ch *amqp.Channel
-	in <-chan amqp.Delivery
+	ch *amqp091.Channel
+	in <-chan amqp091.Delivery
 }
 
-// begin opens the first channel of every lane, those of the origins last: a queue
+// begin opens the first channel of every queue, those of the origins last: a queue
 // that the user may not read is refused, and not tried again for ever. Anything
 // else is tried again. What a refused start has fetched comes back, and is counted by
 // the broker: so it fetches as little as it can.
@@ -48,7 +48,7 @@ func (c *Client) begin(ctx context.Context, readers ...*reader) error {
 	return nil
 }
 
-// first opens the first channel of the lane of the origin, or of all others. Once one is
+// first opens the first channel of the origin, or of all others. Once one is
 // denied the others are only asked for.
 func (r *reader) first(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
@@ -63,7 +63,7 @@ func (r *reader) first(ctx context.Context, d *declarer, origin bool) {
 			continue
 		}
 		ch, in, err := r.open(ctx, *cfg)
-		if refused, ok := errors.AsType[*amqp.Error](err); ok && denies(refused) {
+		if refused, ok := errors.AsType[*amqp091.Error](err); ok && denies(refused) {
 			d.rights.read.add(cfg.queue, refused)
 		} else if err == nil {
 			cfg.first = &opened{ch, in}
@@ -71,7 +71,10 @@ func (r *reader) first(ctx context.Context, d *declarer, origin bool) {
 	}
 }
 
-// close lets go of the channels that no lane has used.
+// policyArgs are the arguments of the subscription's consumers.
+func (r *reader) policyArgs() amqp091.Table { return amqp091.Table{policyArg: r.layout.fingerprint} }
+
+// close lets go of the channels that no source has used.
 func (r *reader) close() {
 	for i := range r.queues {
 		if first := r.queues[i].first; first != nil {
@@ -84,16 +87,16 @@ func (r *reader) close() {
 // consumerTag is of the first consumer of a channel.
 const consumerTag = "redeliver"
 
-func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-chan amqp.Delivery, error) {
+func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
 	ch, err := r.client.consuming.channel(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	var in <-chan amqp.Delivery
+	var in <-chan amqp091.Delivery
 	if cfg.kind == suspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = readAs(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), amqp.Table{policyArg: r.layout.fingerprint})
+		in, err = readAs(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
 		_ = ch.Close() // it is closed already, or its connection is gone
@@ -102,16 +105,17 @@ func (r *reader) open(ctx context.Context, cfg laneConfig) (*amqp.Channel, <-cha
 	return ch, in, nil
 }
 
-// read begins to consume a queue, for the nth time on a channel.
-func read(ch *amqp.Channel, queue string, n, prefetch int) (<-chan amqp.Delivery, error) {
-	return readAs(ch, queue, n, prefetch, nil)
-}
-
 // policyArg is an argument of a consumer, which RabbitMQ only shows: the fingerprint of
 // the policy that it runs, so that Doctor can compare.
 const policyArg = "x-redeliver-policy"
 
-func readAs(ch *amqp.Channel, queue string, n, prefetch int, args amqp.Table) (<-chan amqp.Delivery, error) {
+// read begins to consume a queue, for the nth time on a channel.
+func read(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
+	return readAs(ch, queue, n, prefetch, nil)
+}
+
+// readAs is read for who runs a policy.
+func readAs(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, err
 	}

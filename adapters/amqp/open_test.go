@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // What a start that is refused had fetched would be handed back, and counted by the
@@ -23,7 +23,7 @@ func TestARefusedStartReadsNothing(t *testing.T) {
 			w := newWire(t)
 			w.denied = denied
 			cfg := Config{}.withDefaults()
-			c := &Client{cfg: cfg, turn: delayqueue.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}
+			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}
 			var readers []*reader
 			for _, queue := range []string{"a", "b"} {
 				l, err := newLayout(&cfg, queue)
@@ -31,7 +31,7 @@ func TestARefusedStartReadsNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := newReader(context.Background(), c, l)
-				r.queues = r.lanes()
+				r.queues = r.reads()
 				readers = append(readers, r)
 			}
 			err := c.begin(t.Context(), readers...)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -21,8 +21,8 @@ func ordered(p redeliver.Policy) bool {
 }
 
 // KeyHeader is a Config.Key: the value of a header, as text.
-func KeyHeader(name string) func(amqp.Delivery) string {
-	return func(d amqp.Delivery) string {
+func KeyHeader(name string) func(amqp091.Delivery) string {
+	return func(d amqp091.Delivery) string {
 		text, _ := textOf(d.Headers[name])
 		return text
 	}
@@ -41,8 +41,8 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 	if p.Order == redeliver.PerKey && cfg.Key == nil {
 		ps.Add("Key", "nil", fmt.Sprintf("is required where the Order is PerKey, as it is of queue %q: RabbitMQ's messages have no key of their own", queue))
 	}
-	if single, ok := cfg.Topology.QueueArgs[amqp.SingleActiveConsumerArg]; ok && single != true {
-		ps.Add("Topology.QueueArgs", fmt.Sprintf("%s=%v", amqp.SingleActiveConsumerArg, single), fmt.Sprintf("must be true where the Order is %s, as it is of queue %q", p.Order, queue))
+	if single, ok := cfg.Topology.QueueArgs[amqp091.SingleActiveConsumerArg]; ok && single != true {
+		ps.Add("Topology.QueueArgs", fmt.Sprintf("%s=%v", amqp091.SingleActiveConsumerArg, single), fmt.Sprintf("must be true where the Order is %s, as it is of queue %q", p.Order, queue))
 	}
 	checkWaits(ps, cfg, prefix+".Backoff", p)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -36,9 +36,9 @@ func TestOrdersThatCannotBeKept(t *testing.T) {
 		"unlisted":                     {Config{Policy: byKey(unlisted{}), Key: key}, []string{"Policy.Backoff"}},
 		"waits of 30 min in all":       {Config{Policy: blocking(60, 30*time.Second)}, []string{"Policy.Backoff"}},
 		"waits of a little less":       {Config{Policy: blocking(59, 30*time.Second)}, nil},
-		"several consumers, by name":   {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp.Table{amqp.SingleActiveConsumerArg: false}}}, []string{"Topology.QueueArgs"}},
-		"a single one, by name":        {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp.Table{amqp.SingleActiveConsumerArg: true}}}, nil},
-		"several where nothing's said": {Config{Topology: Topology{QueueArgs: amqp.Table{amqp.SingleActiveConsumerArg: false}}}, nil},
+		"several consumers, by name":   {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: false}}}, []string{"Topology.QueueArgs"}},
+		"a single one, by name":        {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: true}}}, nil},
+		"several where nothing's said": {Config{Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: false}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := row.cfg.withDefaults()
@@ -53,14 +53,14 @@ func TestOrdersThatCannotBeKept(t *testing.T) {
 // A queue that is created for an order has one consumer at a time, and the user's
 // arguments stay the user's.
 func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
-	given := amqp.Table{"x-max-length": 10}
-	for _, args := range []amqp.Table{nil, given} {
+	given := amqp091.Table{"x-max-length": 10}
+	for _, args := range []amqp091.Table{nil, given} {
 		cfg := Config{Policy: redeliver.Policy{Order: redeliver.Blocking}, Topology: Topology{QueueArgs: args}}.withDefaults()
 		l, err := newLayout(&cfg, "orders")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if origin := l.origin(cfg.Topology); origin.args[amqp.SingleActiveConsumerArg] != true {
+		if origin := l.origin(cfg.Topology); origin.args[amqp091.SingleActiveConsumerArg] != true {
 			t.Errorf("the arguments are %v", origin.args)
 		}
 	}
@@ -73,20 +73,20 @@ func TestTheQueueOfAnOrderIsCreatedWithASingleActiveConsumer(t *testing.T) {
 func TestLearn(t *testing.T) {
 	const begin = "PRECONDITION_FAILED - inequivalent arg "
 	for _, row := range []struct {
-		args   amqp.Table
+		args   amqp091.Table
 		reason string
-		want   amqp.Table // nil: it cannot be read
+		want   amqp091.Table // nil: it cannot be read
 	}{
-		{amqp.Table{}, begin + "'x-max-length' for queue 'q' in vhost '/': received none but current is the value '10' of type 'signedint'", amqp.Table{"x-max-length": int64(10)}},
-		{amqp.Table{}, begin + "'x-overflow' for queue 'q' in vhost '/': received none but current is the value 'reject-publish' of type 'longstr'", amqp.Table{"x-overflow": "reject-publish"}},
-		{amqp.Table{}, begin + `'x-dead-letter-routing-key' for queue 'q' in vhost '/': received none but current is the value 'it's "theirs"' of type 'longstr'`, amqp.Table{"x-dead-letter-routing-key": `it's "theirs"`}},
-		{amqp.Table{"a": 1}, begin + "'a' for queue 'q' in vhost '/': received the value '1' of type 'long' but current is none", amqp.Table{}},
-		{amqp.Table{}, begin + "'a' for queue 'q' in vhost '/': received none but current is none", nil},
-		{amqp.Table{}, begin + "'x-queue-type' for queue 'q' in vhost '/': received 'classic' but current is 'quorum'", amqp.Table{"x-queue-type": "quorum"}},
-		{amqp.Table{"k": "a"}, begin + "'k' for queue 'q' in vhost '/': received 'a' but current is 'it's b'", amqp.Table{"k": "it's b"}},
-		{amqp.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'true' of type 'bool'", amqp.Table{"b": true}},
-		{amqp.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'a name that is too lo...", nil},
-		{amqp.Table{}, "ACCESS_REFUSED - no", nil},
+		{amqp091.Table{}, begin + "'x-max-length' for queue 'q' in vhost '/': received none but current is the value '10' of type 'signedint'", amqp091.Table{"x-max-length": int64(10)}},
+		{amqp091.Table{}, begin + "'x-overflow' for queue 'q' in vhost '/': received none but current is the value 'reject-publish' of type 'longstr'", amqp091.Table{"x-overflow": "reject-publish"}},
+		{amqp091.Table{}, begin + `'x-dead-letter-routing-key' for queue 'q' in vhost '/': received none but current is the value 'it's "theirs"' of type 'longstr'`, amqp091.Table{"x-dead-letter-routing-key": `it's "theirs"`}},
+		{amqp091.Table{"a": 1}, begin + "'a' for queue 'q' in vhost '/': received the value '1' of type 'long' but current is none", amqp091.Table{}},
+		{amqp091.Table{}, begin + "'a' for queue 'q' in vhost '/': received none but current is none", nil},
+		{amqp091.Table{}, begin + "'x-queue-type' for queue 'q' in vhost '/': received 'classic' but current is 'quorum'", amqp091.Table{"x-queue-type": "quorum"}},
+		{amqp091.Table{"k": "a"}, begin + "'k' for queue 'q' in vhost '/': received 'a' but current is 'it's b'", amqp091.Table{"k": "it's b"}},
+		{amqp091.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'true' of type 'bool'", amqp091.Table{"b": true}},
+		{amqp091.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'a name that is too lo...", nil},
+		{amqp091.Table{}, "ACCESS_REFUSED - no", nil},
 	} {
 		if ok := learn(row.args, row.reason); ok != (row.want != nil) || ok && !maps.Equal(row.args, row.want) {
 			t.Errorf("%s: %v, %v; want %v", row.reason, row.args, ok, row.want)

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -293,7 +293,7 @@ func table(b *strings.Builder, header string, rows func(io.Writer)) {
 	_ = w.Flush() // a Builder takes everything
 }
 
-func argsText(args amqp.Table) string {
+func argsText(args amqp091.Table) string {
 	parts := make([]string, 0, len(args))
 	for _, k := range slices.Sorted(maps.Keys(args)) {
 		parts = append(parts, k+"="+valueText(args[k]))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -74,7 +74,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 
 // outgoing is a message that is ready to be published.
 type outgoing struct {
-	amqp.Publishing
+	amqp091.Publishing
 	sender        *sender
 	exchange, key string
 }
@@ -105,7 +105,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	}
 	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
 	st := redeliver.State{ID: delayqueue.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
-	f := forwarder{sender: c.forwarded, layout: l}
+	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""
 	out.key, until = f.place(due, now)
@@ -117,8 +117,8 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 }
 
 // deliveryOf is what a consumer would get of a publishing.
-func deliveryOf(p amqp.Publishing, exchange, key string) amqp.Delivery {
-	return amqp.Delivery{
+func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
+	return amqp091.Delivery{
 		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
 		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId,
 		Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Exchange: exchange, RoutingKey: key, Body: p.Body,

@@ -12,30 +12,29 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // record is a delivery as the handler sees it first: redeliver's own headers are
 // cut off; exchange, routing key and properties are the original's. It cannot be
-// acked: that is the lane's to do.
+// acked: that is the source's to do.
 type record struct {
-	amqp.Delivery
+	amqp091.Delivery
 	unread    error  // why its headers could not be read
 	raw       []byte // they, where that is so and they are not too long
 	marshaler Marshaler
 	copies    int    // see headerCopies
 	part      string // see headerPart
-	entry     *entry // its way through the lane that read it; nil for a publish
+	key       string // where the Order is PerKey
+	rewritten int    // how often it was written anew before it came
 }
 
-// Body implements [delayqueue.Truncatable].
-func (r *record) Body() []byte { return r.Delivery.Body }
-
-// Message implements [delayqueue.Record].
-func (r *record) Message() (msg *message.Message, err error) {
+// message makes the message that a handler of the Router gets.
+func (r *record) message() (msg *message.Message, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
@@ -51,21 +50,19 @@ func (r *record) Message() (msg *message.Message, err error) {
 	return msg, err
 }
 
-// MessageKey implements [delayqueue.Keyed].
-func (r *record) MessageKey() []byte {
-	if r.entry == nil || r.entry.key == "" {
-		return nil
-	}
-	return []byte(r.entry.key)
+// Get implements [redeliver.Headers]: a header as text, "" where there is none.
+func (r *record) Get(name string) string {
+	text, _ := textOf(r.Headers[name])
+	return text
 }
 
 // DeliveryFromContext returns the delivery behind the message whose handler got
 // ctx, as it came from its queue at first: properties, headers of every type,
 // exchange and routing key. It is nil for a context of another message. It must
 // be neither changed nor acked.
-func DeliveryFromContext(ctx context.Context) *amqp.Delivery {
-	if d := delayqueue.FromContext(ctx); d != nil {
-		if r, ok := d.Record.(*record); ok {
+func DeliveryFromContext(ctx context.Context) *amqp091.Delivery {
+	if d := engine.FromContext(ctx); d != nil {
+		if r, ok := d.Record().(*delivery); ok {
 			return &r.Delivery
 		}
 	}
@@ -74,7 +71,7 @@ func DeliveryFromContext(ctx context.Context) *amqp.Delivery {
 
 // idOf is the id of a delivery: Watermill's UUID, the message id, or a hash of
 // the message, marked as derived. One that does not fit into a header is hashed.
-func idOf(d *amqp.Delivery) string {
+func idOf(d *amqp091.Delivery) string {
 	if uuid, ok := d.Headers[UUIDHeader].(string); ok && uuid != "" {
 		return delayqueue.GivenID(uuid)
 	}
@@ -85,7 +82,7 @@ func idOf(d *amqp.Delivery) string {
 }
 
 // digest is a hash over what a publisher said. Two equal messages share it.
-func digest(d *amqp.Delivery) string {
+func digest(d *amqp091.Delivery) string {
 	h := sha256.New()
 	part := func(b []byte) {
 		var n [8]byte
@@ -118,8 +115,8 @@ func everywhere(v any) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.Unix()
-	case amqp.Table:
-		t := make(amqp.Table, len(v))
+	case amqp091.Table:
+		t := make(amqp091.Table, len(v))
 		for name, item := range v {
 			t[name] = everywhere(item)
 		}

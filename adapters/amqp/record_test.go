@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -16,16 +16,16 @@ import (
 func TestIDs(t *testing.T) {
 	long := strings.Repeat("i", 600)
 	for name, row := range map[string]struct {
-		d    amqp.Delivery
+		d    amqp091.Delivery
 		want string
 	}{
-		"uuid":          {amqp.Delivery{Headers: amqp.Table{UUIDHeader: "u"}, MessageId: "m"}, "u"},
-		"message id":    {amqp.Delivery{MessageId: "m"}, "m"},
-		"no text":       {amqp.Delivery{Headers: amqp.Table{UUIDHeader: int32(1)}, MessageId: "m"}, "m"},
-		"bytes":         {amqp.Delivery{Headers: amqp.Table{UUIDHeader: []byte("u")}, MessageId: "m"}, "m"},
-		"empty":         {amqp.Delivery{Headers: amqp.Table{UUIDHeader: ""}, MessageId: "m"}, "m"},
-		"too long":      {amqp.Delivery{Headers: amqp.Table{UUIDHeader: long}}, redeliver.ShortID(long)},
-		"invalid UTF-8": {amqp.Delivery{MessageId: "\xff"}, redeliver.ShortID("\xff")},
+		"uuid":          {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: "u"}, MessageId: "m"}, "u"},
+		"message id":    {amqp091.Delivery{MessageId: "m"}, "m"},
+		"no text":       {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: int32(1)}, MessageId: "m"}, "m"},
+		"bytes":         {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: []byte("u")}, MessageId: "m"}, "m"},
+		"empty":         {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: ""}, MessageId: "m"}, "m"},
+		"too long":      {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: long}}, redeliver.ShortID(long)},
+		"invalid UTF-8": {amqp091.Delivery{MessageId: "\xff"}, redeliver.ShortID("\xff")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := idOf(&row.d); got != row.want {
@@ -39,10 +39,10 @@ func TestIDs(t *testing.T) {
 // and on whichever host, the message is read.
 func TestADerivedID(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	fresh := func() amqp.Delivery {
-		return amqp.Delivery{
+	fresh := func() amqp091.Delivery {
+		return amqp091.Delivery{
 			Exchange: "e", RoutingKey: "k", ContentType: "c", CorrelationId: "i", Type: "t", AppId: "a", Timestamp: at, Body: []byte("b"),
-			Headers: amqp.Table{"n": int32(1), "at": at, "deep": amqp.Table{"at": []any{at, amqp.Table{"at": at}}}},
+			Headers: amqp091.Table{"n": int32(1), "at": at, "deep": amqp091.Table{"at": []any{at, amqp091.Table{"at": at}}}},
 		}
 	}
 	first := fresh()
@@ -50,15 +50,15 @@ func TestADerivedID(t *testing.T) {
 	if !strings.HasPrefix(want, "derived:") || len(want) != len("derived:")+32 {
 		t.Fatal(want)
 	}
-	for name, change := range map[string]func(*amqp.Delivery){
-		"nothing":       func(*amqp.Delivery) {},
-		"redelivered":   func(d *amqp.Delivery) { d.Redelivered = true; d.Headers["x-delivery-count"] = int64(2) },
-		"dead-lettered": func(d *amqp.Delivery) { d.Headers["x-death"] = []any{}; d.Headers["x-first-death-queue"] = "q" },
-		"elsewhere": func(d *amqp.Delivery) {
+	for name, change := range map[string]func(*amqp091.Delivery){
+		"nothing":       func(*amqp091.Delivery) {},
+		"redelivered":   func(d *amqp091.Delivery) { d.Redelivered = true; d.Headers["x-delivery-count"] = int64(2) },
+		"dead-lettered": func(d *amqp091.Delivery) { d.Headers["x-death"] = []any{}; d.Headers["x-first-death-queue"] = "q" },
+		"elsewhere": func(d *amqp091.Delivery) {
 			zone(d.Headers, time.FixedZone("there", 3600))
 			d.Timestamp = d.Timestamp.UTC()
 		},
-		"other consumer": func(d *amqp.Delivery) { d.ConsumerTag, d.DeliveryTag = "c", 7 },
+		"other consumer": func(d *amqp091.Delivery) { d.ConsumerTag, d.DeliveryTag = "c", 7 },
 	} {
 		d := fresh()
 		change(&d)
@@ -66,21 +66,21 @@ func TestADerivedID(t *testing.T) {
 			t.Errorf("%s: the id is another", name)
 		}
 	}
-	for name, change := range map[string]func(*amqp.Delivery){
-		"body":            func(d *amqp.Delivery) { d.Body = []byte("c") },
-		"no body":         func(d *amqp.Delivery) { d.Body = nil },
-		"exchange":        func(d *amqp.Delivery) { d.Exchange = "" },
-		"key":             func(d *amqp.Delivery) { d.RoutingKey = "x" },
-		"exchange to key": func(d *amqp.Delivery) { d.Exchange, d.RoutingKey = "ek", "" },
-		"content type":    func(d *amqp.Delivery) { d.ContentType = "" },
-		"correlation id":  func(d *amqp.Delivery) { d.CorrelationId = "" },
-		"type":            func(d *amqp.Delivery) { d.Type = "" },
-		"app":             func(d *amqp.Delivery) { d.AppId = "" },
-		"time":            func(d *amqp.Delivery) { d.Timestamp = at.Add(time.Second) },
-		"no time":         func(d *amqp.Delivery) { d.Timestamp = time.Time{} },
-		"header":          func(d *amqp.Delivery) { d.Headers["n"] = int32(2) },
-		"header more":     func(d *amqp.Delivery) { d.Headers["m"] = nil },
-		"header deep":     func(d *amqp.Delivery) { d.Headers["deep"] = amqp.Table{"at": []any{at.Add(time.Second)}} },
+	for name, change := range map[string]func(*amqp091.Delivery){
+		"body":            func(d *amqp091.Delivery) { d.Body = []byte("c") },
+		"no body":         func(d *amqp091.Delivery) { d.Body = nil },
+		"exchange":        func(d *amqp091.Delivery) { d.Exchange = "" },
+		"key":             func(d *amqp091.Delivery) { d.RoutingKey = "x" },
+		"exchange to key": func(d *amqp091.Delivery) { d.Exchange, d.RoutingKey = "ek", "" },
+		"content type":    func(d *amqp091.Delivery) { d.ContentType = "" },
+		"correlation id":  func(d *amqp091.Delivery) { d.CorrelationId = "" },
+		"type":            func(d *amqp091.Delivery) { d.Type = "" },
+		"app":             func(d *amqp091.Delivery) { d.AppId = "" },
+		"time":            func(d *amqp091.Delivery) { d.Timestamp = at.Add(time.Second) },
+		"no time":         func(d *amqp091.Delivery) { d.Timestamp = time.Time{} },
+		"header":          func(d *amqp091.Delivery) { d.Headers["n"] = int32(2) },
+		"header more":     func(d *amqp091.Delivery) { d.Headers["m"] = nil },
+		"header deep":     func(d *amqp091.Delivery) { d.Headers["deep"] = amqp091.Table{"at": []any{at.Add(time.Second)}} },
 	} {
 		d := fresh()
 		change(&d)
@@ -95,7 +95,7 @@ func zone(v any, z *time.Location) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.In(z)
-	case amqp.Table:
+	case amqp091.Table:
 		for name, item := range v {
 			v[name] = zone(item, z)
 		}
@@ -108,10 +108,10 @@ func zone(v any, z *time.Location) any {
 }
 
 func TestMetadataAreTheHeadersThatAreText(t *testing.T) {
-	d := amqp.Delivery{Body: []byte("b"), Headers: amqp.Table{
+	d := amqp091.Delivery{Body: []byte("b"), Headers: amqp091.Table{
 		"text": "t", "bytes": []byte("\xff"), "true": true, "time": time.Unix(0, 0), "int8": int8(-1), "byte": byte(255), "uint32": uint32(1 << 31), "float": 1.5,
-		"decimal": amqp.Decimal{Scale: 2, Value: -1234}, "whole": amqp.Decimal{Value: 5}, "small": amqp.Decimal{Scale: 3, Value: 7},
-		"null": nil, "table": amqp.Table{}, "array": []any{}, UUIDHeader: "u",
+		"decimal": amqp091.Decimal{Scale: 2, Value: -1234}, "whole": amqp091.Decimal{Value: 5}, "small": amqp091.Decimal{Scale: 3, Value: 7},
+		"null": nil, "table": amqp091.Table{}, "array": []any{}, UUIDHeader: "u",
 	}}
 	msg, err := DefaultMarshaler{}.Unmarshal(&d)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestAMessageIsReadBack(t *testing.T) {
 		}
 		d := deliveryOf(p, "", "orders")
 		got, err := DefaultMarshaler{}.Unmarshal(&d)
-		if err != nil || !got.Equals(msg) || p.DeliveryMode != amqp.Persistent {
+		if err != nil || !got.Equals(msg) || p.DeliveryMode != amqp091.Persistent {
 			t.Errorf("%+v %v of mode %d, want %+v", got, err, p.DeliveryMode, msg)
 		}
 	}
@@ -159,7 +159,7 @@ type odd struct {
 	err    error
 }
 
-func (o odd) Unmarshal(*amqp.Delivery) (*message.Message, error) {
+func (o odd) Unmarshal(*amqp091.Delivery) (*message.Message, error) {
 	if o.panics != nil {
 		panic(o.panics)
 	}
@@ -168,13 +168,13 @@ func (o odd) Unmarshal(*amqp.Delivery) (*message.Message, error) {
 
 func TestAMarshalerThatFails(t *testing.T) {
 	boom := errors.New("boom")
-	if _, err := (&record{marshaler: odd{err: boom}}).Message(); !errors.Is(err, boom) {
+	if _, err := (&record{marshaler: odd{err: boom}}).message(); !errors.Is(err, boom) {
 		t.Error(err)
 	}
-	if _, err := (&record{marshaler: odd{}}).Message(); err == nil || !strings.Contains(err.Error(), "no message") {
+	if _, err := (&record{marshaler: odd{}}).message(); err == nil || !strings.Contains(err.Error(), "no message") {
 		t.Error(err)
 	}
-	_, err := (&record{marshaler: odd{panics: boom}}).Message()
+	_, err := (&record{marshaler: odd{panics: boom}}).message()
 	if p, ok := errors.AsType[*redeliver.PanicError](err); !ok || !errors.Is(err, boom) || len(p.Stack) == 0 {
 		t.Errorf("%v", err)
 	}

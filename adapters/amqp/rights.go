@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -29,7 +29,7 @@ type denial struct {
 	reason string
 }
 
-func (n *denial) add(what string, refused *amqp.Error) {
+func (n *denial) add(what string, refused *amqp091.Error) {
 	n.of = append(n.of, what)
 	if n.reason == "" {
 		n.reason = refused.Reason
@@ -49,10 +49,12 @@ func (r *rights) problems(ps *redeliver.Problems) {
 	}
 }
 
-func denies(refused *amqp.Error) bool { return refused != nil && refused.Code == amqp.AccessRefused }
+func denies(refused *amqp091.Error) bool {
+	return refused != nil && refused.Code == amqp091.AccessRefused
+}
 
 // impossible are arguments with which no queue can be declared.
-var impossible = amqp.Table{"x-expires": "never"}
+var impossible = amqp091.Table{"x-expires": "never"}
 
 // mayConfigure finds out whether a queue may be declared.
 func (d *declarer) mayConfigure(name string) {
@@ -61,8 +63,8 @@ func (d *declarer) mayConfigure(name string) {
 	}
 }
 
-func (d *declarer) declareImpossibly(name string, durable bool) *amqp.Error {
-	return d.do(func(ch *amqp.Channel) error {
+func (d *declarer) declareImpossibly(name string, durable bool) *amqp091.Error {
+	return d.do(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(name, durable, false, false, false, impossible)
 		return err
 	})
@@ -75,10 +77,10 @@ func (d *declarer) mayRead(name string) {
 	}
 }
 
-func (d *declarer) readImpossibly(name string) *amqp.Error {
-	return d.do(func(ch *amqp.Channel) error {
+func (d *declarer) readImpossibly(name string) *amqp091.Error {
+	return d.do(func(ch *amqp091.Channel) error {
 		// Without a prefetch, with which a stream takes it and kills the connection.
-		_, err := ch.Consume(name, consumerTag, false, false, false, false, amqp.Table{"x-stream-offset": true})
+		_, err := ch.Consume(name, consumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
 		if err == nil { // no RabbitMQ that we know
 			d.close()
 		}
@@ -93,11 +95,11 @@ func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []stri
 	switch {
 	case denies(refused): // which Plan asks for, and Subscribe finds out
 		refused = nil
-	case refused == nil || refused.Code != amqp.PreconditionFailed:
+	case refused == nil || refused.Code != amqp091.PreconditionFailed:
 	case strings.Contains(refused.Reason, "rabbit_classic_queue"), strings.Contains(refused.Reason, "rabbit_quorum_queue"):
 		refused = nil
 	case strings.Contains(refused.Reason, "prefetch"):
-		addType(ps, name, amqp.QueueTypeStream)
+		addType(ps, name, amqp091.QueueTypeStream)
 		return nil
 	}
 	if refused != nil {
@@ -117,8 +119,8 @@ func (d *declarer) kindOf(name string, ps *redeliver.Problems) (unchecked []stri
 	return unchecked
 }
 
-func inequivalent(refused *amqp.Error, flag string) bool {
-	return refused != nil && refused.Code == amqp.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
+func inequivalent(refused *amqp091.Error, flag string) bool {
+	return refused != nil && refused.Code == amqp091.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
 }
 
 func addType(ps *redeliver.Problems, queue, kind string) {
@@ -149,9 +151,9 @@ func (c *Client) mayWrite(ctx context.Context, s *survey, r *rights) error {
 	if err != nil {
 		return err
 	}
-	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
+	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
 	// A message that lives for "never" milliseconds is refused before it is routed.
-	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp.Publishing{Expiration: "never"}); err != nil {
+	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp091.Publishing{Expiration: "never"}); err != nil {
 		return err
 	}
 	timer, look := time.NewTimer(c.cfg.DialTimeout), time.NewTicker(delayqueue.Glance)

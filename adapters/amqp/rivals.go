@@ -48,7 +48,7 @@ func (m *management) consumers(ctx context.Context, queue string) (runs map[stri
 
 // compare tells when consumers of the queue run another policy, or no more, until ctx
 // ends. AMQP alone does not tell: without a management API, or where that does not
-// answer, only what comes back does, see [delayqueue.Subscription.Met].
+// answer, only what comes back does, see [engine.Subscription.Met].
 func (r *reader) compare(ctx context.Context) {
 	m := newManagement(&r.client.cfg)
 	if m == nil || r.sub.Sink == nil {

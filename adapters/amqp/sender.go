@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/delayqueue"
 )
@@ -31,9 +31,9 @@ type sender struct {
 
 // generation is one channel of a sender and what is unconfirmed on it.
 type generation struct {
-	ch      *amqp.Channel
-	closed  chan *amqp.Error // why the channel was closed, buffered
-	returns chan amqp.Return // room for the whole window, so that it never blocks the reader
+	ch      *amqp091.Channel
+	closed  chan *amqp091.Error // why the channel was closed, buffered
+	returns chan amqp091.Return // room for the whole window, so that it never blocks the reader
 
 	mu       sync.Mutex
 	open     map[identity]int  // unconfirmed publishes
@@ -46,7 +46,7 @@ type generation struct {
 // again, and a copy too many is better than one too few.
 type identity struct{ exchange, key, id string }
 
-func identityOf(exchange, key string, headers amqp.Table, messageID string) identity {
+func identityOf(exchange, key string, headers amqp091.Table, messageID string) identity {
 	i := identity{exchange: exchange, key: key, id: messageID}
 	for _, name := range []string{headerID, UUIDHeader} {
 		if id, ok := headers[name].(string); ok {
@@ -69,7 +69,7 @@ type pending struct {
 	s    *sender
 	gen  *generation
 	id   identity
-	done *amqp.DeferredConfirmation
+	done *amqp091.DeferredConfirmation
 	late chan struct{} // made when a wait ended too early; closed when err stands
 	err  error
 }
@@ -77,14 +77,14 @@ type pending struct {
 // send publishes a message and returns when it is confirmed, refused, or ctx
 // ends. Then it may still be there, and unsure can be waited for. A message that the
 // broker does not take as it is, is [delayqueue.ErrRefused].
-func (s *sender) send(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
+func (s *sender) send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	if unsure, err = s.once(ctx, exchange, key, m); refuses(err) {
 		return s.alone(ctx, exchange, key, m)
 	}
 	return unsure, err
 }
 
-func (s *sender) once(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
+func (s *sender) once(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	if err := s.reserve(ctx); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (s *sender) once(ctx context.Context, exchange, key string, m amqp.Publishi
 
 // alone publishes a message again over which its channel may have ended, and that ended
 // for all that were on it: now nothing else is on its channel, so a refusal is its own.
-func (s *sender) alone(ctx context.Context, exchange, key string, m amqp.Publishing) (unsure *pending, err error) {
+func (s *sender) alone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
 	unsure, err = s.lone.once(ctx, exchange, key, m)
 	if refuses(err) {
 		err = fmt.Errorf("%w: %w", delayqueue.ErrRefused, err)
@@ -111,7 +111,7 @@ func (s *sender) alone(ctx context.Context, exchange, key string, m amqp.Publish
 // refuses reports whether the broker has ended a channel because it does not take a
 // message as it is: one that is too large.
 func refuses(err error) bool {
-	return code(err) == amqp.ContentTooLarge || code(err) == amqp.PreconditionFailed
+	return code(err) == amqp091.ContentTooLarge || code(err) == amqp091.PreconditionFailed
 }
 
 var maxSize = regexp.MustCompile(`larger than configured max size (\d+)`)
@@ -150,7 +150,7 @@ func (s *sender) reserved() bool {
 
 // start publishes a message in the place that was reserved; wait tells what
 // became of it.
-func (s *sender) start(ctx context.Context, exchange, key string, m amqp.Publishing) (*pending, error) {
+func (s *sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
 		<-s.slots
@@ -159,7 +159,7 @@ func (s *sender) start(ctx context.Context, exchange, key string, m amqp.Publish
 	return p, nil
 }
 
-func (s *sender) publish(ctx context.Context, exchange, key string, m amqp.Publishing) (*pending, error) {
+func (s *sender) publish(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
 	if s.link.blocked.Closed() {
 		select {
 		case <-s.link.blocked.Opened():
@@ -197,7 +197,7 @@ func (s *sender) renew(ctx context.Context) (*generation, error) {
 		return nil, err
 	}
 	g := &generation{
-		ch: ch, closed: ch.NotifyClose(make(chan *amqp.Error, 1)), returns: ch.NotifyReturn(make(chan amqp.Return, window)),
+		ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1)), returns: ch.NotifyReturn(make(chan amqp091.Return, window)),
 		open: make(map[identity]int), returned: make(map[identity]bool),
 	}
 	if err := ch.Confirm(false); err != nil {

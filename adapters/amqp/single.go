@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strconv"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -19,12 +19,12 @@ import (
 // says it does not compare.
 
 // single are the arguments of a queue with a single active consumer.
-func single(args amqp.Table) amqp.Table {
+func single(args amqp091.Table) amqp091.Table {
 	args = maps.Clone(args)
 	if args == nil {
-		args = amqp.Table{}
+		args = amqp091.Table{}
 	}
-	args[amqp.SingleActiveConsumerArg] = true
+	args[amqp091.SingleActiveConsumerArg] = true
 	return args
 }
 
@@ -35,13 +35,13 @@ const compared = 30
 // RabbitMQ compares arguments: nothing is declared, because the queue exists. With why
 // that was not possible.
 func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
-	there = queueInfo{Name: q.name, Type: amqp.QueueTypeClassic, Durable: true}
+	there = queueInfo{Name: q.name, Type: amqp091.QueueTypeClassic, Durable: true}
 	args := maps.Clone(q.args) // as ours would be
 	if args == nil {
-		args = amqp.Table{}
+		args = amqp091.Table{}
 	}
 	for range compared {
-		refused := d.do(func(ch *amqp.Channel) error {
+		refused := d.do(func(ch *amqp091.Channel) error {
 			if _, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil); err != nil {
 				return err // it was deleted, and is not to be declared like this
 			}
@@ -51,7 +51,7 @@ func (d *declarer) arguments(q ownQueue) (there queueInfo, why string) {
 		switch {
 		case d.err != nil || refused == nil:
 			there.Arguments = object(args)
-			if kind, ok := args[amqp.QueueTypeArg].(string); ok {
+			if kind, ok := args[amqp091.QueueTypeArg].(string); ok {
 				there.Type = kind
 			}
 			return there, ""
@@ -73,7 +73,7 @@ var different = regexp.MustCompile(`inequivalent arg '([^']+)'`)
 
 // learn takes over the argument that a refusal is about. It is false when that
 // cannot be read.
-func learn(args amqp.Table, reason string) bool {
+func learn(args amqp091.Table, reason string) bool {
 	found := difference.FindStringSubmatch(reason)
 	if found == nil {
 		cut := different.FindStringSubmatch(reason)
@@ -119,5 +119,5 @@ func addCompeting(ps *redeliver.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
 		"must have the argument %s=true where the Order is %s: else several consumers have its messages at once. An argument cannot be changed: "+
 			"let the queue run empty, delete it, and declare it anew with the argument, which redeliver does where the topology is not of existing queues",
-		amqp.SingleActiveConsumerArg, p.Order))
+		amqp091.SingleActiveConsumerArg, p.Order))
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 const (
@@ -20,7 +20,7 @@ var errUncounted = errors.New("its leader does not answer the broker in time, lo
 
 // stat is how many messages lie ready in a queue, and how many consumers it has. It fails where no leader of the queue
 // answers in time. That nobody leads it at all does not show here: see [certain].
-func stat(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
+func stat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 	for range asked {
 		began := time.Now()
 		s, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
@@ -33,7 +33,7 @@ func stat(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
 		}
 		// A broker that is far away takes as long for what no leader is asked for.
 		began = time.Now()
-		if err := ch.ExchangeDeclarePassive("amq.direct", amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
+		if err := ch.ExchangeDeclarePassive("amq.direct", amqp091.ExchangeDirect, true, false, false, false, nil); err != nil {
 			return 0, 0, fmt.Errorf("amqp: asking how far the broker is: %w", err)
 		}
 		if took-time.Since(began) < unanswered {
@@ -45,7 +45,7 @@ func stat(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
 
 // certain is stat for who does something irrevocable with a queue that is empty, or nothing at all. It asks an empty queue
 // for a message, which no one but its leader can answer. A message that comes is put back, delivered once more than before.
-func certain(ch *amqp.Channel, queue string) (ready, consumers int, err error) {
+func certain(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 	for range asked {
 		ready, consumers, err = stat(ch, queue)
 		if err != nil || ready > 0 || consumers > 0 {

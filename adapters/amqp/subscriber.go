@@ -8,21 +8,21 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v4"
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // Subscriber delivers the messages of queues; it is a Watermill subscriber and
 // safe for concurrent use.
 type Subscriber struct {
 	client  *Client
-	readers *delayqueue.Readers
+	readers *engine.Readers
 }
 
 func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: delayqueue.NewReaders(errors.New("amqp: the subscriber is closed"))}
+	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("amqp: the subscriber is closed"))}
 }
 
 // Subscribe reads the queue of a topic and its retries, after it has declared
@@ -43,11 +43,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			s.client.unclaim(len(r.queues))
 			return nil, err
 		}
-		out = make(chan *message.Message, min(outAhead, s.client.cfg.MaxInFlight))
-		r.out = out
+		out = make(chan *message.Message)
 		return func(ctx context.Context) {
 			defer s.client.unclaim(len(r.queues))
-			r.run(ctx)
+			r.run(ctx, engine.Options[*delivery]{Out: out})
 		}, nil
 	})
 	return out, err
@@ -61,7 +60,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
-	r.queues = r.lanes()
+	r.queues = r.reads()
 	return r, c.claim(l.queue, len(r.queues))
 }
 
@@ -73,81 +72,79 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// outAhead is how many messages may lie ready for a consumer that is busy: they
-// hold slots, and spare both sides a switch for every message.
-const outAhead = 64
-
-// reader is one Subscribe: it reads the queue, the short levels, the queue from
-// which retries come back, and the queue of suspects, each by a lane.
+// reader is one Subscribe, or one queue of Consume: it reads the queue, the short levels, the queue from which retries come back,
+// and the queue of suspects, each by one source after another.
 type reader struct {
 	client *Client
 	layout *layout
-	sub    *delayqueue.Subscription
-	fwd    *forwarder
-	out    chan *message.Message // nil with native
-	native *native               // nil with out
-	values context.Context       // the Subscribe context's values, never its end
-	queues []laneConfig
+	sub    *engine.Subscription
+	store  *store
+	values context.Context // the Subscribe context's values, never its end
+	queues []queueConfig
 
 	mu   sync.Mutex
-	up   map[string]*amqp.Channel // those that consume, by queue
-	lost bool                     // and it was told
+	up   map[string]*amqp091.Channel // those that consume, by queue
+	lost bool                        // and it was told
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
-	fwd := &forwarder{sender: c.forwarded, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }}
+	cfg := &c.cfg
 	r := &reader{
-		client: c, layout: l, fwd: fwd, values: values, up: make(map[string]*amqp.Channel),
-		sub: &delayqueue.Subscription{
-			Origin: l.queue, Group: l.queue, Policy: l.policy, Scheduler: fwd, DeadLetters: fwd,
-			Sink: c.cfg.Sink, Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, MaxInFlight: c.cfg.MaxInFlight, Blocking: l.ordered(),
+		client: c, layout: l, values: values, up: make(map[string]*amqp091.Channel),
+		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
+		sub: &engine.Subscription{
+			Origin: l.queue, Group: l.queue, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.ordered(), Turn: c.turn,
 		},
 	}
 	if l.policy.Order == redeliver.PerKey {
-		r.sub.LongestBlock = c.cfg.ConsumerTimeout / 2
+		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
-	r.sub.Shrink(c.cfg.MinInFlight, c.cfg.MaxInFlight+c.cfg.MaxRetriesInFlight)
 	return r
 }
 
-// lanes says which queues are read, and how.
-func (r *reader) lanes() []laneConfig {
+// reads says which queues are read, and how.
+func (r *reader) reads() []queueConfig {
 	cfg := r.client.cfg
-	slots := make(chan struct{}, cfg.MaxRetriesInFlight)
 	back := cfg.retryPrefetch(r.layout.policy)
 	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // its messages are spread evenly
-	all := []laneConfig{
-		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy), slots: make(chan struct{}, cfg.MaxInFlight)},
-		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight), slots: slots},
-		{kind: suspectQueue, queue: r.layout.suspects(), slots: make(chan struct{}, 1)},
+	all := []queueConfig{
+		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy)},
+		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
+		{kind: suspectQueue, queue: r.layout.suspects(), prefetch: 1},
 	}
 	for _, q := range r.layout.queues {
 		if q.kind == delayQueue && q.read() {
-			all = append(all, laneConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard, slots: slots})
+			all = append(all, queueConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard})
 		}
 	}
 	return all
 }
 
-// run reads until ctx ends, then closes the channel.
-func (r *reader) run(ctx context.Context) {
-	if r.out != nil {
-		defer close(r.out)
-	}
+// run reads until ctx ends. opt says who handles the messages.
+func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
+	opt.Sub, opt.Codec, opt.Store = r.sub, codec{r.layout}, r.store
+	e := engine.New(opt)
+	defer e.Close()
 	defer r.sub.Watched()()
 	var all sync.WaitGroup
 	all.Go(func() { r.compare(ctx) })
 	for _, cfg := range r.queues {
-		all.Go(func() { r.keep(ctx, cfg) })
+		all.Go(func() { r.keep(ctx, e, cfg) })
 	}
 	all.Wait()
 }
 
-// keep has a lane read its queue, and another one, on a new channel, whenever
-// that fails. Between failures it pauses with backoff.
-func (r *reader) keep(ctx context.Context, cfg laneConfig) {
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+// newPause is how long is waited between channels that fail.
+func newPause() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+}
+
+// keep has a source read a queue, and another one, on a new channel, whenever that has ended. Between failures it pauses with
+// backoff.
+func (r *reader) keep(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
+	pause := newPause()
 	defer func() {
 		if cfg.first != nil { // it was over before it began
 			_ = cfg.first.ch.Close() // nothing was acked on it
@@ -155,15 +152,20 @@ func (r *reader) keep(ctx context.Context, cfg laneConfig) {
 	}()
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := r.consume(ctx, cfg)
+		err := r.consume(ctx, e, cfg)
 		cfg.first = nil // it is used up
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
-		}
-		if errors.Is(err, errTired) {
+		case errors.Is(err, errTired):
 			continue
-		}
-		if time.Since(began) > 10*time.Second {
+		case errors.Is(err, errPaused):
+			select {
+			case <-r.sub.Gate.Opened():
+			case <-ctx.Done():
+			}
+			continue
+		case time.Since(began) > 10*time.Second:
 			pause.Reset()
 		}
 		timer := time.NewTimer(pause.NextBackOff())
@@ -176,10 +178,10 @@ func (r *reader) keep(ctx context.Context, cfg laneConfig) {
 	}
 }
 
-// consume reads a queue on a channel of its own until the channel ends.
-func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
-	var ch *amqp.Channel
-	var in <-chan amqp.Delivery
+// consume reads a queue on a channel of its own until the source ends.
+func (r *reader) consume(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
+	var ch *amqp091.Channel
+	var in <-chan amqp091.Delivery
 	var err error
 	if cfg.first != nil {
 		ch, in = cfg.first.ch, cfg.first.in
@@ -195,18 +197,11 @@ func (r *reader) consume(ctx context.Context, cfg laneConfig) error {
 	if err != nil {
 		return err
 	}
-	l := newLane(r, cfg, ch, in)
-	if cfg.kind == suspectQueue {
-		fed := make(chan amqp.Delivery)
-		l.in = fed
-		var feeding sync.WaitGroup
-		defer feeding.Wait()
-		feeding.Go(func() { l.feed(ctx, fed) })
-	}
+	s := newSource(r, cfg, ch)
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
-	err = l.run(ctx)
-	if l.paused { // while the broker takes nothing, what comes back is counted and cannot be written anew
+	err = s.run(ctx, e, in)
+	if s.paused { // while the broker takes nothing, what comes back is counted and cannot be written anew
 		select {
 		case <-r.client.publishing.blocked.Opened():
 		case <-ctx.Done():
@@ -221,22 +216,22 @@ func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // behind the telling: what is told last is what is
 	if !r.lost {
-		r.tell(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
+		r.sub.TellChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 	r.lost = true
 }
 
-func (r *reader) consuming(queue string, ch *amqp.Channel) {
+func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.up[queue] = ch
 	all := len(r.up) == len(r.queues)
-	for _, ch := range r.up { // a lane may not have seen yet that its channel is gone
+	for _, ch := range r.up { // a source may not have seen yet that its channel is gone
 		all = all && !ch.IsClosed()
 	}
 	r.lost = r.lost && !all
 	if all {
-		r.tell(redeliver.ChangeConsuming, "", nil)
+		r.sub.TellChange(redeliver.ChangeConsuming, "", nil)
 	}
 }
 
@@ -244,8 +239,4 @@ func (r *reader) stopped(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.up, queue)
-}
-
-func (r *reader) tell(change redeliver.Change, detail string, err error) {
-	r.sub.Tell(redeliver.SubscriptionChanged{Origin: r.layout.queue, Group: r.layout.queue, Change: change, Detail: detail, Err: err})
 }

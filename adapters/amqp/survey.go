@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // survey is what the broker says of a subscription's queues before they are
@@ -46,7 +46,7 @@ func (c *Client) refuse(ctx context.Context, l *layout) error {
 		return err
 	}
 	if err != nil {
-		sub := delayqueue.Subscription{Sink: c.cfg.Sink}
+		sub := engine.Subscription{Sink: c.cfg.Sink}
 		sub.Tell(redeliver.SubscriptionChanged{
 			Origin: l.queue, Group: l.queue, Change: redeliver.ChangeNotChecked,
 			Detail: "policies and limits on the queues: the management API does not tell", Err: err,
@@ -133,7 +133,7 @@ func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 }
 
 // greeting is what the server says of itself when AMQP connects.
-func (s *survey) greeting(properties amqp.Table) {
+func (s *survey) greeting(properties amqp091.Table) {
 	product, _ := properties["product"].(string)
 	version, _ := properties["version"].(string)
 	s.server = strings.TrimSpace(product + " " + version)
@@ -155,7 +155,7 @@ func (s *survey) since(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor
 }
 
-func (s *survey) ask(ctx context.Context, m *management, properties amqp.Table) error {
+func (s *survey) ask(ctx context.Context, m *management, properties amqp091.Table) error {
 	info, err := m.overview(ctx)
 	if err != nil {
 		return err
@@ -218,8 +218,8 @@ func (s *survey) info(q ownQueue) queueInfo {
 	if there, ok := s.queues[q.name]; ok {
 		return there
 	}
-	kind, _ := q.args[amqp.QueueTypeArg].(string)
-	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
+	kind, _ := q.args[amqp091.QueueTypeArg].(string)
+	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
 }
 
 // pattern is for the names of the queue, ours, and what older policies left.
@@ -264,7 +264,7 @@ func (s *survey) old() (found []ownQueue) {
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		level, ok := s.layout.names.level(s.layout.queue, name)
 		if ok && s.layout.shardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.queues, func(q ownQueue) bool { return q.name == name }) {
-			found = append(found, ownQueue{name: name, kind: delayQueue, level: level, args: amqp.Table(s.queues[name].Arguments)})
+			found = append(found, ownQueue{name: name, kind: delayQueue, level: level, args: amqp091.Table(s.queues[name].Arguments)})
 		}
 	}
 	return found

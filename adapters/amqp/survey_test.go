@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -62,7 +62,7 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 		},
 		"a queue that will be created with a limit of RabbitMQ 4": {
 			api:    fakeAPI{version: "4.0.5"},
-			change: func(c *Config) { c.Topology.QueueArgs = amqp.Table{"x-queue-type": "quorum"} },
+			change: func(c *Config) { c.Topology.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
 		"limit that leads to somebody else": {
@@ -151,7 +151,7 @@ func TestTheSurveyRefusesAndNotes(t *testing.T) {
 			api: fakeAPI{},
 			change: func(c *Config) {
 				c.Policy = redeliver.Policy{Order: redeliver.Blocking}
-				c.Topology.QueueArgs = amqp.Table{}
+				c.Topology.QueueArgs = amqp091.Table{}
 			},
 		},
 		"consumer timeout of the queue": {

@@ -2,88 +2,48 @@ package amqp
 
 import (
 	"context"
+	"sync"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// A message that kills its process comes back, and with it everything that the
-// process had prefetched. The broker's count of deliveries rises for all of them,
-// and for lost connections and shutdowns too, so it charges nobody. What came back
-// often is written anew to the way back, where it is counted from the beginning: the
-// broker drops what reaches its limit. When that has happened some times the message is
-// a suspect and is moved to a queue of its own. From there one is fetched
-// at a time, when nothing else of that client runs, and nothing else begins until
-// it is settled and the broker has its ack. One that comes back from there without
-// an answer, and whose channel this process has not seen ending, was alone when
-// its process died.
-
-// A message that comes back maxReturns times is written anew, maxCopies times to the
-// way back, and then to the suspects. Classic queues say only whether one has come back,
-// so from there it is written anew the first time.
-const (
-	maxReturns = 5
-	maxCopies  = 2
-)
-
-// suspicion is how often a message that keeps its place must have come back to be a
-// suspect: a restart hands back all that was prefetched, and is no crash.
-const suspicion = 2
-
-// renewCopy writes a message anew that has come back often. It waits for no slot, no turn
-// and no room: each channel that ends meanwhile counts, too. One that still waits has
-// killed nobody, and goes on waiting.
-func (l *lane) renewCopy(e *entry, waits bool) {
-	switch {
-	case waits:
-		e.then = toLevel
-	case e.copies >= maxCopies:
-		e.then = toSuspects
-	default:
-		e.then = toRetry
-	}
-	l.flight.Squeeze()
-	l.flight.Begin(e)
-	l.pass(e)
-}
-
-func copiesOf(headers amqp.Table) int {
-	n, _ := headers[headerCopies].(int32)
-	return max(0, int(n))
-}
+// A message that kills its process comes back, and with it everything that the process had prefetched. The broker's count of
+// deliveries rises for all of them, and for lost connections and shutdowns too, so it charges nobody. What came back often is
+// written anew to the way back, where it is counted from the beginning: the broker drops what reaches its limit. When that has
+// happened some times the message is a suspect and is moved to a queue of its own. From there one is fetched at a time, when
+// nothing else of that client runs, and nothing else begins until it is settled and the broker has its ack. One that comes back
+// from there without an answer, and whose channel this process has not seen ending, was alone when its process died.
 
 // inquiry is how often the queue of suspects is looked at.
 const inquiry = time.Second
 
-// verdict is that a suspect's turn is over.
-type verdict struct {
-	id    string
-	acked bool // the ack was written
-}
-
-// feed gives a lane one suspect at a time, each in a turn of its own, until ctx
-// ends or the channel is gone. It belongs to a goroutine of its own.
-func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
-	defer close(in)
+// feed gives the lane one suspect at a time, each in a turn of its own, until ctx ends or the channel is gone.
+func (s *source) feed(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gone := make(chan struct{})
-	closed := l.ch.NotifyClose(make(chan *amqp.Error, 1))
-	go func() { // it ends with the channel, which the lane closes
-		<-closed //nolint:errcheck // The lane says why.
-		close(gone)
+	go func() {
+		select {
+		case <-s.lost:
+		case <-s.over:
+		case <-ctx.Done():
+		}
 		cancel()
 	}()
 	look := time.NewTicker(inquiry)
 	defer look.Stop()
 	for {
-		q, err := l.ch.QueueDeclarePassive(l.queue, true, false, false, false, nil)
+		q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		if err != nil {
+			s.stopFeeding(err)
 			return
 		}
 		for more := q.Messages > 0; more; {
-			var ok bool
-			if more, ok = l.feedOne(ctx, gone, in); !ok {
+			if more, err = s.feedOne(ctx); err != nil {
+				s.stopFeeding(err)
 				return
 			}
 		}
@@ -95,93 +55,132 @@ func (l *lane) feed(ctx context.Context, in chan<- amqp.Delivery) {
 	}
 }
 
-// feedOne runs one suspect, if there is one. ok is false at the end.
-func (l *lane) feedOne(ctx context.Context, gone <-chan struct{}, in chan<- amqp.Delivery) (more, ok bool) {
-	t := l.r.client.turn
-	if !t.Take(ctx, &l.r.sub.Gate) {
-		return false, false
+// stopFeeding ends the source whose queue does not answer. Where that has closed the channel, the channel says why.
+func (s *source) stopFeeding(err error) {
+	if !s.ch.IsClosed() {
+		s.fail(err)
+	}
+	s.finish()
+}
+
+// feedOne runs one suspect, if there is one, and says whether there may be more.
+func (s *source) feedOne(ctx context.Context) (more bool, err error) {
+	t := s.r.client.turn
+	if !t.Take(ctx, &s.r.sub.Gate) {
+		return false, nil
 	}
 	defer t.Give()
-	d, found, err := l.ch.Get(l.queue, false)
-	if err != nil {
-		return false, false
+	got, found, err := s.ch.Get(s.queue, false)
+	if err != nil || !found { // another process has it
+		return false, err
 	}
-	if !found { // another process has it
-		return false, true
-	}
+	var room slab
+	d := room.delivery(&got)
+	d.over = &turnEnd{ended: make(chan struct{})}
 	select {
-	case in <- d: // also when ctx has ended: see drain
-	case <-l.ctx.Done():
-		return false, false
+	case s.in <- d: // also when ctx has ended: see acquit
+	case <-s.over:
+		s.r.client.outlived.add(d.id())
+		return false, nil
 	}
-	select {
-	case v := <-l.landed:
-		return l.proven(v)
-	case <-gone:
-		return false, false
-	case <-l.ctx.Done():
-		return false, false
+	<-d.over.ended
+	if !d.proven || ctx.Err() != nil {
+		return false, nil
 	}
+	// Before the broker has the ack nothing else may run: if it killed the process, the suspect would come back and be charged.
+	// The broker answers on a channel in the order in which it was asked.
+	q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
+	if err != nil { // it may come back for that, and then it has killed nobody
+		s.r.client.outlived.add(d.id())
+		return false, err
+	}
+	s.r.client.outlived.settled(d.id())
+	return q.Messages > 0, nil
 }
 
-// proven returns when the broker has the ack of a suspect. Before that nothing
-// else may run: if it killed the process, the suspect would come back and be
-// charged. The broker answers on a channel in the order in which it was asked.
-func (l *lane) proven(v verdict) (more, ok bool) {
-	q, err := l.ch.QueueDeclarePassive(l.queue, true, false, false, false, nil)
-	known := &l.r.client.turn.Known
+// turnEnd is the end of a suspect's turn.
+type turnEnd struct {
+	once  sync.Once
+	ended chan struct{}
+}
+
+// endTurn ends the turn of a suspect, if the message is one and has it. Any goroutine may call it, and more than once.
+func (s *source) endTurn(d *delivery, settled bool) {
 	switch {
-	case err == nil && v.acked:
-		known.Settled(v.id)
-	case v.acked: // it may come back for that, and then it has killed nobody
-		known.Add(v.id)
-	}
-	return err == nil && q.Messages > 0, err == nil
-}
-
-// deliveryCount is how often a quorum queue delivered a message before. From RabbitMQ
-// 4.3 on it does not count what is handed back, and says how often it was acquired.
-func deliveryCount(headers amqp.Table) (n int, counted bool) {
-	switch v := headers["x-delivery-count"].(type) {
-	case int64:
-		return int(v), true
-	case int32:
-		return int(v), true
-	default:
-		_, counted = headers["x-acquired-count"]
-		return 0, counted
+	case d.over != nil:
+		d.over.once.Do(func() { close(d.over.ended) })
+	case d.inTurn != nil:
+		d.inTurn.end(settled)
 	}
 }
 
-// suspect reports whether a message that keeps its place and was delivered before, n times
-// by a queue that counted, may have killed its process.
-func (c *Client) suspect(n int, counted bool, id string) bool {
-	least := suspicion
-	if !counted {
-		n, least = 1, 1
+// charge decides about a suspect that comes from its queue again.
+func (s *source) charge(d *delivery, m *driver.Message[*delivery], count int) {
+	times := max(0, count-s.r.client.outlived.of(d.id()))
+	if times >= s.r.layout.policy.MaxCrashes {
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: times}
 	}
-	return n-c.turn.Known.Of(id) >= least
 }
 
-// acquit moves the suspects that have not answered within the drain timeout back
-// to their queue, uncharged: closing the channel would count as a crash.
-func (l *lane) acquit() {
-	ctx, cancel := context.WithTimeout(context.Background(), l.r.client.cfg.SendTimeout)
-	defer cancel()
-	for e := range l.acks.untold {
-		if e.what != open {
+// acquit moves the suspects that have not answered within the drain timeout, or have not begun, back to their queue, uncharged:
+// closing the channel would count as a crash. Their handlers may still run, and so may what they have begun to write.
+func (s *source) acquit(ctx context.Context) {
+	for d := range s.acks.untold {
+		if d.what != open {
 			continue
 		}
-		// Its handler may still run, and so may what it has begun to write.
-		again := &entry{lane: l, rec: e.rec, state: e.state, arrived: e.arrived}
-		again.rec.entry = again
-		d := l.delivery(again)
-		st := d.State()
-		if e.d != nil {
-			st = e.d.State()
+		var st redeliver.State
+		codec{s.r.layout}.State(d.m, &st)
+		if d.m.State != nil {
+			st = *d.m.State
 		}
-		if _, err := l.r.fwd.suspect(ctx, d, &st); err == nil {
-			l.acks.settle(e)
+		again := &delivery{record: d.record, state: d.state, arrived: d.arrived}
+		w := write{store: s.r.store, ctx: ctx, d: again}
+		if unsure, err := w.sender.send(ctx, "", w.layout.suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
+			s.acks.settle(d)
 		}
 	}
+}
+
+// suspectCopy is what acquit writes.
+func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
+	rec := w.d.record
+	p, err := rec.waiting(st, time.Time{}, w.sender.link.frameMax(), counted)
+	if err != nil { // it was written there before
+		p = rec.publishing(st)
+	}
+	return p
+}
+
+// outlived counts, by id, how often this process has seen the channels end that had a suspect: the broker counts that as it
+// counts a crash. It is of those that are not settled. Safe for concurrent use.
+type outlived struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// outlivedMost is how many suspects are remembered, hardly ever more than a few.
+const outlivedMost = 10_000
+
+func (o *outlived) add(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.counts == nil {
+		o.counts = make(map[string]int)
+	}
+	if _, known := o.counts[id]; known || len(o.counts) < outlivedMost {
+		o.counts[id]++
+	}
+}
+
+func (o *outlived) of(id string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.counts[id]
+}
+
+func (o *outlived) settled(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.counts, id)
 }

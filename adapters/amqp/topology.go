@@ -3,7 +3,7 @@ package amqp
 import (
 	"cmp"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -27,10 +27,10 @@ type Topology struct {
 	// BindingKeys are what the queue is bound with. Default: RoutingKey(topic).
 	BindingKeys func(topic string) []string
 	// BindingArgs are the arguments of the bindings of a headers exchange.
-	BindingArgs amqp.Table
+	BindingArgs amqp091.Table
 	// QueueArgs are the arguments of the queue where it is created. Default: a
 	// quorum queue that dead-letters to our DLQ on the broker's own limits.
-	QueueArgs amqp.Table
+	QueueArgs amqp091.Table
 	// Existing creates neither queue, nor exchange, nor binding: they must be
 	// there.
 	Existing bool
@@ -51,7 +51,7 @@ func PubSub(group string) Topology {
 	return Topology{
 		Queue:    func(topic string) string { return topic + "_" + group },
 		Exchange: func(topic string) string { return topic },
-		Kind:     amqp.ExchangeFanout,
+		Kind:     amqp091.ExchangeFanout,
 		// A fanout exchange does not look at it.
 		RoutingKey: func(string) string { return "" },
 	}
@@ -60,12 +60,12 @@ func PubSub(group string) Topology {
 // TopicExchange publishes topics as routing keys to one topic exchange and binds
 // one queue with the topic as binding key: watermill-amqp's NewDurableTopicConfig.
 func TopicExchange(exchange, queue string) Topology {
-	return bound(exchange, queue, amqp.ExchangeTopic)
+	return bound(exchange, queue, amqp091.ExchangeTopic)
 }
 
 // DirectExchange is TopicExchange with a direct exchange.
 func DirectExchange(exchange, queue string) Topology {
-	return bound(exchange, queue, amqp.ExchangeDirect)
+	return bound(exchange, queue, amqp091.ExchangeDirect)
 }
 
 func bound(exchange, queue, kind string) Topology {
@@ -90,7 +90,7 @@ func (t Topology) exchange(topic string) string {
 	return ""
 }
 
-func (t Topology) kind() string { return cmp.Or(t.Kind, amqp.ExchangeFanout) }
+func (t Topology) kind() string { return cmp.Or(t.Kind, amqp091.ExchangeFanout) }
 
 func (t Topology) routingKey(topic string) string {
 	switch {
@@ -112,7 +112,7 @@ func (t Topology) bindingKeys(topic string) []string {
 
 func (t Topology) check(ps *redeliver.Problems) {
 	switch t.kind() {
-	case amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeTopic, amqp.ExchangeHeaders:
+	case amqp091.ExchangeDirect, amqp091.ExchangeFanout, amqp091.ExchangeTopic, amqp091.ExchangeHeaders:
 	default:
 		ps.Add("Topology.Kind", t.Kind, "must be direct, fanout, topic or headers")
 	}

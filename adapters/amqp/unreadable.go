@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 )
@@ -278,7 +278,7 @@ func field(name string, kind byte, value []byte) []byte {
 
 // unreadable takes what the screen says out of a delivery: why its own headers
 // could not be read, and their bytes.
-func unreadable(d *amqp.Delivery) (raw []byte, why error) {
+func unreadable(d *amqp091.Delivery) (raw []byte, why error) {
 	text, ok := d.Headers[unreadWhy].(string)
 	if !ok {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
@@ -222,7 +222,7 @@ func TestTheScreenKnowsTheFrame(t *testing.T) {
 
 // Nobody outside can say that a message was unreadable.
 func TestOnlyTheScreenSaysSo(t *testing.T) {
-	d := amqp.Delivery{Headers: amqp.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
+	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
 	if _, why := unreadable(&d); why != nil {
 		t.Errorf("it is believed: %v", why)
 	}

@@ -1,23 +1,34 @@
 package amqp
 
-import "time"
+import (
+	"context"
+	"sync/atomic"
+	"time"
 
-// The broker bounds how many messages it sends, and not how large they are
-// together: it knows no other prefetch. So a lane of retries, which may keep
-// thousands that are not due, begins with few and asks for more as long as the
-// ones that it has seen leave room in Config.RetryBytes; where larger ones come,
-// for fewer.
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
-// A lane of retries begins with as many messages as would fit if they were large,
-// but not with less than a few: each time that it asks for more costs the broker
-// some milliseconds, in which others come late.
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// The broker bounds how many messages it sends, and not how large they are together: it knows no other prefetch. So a source of
+// retries, which may keep thousands that are not due, begins with few and asks for more as long as the ones that it has seen
+// leave room in Config.RetryBytes; where larger ones come, for fewer. It begins with as many messages as would fit if they were
+// large, but not with less than a few: each time that it asks for more costs the broker some milliseconds, in which others come
+// late.
 const (
 	assumed    = 256 << 10 // bytes of a body
 	fewAtFirst = 16
 )
 
-// fitWindow is the window that suits n messages in hand, with so many bytes in
-// all, where the window was so large.
+// firstWindow is how many messages a source has in hand at first.
+func (cfg queueConfig) firstWindow(bytes int) int {
+	if cfg.kind == retryQueue || cfg.kind == delayQueue {
+		return min(cfg.prefetch, max(fewAtFirst, bytes/assumed))
+	}
+	return cfg.prefetch
+}
+
+// fitWindow is the window that suits n messages in hand, with so many bytes in all, where the window was so large.
 func fitWindow(window, most, n, bytes, limit int) int {
 	switch {
 	case n == 0:
@@ -31,72 +42,172 @@ func fitWindow(window, most, n, bytes, limit int) int {
 	}
 }
 
-// fit asks the broker for more messages, or for fewer, by another consumer. What
-// the old one has brought stays in hand, unless the lane pauses. It has another name:
-// under the same one each ack of an old message would bring a new one, and RabbitMQ 3.10
-// would end the connection at the second time. An error means that the channel is gone.
-func (l *lane) fit(now time.Time) error {
-	if l.kind == suspectQueue || l.ordered {
-		return nil
+// consumer is one of the consumers of a channel, one after another.
+type consumer struct {
+	tag       string
+	cancelled atomic.Bool   // by us
+	ended     chan struct{} // closed when all that it has brought was passed on
+	stop      context.CancelFunc
+}
+
+// begin has what a new consumer brings passed on, after all that the one before has brought: an ack of several deliveries covers
+// every lower tag, so what has one must have been read.
+func (s *source) begin(from <-chan amqp091.Delivery) {
+	before := s.lastEnded
+	c := &consumer{tag: tag(s.consumers), ended: make(chan struct{})}
+	s.consumer, s.lastEnded = c, c.ended
+	go func() {
+		defer close(c.ended)
+		if before != nil {
+			<-before
+		}
+		var room slab
+		for d := range from {
+			select {
+			case s.in <- room.delivery(&d):
+			case <-s.over:
+				return
+			}
+		}
+		if !c.cancelled.Load() && !s.ch.IsClosed() {
+			s.fail(errCancelled)
+			s.finish()
+		}
+	}()
+}
+
+// cancel ends a consumer; what it has brought stays in hand. An error means that the channel is gone.
+func (s *source) cancel(c *consumer) error {
+	c.cancelled.Store(true)
+	return s.ch.Cancel(c.tag, false)
+}
+
+// consume asks the broker for more messages, or for fewer, by another consumer, or for none. What the old one has brought stays
+// in hand. The new one has another name: under the same one each ack of an old message would bring a new one, and RabbitMQ 3.10
+// would end the connection at the second time.
+func (s *source) consume(window int) {
+	s.window = window
+	if s.consumer != nil {
+		if s.cancel(s.consumer) != nil {
+			return
+		}
+		s.consumer = nil
 	}
-	was := l.paused
-	l.pause(now)
-	window := l.window
+	if window == 0 {
+		return
+	}
+	s.consumers++
+	if in, err := readAs(s.ch, s.queue, s.consumers, window, s.r.policyArgs()); err == nil {
+		s.begin(in)
+	}
+}
+
+// Accept implements [driver.Source]. The broker's prefetch is the bound. So nothing is accepted only where nothing may begin:
+// behind a closed gate, see look, or beside a suspect. There the prefetch stays in hand, because what is given back is counted,
+// and the next suspect may follow at once.
+func (s *source) Accept(n int) {
 	switch {
-	case l.paused:
-		window = 1
-	case was:
-		window = l.firstWindow(l.r.client.cfg.RetryBytes)
-	case l.kind != mainQueue:
-		window = fitWindow(window, l.prefetch, l.acks.len, l.acks.bytes, l.r.client.cfg.RetryBytes)
-	}
-	if window == l.window {
-		return nil
-	}
-	l.window = window
-	if err := l.ch.Cancel(tag(l.consumers), false); err != nil {
-		return err
-	}
-	for d := range l.in {
-		l.take(d, now)
-	}
-	if l.paused {
-		if err := l.returnUnrun(func(*entry) bool { return true }); err != nil {
-			return err
+	case s.stopped || s.kind == suspectQueue:
+	case s.paused && n > 0:
+		s.look()
+	case !s.paused && s.kind != mainQueue:
+		if w := fitWindow(s.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.window {
+			s.consume(w)
 		}
 	}
-	l.consumers++
-	in, err := read(l.ch, l.queue, l.consumers, window)
-	if err == nil {
-		l.in = in
-	}
-	return err
 }
 
-// pauseAfter is how long a lane keeps what may not begin, at most.
+// pauseAfter is how long a source keeps what may not begin, at most.
 const pauseAfter = 10 * time.Second
 
-// pause notes whether the lane is paused: for some time nothing may begin, because
-// something can be written nowhere (the gate is closed), or because the policy holds
-// back all but probes. A paused lane hands back once what has not begun, for others,
-// and because the broker counts each time that a message comes back. It goes on with a
-// window of one message: that is what a probe needs, and a queue without a consumer may
-// expire.
-func (l *lane) pause(now time.Time) {
+// lookEvery is how often a source looks at what lies in its hand.
+func (s *source) lookEvery() time.Duration {
+	return min(time.Second, s.r.client.cfg.ConsumerTimeout/20)
+}
+
+func (s *source) lookSoon() {
+	s.lane.Post(func() {
+		s.look()
+		s.looking.Reset(s.lookEvery())
+	})
+}
+
+// look pauses where nothing may begin, and goes on where something may again. It gives back what has lain here unrun for half
+// of the time after which the broker would close the channel: slow handlers keep their slots for as long.
+func (s *source) look() {
+	if s.stopped {
+		return
+	}
+	now := time.Now()
+	if s.ordered {
+		s.lookInOrder(now)
+		return
+	}
+	shut, probes := s.r.sub.Gate.Closed(), s.r.sub.Held()
 	switch {
-	case !l.r.sub.Gate.Closed() && !l.r.sub.Throttle.Held():
-		l.halted, l.paused = time.Time{}, false
-	case l.halted.IsZero():
-		l.halted = now
-	default:
-		l.paused = l.paused || now.Sub(l.halted) >= min(pauseAfter, l.r.client.cfg.ConsumerTimeout/4)
+	case !shut && !probes:
+		s.halted = time.Time{}
+		if s.paused {
+			s.paused = false
+			s.consume(s.firstWindow(s.r.client.cfg.RetryBytes))
+		}
+	case s.halted.IsZero():
+		s.halted = now
+	case !s.paused && now.Sub(s.halted) >= min(pauseAfter, s.r.client.cfg.ConsumerTimeout/4):
+		s.paused = true
+		s.consume(s.pausedWindow(shut))
+		s.lane.ReturnUnrun(nil)
+	case s.paused && s.window != s.pausedWindow(shut):
+		s.consume(s.pausedWindow(shut))
+	}
+	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(s.swept) >= limit/10 {
+		s.swept = now
+		s.lane.ReturnUnrun(func(m *driver.Message[*delivery]) bool { return now.Sub(m.Record.arrived) >= limit })
 	}
 }
 
-// firstWindow is how many messages a lane has in hand at first.
-func (cfg laneConfig) firstWindow(bytes int) int {
-	if cfg.kind == retryQueue || cfg.kind == delayQueue {
-		return min(cfg.prefetch, max(fewAtFirst, bytes/assumed))
+// pausedWindow is how many messages a source takes that is paused: none, because the broker counts each time that one comes
+// back, or one where that may begin as a probe, or where the queue would expire without a consumer.
+func (s *source) pausedWindow(shut bool) int {
+	if !shut || s.kind == mainQueue && s.r.layout.expires {
+		return 1
 	}
-	return cfg.prefetch
+	return 0
+}
+
+// lookInOrder is look where messages keep their places. RabbitMQ has one way to deliver a queue in order: to one consumer at a
+// time, on one channel, whose end hands all of it back at once. So nothing of such a queue is ever handed back by itself, and no
+// consumer of it is cancelled while it has something in hand: the channel ends, when no handler runs, and the next one goes on
+// as it was.
+func (s *source) lookInOrder(now time.Time) {
+	if !s.r.sub.Gate.Closed() {
+		s.halted = time.Time{}
+	} else if s.halted.IsZero() {
+		s.halted = now
+	}
+	limit := s.r.client.cfg.ConsumerTimeout / 2
+	switch {
+	case s.tired:
+	case !s.halted.IsZero() && now.Sub(s.halted) >= min(pauseAfter, limit/2) && !s.r.layout.expires:
+		s.tire(errPaused)
+	default:
+		for d := range s.acks.untold {
+			if now.Sub(d.arrived) < limit {
+				break // those behind it came later
+			}
+			if d.what == open && !d.running {
+				s.tire(errTired)
+				break
+			}
+		}
+	}
+}
+
+// tire has the source end when no handler runs.
+func (s *source) tire(why error) {
+	s.tired = true
+	s.fail(why)
+	if s.running == 0 {
+		s.finish()
+	}
 }

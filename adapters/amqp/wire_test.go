@@ -10,18 +10,21 @@ import (
 	"sync/atomic"
 	"testing"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 // wire is a channel of the client to a server that only tells of the content
 // headers that it gets, and of who reads, and sends what it is told to.
 type wire struct {
-	ch      *amqp.Channel
-	conn    *amqp.Connection
+	ch      *amqp091.Channel
+	conn    *amqp091.Connection
 	headers chan []byte // payloads
 	acks    atomic.Int64
-	denied  string      // the queue that the user may not read
-	read    chan string // queues that got a consumer
+	nacks   atomic.Int64
+	cancels atomic.Int64
+	window  atomic.Int64 // of the last Qos
+	denied  string       // the queue that the user may not read
+	read    chan string  // queues that got a consumer
 	there   net.Conn
 }
 
@@ -40,7 +43,7 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 	here, there := net.Pipe()
 	w := &wire{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
 	go w.serve(there)
-	conn, err := amqp.Open(around(here), amqp.Config{Vhost: "/", SASL: []amqp.Authentication{&amqp.PlainAuth{}}, Locale: "en_US"})
+	conn, err := amqp091.Open(around(here), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +56,13 @@ func newWireAround(t testing.TB, around func(net.Conn) net.Conn) *wire {
 }
 
 // write publishes and returns the size of the content header's payload.
-func (w *wire) write(p amqp.Publishing) (int, error) {
+func (w *wire) write(p amqp091.Publishing) (int, error) {
 	header, err := w.header(p)
 	return len(header), err
 }
 
 // header publishes and returns the content header's payload.
-func (w *wire) header(p amqp.Publishing) ([]byte, error) {
+func (w *wire) header(p amqp091.Publishing) ([]byte, error) {
 	if err := w.ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
 		return nil, err
 	}
@@ -110,7 +113,14 @@ func (w *wire) serve(conn net.Conn) {
 				name, _ := shortString(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
 			case [2]byte{60, 10}: // Qos
+				w.window.Store(int64(binary.BigEndian.Uint16(payload[8:])))
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
+			case [2]byte{60, 120}: // a nack
+				w.nacks.Add(1)
+			case [2]byte{60, 30}: // Cancel
+				w.cancels.Add(1)
+				tag, _ := shortString(payload[4:])
+				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
 			case [2]byte{60, 20}:
 				class, method, args := w.consume(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), class, method, args...)
@@ -126,9 +136,9 @@ func (w *wire) consume(args []byte) (class, method uint16, answer []byte) {
 	const closing = "\x00\x00\x3c\x00\x14" // no text, and what it is about
 	switch name := string(queue[1:]); {
 	case name == w.denied:
-		return 20, 40, append([]byte{amqp.AccessRefused >> 8, amqp.AccessRefused & 0xff}, closing...)
+		return 20, 40, append([]byte{amqp091.AccessRefused >> 8, amqp091.AccessRefused & 0xff}, closing...)
 	case bytes.Contains(arguments, []byte("x-stream-offset")):
-		return 20, 40, append([]byte{amqp.PreconditionFailed >> 8, amqp.PreconditionFailed & 0xff}, closing...)
+		return 20, 40, append([]byte{amqp091.PreconditionFailed >> 8, amqp091.PreconditionFailed & 0xff}, closing...)
 	default:
 		w.read <- name
 		return 60, 21, tag

@@ -70,7 +70,6 @@ func TestAMessageThatComesTooOftenGivesWay(t *testing.T) {
 }
 
 // deafLane is a lane that has ended.
-type deafLane struct{}
+type deafLane struct{ driver.Lane[*delivery] }
 
-func (deafLane) Post(func()) bool                          { return false }
-func (deafLane) Abandon(*driver.Message[*delivery], error) {}
+func (deafLane) Post(func()) bool { return false }

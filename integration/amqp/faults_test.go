@@ -210,17 +210,18 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l.awaitChange("blocked", 1)
 	l.awaitChange("intake paused", 1)
 	close(succeed)
-	// Each of the 40 was tried again, and the 20 that succeeded are acked.
-	l.await("20 commits and repeated tries", func() bool {
-		tries := 0
+	// Of each of the 40 is reported that it is not written, and the 20 that succeeded are acked. The one that has not begun
+	// goes back.
+	l.await("20 commits and 40 reports", func() bool {
+		reported := make(map[string]bool)
 		for _, e := range l.events {
-			if f, ok := e.(redeliver.PublishFailed); ok && f.Try == 3 {
-				tries++
+			if f, ok := e.(redeliver.PublishFailed); ok {
+				reported[f.State.ID] = true
 			}
 		}
-		return tries >= 20 && len(l.done) == 20
+		return len(reported) == 40 && len(l.done) == 20
 	})
-	l.awaitUnacked(l.queue, 41, nil)
+	l.awaitCounts(l.queue, "40 unacked and one ready", nil, func(unacked, ready int) bool { return unacked == 40 && ready == 1 })
 	l.mu.Lock()
 	blocked, twice := len(l.runs), l.duplicates()
 	l.mu.Unlock()

@@ -173,10 +173,10 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*lab, *line), 
 	}
 }
 
-// suspected has two others take what is in the queue, and die: it is suspect then.
+// suspected has others take what is in the queue, and die: it is suspect then.
 func (l *lab) suspected() {
 	l.Helper()
-	for range 2 {
+	for range 5 {
 		conn, err := amqp091.Dial(l.rabbit.URL())
 		if err != nil {
 			l.Fatal(err)

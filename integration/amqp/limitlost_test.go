@@ -5,6 +5,7 @@ package amqp_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -43,6 +44,81 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 				l.note(func() { before = runs })
 				line.drop()
 				l.awaitChange("disconnected", i+1)
+			}
+			close(over)
+			l.finished(all)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.dead) > 0 {
+				t.Errorf("dead letters: %v, want none", l.deadIDs())
+			}
+		})
+	}
+}
+
+// Handlers that do not heed their context keep their slots when their channel is lost. Their messages come back, and run when a
+// slot is free: no more handlers run than MaxInFlight says.
+func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
+	t.Parallel()
+	const slots = 3
+	line := &line{refused: new(sync.Map)}
+	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) {
+		l.cfg.AMQP.Dial, l.cfg.MaxInFlight = line.dial, slots
+	})
+	l.declared()
+	l.put(ids(slots)...)
+	over := make(chan struct{})
+	defer close(over)
+	began := make(chan struct{}, 100)
+	l.consume(func(*message.Message, run) error {
+		began <- struct{}{}
+		<-over
+		return nil
+	})
+	for range slots {
+		<-began
+	}
+	line.drop()
+	select {
+	case <-began:
+		t.Errorf("a handler began on the new channel while all %d slots were taken by handlers that still run", slots)
+	case <-time.After(10 * time.Second): // it reconnects within one
+	}
+}
+
+// The same while handlers that do not heed their context have all slots: what comes back often is written anew without one.
+func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
+	t.Parallel()
+	const drops, slots = 50, 2
+	for version, r := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			line := &line{refused: new(sync.Map)}
+			l := newLab(t, r, func(l *lab) {
+				l.cfg.AMQP.Dial, l.cfg.MaxInFlight, l.cfg.MaxRetriesInFlight = line.dial, slots, slots
+				l.declareQueue(limited(version))
+			})
+			l.declared()
+			all := ids(5)
+			l.put(all...)
+			over := make(chan struct{})
+			began := make(chan struct{}, 1000)
+			l.consume(func(*message.Message, run) error {
+				began <- struct{}{}
+				<-over
+				return nil
+			})
+			for range slots {
+				<-began
+			}
+			for i := range drops {
+				l.await("consuming", func() bool { return l.count("consuming") > i })
+				shortly(100 * time.Millisecond) // in which the broker delivers what it has
+				line.drop()
+				l.awaitChange("disconnected", i+1)
+			}
+			if n := len(began); n > slots { // first deliveries and retries have slots of their own
+				t.Errorf("%d handlers more than there are slots", n-slots)
 			}
 			close(over)
 			l.finished(all)

@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"adapters/kafka": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", module + "/internal/uncounted",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/amqp": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/sqs": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",

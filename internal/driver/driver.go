@@ -143,6 +143,9 @@ type Done interface {
 	// Confirmed is called once for each Write, from any goroutine, also before Write returns: with nil only when the
 	// broker has confirmed the message. where names the topic or queue, also with an error.
 	Confirmed(where string, err error)
+	// Unanswered may be called once, before Confirmed: ctx has ended, the broker has not answered, and the client cannot take
+	// the message back. Confirmed comes when there is an answer.
+	Unanswered(where string, err error)
 }
 
 // Store writes messages. Any goroutine calls it, many at a time.
@@ -179,7 +182,13 @@ var (
 type Lane[R any] interface {
 	// Post has the lane's goroutine call f soon. It reports whether it will: not after the lane's end.
 	Post(f func()) bool
+	// Revise calls f for each message that waits until its time, in the order of Seq. f may change Until and Step. Only f
+	// of Post may call it.
+	Revise(f func(m *Message[R]))
 	// Abandon takes a message out of the lane that others may have by now. Only f of Post may call it. A handler that
 	// runs sees the end of its context, with the cause; nothing of the message is settled or returned.
 	Abandon(m *Message[R], cause error)
+	// ReturnUnrun calls Source.Return for all messages that have not begun and of which which, where it is not nil, reports
+	// true. Only f of Post may call it, and the source in one of its methods.
+	ReturnUnrun(which func(*Message[R]) bool)
 }

@@ -72,10 +72,12 @@ type Delivery struct {
 	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock
 	answered   bool          // its handler has answered. Guarded by w's lock
 
-	span  atomic.Pointer[traced] // of the attempt; nil without a tracer
-	said  outcome                // what the end of the message says of what its handler depends on
-	probe bool                   // it was let through in an outage, see guard
-	alone bool                   // nothing else of the process runs
+	wrote   How                    // where the message was written to
+	written *redeliver.State       // as what
+	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
+	said    outcome                // what the end of the message says of what its handler depends on
+	probe   bool                   // it was let through in an outage, see guard
+	alone   bool                   // nothing else of the process runs
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool

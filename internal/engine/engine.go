@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 )
@@ -80,14 +81,25 @@ type LaneOptions[R any] struct {
 	Gates []Gater[R]
 }
 
-// Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it.
+// Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it, for messages of every
+// [driver.Step].
 type Gater[R any] interface {
-	// Begin says whether m may begin now, and notes that it has, where it may. After another answer, the gater calls
-	// Lane.Post when the answer may have changed.
+	// Begin says whether m may begin now, and notes that it has, where it may. Before it answers Begins it may change
+	// what happens to m: Step with State, Place and Err, and Alone, when it has made sure that nothing else runs. After
+	// NotYet and NothingYet, the gater calls Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Word
-	// End is called once for each Begin that let the message begin: it has ended here, or waits in place. It is not called for
-	// what still runs when the lane ends.
-	End(m *driver.Message[R])
+	// Rest is called when no handler of a message that runs Alone runs any more. It comes before End, while the message
+	// is still written to where it goes.
+	Rest(m *driver.Message[R])
+	// End is called once for each Begin that let the message begin: it has ended here, or waits in place, or could not
+	// begin after all.
+	End(m *driver.Message[R], how Ending)
+}
+
+// LateGater is a [Gater] that learns of the messages that outlive their lane, too.
+type LateGater[R any] interface {
+	// EndLate is called in the place of End where the lane has ended before. Any goroutine calls it.
+	EndLate(m *driver.Message[R])
 }
 
 // Word is a gater's word about a message.
@@ -98,6 +110,28 @@ const (
 	Begins     Word = iota // it may begin
 	NotYet                 // this message must wait; others may begin
 	NothingYet             // no message may begin
+	Later                  // this message is held until its Until, which the gater has set
+	Outdated               // this message is settled without an attempt: another copy of it counts
+)
+
+// Ending is how a message ended that a gater has let begin.
+type Ending struct {
+	How How
+	// State is what was written, or what the message waits with, with Moved, Buried and Stays.
+	State *redeliver.State
+}
+
+// How names an [Ending].
+type How uint8
+
+// The endings.
+const (
+	Acked     How = iota // its handler succeeded
+	Moved                // a copy waits elsewhere, or was published to its topic
+	Buried               // it is in the DLQ
+	Stays                // it waits in place, and the gater is asked again
+	Abandoned            // it is not settled, and comes back
+	NotBegun             // another gater, or a suspect's turn, kept it from beginning
 )
 
 var (

@@ -33,7 +33,8 @@ type entry[R any] struct {
 	behind     *entry[R] // the next of its key
 	phase      entryPhase
 	keyed      bool        // it has the turn of its key
-	rested     atomic.Bool // it counts no more for the Turn
+	slotted    bool        // it has a slot
+	rested     atomic.Bool // no handler of it runs: it counts no more for the Turn
 	began      bool        // a handler may have it
 	lost       atomic.Bool // others may have it
 
@@ -63,6 +64,14 @@ func (e *entry[R]) class() int {
 		return retry
 	}
 	return firstDelivery
+}
+
+// queue is in which queue of its lane an entry stands that is ready: what needs no slot has one of its own.
+func (e *entry[R]) queue() int {
+	if e.Step != driver.Handle {
+		return passing
+	}
+	return e.class()
 }
 
 func (e *entry[R]) newMessage() (*message.Message, error) {
@@ -101,8 +110,35 @@ func (e *entry[R]) stay(st *redeliver.State) {
 
 // rest implements carrier.
 func (e *entry[R]) rest() {
-	if !e.rested.Swap(true) {
+	if e.rested.Swap(true) {
+		return
+	}
+	if !e.Alone {
 		e.lane.e.sub.Turn.Rest()
+		return
+	}
+	d := e.current.Load()
+	e.lane.Post(func() {
+		if e.phase == entryRuns && e.current.Load() == d { // else it has ended here
+			for _, g := range e.lane.opt.Gates {
+				g.Rest(&e.Message)
+			}
+		}
+	})
+}
+
+// ending is how the entry ended, as gaters see it.
+func (e *entry[R]) ending() Ending {
+	d := e.current.Load()
+	switch e.how {
+	case acked:
+		return Ending{How: Acked}
+	case staying:
+		return Ending{Stays, e.newState}
+	case forwarded:
+		return Ending{d.wrote, d.written}
+	default:
+		return Ending{How: Abandoned}
 	}
 }
 

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +42,7 @@ type lane[R any] struct {
 	held        int                  // wait for their time, or stand behind another message of their key
 	waits       *Hold[*entry[R]]     // with those that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
-	ready       [2]FIFO[*entry[R]]   // by class
+	ready       [3]FIFO[*entry[R]]   // by entry.queue
 	refused     []*entry[R]          // by a gater, until something was posted
 	running     int
 	waiters     [2]slotWaiter
@@ -106,7 +108,7 @@ func (l *lane[R]) report(e *entry[R]) {
 		return
 	}
 	l.mu.Unlock()
-	l.release(e)
+	l.releaseLate(e)
 }
 
 // load is what the lane has in hand.
@@ -211,7 +213,7 @@ func (l *lane[R]) retryRefused() {
 		q := &l.ready[class]
 		var again FIFO[*entry[R]]
 		for _, e := range l.refused {
-			if e.class() == class && e.phase == entryRefused {
+			if e.queue() == class && e.phase == entryRefused {
 				e.phase = entryReady
 				again.Push(e)
 			}
@@ -316,11 +318,16 @@ func (l *lane[R]) wait(e *entry[R]) {
 // line makes an entry ready whose time has come, or puts it behind the message that has the turn of its key.
 func (l *lane[R]) line(e *entry[R]) {
 	if l.takeTurn(e) {
-		e.phase = entryReady
-		l.ready[e.class()].Push(e)
+		l.push(e)
 	} else {
 		l.chain(e)
 	}
+}
+
+// push makes an entry ready.
+func (l *lane[R]) push(e *entry[R]) {
+	e.phase = entryReady
+	l.ready[e.queue()].Push(e)
 }
 
 // takeTurn reports whether an entry has the turn of its key; else it stands behind the last one that wants it.
@@ -354,8 +361,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it came again while it waits in place
 				l.wait(next)
 			} else {
-				next.phase = entryReady
-				l.ready[next.class()].Push(next)
+				l.push(next)
 			}
 			return
 		}
@@ -376,7 +382,7 @@ func (l *lane[R]) begin(now time.Time) {
 		}
 	}
 	sub := l.e.sub
-	blocked := [2]bool{}
+	blocked := [3]bool{}
 	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn was given while the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
@@ -392,9 +398,18 @@ func (l *lane[R]) begin(now time.Time) {
 			l.refused = append(l.refused, e)
 		case NothingYet:
 			blocked[class] = true
+		case Later:
+			l.ready[class].Pop()
+			l.wait(e)
+		case Outdated:
+			l.ready[class].Pop()
+			l.src.Settle(&e.Message)
+			l.settled = true
+			l.remove(e)
+			l.passTurn(e)
 		}
 	}
-	for class := range l.ready {
+	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			l.yield(class)
 		}
@@ -409,10 +424,10 @@ func (l *lane[R]) yield(class int) {
 	}
 }
 
-// choose returns the next ready entry, of both classes in turn.
-func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
+// choose returns the next ready entry, of all queues in turn.
+func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	for range l.ready {
-		l.lastClass = 1 - l.lastClass
+		l.lastClass = (l.lastClass + 1) % len(l.ready)
 		if blocked[l.lastClass] {
 			continue
 		}
@@ -425,35 +440,33 @@ func (l *lane[R]) choose(blocked [2]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what a message needs to begin: a turn beside suspects, a slot, and the gaters' word.
+// mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. Who runs alone needs
+// neither slot nor turn: those who would give them wait for it. What is only written elsewhere needs none either: it may have
+// to leave its source while those that run take their time.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
-	handles := e.Step == driver.Handle
 	sub := l.e.sub
-	takesTurn := handles && sub.Turn != nil && !e.Alone
-	if takesTurn && !sub.Turn.Begin() {
-		return NothingYet
-	}
-	word, probe := Begins, false
-	if !l.opt.Exclusive {
-		var ok bool
-		class := e.class()
-		ok, probe = sub.slots.take(class, &l.waiters[class])
-		if l.waiting[class] = !ok; !ok {
-			word = NothingYet
+	slotted, probe := false, false
+	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
+		slotted, probe = sub.slots.take(class, &l.waiters[class])
+		if l.waiting[class] = !slotted; !slotted {
+			return NothingYet
 		}
 	}
-	if word == Begins && handles {
-		if word = l.askGates(e); word != Begins && !l.opt.Exclusive {
-			sub.slots.give(e.class(), probe, false, silent)
-		}
+	word := l.askGates(e)
+	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
+	if word == Begins && takesTurn && !sub.Turn.Begin() {
+		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
+		word = NothingYet
+	}
+	if slotted && (word != Begins || e.Alone) {
+		sub.slots.give(e.class(), probe, silent)
+		slotted, probe = false, false
 	}
 	if word != Begins {
-		if takesTurn {
-			sub.Turn.Rest()
-		}
 		return word
 	}
-	e.rested.Store(!takesTurn)
+	e.slotted = slotted
+	e.rested.Store(!takesTurn && !e.Alone)
 	e.begin(e.State)
 	e.current.Load().probe = probe
 	return Begins
@@ -461,19 +474,21 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 
 func (l *lane[R]) askGates(e *entry[R]) Word {
 	for i, g := range l.opt.Gates {
-		word := g.Begin(&e.Message)
-		if word == Begins {
-			continue
+		if word := g.Begin(&e.Message); word != Begins {
+			l.endGates(l.opt.Gates[:i], e, Ending{How: NotBegun})
+			return word
 		}
-		for _, passed := range l.opt.Gates[:i] {
-			passed.End(&e.Message)
-		}
-		return word
 	}
 	return Begins
 }
 
-// start has a message handled, or passed on. It has its slot.
+func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
+	for _, g := range gates {
+		g.End(&e.Message, how)
+	}
+}
+
+// start has a message handled, or passed on.
 func (l *lane[R]) start(e *entry[R]) {
 	e.phase = entryRuns
 	l.running++
@@ -503,11 +518,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running--
 	l.runCount.Store(int64(l.running))
-	if e.Step == driver.Handle {
-		for _, g := range l.opt.Gates {
-			g.End(&e.Message)
-		}
-	}
+	l.endGates(l.opt.Gates, e, e.ending())
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passTurn(e)
 		return
@@ -542,15 +553,41 @@ func (l *lane[R]) finish(e *entry[R]) {
 
 // release gives back the slot of a message that has ended.
 func (l *lane[R]) release(e *entry[R]) {
-	if l.opt.Exclusive {
-		return
-	}
 	d := e.current.Load()
 	said := silent
 	if e.how != abandoned {
 		said = d.said
 	}
-	l.e.sub.slots.give(e.class(), d.probe, e.Alone, said)
+	switch {
+	case e.slotted:
+		l.e.sub.slots.give(e.class(), d.probe, said)
+	case !l.opt.Exclusive:
+		l.e.sub.slots.count(said)
+	}
+}
+
+// Revise implements [driver.Lane].
+func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
+	var held []*entry[R]
+	l.waits.Delete(func(e *entry[R]) bool {
+		held = append(held, e)
+		return true
+	})
+	slices.SortFunc(held, func(x, y *entry[R]) int { return cmp.Compare(x.Seq, y.Seq) })
+	for _, e := range held {
+		f(&e.Message)
+		l.waits.Put(e.Until, e)
+	}
+}
+
+// releaseLate is the end of a message that the lane did not live to see.
+func (l *lane[R]) releaseLate(e *entry[R]) {
+	l.release(e)
+	for _, g := range l.opt.Gates {
+		if late, ok := g.(LateGater[R]); ok {
+			late.EndLate(&e.Message)
+		}
+	}
 }
 
 // Abandon implements [driver.Lane].
@@ -621,7 +658,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()
-	l.returnUnrun()
+	l.ReturnUnrun(nil)
 	l.drainEnd.Store(int64(time.Since(epoch) + l.opt.DrainTimeout))
 	deadline := time.NewTimer(l.opt.DrainTimeout)
 	defer deadline.Stop()
@@ -655,7 +692,7 @@ func (l *lane[R]) closeMail() {
 	l.ended, l.posted, l.closed = nil, nil, true
 	l.mu.Unlock()
 	for _, e := range ended {
-		l.release(e)
+		l.releaseLate(e)
 	}
 	for _, f := range posted {
 		f()
@@ -704,13 +741,14 @@ func (l *lane[R]) returnRecord(rec R) {
 	}
 }
 
-// returnUnrun returns everything that has not begun, the last first: so a broker that gives them out in order keeps that.
-func (l *lane[R]) returnUnrun() {
+// ReturnUnrun implements [driver.Lane]. The last comes first: so a broker that gives them out in order keeps that.
+func (l *lane[R]) ReturnUnrun(which func(*driver.Message[R]) bool) {
 	for e := l.last; e != nil; {
 		prev := e.prev
-		if e.phase != entryRuns {
+		if e.phase != entryRuns && (which == nil || which(&e.Message)) {
 			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 			l.remove(e)
+			l.passTurn(e)
 		}
 		e = prev
 	}

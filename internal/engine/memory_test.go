@@ -49,6 +49,8 @@ type broker struct {
 	accepts  int  // calls of Accept
 	block    bool // what has a key keeps its place
 	stays    bool // writes to a level answer ErrStay
+	hops     bool // what waits only hops
+	hangs    chan error
 
 	parsed        []*driver.Message[*record]
 	settledBefore bool            // what Parse says of all
@@ -100,6 +102,9 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 	m.Returned = m.Record.replayed
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
+		if b.hops {
+			m.Step, m.Until = driver.Hop, time.Time{}
+		}
 	}
 	return nil
 }
@@ -149,6 +154,11 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 		}
 	}
 	switch {
+	case b.hangs != nil:
+		go func() {
+			done.Unanswered("orders.billing.retry", context.DeadlineExceeded)
+			done.Confirmed("orders.billing.retry", <-b.hangs)
+		}()
 	case to == driver.DLQ:
 		b.mu.Lock()
 		b.dead[m.Record.id] = *st
@@ -530,6 +540,325 @@ func TestALaneReadsNothingBesideASuspect(t *testing.T) {
 		if b.accepted != 5 {
 			t.Errorf("it takes %d more when the suspect is done", b.accepted)
 		}
+	})
+}
+
+// A message that no handler is to see waits for no slot, however long those that run take.
+func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.hops, b.sub.MaxRetriesInFlight = true, 1
+		over := make(chan struct{})
+		defer close(over)
+		b.refuse = func(to driver.Place, _ *record) error {
+			if to == driver.Level { // so that it does not hop for ever
+				return driver.ErrRefused
+			}
+			return nil
+		}
+		b.run(t, handle(func(context.Context, *record) error { <-over; return nil }), engine.LaneOptions[*record]{})
+		for range 10 {
+			b.publish("a")
+		}
+		b.in <- &record{id: "w", state: &redeliver.State{ID: "w", Attempts: 1}}
+		synctest.Wait()
+		if settled, dead := b.all(); !slices.Equal(settled, []string{"w"}) || len(dead) != 1 {
+			t.Errorf("settled %v, dead %v", settled, dead)
+		}
+	})
+}
+
+// The source gets back what has not begun, when it asks for it, and may have it again. What runs goes on.
+func TestASourceAsksForWhatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.sub.MaxInFlight = 1
+		b.run(t, handle(func(context.Context, *record) error { <-time.After(3 * time.Second); return nil }), engine.LaneOptions[*record]{MaxHeld: 2})
+		b.publish("a", "b", "c")
+		for _, id := range []string{"v", "w"} {
+			b.in <- &record{id: id, state: &redeliver.State{ID: id, Attempts: 1, Due: time.Now().Add(time.Hour)}}
+		}
+		synctest.Wait()
+		if b.accepted != 0 {
+			t.Errorf("it takes %d more while all that it may hold waits", b.accepted)
+		}
+		b.lane.Post(func() {
+			b.lane.ReturnUnrun(func(m *driver.Message[*record]) bool { return m.Record.id != "b" })
+		})
+		<-time.After(4 * time.Second)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !slices.Equal(b.returned, []string{"w 1h0m0s false", "v 1h0m0s false", "c 0s false"}) || !slices.Equal(b.settled, []string{"a"}) || b.accepted == 0 {
+			t.Errorf("returned %q, settled %v, it takes %d more", b.returned, b.settled, b.accepted)
+		}
+	})
+}
+
+// lateGate notes the ends that it hears of, also after the lane.
+type lateGate struct {
+	mu   sync.Mutex
+	ends []string
+}
+
+func (g *lateGate) Begin(*driver.Message[*record]) engine.Word { return engine.Begins }
+func (g *lateGate) Rest(*driver.Message[*record])              {}
+func (g *lateGate) End(m *driver.Message[*record], _ engine.Ending) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ends = append(g.ends, m.Record.id)
+}
+
+func (g *lateGate) EndLate(m *driver.Message[*record]) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ends = append(g.ends, m.Record.id+" late")
+}
+
+// A gater may learn of the ends of those that outlive their lane, which keep their slots until then.
+func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		over := make(chan struct{})
+		g := &lateGate{}
+		opt := handle(func(_ context.Context, r *record) error {
+			if r.id == "slow" {
+				<-over
+			}
+			return nil
+		})
+		opt.Sub, opt.Codec, opt.Store = b.sub, b, b
+		e := engine.New(opt)
+		defer e.Close()
+		b.sub.MaxInFlight = 1
+		lane := func() (ended chan struct{}) {
+			b.lost, ended = make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				e.RunLane(t.Context(), context.Background(), b, engine.LaneOptions[*record]{DrainTimeout: time.Second, Gates: []engine.Gater[*record]{g}}, nil)
+			}()
+			return ended
+		}
+		first := lane()
+		for range 9 { // of ten slots, which were ten when the engine began
+			b.publish("slow")
+		}
+		b.publish("quick")
+		synctest.Wait()
+		b.publish("slow")
+		synctest.Wait()
+		close(b.lost)
+		<-first
+		second := lane()
+		b.publish("beside")
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"quick"}) || !slices.Equal(g.ends, []string{"quick"}) {
+			t.Errorf("settled %v while the handlers of a lane that is lost have all slots, ends %q", settled, g.ends)
+		}
+		close(over)
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"quick", "beside"}) || len(g.ends) != 12 || !slices.Contains(g.ends, "slow late") {
+			t.Errorf("settled %v, ends %q", settled, g.ends)
+		}
+		close(b.lost)
+		<-second
+	})
+}
+
+// A write that the broker does not answer pauses the intake, and is not repeated.
+func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.hangs = make(chan error)
+		var events []string
+		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+			switch e := e.(type) {
+			case redeliver.SubscriptionChanged:
+				events = append(events, string(e.Change))
+			case redeliver.PublishFailed:
+				events = append(events, fmt.Sprintf("try %d failed, %v", e.Try, e.Err))
+			}
+		})
+		b.run(t, handle(func(context.Context, *record) error { return errors.New("no") }), engine.LaneOptions[*record]{})
+		b.publish("a")
+		<-time.After(time.Hour)
+		b.publish("b")
+		synctest.Wait()
+		b.hangs <- nil
+		synctest.Wait()
+		want := []string{"intake paused", "try 1 failed, context deadline exceeded", "intake resumed"}
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"a"}) || len(events) < 3 || !slices.Equal(events[:3], want) {
+			t.Errorf("settled %v, events %q", settled, events)
+		}
+		b.hangs <- nil
+	})
+}
+
+// gate is a gater that a test fills in.
+type gate struct {
+	begin func(m *driver.Message[*record]) engine.Word
+	rest  func(m *driver.Message[*record])
+	end   func(m *driver.Message[*record], how engine.Ending)
+}
+
+func (g *gate) Begin(m *driver.Message[*record]) engine.Word { return g.begin(m) }
+func (g *gate) Rest(m *driver.Message[*record]) {
+	if g.rest != nil {
+		g.rest(m)
+	}
+}
+
+func (g *gate) End(m *driver.Message[*record], how engine.Ending) {
+	if g.end != nil {
+		g.end(m, how)
+	}
+}
+
+// A gater may send a message elsewhere, hold it, settle it or bury it, and hears how each ends that it has let begin.
+func TestAGaterDecidesWhatBeginsAndHearsHowItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
+		var ran, ends []string
+		due := b.begun.Add(10 * time.Second)
+		asked := make(map[string]int)
+		g := &gate{
+			begin: func(m *driver.Message[*record]) engine.Word {
+				asked[m.Record.id]++
+				switch id := m.Record.id; {
+				case id == "parked" && m.Record.state == nil:
+					m.Step, m.State = driver.Hop, &redeliver.State{ID: id, Due: due}
+				case id == "held" && asked[id] == 1:
+					m.Until = due
+					return engine.Later
+				case id == "copy":
+					return engine.Outdated
+				case id == "cancelled":
+					m.Step, m.Err = driver.Bury, redeliver.Permanent(errors.New("cancelled"))
+				}
+				return engine.Begins
+			},
+			end: func(m *driver.Message[*record], how engine.Ending) {
+				s := fmt.Sprintf("%s %d", m.Record.id, how.How)
+				if how.State != nil {
+					s += fmt.Sprintf(" %d", how.State.Attempts)
+				}
+				ends = append(ends, s)
+			},
+		}
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
+			if r.id == "fails" {
+				return errors.New("no")
+			}
+			return nil
+		}), engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{g}})
+		for _, id := range []string{"parked", "held", "copy", "cancelled", "fails"} {
+			b.publish(id)
+			synctest.Wait()
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if want := []string{"fails@0s", "fails@1s", "held@10s", "parked@10s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %q, want %q", ran, want)
+		}
+		slices.Sort(ends)
+		want := []string{
+			fmt.Sprintf("cancelled %d 1", engine.Buried), fmt.Sprintf("fails %d 1", engine.Moved), fmt.Sprintf("fails %d 2", engine.Buried),
+			fmt.Sprintf("held %d", engine.Acked), fmt.Sprintf("parked %d", engine.Acked), fmt.Sprintf("parked %d 0", engine.Moved),
+		}
+		slices.Sort(want)
+		if !slices.Equal(ends, want) {
+			t.Errorf("ends %q, want %q", ends, want)
+		}
+		if settled, dead := b.all(); len(settled) != 7 || len(dead) != 2 {
+			t.Errorf("settled %q, dead %v", settled, dead)
+		}
+	})
+}
+
+// A message that a gater has made alone needs no turn and no slot, and the gater hears when its handler has returned although
+// its copy is not written yet.
+func TestAGaterMakesAMessageRunAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
+		b.sub.Turn, b.sub.MaxInFlight = engine.NewTurn(), 1
+		held, rested := false, time.Duration(0)
+		b.refuse = func(driver.Place, *record) error {
+			if time.Since(b.begun) < 10*time.Second {
+				return errors.New("no broker")
+			}
+			return nil
+		}
+		g := &gate{
+			begin: func(m *driver.Message[*record]) engine.Word {
+				if m.Record.id != "suspect" || held {
+					m.Alone = held
+					return engine.Begins
+				}
+				go func() {
+					b.sub.Turn.Take(t.Context(), &b.sub.Gate)
+					b.lane.Post(func() { held = true })
+				}()
+				return engine.NotYet
+			},
+			rest: func(*driver.Message[*record]) { rested = time.Since(b.begun); b.sub.Turn.Give() },
+		}
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			<-time.After(time.Second)
+			if r.id == "suspect" {
+				return errors.New("no")
+			}
+			return nil
+		}), engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{g}})
+		b.publish("suspect")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if settled, _ := b.all(); rested != time.Second || len(settled) != 1 {
+			t.Errorf("its handler is known to have returned after %v, settled %v", rested, settled)
+		}
+	})
+}
+
+// A source may change what waits: it is due at once, say.
+func TestASourceRevisesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		var ran []string
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
+			return nil
+		}), engine.LaneOptions[*record]{})
+		synctest.Wait()
+		for _, id := range []string{"a", "b"} {
+			b.in <- &record{id: id, state: &redeliver.State{ID: id, Attempts: 1, Due: b.begun.Add(time.Hour)}}
+		}
+		<-time.After(time.Second)
+		b.lane.Post(func() {
+			b.lane.Revise(func(m *driver.Message[*record]) {
+				if m.Record.id == "b" {
+					m.Until = time.Now()
+				}
+			})
+		})
+		synctest.Wait()
+		if want := []string{"b@1s"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+// A message that has its turn begins though the gate has closed meanwhile: the others of the client wait for it.
+func TestAnExclusiveLaneGoesOnBehindAClosedGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{})
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{Exclusive: true})
+		b.sub.Gate.Close()
+		b.publish("suspect")
+		synctest.Wait()
+		if settled, _ := b.all(); len(settled) != 1 {
+			t.Errorf("settled %v", settled)
+		}
+		b.sub.Gate.Open()
 	})
 }
 

@@ -96,6 +96,16 @@ func (m *move) Confirmed(where string, err error) {
 	}
 }
 
+// Unanswered implements [driver.Done].
+func (m *move) Unanswered(where string, err error) {
+	s := m.d.sub
+	if !m.closed && !m.d.Lost() {
+		m.closed = true
+		s.pause(where, err)
+	}
+	s.Tell(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
+}
+
 // finish is the end of a message that is where it should be.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
@@ -116,6 +126,10 @@ func (m *move) finish(where string) {
 		if buried && s.Tracer != nil {
 			d.buried(m.dec, where, m.cause)
 		}
+	}
+	d.wrote, d.written = Moved, &m.dec.State
+	if buried {
+		d.wrote = Buried
 	}
 	d.c.end(forwarded)
 }

@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 const (
@@ -21,9 +21,8 @@ const (
 	rivalsMost = 100
 )
 
-// ErrPolicies is why instances of one subscription that run different policies are
-// told of: which one decides depends on who gets a message.
-var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
+// ErrPolicies is [delayqueue.ErrPolicies].
+var ErrPolicies = delayqueue.ErrPolicies
 
 // rivals are the other policies under which messages of a subscription are written.
 type rivals struct {

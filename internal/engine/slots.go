@@ -19,6 +19,7 @@ const (
 const (
 	firstDelivery = 0
 	retry         = 1
+	passing       = 2 // which need none: no handler sees them
 )
 
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
@@ -146,19 +147,36 @@ func (s *slots) wakeLocked() {
 }
 
 // give gives back the slot of a message that ended so.
-func (s *slots) give(class int, probe, alone bool, what outcome) {
-	var now time.Time
-	if s.guard != nil || s.minLimit > 0 { // nobody else asks for the time
-		now = time.Now()
-	}
+func (s *slots) give(class int, probe bool, what outcome) {
+	now := s.now()
 	s.mu.Lock()
 	s.used[class]--
 	s.inFlight--
 	if probe {
 		s.guard.out--
 	}
+	s.heardLocked(now, probe, what)
+}
+
+// now is the time, where somebody asks for it.
+func (s *slots) now() (now time.Time) {
+	if s.guard != nil || s.minLimit > 0 {
+		now = time.Now()
+	}
+	return now
+}
+
+// count counts the end of a message that ran alone, without a slot.
+func (s *slots) count(what outcome) {
+	now := s.now()
+	s.mu.Lock()
+	s.heardLocked(now, true, what)
+}
+
+// heardLocked counts an outcome, and unlocks.
+func (s *slots) heardLocked(now time.Time, probe bool, what outcome) {
 	if s.guard != nil && what == well {
-		s.guard.succeeded(probe || alone, now.Sub(s.guard.born))
+		s.guard.succeeded(probe, now.Sub(s.guard.born))
 	}
 	var change *redeliver.SubscriptionChanged
 	if s.minLimit > 0 {

@@ -201,7 +201,9 @@ func (g *stormGate) Begin(*driver.Message[*drop]) engine.Word {
 	return word
 }
 
-func (g *stormGate) End(*driver.Message[*drop]) {
+func (g *stormGate) Rest(*driver.Message[*drop]) {}
+
+func (g *stormGate) End(*driver.Message[*drop], engine.Ending) {
 	if g.begun--; g.begun < 0 {
 		g.t.Error("an End without a Begin")
 	}

@@ -73,6 +73,16 @@ type Subscription struct {
 // Start prepares the subscription. It must be called once, before the first message.
 func (s *Subscription) Start() { s.slots.init(s) }
 
+// Held reports whether the policy holds back all but probes, because of an outage or of too many dead letters.
+func (s *Subscription) Held() bool {
+	if s.slots.guard == nil {
+		return false
+	}
+	s.slots.mu.Lock()
+	defer s.slots.mu.Unlock()
+	return s.slots.guard.held()
+}
+
 // Answers notes that a middleware of ours sees the messages of the subscription and hears what handlers answer.
 func (s *Subscription) Answers() {
 	if !s.answered.Load() { // a load is cheaper than a store that all cores see

@@ -25,9 +25,7 @@ var expectedFailures = []expectedFailure{
 	{"./adapters/kafka", "TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions", "Kafka: with PerKey, one more partition of the origin stops all its partitions."},
 	{"./adapters/kafka", "TestExpectedFailureTwoSubscriptionsHaveOneInstanceID", "Kafka: two subscriptions of a topic in one process have one group.instance.id, and one of them is fenced."},
 	{"./adapters/kafka", "TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone", "Kafka: without the right to delete records, all retries run again when the group's offsets are gone."},
-	{"./delayqueue", "TestExpectedFailureHandbacksForgetsRecentIDs", "RabbitMQ: once an hour all hand-backs are forgotten at once, so a suspect whose connection was lost can count as crashed."},
 	{"./middleware", "TestExpectedFailureResequenceWaitsForAMessageThatPanicked", "Resequence holds a stream up for Wait when the last attempt of a message panics."},
-	{"./integration/amqp", "TestExpectedFailureALostChannelFreesTheSlotsOfRunningHandlers", "RabbitMQ: after a lost channel more handlers than MaxInFlight can run."},
 	{"./integration/amqp", "TestExpectedFailureForgedStateOnTheWayBackIsBelieved", "RabbitMQ: the state of a message that a producer publishes to .retry by its name is believed."},
 }
 

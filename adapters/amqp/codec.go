@@ -1,0 +1,57 @@
+package amqp
+
+import (
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// codec reads the parts of a delivery. It implements driver.Codec.
+type codec struct{ layout *layout }
+
+var _ driver.Codec[*delivery] = codec{}
+
+// id is the message's id, wherever it is on its way.
+func (d *delivery) id() string {
+	if d.state != nil {
+		return d.state.ID
+	}
+	return idOf(&d.Delivery)
+}
+
+// Message implements [driver.Codec].
+func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
+	return m.Record.message()
+}
+
+// ID implements [driver.Codec].
+func (codec) ID(m *driver.Message[*delivery]) string { return m.Record.id() }
+
+// Key implements [driver.Codec].
+func (codec) Key(m *driver.Message[*delivery]) []byte {
+	if m.Record.key == "" {
+		return nil
+	}
+	return []byte(m.Record.key)
+}
+
+// Body implements [driver.Codec].
+func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.Body }
+
+// Headers implements [driver.Codec].
+func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.record }
+
+// State implements [driver.Codec].
+func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
+	d := m.Record
+	if d.state != nil {
+		*st = *d.state
+		return
+	}
+	st.ID, st.Group, st.Origin = idOf(&d.Delivery), c.layout.queue, c.layout.queue
+	st.Source.Timestamp = d.Timestamp
+	if st.Expires = expires(&d.Delivery, d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
+		st.Source.Timestamp = d.arrived // the expiration counts from here on
+	}
+}

@@ -1,0 +1,422 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// file is a queue that keeps its order, to which a test is the broker.
+type file struct {
+	*testing.T
+	r    *reader
+	e    *engine.Engine[*delivery]
+	wire *wire // of the last source
+	tags uint64
+
+	mu   sync.Mutex
+	ran  []string
+	news chan struct{} // room for one
+}
+
+func newFile(t *testing.T, cfg Config, handler func(ran []string, st redeliver.State) error) *file {
+	t.Helper()
+	return newNativeFile(t, cfg, func(f *file, ctx context.Context, _ amqp091.Delivery) error {
+		st, _ := redeliver.FromContext(ctx)
+		f.mu.Lock()
+		f.ran = append(f.ran, st.ID)
+		ran := slices.Clone(f.ran)
+		f.mu.Unlock()
+		select {
+		case f.news <- struct{}{}:
+		default:
+		}
+		return handler(ran, st)
+	})
+}
+
+func newNativeFile(t *testing.T, cfg Config, handler func(*file, context.Context, amqp091.Delivery) error) *file {
+	t.Helper()
+	f := &file{T: t, news: make(chan struct{}, 1)}
+	cfg.Key = func(d amqp091.Delivery) string { return d.MessageId[:1] }
+	if cfg.Sink == nil {
+		cfg.Sink = redeliver.SinkFunc(func(redeliver.Event) {})
+	}
+	cfg = cfg.withDefaults()
+	l, err := newLayout(&cfg, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
+	c.consuming = &link{cfg: &c.cfg, closed: true}
+	f.r = newReader(context.Background(), c, l)
+	f.e = engine.New(engine.Options[*delivery]{
+		Sub: f.r.sub, Codec: codec{l}, Store: f.r.store,
+		Handle: handle(0, func(ctx context.Context, d amqp091.Delivery) error { return handler(f, ctx, d) }),
+	})
+	t.Cleanup(f.e.Close)
+	return f
+}
+
+// source makes a source of the queue, and the channel by which it gets messages.
+func (f *file) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
+	f.Helper()
+	in = make(chan amqp091.Delivery, 100)
+	f.wire = newWire(f.T)
+	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.wire.ch)
+	for _, id := range ids {
+		f.tags++
+		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
+	}
+	return s, in
+}
+
+// await returns when ok says so of what ran.
+func (f *file) await(ok func(ran []string) bool) {
+	f.Helper()
+	over := time.After(time.Minute)
+	for {
+		f.mu.Lock()
+		fine := ok(f.ran)
+		f.mu.Unlock()
+		if fine {
+			return
+		}
+		select {
+		case <-f.news:
+		case <-over:
+			f.Fatalf("ran %q", f.ran)
+		}
+	}
+}
+
+var errFull = errors.New("the account is full")
+
+// run runs a source; its end is what it returns.
+func (f *file) run(ctx context.Context, s *source, in <-chan amqp091.Delivery) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, f.e, in) }()
+	return ended
+}
+
+func (f *file) ended(end <-chan error) error {
+	f.Helper()
+	select {
+	case err := <-end:
+		return err
+	case <-time.After(time.Minute):
+		f.Fatal("the source has not ended within a minute")
+		return nil
+	}
+}
+
+// parsed has a source that does not run take what its channel brings.
+func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*delivery]) {
+	var room slab
+	for len(in) > 0 {
+		d := <-in
+		m := &driver.Message[*delivery]{Record: room.delivery(&d)}
+		_ = s.Parse(m) // always nil
+		all = append(all, m)
+	}
+	return all
+}
+
+func TestABlockingQueueRunsOneAfterAnother(t *testing.T) {
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
+		if st.ID == "b" && st.Attempts < 2 {
+			return errFull
+		}
+		return nil
+	})
+	s, in := f.source(false, "a", "b", "c", "d")
+	end := f.run(t.Context(), s, in)
+	f.await(func(ran []string) bool { return slices.Contains(ran, "d") })
+	close(in)
+	_ = f.ended(end)
+	if want := []string{"a", "b", "b", "b", "c", "d"}; !slices.Equal(f.ran, want) {
+		t.Errorf("ran %q, want %q", f.ran, want)
+	}
+}
+
+// The only slot is free while a key waits, so that the others can go on.
+func TestAKeyThatWaitsHoldsNoSlot(t *testing.T) {
+	others := []string{"b1", "c1", "b2"}
+	f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
+		if st.ID == "a1" && slices.ContainsFunc(others, func(id string) bool { return !slices.Contains(ran, id) }) {
+			return errFull
+		}
+		return nil
+	})
+	s, in := f.source(false, "a1", "a2", "b1", "c1", "b2")
+	end := f.run(t.Context(), s, in)
+	f.await(func(ran []string) bool { return slices.Contains(ran, "a2") })
+	close(in)
+	_ = f.ended(end)
+	if at := slices.Index(f.ran, "a2"); at != len(f.ran)-1 || slices.Index(f.ran, "b1") > slices.Index(f.ran, "b2") {
+		t.Errorf("ran %q", f.ran)
+	}
+}
+
+// What waits in place does not hold up the end of a subscriber, and is known to the process when it comes back.
+func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
+	for name, end := range map[string]func(stop context.CancelFunc, s *source, in chan amqp091.Delivery){
+		"in order": func(stop context.CancelFunc, _ *source, _ chan amqp091.Delivery) { stop() },
+		"lost":     func(_ context.CancelFunc, s *source, _ chan amqp091.Delivery) { _ = s.ch.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			waits := make(chan struct{}, 1)
+			f := newFile(t, Config{
+				DrainTimeout: time.Hour, ConsumerTimeout: 4 * time.Hour, Policy: redeliver.Policy{Order: redeliver.PerKey, Backoff: redeliver.Fixed(2 * time.Hour)},
+				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+					if _, ok := e.(redeliver.RetryScheduled); ok {
+						waits <- struct{}{}
+					}
+				}),
+			}, func([]string, redeliver.State) error { return errFull })
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			s, in := f.source(false, "a1", "a2")
+			ended := f.run(ctx, s, in)
+			<-waits
+			for held := false; !held; { // the lane hears of it after the sink
+				held = f.r.sub.Load().Held == 2
+			}
+			end(stop, s, in)
+			_ = f.ended(ended)
+			again, back := f.source(true, "a1", "a2")
+			all := parsed(again, back)
+			if st := all[0].State; st == nil || st.Attempts != 1 || !all[0].InPlace || !all[0].Until.Equal(st.Due) || time.Until(st.Due) < time.Hour {
+				t.Errorf("of a1 is known %+v", all[0])
+			}
+			if all[1].State != nil || all[1].Key != all[0].Key || all[1].Key == 0 {
+				t.Errorf("of a2 is known %+v", all[1])
+			}
+			again.finishTest()
+		})
+	}
+}
+
+// finishTest lets go of a source that never ran.
+func (s *source) finishTest() { _ = s.ch.Close() }
+
+// A message that lies behind another for half of the consumer timeout ends the channel.
+func TestASourceTires(t *testing.T) {
+	f := newFile(t, Config{
+		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
+	}, func([]string, redeliver.State) error { return errFull })
+	s, in := f.source(false, "a", "b")
+	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errTired) {
+		t.Fatalf("the source ended with %v", err)
+	}
+	if st := f.r.client.places.Take(spot{"orders", "a"}); st == nil || st.Attempts == 0 {
+		t.Errorf("of a is known %+v", st)
+	}
+	if st := f.r.client.places.Take(spot{"orders", "b"}); st != nil {
+		t.Errorf("of b is known %+v", st)
+	}
+	if slices.Contains(f.ran, "b") {
+		t.Errorf("ran %q", f.ran)
+	}
+}
+
+// What comes by a queue of ours has its key for Policy.Invalid, and stands behind nobody; one over which the key function
+// panics has none, and runs.
+func TestARetryHasItsKeyForInvalid(t *testing.T) {
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
+	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
+		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, newWire(t).ch)
+		in := make(chan amqp091.Delivery, 3)
+		for tag, id := range []string{"", "a1", "a2"} {
+			in <- amqp091.Delivery{MessageId: id, DeliveryTag: uint64(tag) + 1}
+		}
+		all := parsed(s, in)
+		if key := (codec{}).Key(all[0]); key != nil || all[0].Step != driver.Handle {
+			t.Errorf("%s: the first has the key %q and goes to %v", kind, key, all[0].Step)
+		}
+		if key := (codec{}).Key(all[1]); string(key) != "a" || all[1].Key != 0 {
+			t.Errorf("%s: the second has the key %q, and stands in line %d", kind, key, all[1].Key)
+		}
+		s.finishTest()
+	}
+}
+
+// A key function that panics condemns that message alone.
+func TestAKeyThatPanics(t *testing.T) {
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	s, in := f.source(false, "", "a")
+	all := parsed(s, in)
+	var panicked *redeliver.PanicError
+	if !errors.As(all[0].Err, &panicked) || all[0].Step != driver.Bury || all[0].Key != 0 || all[1].Key == 0 || all[1].Step != driver.Handle {
+		t.Errorf("the first is %v, in line %d; the second stands in line %d", all[0].Err, all[0].Key, all[1].Key)
+	}
+	s.finishTest()
+}
+
+// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run. What
+// this process remembers has not killed it: while a dependency is down it comes back every half of ConsumerTimeout.
+func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
+	s, in := f.source(true)
+	for tag, row := range []struct {
+		id    string
+		count any
+	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}, {"d1", int64(maxReturns)}} {
+		in <- amqp091.Delivery{MessageId: row.id, DeliveryTag: uint64(tag) + 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": row.count}}
+	}
+	var suspects []string
+	for _, m := range parsed(s, in) {
+		if m.Record.inTurn != nil {
+			suspects = append(suspects, m.Record.MessageId)
+		}
+	}
+	if want := []string{"a1", "c1"}; !slices.Equal(suspects, want) { // of a classic queue nobody knows how often it came
+		t.Errorf("suspects are %q, want %q", suspects, want)
+	}
+	s.finishTest()
+}
+
+// A suspect that has its turn when the gate closes gives it back: the others of the client must not wait with it.
+func TestASuspectBehindAClosedGateGivesItsTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+		s, in := f.source(true, "aw")
+		m := parsed(s, in)[0]
+		f.r.sub.Gate.Close()
+		s.lane = noLane{}
+		m.Record.inTurn = &inPlace{s: s, d: m.Record, state: placeHas}
+		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
+			t.Fatal("no turn")
+		}
+		m.Record.inTurn.come()
+		synctest.Wait()
+		if !f.r.client.turn.Begin() {
+			t.Error("it keeps the turn")
+		}
+		s.finishTest()
+	})
+}
+
+// noLane is a lane that has ended.
+type noLane struct{ driver.Lane[*delivery] }
+
+func (noLane) Post(func()) bool { return false }
+
+// What is said of a delivery when its attempt is over does not answer for the next attempt in place: an attempt that was given
+// up for its time did.
+func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
+	for name, late := range map[string]func(amqp091.Delivery) error{
+		"nack":   func(d amqp091.Delivery) error { return d.Nack(false, true) },
+		"reject": func(d amqp091.Delivery) error { return d.Reject(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan redeliver.Event, 1)
+				var first amqp091.Delivery
+				f := newNativeFile(t, Config{
+					Policy: redeliver.Policy{Order: redeliver.Blocking, Timeout: time.Second, Backoff: redeliver.Fixed(10 * time.Millisecond)},
+					Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+						switch e.(type) {
+						case redeliver.Committed, redeliver.DeadLettered:
+							ended <- e
+						}
+					}),
+				}, func(_ *file, ctx context.Context, d amqp091.Delivery) error {
+					if st, _ := redeliver.FromContext(ctx); st.Attempt() > 1 {
+						return late(first)
+					}
+					first = d
+					<-ctx.Done()
+					return nil
+				})
+				s, in := f.source(false, "m")
+				end := f.run(t.Context(), s, in)
+				e := <-ended
+				if c, ok := e.(redeliver.Committed); !ok || c.State.Attempts != 1 {
+					t.Errorf("it ended in a %T, %+v", e, e)
+				}
+				close(in)
+				_ = f.ended(end)
+			})
+		})
+	}
+}
+
+// Nothing is settled or given back that is not this channel's.
+func TestAChannelThatEndsSettlesNothingMore(t *testing.T) {
+	over := make(chan struct{})
+	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
+	s, in := f.source(false, "a", "b")
+	end := f.run(t.Context(), s, in)
+	f.await(func(ran []string) bool { return len(ran) == 2 })
+	_ = s.ch.Close()
+	if err := f.ended(end); !errors.Is(err, errLost) {
+		t.Errorf("it ended with %v", err)
+	}
+	close(over)
+	close(in)
+	if n := s.acks.pending(); n > 0 {
+		t.Errorf("%d are settled", n)
+	}
+}
+
+// While nothing may begin a source does not consume, after it has given back once what has not run: the broker counts each time
+// that a message comes back. Where only probes may begin it takes one, and where the queue would expire.
+func TestAPausedSourceDoesNotConsume(t *testing.T) {
+	for name, row := range map[string]struct {
+		expires   bool
+		window    int64 // while it is paused: the last that was asked for
+		consumers int   // behind the first, in the end
+	}{
+		"paused":               {false, 50, 1},
+		"the queue may expire": {true, 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				over := make(chan struct{})
+				f := newFile(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+				f.r.layout.expires = row.expires
+				ctx, stop := context.WithCancel(t.Context())
+				s, in := f.source(false, "a", "b", "c")
+				f.wire.window.Store(50)
+				end := f.run(ctx, s, in)
+				<-time.After(time.Minute)
+				if n := f.wire.cancels.Load(); n != 0 {
+					t.Errorf("%d consumers are cancelled behind a slow handler", n)
+				}
+				f.r.sub.Gate.Close()
+				<-time.After(5 * time.Second)
+				f.r.sub.Gate.Open() // it was brief
+				<-time.After(time.Minute)
+				if n := f.wire.cancels.Load(); n != 0 {
+					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
+				}
+				f.r.sub.Gate.Close()
+				<-time.After(10 * time.Minute)
+				if c, n, w := f.wire.cancels.Load(), f.wire.nacks.Load(), f.wire.window.Load(); c != 1 || n != 2 || w != row.window {
+					t.Errorf("%d consumers are cancelled, %d messages are given back, the window is %d, want 1, 2 and %d", c, n, w, row.window)
+				}
+				close(in)
+				f.r.sub.Gate.Open()
+				<-time.After(2 * time.Second)
+				if w, n := f.wire.window.Load(), len(f.wire.read); w != 50 || n != row.consumers {
+					t.Errorf("it goes on with a window of %d, and has had %d more consumers", w, n)
+				}
+				close(over)
+				stop()
+				_ = f.ended(end)
+			})
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package amqp
+
+import (
+	"fmt"
+	"testing"
+)
+
+// What a process has outlived is counted until it is settled. However many suspects there are, those that came back a moment ago
+// are known.
+func TestOutlived(t *testing.T) {
+	var o outlived
+	o.add("a")
+	o.add("a")
+	for i := range 2 * outlivedMost {
+		o.add(fmt.Sprint(i))
+	}
+	if n := o.of("a"); n != 2 {
+		t.Errorf("a was outlived %d times, want 2", n)
+	}
+	if n := len(o.counts); n != outlivedMost {
+		t.Errorf("%d are remembered", n)
+	}
+	o.settled("a")
+	o.add("recent")
+	if o.of("a") != 0 || o.of("recent") != 1 {
+		t.Errorf("settled, a was outlived %d times, and the next one %d times", o.of("a"), o.of("recent"))
+	}
+}
