@@ -50,7 +50,8 @@ type source struct {
 	window    int // how many the broker may have sent
 	consumers int // before the one that reads now
 	consumer  *consumer
-	halted    time.Time // since when nothing may begin; zero when something may
+	lastEnded <-chan struct{} // of the last consumer; nil before the first
+	halted    time.Time       // since when nothing may begin; zero when something may
 	paused    bool
 	swept     time.Time // when what lies here was last looked at
 	looking   *time.Timer

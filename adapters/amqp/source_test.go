@@ -263,14 +263,16 @@ func TestAKeyThatPanics(t *testing.T) {
 	s.finishTest()
 }
 
-// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run.
+// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run. What
+// this process remembers has not killed it: while a dependency is down it comes back every half of ConsumerTimeout.
 func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
 		id    string
 		count any
-	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}} {
+	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}, {"d1", int64(maxReturns)}} {
 		in <- amqp091.Delivery{MessageId: row.id, DeliveryTag: uint64(tag) + 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": row.count}}
 	}
 	var suspects []string
