@@ -61,7 +61,7 @@ func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 	}
 	// The last bytes: no header longer than it was. What must not keep its name
 	// is written in another case.
-	d := &r.Delivery
+	d := r.own()
 	p = plain(d)
 	p.Expiration, p.UserId = "", ""
 	if d.ReplyTo == directReplyTo {

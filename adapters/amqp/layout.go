@@ -47,6 +47,7 @@ type layout struct {
 	shards       int
 	queues       []ownQueue
 	expires      bool // the queue may be deleted while it has no consumer
+	discards     bool // there is no DLQ
 }
 
 // ownQueue is one queue that redeliver declares.
@@ -90,16 +91,19 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	}
 	_, l.jitter, _ = policy.Delays()
 	_, l.expires = cfg.Topology.QueueArgs["x-expires"]
-	dead, back := l.dlq(), l.retry()
-	kept := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
-	if cfg.DLQ.Retention > 0 {
-		kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+	l.discards = cfg.DLQ.Discard
+	back := l.retry()
+	if !l.discards {
+		kept := unlimited()
+		if cfg.DLQ.Retention > 0 {
+			kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+		}
+		l.add(l.dlq(), deadQueue, kept)
 	}
-	l.add(dead, deadQueue, kept)
-	l.add(back, retryQueue, deadLettering(dead))
-	l.add(l.suspects(), suspectQueue, deadLettering(dead))
+	l.add(back, retryQueue, l.toDLQ())
+	l.add(l.suspects(), suspectQueue, l.toDLQ())
 	if l.ordered() {
-		l.add(l.place(), placeQueue, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
+		l.add(l.place(), placeQueue, unlimited())
 	}
 	for _, level := range l.ladder {
 		for shard := range l.shards {
@@ -161,9 +165,23 @@ func deadLettering(to string) amqp091.Table {
 	}
 }
 
+// unlimited are the arguments of a quorum queue that drops nothing.
+func unlimited() amqp091.Table {
+	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+}
+
+// toDLQ are the arguments of a quorum queue whose messages the broker moves to the DLQ before it drops them. Where there is no
+// DLQ it drops none: redeliver decides, and reports it.
+func (l *layout) toDLQ() amqp091.Table {
+	if l.discards {
+		return unlimited()
+	}
+	return deadLettering(l.dlq())
+}
+
 // origin is the queue that is read, as it is created where it does not exist.
 func (l *layout) origin(t Topology) ownQueue {
-	args := deadLettering(l.dlq())
+	args := l.toDLQ()
 	if l.ordered() { // crashes are counted otherwise, and nothing is written anew
 		args[deliveryLimit] = int32(noLimit)
 	}

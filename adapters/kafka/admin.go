@@ -142,7 +142,11 @@ func (c *Client) provision(l *layout) error {
 	if !created {
 		return nil
 	}
-	if err := c.admin.awaitLeaders(append(l.subscribed(), l.find(deadTopic, 0).name)...); err != nil {
+	all := l.subscribed()
+	if !l.discards {
+		all = append(all, l.find(deadTopic, 0).name)
+	}
+	if err := c.admin.awaitLeaders(all...); err != nil {
 		return err
 	}
 	// Another process may have created them otherwise, or the broker changed

@@ -74,13 +74,16 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 
 func (l *layout) plan() *Plan {
 	p := &Plan{
-		Origin: l.origin, Group: l.group, Companions: []PlannedTopic{l.state.planned(), l.control.planned()}, Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
+		Origin: l.origin, Group: l.group, Companions: l.companions(), Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
 	}
 	for _, t := range l.topics {
 		p.Topics = append(p.Topics, t.planned())
 		if t.old {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
 		}
+	}
+	if l.discards {
+		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	}
 	for _, w := range l.warnings {
 		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
@@ -108,6 +111,14 @@ func (l *layout) plan() *Plan {
 		})
 	}
 	return p
+}
+
+// companions are the topics of who works on the DLQ, and of commands.
+func (l *layout) companions() []PlannedTopic {
+	if l.discards {
+		return []PlannedTopic{l.control.planned()}
+	}
+	return []PlannedTopic{l.state.planned(), l.control.planned()}
 }
 
 func (t ownTopic) planned() PlannedTopic {

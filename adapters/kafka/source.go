@@ -184,9 +184,19 @@ func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
 
 // parseFirst reads a record of the origin.
 func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
+	dead, found := s.r.readDeadLetter(m.Record)
+	if dead != nil {
+		st := new(redeliver.State)
+		s.r.codec().State(m, st)
+		st.DeadLetter = dead
+		if dead.ID != "" {
+			st.ID = dead.ID
+		}
+		m.State = st
+	}
 	if s.r.sub.Sink != nil {
-		if found := strangers(m.Record.Headers); found != nil {
-			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: uuidOf(m.Record), Findings: found})
+		if found = append(found, strangers(m.Record.Headers)...); found != nil {
+			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: s.r.codec().ID(m), Findings: found})
 		}
 	}
 	if s.keys != nil {
