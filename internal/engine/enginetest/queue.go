@@ -20,9 +20,11 @@ import (
 // maxReady bounds the messages that are put and not read, or settled and not waited for.
 const maxReady = 1 << 16
 
-// Queue is source, codec and store of an engine. All its messages are equal. A copy that the engine writes is confirmed and
-// noted, and does not come back. Set the fields before [Queue.Start].
+// Queue is a subscription of an engine, with its codec and its store, and the first partition of its origin. All its messages
+// are equal. A copy that the engine writes is confirmed and noted, and does not come back. Set the fields before [Queue.Start].
 type Queue struct {
+	*Partition
+
 	Sub *engine.Subscription
 	// ID is the id of the messages.
 	ID string
@@ -35,12 +37,9 @@ type Queue struct {
 	// Refuse returns why a write fails. Nil: none does.
 	Refuse func() error
 
-	in      chan struct{}
+	engine  *engine.Engine[struct{}]
 	out     chan *message.Message
 	settled chan struct{}
-	stopped chan struct{}
-	lane    driver.Lane[struct{}]
-	inHand  []*driver.Message[struct{}] // the oldest first; the lane's goroutine has it
 
 	mu    sync.Mutex
 	wrote []Written
@@ -54,48 +53,19 @@ type Written struct {
 
 // New makes a queue. Its subscription has no sink and no tracer.
 func New(p redeliver.Policy) *Queue {
-	q := &Queue{
+	return &Queue{
 		Sub: &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 200, MaxRetriesInFlight: 200},
-		ID:  "orders/0/1",
-		in:  make(chan struct{}, maxReady), out: make(chan *message.Message), Values: context.Background(), settled: make(chan struct{}, maxReady), stopped: make(chan struct{}),
+		ID:  "orders/0/1", Values: context.Background(), out: make(chan *message.Message), settled: make(chan struct{}, maxReady),
 	}
-	close(q.stopped) // nothing more comes by itself
-	return q
 }
 
 // Start runs an engine over the queue, until the test ends.
 func (q *Queue) Start(tb testing.TB) *Queue {
 	tb.Helper()
-	e := engine.New(engine.Options[struct{}]{Sub: q.Sub, Codec: codec{q}, Store: store{q}, Out: q.out})
-	ctx, cancel := context.WithCancel(context.Background())
-	began, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		e.RunLane(ctx, q.Values, source{q}, engine.LaneOptions[struct{}]{DrainTimeout: time.Second}, func(l driver.Lane[struct{}]) {
-			q.lane = l
-			close(began)
-		})
-		e.Close()
-	}()
-	<-began
-	tb.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	q.engine = engine.New(engine.Options[struct{}]{Sub: q.Sub, Codec: codec{q}, Store: store{q}, Out: q.out})
+	tb.Cleanup(q.engine.Close)
+	q.Partition = q.Open(tb)
 	return q
-}
-
-// Put puts n messages on the queue.
-func (q *Queue) Put(n int) {
-	for range n {
-		q.in <- struct{}{}
-	}
-}
-
-// Deliver puts one message on the queue and returns it as a Router gets it.
-func (q *Queue) Deliver() *message.Message {
-	q.Put(1)
-	return <-q.out
 }
 
 // WaitSettled returns when n more messages are settled.
@@ -105,21 +75,67 @@ func (q *Queue) WaitSettled(n int) {
 	}
 }
 
+// Partition is a source of messages, which a lane of the engine runs.
+type Partition struct {
+	q      *Queue
+	in     chan struct{}
+	lost   chan struct{}
+	lane   driver.Lane[struct{}]
+	inHand []*driver.Message[struct{}] // the oldest first; the lane's goroutine has it
+}
+
+// Open runs one more partition of the queue, until the test ends.
+func (q *Queue) Open(tb testing.TB) *Partition {
+	tb.Helper()
+	p := &Partition{q: q, in: make(chan struct{}, maxReady), lost: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	began, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		q.engine.RunLane(ctx, q.Values, source{p}, engine.LaneOptions[struct{}]{DrainTimeout: time.Second}, func(l driver.Lane[struct{}]) {
+			p.lane = l
+			close(began)
+		})
+	}()
+	<-began
+	tb.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return p
+}
+
+// Put adds n messages.
+func (p *Partition) Put(n int) {
+	for range n {
+		p.in <- struct{}{}
+	}
+}
+
+// Deliver adds a message and returns it as a Router gets it.
+func (p *Partition) Deliver() *message.Message {
+	p.Put(1)
+	return <-p.q.out
+}
+
 // Abandon takes the oldest message in hand from this process, as others may have it by now.
-func (q *Queue) Abandon(cause error) {
+func (p *Partition) Abandon(cause error) {
 	done := make(chan struct{})
-	q.lane.Post(func() {
-		m := q.inHand[0]
-		q.remove(m)
-		q.lane.Abandon(m, cause)
+	p.lane.Post(func() {
+		m := p.inHand[0]
+		p.remove(m)
+		p.lane.Abandon(m, cause)
 		close(done)
 	})
 	<-done
 }
 
-func (q *Queue) remove(m *driver.Message[struct{}]) {
-	i := slices.Index(q.inHand, m)
-	q.inHand = slices.Delete(q.inHand, i, i+1)
+// Lose takes the partition from this process.
+func (p *Partition) Lose() { close(p.lost) }
+
+func (p *Partition) remove(m *driver.Message[struct{}]) {
+	i := slices.Index(p.inHand, m)
+	p.inHand = slices.Delete(p.inHand, i, i+1)
 }
 
 // Written is all that the engine has written, in order.
@@ -137,26 +153,31 @@ func (q *Queue) Subscribe(context.Context, string) (<-chan *message.Message, err
 // Close implements [message.Subscriber].
 func (q *Queue) Close() error { return nil }
 
-type source struct{ q *Queue }
+type source struct{ *Partition }
 
-func (s source) Messages() <-chan struct{} { return s.q.in }
-func (s source) Lost() <-chan struct{}     { return nil }
-func (s source) Stop() <-chan struct{}     { return s.q.stopped }
+func (s source) Messages() <-chan struct{} { return s.in }
+func (s source) Lost() <-chan struct{}     { return s.lost }
 func (s source) Accept(int)                {}
 func (s source) Commit()                   {}
 func (s source) Flush(context.Context)     {}
 
+func (s source) Stop() <-chan struct{} {
+	stopped := make(chan struct{})
+	close(stopped)
+	return stopped
+}
+
 func (s source) Parse(m *driver.Message[struct{}]) error {
-	s.q.inHand = append(s.q.inHand, m)
+	s.inHand = append(s.inHand, m)
 	return nil
 }
 
 func (s source) Settle(m *driver.Message[struct{}]) {
-	s.q.remove(m)
+	s.remove(m)
 	s.q.settled <- struct{}{}
 }
 
-func (s source) Return(m *driver.Message[struct{}], _ time.Duration, _ bool) { s.q.remove(m) }
+func (s source) Return(m *driver.Message[struct{}], _ time.Duration, _ bool) { s.remove(m) }
 
 type codec struct{ q *Queue }
 

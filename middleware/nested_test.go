@@ -1,0 +1,66 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// A Retry within another, at the Router and at the handler, is one attempt, and its timeout and those of others come.
+func TestARetryWithinAnotherIsOneAttempt(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{
+			Timeout: 10 * second, MaxRetries: 1, Backoff: redeliver.Fixed(second),
+		}}).Handle("documents", func(msg *message.Message) error {
+			switch msg.UUID {
+			case "fails":
+				<-time.After(5 * second)
+				return errors.New("no bank")
+			case "hangs":
+				<-msg.Context().Done()
+				return msg.Context().Err()
+			default:
+				return nil
+			}
+		}, middleware.Retry())
+		for _, id := range []string{"fails", "hangs", "fine"} {
+			publish(b, id)
+			<-time.After(second)
+		}
+		if got := orders.Outcome("fails"); got.State.Reason != redeliver.ReasonExhausted || len(got.Attempts) != 2 {
+			t.Error(got)
+		}
+		if got := orders.Outcome("hangs"); got.State.Reason != redeliver.ReasonTimeout || len(got.Attempts) != 2 || got.Attempts[0].Took != 10*second {
+			t.Error(got)
+		}
+		if got := orders.Outcome("fine"); !got.Committed || len(got.Attempts) != 1 {
+			t.Error(got)
+		}
+	})
+}
+
+// A message that keeps its place, and whose time was over before it came to its batch, has timed out.
+func TestBatchComesTooLateForAMessageInItsPlace(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		slow := func(h message.HandlerFunc) message.HandlerFunc {
+			return func(msg *message.Message) ([]*message.Message, error) {
+				<-time.After(2*second - 20*time.Millisecond) // nearly so long that it is stuck
+				return h(msg)
+			}
+		}
+		orders := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{
+			Order: redeliver.Blocking, Timeout: second, MaxRetries: redeliver.NoRetries,
+		}}).Handle("documents", middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil }), slow)
+		publish(b, "a")
+		if got := orders.Outcome("a"); got.State.Reason != redeliver.ReasonTimeout {
+			t.Error(got)
+		}
+	})
+}

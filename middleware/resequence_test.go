@@ -1,0 +1,355 @@
+package middleware_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// numbered reads "stream/7" out of a message's id. Others have no number.
+func numbered(msg *message.Message) (stream string, number uint64, ok bool) {
+	stream, text, ok := strings.Cut(msg.UUID, "/")
+	number, err := strconv.ParseUint(text, 10, 64)
+	return stream, number, ok && err == nil
+}
+
+// skips writes down what was skipped.
+type skips struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *skips) add(stream string, from, to uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, fmt.Sprintf("%s/%d-%d", stream, from, to))
+}
+
+func TestResequenceSortsEachStream(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search", MaxInFlight: 100}).Handle("documents", h.handle(func(*message.Message) error {
+			<-time.After(time.Millisecond)
+			return nil
+		}), seq)
+		var ids []string
+		for i := range 30 {
+			for _, stream := range []string{"a", "b", "c"} {
+				ids = append(ids, fmt.Sprintf("%s/%d", stream, i+1))
+			}
+		}
+		rand.New(rand.NewPCG(1, 2)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		publish(b, append(ids, "has no number")...)
+		b.Wait()
+		last := map[string]uint64{}
+		for _, id := range h.ids {
+			stream, number, ok := numbered(&message.Message{UUID: id})
+			if !ok {
+				continue
+			}
+			if number != last[stream]+1 {
+				t.Errorf("%s ran behind number %d", id, last[stream])
+			}
+			last[stream] = number
+		}
+		if len(h.ids) != 91 || last["a"] != 30 || last["b"] != 30 || last["c"] != 30 || len(skipped.all) != 0 {
+			t.Errorf("%d ran, up to %v, skipped %v", len(h.ids), last, skipped.all)
+		}
+	})
+}
+
+func TestResequenceHoldsWhatStandsBehindAFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   error
+		want  []string
+		takes time.Duration
+	}{
+		"retried":       {redeliver.RetryAfter(errHandler, second), []string{"a/1", "a/1", "a/2", "a/3"}, second},
+		"dead-lettered": {redeliver.Permanent(errHandler), []string{"a/1", "a/2", "a/3"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				var h handled
+				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})
+				b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
+					if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "a/1" && st.Attempt() == 1 {
+						return test.err
+					}
+					return nil
+				}), seq)
+				begun := time.Now()
+				publish(b, "a/1", "a/3", "a/2")
+				b.Wait()
+				h.want(t, test.want...)
+				if took := time.Since(begun); took != test.takes {
+					t.Errorf("took %v, want %v", took, test.takes)
+				}
+			})
+		})
+	}
+}
+
+// Of 100,000 streams and more some are forgotten: none that somebody waits in or runs in,
+// and none before there are as many.
+func TestResequenceForgetsNoStreamInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var mu sync.Mutex
+		var ran []string
+		handle := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})(func(msg *message.Message) ([]*message.Message, error) {
+			if msg.UUID == "a/1" {
+				<-release
+			}
+			if !strings.HasPrefix(msg.UUID, "other") {
+				mu.Lock()
+				defer mu.Unlock()
+				ran = append(ran, msg.UUID)
+			}
+			return nil, nil
+		})
+		begin := func(id string) {
+			go func() {
+				if _, err := handle(message.NewMessage(id, nil)); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, id := range []string{"c/1", "d/1", "c/2", "a/1", "b/2"} {
+			begin(id)
+		}
+		for i := range 100_000 {
+			if _, err := handle(message.NewMessage(fmt.Sprintf("other%d/1", i), nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin("a/2")
+		begin("b/1")
+		close(release)
+		synctest.Wait() // and no time passes: nobody waits for a number that is not known
+		if want := []string{"c/1", "d/1", "c/2", "b/1", "b/2", "a/1", "a/2"}; !slices.Equal(ran, want) {
+			t.Errorf("%q ran at once, want %q", ran, want)
+		}
+	})
+}
+
+func TestResequenceGoesOnWithoutWhatDoesNotCome(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		begun := time.Now()
+		publish(b, "a/1", "a/5", "a/4", "a/8")
+		b.Wait()
+		h.want(t, "a/1", "a/4", "a/5", "a/8")
+		if took := time.Since(begun); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+			t.Errorf("took %v, want a minute for each of the two gaps", took)
+		}
+		if want := []string{"a/2-3", "a/6-7"}; !slices.Equal(skipped.all, want) {
+			t.Errorf("skipped %q, want %q", skipped.all, want)
+		}
+		publish(b, "a/2", "a/9")
+		b.Wait()
+		h.want(t, "a/1", "a/4", "a/5", "a/8", "a/2", "a/9")
+	})
+}
+
+func TestResequenceGoesOnWithoutAFailureThatWaitsForLong(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: time.Minute})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Backoff: redeliver.Fixed(hour)}}).
+			Handle("documents", h.handle(failsFirst), seq)
+		publish(b, "a/1", "a/2")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/1", "a/2")
+	})
+}
+
+func TestResequenceBeginsInTheMiddle(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		begun := time.Now()
+		publish(b, "a/58", "a/57", "a/59")
+		b.Wait()
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("took %v, want the 100 ms of Settle", took)
+		}
+		h.want(t, "a/57", "a/58", "a/59")
+		if len(skipped.all) != 0 {
+			t.Errorf("skipped %q: what came before this process is no gap", skipped.all)
+		}
+	})
+}
+
+// How long it waits for a lower number at a stream's beginning is Settle, but none is lower than First.
+func TestResequenceSettles(t *testing.T) {
+	for name, test := range map[string]struct {
+		settle time.Duration
+		number int
+		want   time.Duration
+	}{
+		"by default": {0, 58, middleware.DefaultResequenceSettle},
+		"as set":     {10 * second, 58, 10 * second},
+		"at First":   {10 * second, 5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				var h handled
+				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Settle: test.settle, First: 5})
+				b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+				begun := time.Now()
+				publish(b, fmt.Sprint("a/", test.number))
+				b.Wait()
+				if took := time.Since(begun); took != test.want {
+					t.Errorf("took %v, want %v", took, test.want)
+				}
+			})
+		})
+	}
+}
+
+// It takes as long as it likes, also where it has waited for its turn.
+func TestResequenceDoesNotSkipWhatRuns(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		busy := false
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: second})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
+			if busy {
+				t.Errorf("%s runs beside the one before", msg.UUID)
+			}
+			busy = true
+			<-time.After(minute)
+			busy = false
+			return nil
+		}), seq)
+		publish(b, "a/1", "a/2", "a/3")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/3")
+	})
+}
+
+// Whose turn has come takes no place in the Buffer any more.
+func TestResequenceUsesItsBufferAgain(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 1, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/3", "a/2", "a/5", "a/4", "a/7", "a/6")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7")
+		if len(skipped.all) > 0 {
+			t.Errorf("skipped %q", skipped.all)
+		}
+	})
+}
+
+func TestResequenceIsBounded(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Buffer: 2, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), seq)
+		begun := time.Now()
+		publish(b, "a/1", "a/4", "a/3")
+		<-time.After(time.Second)
+		publish(b, "a/7")
+		b.Wait()
+		if took := time.Since(begun); took > 40*time.Second {
+			t.Errorf("took %v", took)
+		}
+		h.want(t, "a/1", "a/3", "a/4", "a/7")
+		if want := []string{"a/2-2", "a/5-6"}; !slices.Equal(skipped.all, want) {
+			t.Errorf("skipped %q, want %q", skipped.all, want)
+		}
+	})
+}
+
+func TestResequenceLetsGoOfWhatIsLost(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour})
+		sub := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: time.Second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/3")
+		b.Wait()
+		h.want(t, "a/1")
+		dead := sub.DeadLetters()
+		if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonTimeout {
+			t.Errorf("dead letters %+v, want number 3, timed out", dead)
+		}
+	})
+}
+
+// What has waited for too long leaves its place in the Buffer to others, and a copy of it goes on waiting.
+func TestResequenceKeepsNoPlaceForWhatIsLost(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: hour, Buffer: 2, Skipped: skipped.add})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/3")
+		<-time.After(second / 2)
+		publish(b, "a/3")
+		<-time.After(3 * second / 4) // the first a/3 has given up
+		publish(b, "a/4", "a/2")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/3", "a/4")
+		if len(skipped.all) > 0 {
+			t.Errorf("skipped %q", skipped.all)
+		}
+	})
+}
+
+// Nor is a stream led to a number that has given up: another Wait would pass there.
+func TestResequenceDoesNotGoOnWithWhatIsLost(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: 8 * second})
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: 10 * second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(nil), seq)
+		publish(b, "a/1", "a/4")
+		<-time.After(5 * second)
+		publish(b, "a/2")           // and the stream has not stood still
+		<-time.After(5*second + ms) // a/4 has given up
+		publish(b, "a/6")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/6")
+	})
+}
+
+func TestResequenceRefusesBadConfigurations(t *testing.T) {
+	err := middleware.ResequenceConfig{Settle: -1, Wait: -1, Buffer: -1}.Validate()
+	var refused *redeliver.ConfigError
+	if !errors.As(err, &refused) || len(refused.Problems) != 4 {
+		t.Errorf("got %v, want four problems", err)
+	}
+	defer func() {
+		if v := recover(); v == nil {
+			t.Error("no panic without Sequence")
+		}
+	}()
+	middleware.Resequence(middleware.ResequenceConfig{})
+}
