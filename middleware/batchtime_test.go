@@ -271,7 +271,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 			}
 			return nil
 		})))
-		other := q.Open(t)
+		other := q.Open()
 		answers := []<-chan answer{run(h, q.Deliver()), run(h, q.Deliver()), run(h, other.Deliver())}
 		<-time.After(second)
 		q.Lose()

@@ -38,6 +38,10 @@ type Queue struct {
 	Refuse func() error
 
 	engine  *engine.Engine[struct{}]
+	ctx     context.Context // of the lanes
+	cancel  context.CancelFunc
+	lanes   sync.WaitGroup
+	stop    func()
 	out     chan *message.Message
 	settled chan struct{}
 
@@ -62,9 +66,15 @@ func New(p redeliver.Policy) *Queue {
 // Start runs an engine over the queue, until the test ends.
 func (q *Queue) Start(tb testing.TB) *Queue {
 	tb.Helper()
+	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.engine = engine.New(engine.Options[struct{}]{Sub: q.Sub, Codec: codec{q}, Store: store{q}, Out: q.out})
-	tb.Cleanup(q.engine.Close)
-	q.Partition = q.Open(tb)
+	q.stop = sync.OnceFunc(func() {
+		q.cancel()
+		q.lanes.Wait()
+		q.engine.Close()
+	})
+	tb.Cleanup(q.stop)
+	q.Partition = q.Open()
 	return q
 }
 
@@ -84,24 +94,17 @@ type Partition struct {
 	inHand []*driver.Message[struct{}] // the oldest first; the lane's goroutine has it
 }
 
-// Open runs one more partition of the queue, until the test ends.
-func (q *Queue) Open(tb testing.TB) *Partition {
-	tb.Helper()
+// Open runs one more partition of the queue.
+func (q *Queue) Open() *Partition {
 	p := &Partition{q: q, in: make(chan struct{}, maxReady), lost: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
-	began, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		q.engine.RunLane(ctx, q.Values, source{p}, engine.LaneOptions[struct{}]{DrainTimeout: time.Second}, func(l driver.Lane[struct{}]) {
+	began := make(chan struct{})
+	q.lanes.Go(func() {
+		q.engine.RunLane(q.ctx, q.Values, source{p}, engine.LaneOptions[struct{}]{DrainTimeout: time.Second}, func(l driver.Lane[struct{}]) {
 			p.lane = l
 			close(began)
 		})
-	}()
-	<-began
-	tb.Cleanup(func() {
-		cancel()
-		<-done
 	})
+	<-began
 	return p
 }
 
@@ -145,13 +148,16 @@ func (q *Queue) Written() []Written {
 	return slices.Clone(q.wrote)
 }
 
-// Subscribe implements [message.Subscriber]. It may be called once.
+// Subscribe implements [message.Subscriber]. It may be called once, after Start.
 func (q *Queue) Subscribe(context.Context, string) (<-chan *message.Message, error) {
 	return q.out, nil
 }
 
 // Close implements [message.Subscriber].
-func (q *Queue) Close() error { return nil }
+func (q *Queue) Close() error {
+	q.stop()
+	return nil
+}
 
 type source struct{ *Partition }
 
