@@ -63,6 +63,8 @@ var allowed = map[string][]string{
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
 	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/deadletter", module + "/adapters/kafka", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
+	// A queue in memory, for tests of several packages.
+	"internal/engine/enginetest": {module, module + "/internal/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
 }
 
 func TestImportsPointDownwards(t *testing.T) {
