@@ -60,10 +60,10 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 	}
 	std := func(t *testing.T) world {
 		parent, endAll := context.WithCancelCause(values)
-		timed, drop := context.WithDeadlineCause(parent, time.Now().Add(hour), errLate)
+		timed, drop := context.WithDeadlineCause(parent, time.Now().Add(time.Hour), errLate)
 		t.Cleanup(drop)
 		c, end := context.WithCancelCause(timed)
-		return world{ctx: c, end: end, endAll: endAll, expire: func() { <-time.After(hour); synctest.Wait() }}
+		return world{ctx: c, end: end, endAll: endAll, expire: func() { <-time.After(time.Hour); synctest.Wait() }}
 	}
 	steps := map[string]func(world){
 		"end":         func(w world) { w.end(errOurs) },
@@ -160,7 +160,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 }
 
 func TestLazyTellsItsDeadline(t *testing.T) {
-	soon, later := origin, origin.Add(hour)
+	soon, later := origin, origin.Add(time.Hour)
 	for _, c := range []struct{ parent, own, want time.Time }{
 		{},
 		{own: soon, want: soon},
@@ -198,7 +198,7 @@ func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 		for range 10 {
 			child, cancel := context.WithCancel(&attempt)
 			defer cancel()
-			timed, cancel := context.WithTimeout(&attempt, hour)
+			timed, cancel := context.WithTimeout(&attempt, time.Hour)
 			defer cancel()
 			children = append(children, child, timed)
 		}

@@ -175,7 +175,9 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 // run runs an engine over the broker until the test ends, or stop is called.
 func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
 	t.Helper()
-	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
+	if opt.Sub, opt.Codec = b.sub, b; opt.Store == nil {
+		opt.Store = b
+	}
 	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
