@@ -17,7 +17,9 @@ import (
 type journal struct {
 	*broker
 	// answer is what a write is answered with, which may take its time; nil takes everything. try counts all writes from 1.
-	answer func(ctx context.Context, to string, try int, done driver.Done) error
+	answer func(ctx context.Context, to string, try int) error
+	// answerID is answer for whom the message matters.
+	answerID func(to, id string) error
 	// truncates says that the store can leave a body out.
 	truncates bool
 
@@ -54,17 +56,25 @@ func (j *journal) Write(ctx context.Context, to driver.Place, m *driver.Message[
 		j.lock.Lock()
 		j.wrote = append(j.wrote, kept)
 		j.lock.Unlock()
-		if to != driver.DLQ {
+		if to == driver.DLQ {
+			j.mu.Lock()
+			j.dead[r.id] = kept
+			j.mu.Unlock()
+		} else {
 			j.in <- &record{id: r.id, key: r.key, body: r.body, state: &kept}
 		}
 		done.Confirmed(where, nil)
 	}
-	if j.answer == nil {
+	answer := j.answer
+	if j.answerID != nil {
+		answer = func(context.Context, string, int) error { return j.answerID(where, r.id) }
+	}
+	if answer == nil {
 		confirm()
 		return
 	}
 	go func() {
-		if err := j.answer(ctx, where, try, done); err != nil {
+		if err := answer(ctx, where, try); err != nil {
 			j.note(where + " refuses")
 			done.Confirmed(where, err)
 			return

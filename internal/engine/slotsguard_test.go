@@ -173,6 +173,7 @@ func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
 		began := time.Now()
 		for !q.takes(2) && time.Since(began) < time.Hour {
 			<-time.After(time.Second)
+			synctest.Wait() // the alarm of the same moment
 		}
 		if waited := time.Since(began); waited != q.guard.outage.most {
 			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.guard.outage.most)
