@@ -50,6 +50,7 @@ type broker struct {
 	stays    bool // writes to a level answer ErrStay
 	hops     bool // what waits only hops
 	hangs    chan error
+	alone    func(id string) bool // what runs alone, nil for nothing
 
 	parsed        []*driver.Message[*record]
 	settledBefore bool            // what Parse says of all
@@ -99,6 +100,7 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 		}
 	}
 	m.Returned = m.Record.replayed
+	m.Alone = b.alone != nil && b.alone(m.Record.id)
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 		if b.hops {
@@ -130,8 +132,13 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 	}
 	return msg, nil
 }
-func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
-func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
+func (b *broker) ID(m *driver.Message[*record]) string { return m.Record.id }
+func (b *broker) Key(m *driver.Message[*record]) []byte {
+	if m.Record.key == "" {
+		return nil
+	}
+	return []byte(m.Record.key)
+}
 func (b *broker) Body(m *driver.Message[*record]) []byte             { return m.Record.body }
 func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers { return message.Metadata{} }
 func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
