@@ -51,6 +51,8 @@ type broker struct {
 	hops     bool // what waits only hops
 	hangs    chan error
 	alone    func(id string) bool // what runs alone, nil for nothing
+	buries   error                // why all messages go to the DLQ at once, nil for not
+	headers  message.Metadata     // of all messages
 
 	parsed        []*driver.Message[*record]
 	settledBefore bool            // what Parse says of all
@@ -100,6 +102,9 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 		}
 	}
 	m.Returned = m.Record.replayed
+	if b.buries != nil {
+		m.Step, m.Err = driver.Bury, b.buries
+	}
 	m.Alone = b.alone != nil && b.alone(m.Record.id)
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
@@ -127,6 +132,9 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 		return nil, errors.New("garbage")
 	}
 	msg := message.NewMessage(m.Record.id, m.Record.body)
+	for k, v := range b.headers {
+		msg.Metadata.Set(k, v)
+	}
 	if b.own != nil {
 		msg.SetContext(b.own)
 	}
@@ -139,8 +147,13 @@ func (b *broker) Key(m *driver.Message[*record]) []byte {
 	}
 	return []byte(m.Record.key)
 }
-func (b *broker) Body(m *driver.Message[*record]) []byte             { return m.Record.body }
-func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers { return message.Metadata{} }
+func (b *broker) Body(m *driver.Message[*record]) []byte { return m.Record.body }
+func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers {
+	if b.headers != nil {
+		return b.headers
+	}
+	return message.Metadata{}
+}
 func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
 	if m.Record.state != nil {
 		*st = *m.Record.state
