@@ -33,26 +33,27 @@ type record struct {
 
 // broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
 type broker struct {
-	sub      *engine.Subscription
-	in       chan *record
-	lost     chan struct{}
-	lane     driver.Lane[*record]
-	mu       sync.Mutex
-	settled  []string
-	returned []string
-	dead     map[string]redeliver.State
-	begun    time.Time
-	accepted int
-	flushed  bool
-	refuse   func(to driver.Place, r *record) error
-	accepts  int  // calls of Accept
-	block    bool // what has a key keeps its place
-	stays    bool // writes to a level answer ErrStay
-	hops     bool // what waits only hops
-	hangs    chan error
-	alone    func(id string) bool // what runs alone, nil for nothing
-	buries   error                // why all messages go to the DLQ at once, nil for not
-	headers  message.Metadata     // of all messages
+	sub       *engine.Subscription
+	in        chan *record
+	lost      chan struct{}
+	lane      driver.Lane[*record]
+	mu        sync.Mutex
+	settled   []string
+	returned  []string
+	dead      map[string]redeliver.State
+	begun     time.Time
+	accepted  int
+	flushed   bool
+	refuse    func(to driver.Place, r *record) error
+	accepts   int  // calls of Accept
+	block     bool // what has a key keeps its place
+	stays     bool // writes to a level answer ErrStay
+	hops      bool // what waits only hops
+	hangs     chan error
+	alone     func(id string) bool // what runs alone, nil for nothing
+	buries    error                // why all messages go to the DLQ at once, nil for not
+	displaced bool                 // all messages have lost their places
+	headers   message.Metadata     // of all messages
 
 	parsed        []*driver.Message[*record]
 	settledBefore bool            // what Parse says of all
@@ -102,6 +103,7 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 		}
 	}
 	m.Returned = m.Record.replayed
+	m.Displaced = b.displaced
 	if b.buries != nil {
 		m.Step, m.Err = driver.Bury, b.buries
 	}
