@@ -12,12 +12,12 @@ import (
 
 // watcher is a sink that watches.
 type watcher struct {
-	broker
 	load     func() redeliver.Load
 	over     int
 	panicked bool // when it is asked
 }
 
+func (w *watcher) Event(redeliver.Event) {}
 func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end func()) {
 	if w.panicked {
 		panic("theirs")
@@ -36,7 +36,7 @@ func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end f
 // What is in hand is that of all parts that read, until each has ended.
 func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	w := &watcher{}
-	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: redeliver.Sinks(&broker{}, w)}
+	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: redeliver.Sinks(redeliver.SinkFunc(func(redeliver.Event) {}), w)}
 	end := sub.Watched()
 	want := func(what string, inFlight, held int) {
 		t.Helper()
@@ -45,18 +45,12 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 		}
 	}
 	want("before anything is read", 0, 0)
-	one, other := engine.NewFlight[*flyer](), engine.NewFlight[*flyer]()
-	oneOver, otherOver := sub.Carry(one.Load), sub.Carry(other.Load)
-	a, b := &flyer{name: "a"}, &flyer{name: "b"}
-	one.Begin(a)
-	one.Holds(3)
-	other.Begin(b)
-	other.Begin(&flyer{name: "c"})
-	other.Holds(-1) // what is in flight was counted a moment later than all
+	var one, other redeliver.Load
+	oneOver, otherOver := sub.Carry(func() redeliver.Load { return one }), sub.Carry(func() redeliver.Load { return other })
+	one, other = redeliver.Load{InFlight: 1, Held: 3}, redeliver.Load{InFlight: 2}
 	want("with two parts", 3, 3)
-	one.Land(a, engine.Forwarded)
-	one.Holds(2)
-	want("when one has landed", 2, 2)
+	one = redeliver.Load{Held: 2}
+	want("when one has no message in flight any more", 2, 2)
 	oneOver()
 	want("when a part has ended", 2, 0)
 	otherOver()
@@ -78,38 +72,25 @@ func TestASinkThatPanicsWatchesNothing(*testing.T) {
 // A message that waits in place has no handler meanwhile: it is held.
 func TestWhatWaitsInPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sub := &engine.Subscription{
-			Origin: "orders", Group: "billing", Blocking: true, Sink: &broker{},
-			Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.Blocking}.WithDefaults(),
+		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.Blocking})
+		b.sub.Blocking = true
+		want := func(when string, load redeliver.Load) {
+			t.Helper()
+			if got := b.sub.Load(); got != load {
+				t.Errorf("%s %+v is in hand, want %+v", when, got, load)
+			}
 		}
-		f := engine.NewFlight[*flyer]()
-		defer sub.Carry(f.Load)()
-		d := &engine.Delivery{Sub: sub, ID: "1"}
-		d.Begin(t.Context())
-		e := &flyer{d: d}
-		f.Begin(e)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			tk := &task{handle: func(ctx context.Context) error {
-				if got := sub.Load(); got != (redeliver.Load{InFlight: 1}) {
-					t.Errorf("while its handler runs %+v is in hand", got)
-				}
-				if st, _ := redeliver.FromContext(ctx); st.Attempts > 0 {
-					return nil
-				}
-				return errTheirs
-			}}
-			how, _ := tk.work(d)
-			f.Land(e, how)
-		}()
+		b.run(t, handle(func(ctx context.Context, _ *record) error {
+			want("while its handler runs", redeliver.Load{InFlight: 1})
+			if st, _ := redeliver.FromContext(ctx); st.Attempts > 0 {
+				return nil
+			}
+			return errTheirs
+		}), engine.LaneOptions[*record]{})
+		b.publish("a")
 		<-time.After(10 * time.Second)
-		if got := sub.Load(); got != (redeliver.Load{Held: 1}) {
-			t.Errorf("while it waits %+v is in hand", got)
-		}
-		<-ended
-		if got := sub.Load(); got != (redeliver.Load{}) {
-			t.Errorf("at the end %+v is in hand", got)
-		}
+		want("while it waits", redeliver.Load{Held: 1})
+		<-time.After(20 * time.Second)
+		want("at the end", redeliver.Load{})
 	})
 }

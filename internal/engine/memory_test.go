@@ -33,23 +33,27 @@ type record struct {
 
 // broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
 type broker struct {
-	sub      *engine.Subscription
-	in       chan *record
-	lost     chan struct{}
-	lane     driver.Lane[*record]
-	mu       sync.Mutex
-	settled  []string
-	returned []string
-	dead     map[string]redeliver.State
-	begun    time.Time
-	accepted int
-	flushed  bool
-	refuse   func(to driver.Place, r *record) error
-	accepts  int  // calls of Accept
-	block    bool // what has a key keeps its place
-	stays    bool // writes to a level answer ErrStay
-	hops     bool // what waits only hops
-	hangs    chan error
+	sub       *engine.Subscription
+	in        chan *record
+	lost      chan struct{}
+	lane      driver.Lane[*record]
+	mu        sync.Mutex
+	settled   []string
+	returned  []string
+	dead      map[string]redeliver.State
+	begun     time.Time
+	accepted  int
+	flushed   bool
+	refuse    func(to driver.Place, r *record) error
+	accepts   int  // calls of Accept
+	block     bool // what has a key keeps its place
+	stays     bool // writes to a level answer ErrStay
+	hops      bool // what waits only hops
+	hangs     chan error
+	alone     func(id string) bool // what runs alone, nil for nothing
+	buries    error                // why all messages go to the DLQ at once, nil for not
+	displaced bool                 // all messages have lost their places
+	headers   message.Metadata     // of all messages
 
 	parsed        []*driver.Message[*record]
 	settledBefore bool            // what Parse says of all
@@ -99,6 +103,11 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 		}
 	}
 	m.Returned = m.Record.replayed
+	m.Displaced = b.displaced
+	if b.buries != nil {
+		m.Step, m.Err = driver.Bury, b.buries
+	}
+	m.Alone = b.alone != nil && b.alone(m.Record.id)
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 		if b.hops {
@@ -125,15 +134,28 @@ func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
 		return nil, errors.New("garbage")
 	}
 	msg := message.NewMessage(m.Record.id, m.Record.body)
+	for k, v := range b.headers {
+		msg.Metadata.Set(k, v)
+	}
 	if b.own != nil {
 		msg.SetContext(b.own)
 	}
 	return msg, nil
 }
-func (b *broker) ID(m *driver.Message[*record]) string               { return m.Record.id }
-func (b *broker) Key(m *driver.Message[*record]) []byte              { return []byte(m.Record.key) }
-func (b *broker) Body(m *driver.Message[*record]) []byte             { return m.Record.body }
-func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers { return message.Metadata{} }
+func (b *broker) ID(m *driver.Message[*record]) string { return m.Record.id }
+func (b *broker) Key(m *driver.Message[*record]) []byte {
+	if m.Record.key == "" {
+		return nil
+	}
+	return []byte(m.Record.key)
+}
+func (b *broker) Body(m *driver.Message[*record]) []byte { return m.Record.body }
+func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers {
+	if b.headers != nil {
+		return b.headers
+	}
+	return message.Metadata{}
+}
 func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
 	if m.Record.state != nil {
 		*st = *m.Record.state
@@ -175,7 +197,9 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 // run runs an engine over the broker until the test ends, or stop is called.
 func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.LaneOptions[*record]) (stop func()) {
 	t.Helper()
-	opt.Sub, opt.Codec, opt.Store = b.sub, b, b
+	if opt.Sub, opt.Codec = b.sub, b; opt.Store == nil {
+		opt.Store = b
+	}
 	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -1,0 +1,257 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// What becomes of a message, and what is written and reported on the way.
+func TestWhatBecomesOfAMessage(t *testing.T) {
+	var j *journal
+	lose := func() {
+		close(j.lost)
+		synctest.Wait()
+	}
+	retried := []string{"Attempted", "level confirms", "RetryScheduled"}
+	dead := []string{"Attempted", "dlq confirms", "DeadLettered"}
+	for name, c := range map[string]struct {
+		policy  redeliver.Policy
+		handle  func(context.Context) error
+		log     []string
+		settled bool
+		says    string // the error that is written
+	}{
+		"succeeds":  {handle: func(context.Context) error { return nil }, log: []string{"Attempted", "Committed"}, settled: true},
+		"fails":     {handle: func(context.Context) error { return errOurs }, log: retried, settled: true, says: "ours"},
+		"permanent": {handle: func(context.Context) error { return redeliver.Permanent(errOurs) }, log: dead, settled: true, says: "ours"},
+		"panics":    {handle: func(context.Context) error { panic("no such table") }, log: retried, settled: true, says: "no such table"},
+		"goexit":    {handle: func(context.Context) error { runtime.Goexit(); return nil }, log: retried, settled: true, says: "runtime.Goexit"},
+		"invalid": {
+			policy: redeliver.Policy{Invalid: func(redeliver.Message) error { return errOurs }},
+			handle: func(context.Context) error { panic("it must not run") }, log: dead[1:], settled: true, says: "ours",
+		},
+		"invalid, which panics": {
+			policy: redeliver.Policy{Invalid: func(redeliver.Message) error { panic("no such table") }},
+			handle: func(context.Context) error { panic("it must not run") }, log: dead[1:], settled: true, says: "no such table",
+		},
+		"out of time": {handle: func(ctx context.Context) error { <-ctx.Done(); return nil }, log: retried, settled: true, says: "1m"},
+		"stuck": {
+			handle: func(context.Context) error { <-time.After(time.Hour); return nil }, settled: true, says: "1m",
+			log: slices.Concat(retried, []string{"HandlerStuck", "LateAnswer"}),
+		},
+		"lost": {handle: func(context.Context) error { lose(); return errOurs }, log: []string{"Attempted", "Abandoned"}},
+		"lost, and out of time": {
+			handle: func(context.Context) error { lose(); <-time.After(time.Hour); return nil },
+			log:    []string{"Attempted", "Abandoned", "HandlerStuck", "LateAnswer"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := c.policy
+				p.Backoff, p.Timeout = redeliver.Fixed(24*time.Hour), time.Minute
+				j = newJournal(p)
+				j.start(t, handle(func(ctx context.Context, _ *record) error { return c.handle(ctx) }))
+				j.publish("a")
+				<-time.After(3 * time.Hour)
+				synctest.Wait()
+				j.want(t, name, c.log...)
+				if settled, _ := j.all(); (len(settled) == 1) != c.settled {
+					t.Errorf("settled %v", settled)
+				}
+				if wrote := j.written(); c.says != "" && (len(wrote) != 1 || !strings.Contains(wrote[0].Error, c.says)) {
+					t.Errorf("written as %+v, want %q", wrote, c.says)
+				}
+			})
+		})
+	}
+}
+
+// A retry at once runs in this process: it knows of the first attempt, has the values of the message's own context, and its
+// context lives until the message has its end.
+func TestARetryAtOnceKnowsOfTheFirstAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{Immediate: 2})
+		j.values = context.WithValue(context.Background(), key{}, "value")
+		var seen []context.Context
+		j.start(t, handle(func(ctx context.Context, _ *record) error {
+			st, _ := redeliver.FromContext(ctx)
+			if seen = append(seen, ctx); st.Attempt() != len(seen) || ctx.Err() != nil || ctx.Value(key{}) != "value" || engine.FromContext(ctx).Lost() {
+				t.Errorf("attempt %d: %+v, %v", len(seen), st, ctx.Err())
+			}
+			if len(seen) < 3 {
+				return errOurs
+			}
+			return nil
+		}))
+		j.publish("a")
+		synctest.Wait()
+		if len(seen) != 3 || seen[2].Err() == nil || len(j.written()) > 0 {
+			t.Errorf("%d attempts, the last one's context ended with %v, written %v", len(seen), seen[2].Err(), j.written())
+		}
+	})
+}
+
+// A message without a body may be invalid, as a tombstone of Kafka. A message of which nothing can be said is not asked about.
+func TestWhatIsAskedWhetherItIsInvalid(t *testing.T) {
+	headers := message.Metadata{"kind": "tombstone"}
+	for _, c := range []struct {
+		headers redeliver.Headers
+		body    []byte
+		want    bool
+	}{
+		{headers, nil, true}, {headers, []byte("payload"), true}, {nil, []byte("payload"), true}, {nil, nil, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked []redeliver.Message
+			j := newJournal(redeliver.Policy{Invalid: func(m redeliver.Message) error { asked = append(asked, m); return errOurs }})
+			out := make(chan *message.Message)
+			j.start(t, engine.Options[*record]{Out: out})
+			j.in <- &record{id: "a", key: "k"}
+			msg := <-out
+			_, _ = engine.FromContext(msg.Context()).Run(msg.Context(), described{(*succeeds)(msg), c.headers, c.body})
+			msg.Ack()
+			if len(asked) != map[bool]int{true: 1}[c.want] {
+				t.Errorf("%v, %q: asked %d times", c.headers, c.body, len(asked))
+			}
+			if c.want && (string(asked[0].Body) != string(c.body) || asked[0].State.ID != "a" || string(asked[0].Key) != "k") {
+				t.Errorf("asked about %+v", asked[0])
+			}
+		})
+	}
+}
+
+// described is a task that says this of its message.
+type described struct {
+	*succeeds
+	headers redeliver.Headers
+	body    []byte
+}
+
+func (d described) Describe() (redeliver.Headers, []byte) { return d.headers, d.body }
+
+// A handler that has settled its message itself has answered: what it returns does not count.
+func TestWhatAHandlerSettledIsNotSettledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		out := make(chan *message.Message)
+		j.start(t, engine.Options[*record]{Out: out})
+		j.publish("a")
+		msg := <-out
+		ok, err := engine.FromContext(msg.Context()).Run(msg.Context(), acks{(*succeeds)(msg), msg})
+		synctest.Wait()
+		if settled, _ := j.all(); !ok || err != nil || len(settled) != 1 {
+			t.Errorf("%v %v, settled %v", ok, err, settled)
+		}
+		j.want(t, "acked", "Attempted", "Committed")
+	})
+}
+
+// acks is a task whose handler acks its message and fails.
+type acks struct {
+	*succeeds
+	msg *message.Message
+}
+
+func (a acks) Handle(context.Context) error { a.msg.Ack(); return errOurs }
+func (acks) Answered() bool                 { return true }
+
+// What a message does that fails once where messages wait in place.
+func TestWaitingInPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		maxInPlace, delay time.Duration
+		postponed         bool // by its handler
+		displaced         bool
+		lostAt            time.Duration
+		waits             time.Duration // for the second attempt; 0: there is none
+		wrote             []string      // reasons
+	}{
+		"waits":                       {delay: 20 * time.Second, waits: 20 * time.Second},
+		"is cut":                      {delay: time.Hour, waits: redeliver.MaxBlock},
+		"is lengthened":               {delay: time.Millisecond, waits: redeliver.MinBlock},
+		"is not cut to the longest":   {maxInPlace: 2 * time.Hour, delay: time.Hour, waits: time.Hour},
+		"is just the longest":         {maxInPlace: time.Hour, delay: time.Hour, waits: time.Hour},
+		"nor lengthened":              {maxInPlace: 2 * time.Hour, delay: time.Millisecond, waits: time.Millisecond},
+		"is too long":                 {maxInPlace: time.Hour, delay: time.Hour + time.Second, wrote: []string{"unschedulable"}},
+		"is postponed, and cut":       {maxInPlace: time.Hour, delay: 2 * time.Hour, postponed: true, waits: time.Hour},
+		"is postponed":                {maxInPlace: 2 * time.Hour, delay: time.Hour, postponed: true, waits: time.Hour},
+		"is postponed, by no longest": {delay: time.Hour, postponed: true, waits: redeliver.MaxBlock},
+		"has no place any more":       {delay: 24 * time.Hour, displaced: true, wrote: []string{""}},
+		"is lost":                     {delay: 20 * time.Second, lostAt: 5 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(redeliver.Policy{Backoff: redeliver.Fixed(c.delay)})
+			j.sub.Blocking, j.sub.MaxInPlace, j.displaced = true, c.maxInPlace, c.displaced
+			var at []time.Duration
+			j.start(t, handle(func(context.Context, *record) error {
+				switch at = append(at, time.Since(j.begun)); {
+				case len(at) > 1:
+					return nil
+				case c.postponed:
+					return redeliver.Postpone(errors.New("busy"))
+				default:
+					return redeliver.RetryAfter(errors.New("busy"), c.delay)
+				}
+			}))
+			j.publish("a")
+			if c.lostAt > 0 {
+				<-time.After(c.lostAt)
+				close(j.lost)
+			}
+			<-time.After(12 * time.Hour)
+			synctest.Wait()
+			want := []time.Duration{0, c.waits}
+			if c.waits == 0 {
+				want = want[:1]
+			}
+			var wrote []string
+			for _, st := range j.written() {
+				wrote = append(wrote, string(st.Reason))
+			}
+			if !slices.Equal(at, want) || !slices.Equal(wrote, c.wrote) {
+				t.Errorf("%s: attempts at %v, want %v; written %q, want %q", name, at, want, wrote, c.wrote)
+			}
+		})
+	}
+}
+
+// An attempt that has answered is watched no more, wherever it stands among those that run: nothing is reported of it when its
+// time would have been over.
+func TestAnAttemptThatHasAnsweredDoesNotExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)})
+		takes := []time.Duration{50, 20, 90, 30, 10} // seconds, and one is too late
+		j.start(t, handle(func(ctx context.Context, r *record) error {
+			select {
+			case <-time.After(takes[r.id[0]-'0'] * time.Second):
+			case <-ctx.Done():
+			}
+			return nil
+		}))
+		for i := range takes {
+			j.publish(fmt.Sprint(i))
+			<-time.After(time.Second)
+		}
+		<-time.After(time.Hour)
+		var late []string
+		for _, e := range events[redeliver.Attempted](j) {
+			if e.Err != nil {
+				late = append(late, e.State.ID)
+			}
+		}
+		if n := len(j.seen()); n != 5+4+2 || !slices.Equal(late, []string{"2"}) {
+			t.Errorf("%v failed, want the one that took 90 s; %q", late, j.seen())
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+type members = []*engine.BatchMember[*record]
+
+// batches notes the batches that a function gets, which then does fn.
+type batches struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (bs *batches) options(c engine.BatchConfig, fn func(b *engine.Batch, all members) error) engine.Options[*record] {
+	return engine.Options[*record]{BatchConfig: c.WithDefaults(), Batch: func(b *engine.Batch, all members) error {
+		var ids []string
+		for _, m := range all {
+			ids = append(ids, m.Record.id)
+		}
+		bs.mu.Lock()
+		bs.all = append(bs.all, strings.Join(ids, " "))
+		bs.mu.Unlock()
+		if fn == nil {
+			return nil
+		}
+		return fn(b, all)
+	}}
+}
+
+// take returns the batches since it was called last.
+func (bs *batches) take() []string {
+	synctest.Wait()
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	all := bs.all
+	bs.all = nil
+	return all
+}
+
+// A batch is full by its size or by its bytes, of which it has no more than may be. A suspect is in a batch of its own, at once
+// and in its place, and what comes later gathers as before.
+func TestWhenABatchIsFull(t *testing.T) {
+	type step struct {
+		after time.Duration
+		give  string
+		want  []string // the batches that have run since
+	}
+	for name, c := range map[string]struct {
+		config engine.BatchConfig
+		steps  []step
+	}{
+		"suspects": {engine.BatchConfig{Size: 3, Timeout: time.Minute}, []step{
+			{0, "a", nil}, {0, "suspect", []string{"a", "suspect"}}, {0, "suspect 2", []string{"suspect 2"}},
+			{0, "b", nil}, {0, "c", nil}, {0, "d", []string{"b c d"}}, {0, "e", nil},
+			{59 * time.Second, "f", nil}, {2 * time.Second, "suspect 3", []string{"e f", "suspect 3"}},
+		}},
+		"bytes": {engine.BatchConfig{Size: 9, Bytes: 6, Timeout: time.Hour}, []step{
+			{0, "abc", nil}, {0, "def", []string{"abc def"}}, // just as many
+			{0, "ab", nil}, {0, "cd", nil}, {0, "efg", []string{"ab cd"}}, // more: the last one is the next batch's
+			{0, "hij", []string{"efg hij"}}, {0, "much too long", []string{"much too long"}},
+		}},
+		"no wait": {engine.BatchConfig{Size: 9, Timeout: engine.NoWait}, []step{{0, "a", []string{"a"}}, {0, "b", []string{"b"}}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j, bs := newJournal(hourly()), &batches{}
+			j.alone = func(id string) bool { return strings.HasPrefix(id, "suspect") }
+			j.start(t, bs.options(c.config, nil))
+			for _, s := range c.steps {
+				<-time.After(s.after)
+				j.in <- &record{id: s.give, body: []byte(s.give)}
+				if got := bs.take(); !slices.Equal(got, s.want) {
+					t.Errorf("%s: with %s: batches %q, want %q", name, s.give, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// A retry at once joins the next batch, and the answer that the function has kept of the first attempt does not count any more.
+func TestARetryAtOnceJoinsTheNextBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, bs := newJournal(redeliver.Policy{Immediate: 1, Timeout: time.Minute}), &batches{}
+		var first *engine.BatchMember[*record]
+		j.start(t, bs.options(engine.BatchConfig{Size: 2}, func(_ *engine.Batch, all members) error {
+			for _, m := range all {
+				switch {
+				case m.Record.id != "b":
+				case first == nil:
+					if first = m; !m.Answer(errOurs) {
+						t.Error("the first answer does not count")
+					}
+				case m.State().Attempts != 1 || first.Ack():
+					t.Errorf("it runs as %+v, or the first attempt answers for it", m.State())
+				}
+			}
+			return nil
+		}))
+		for _, id := range []string{"a", "b", "c"} {
+			j.publish(id)
+			synctest.Wait()
+		}
+		if got := bs.take(); !slices.Equal(got, []string{"a b", "b c"}) || len(j.written()) > 0 || len(j.settled) != 3 {
+			t.Errorf("batches %q, written %v, settled %v", got, j.written(), j.settled)
+		}
+	})
+}
+
+// What must not run goes to the DLQ and is in no batch.
+func TestWhatIsInvalidIsInNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, bs := newJournal(redeliver.Policy{Invalid: func(m redeliver.Message) error {
+			switch string(m.Body) {
+			case "old":
+				return errOurs
+			case "odd":
+				panic("ours")
+			}
+			return nil
+		}}), &batches{}
+		j.start(t, bs.options(engine.BatchConfig{Size: 2}, nil))
+		for _, id := range []string{"old", "odd", "fine", "too"} {
+			j.in <- &record{id: id, body: []byte(id)}
+			synctest.Wait()
+		}
+		if got := bs.take(); !slices.Equal(got, []string{"fine too"}) {
+			t.Errorf("batches %q", got)
+		}
+		for _, st := range j.written() {
+			if st.Reason != redeliver.ReasonInvalidated || st.Attempts != 0 {
+				t.Errorf("in the DLQ as %+v", st)
+			}
+		}
+		if len(j.written()) != 2 || len(j.settled) != 4 {
+			t.Errorf("written %v, settled %v", j.written(), j.settled)
+		}
+	})
+}
+
+// A batch that has ended without a word says what it did: a panic, or runtime.Goexit.
+func TestWhatABatchFunctionEndedWith(t *testing.T) {
+	for want, end := range map[string]func(){
+		"no such table": func() { panic("no such table") }, "runtime.Goexit": runtime.Goexit,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j, bs := newJournal(hourly()), &batches{}
+			j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(*engine.Batch, members) error { end(); return nil }))
+			j.publish("a", "b")
+			synctest.Wait()
+			if wrote := j.written(); len(wrote) != 2 || !strings.Contains(wrote[0].Error, want) { // and the next one runs
+				t.Errorf("%s: written as %+v", want, wrote)
+			}
+		})
+	}
+}
+
+// A batch that was acked as a whole and is out of time: what was answered stands for each message, and the rest is acked. A
+// function that hangs keeps the next batch waiting for a second.
+func TestABatchThatWasAckedAndHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}), &batches{}
+		release := make(chan struct{})
+		j.start(t, bs.options(engine.BatchConfig{Size: 2}, func(b *engine.Batch, all members) error {
+			if all[0].Record.id != "a" {
+				return nil
+			}
+			all[0].Retry()
+			b.AckAll()
+			<-release
+			return errOurs
+		}))
+		for _, id := range []string{"a", "b", "c", "d"} {
+			j.publish(id)
+			synctest.Wait()
+		}
+		<-time.After(61*time.Second - 1)
+		if got := bs.take(); !slices.Equal(got, []string{"a b"}) {
+			t.Errorf("batches %q", got)
+		}
+		<-time.After(1)
+		if got := bs.take(); !slices.Equal(got, []string{"c d"}) {
+			t.Errorf("batches %q after one that hangs", got)
+		}
+		if wrote := j.written(); len(wrote) != 1 || wrote[0].ID != "a" || len(j.settled) != 4 || len(events[redeliver.Committed](j)) != 3 {
+			t.Errorf("written %v, settled %v", wrote, j.settled)
+		}
+		if n := len(events[redeliver.HandlerStuck](j)); n != 1 {
+			t.Errorf("%d are stuck, want the one that the function had not answered", n)
+		}
+		close(release)
+		synctest.Wait()
+		if n := len(events[redeliver.LateAnswer](j)); n != 1 {
+			t.Errorf("%d late answers", n)
+		}
+	})
+}
+
+// Where messages keep their places the function hears that its time is over, and has a moment to heed it. What it answers by then
+// runs again in place, as a time-out.
+func TestABatchInBlockingOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batches{}
+		j.sub.Blocking = true
+		var began []time.Duration
+		j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(b *engine.Batch, _ members) error {
+			if began = append(began, time.Since(j.begun)); len(began) > 1 {
+				return nil
+			}
+			<-b.Done()
+			if !errors.Is(b.Err(), context.DeadlineExceeded) {
+				t.Error(b.Err())
+			}
+			return b.Err()
+		}))
+		j.publish("a")
+		<-time.After(time.Hour)
+		if want := []time.Duration{0, 80 * time.Second}; !slices.Equal(began, want) || len(j.settled) != 1 || len(j.written()) > 0 {
+			t.Errorf("it ran at %v, want %v; settled %v, written %v", began, want, j.settled, j.written())
+		}
+		if a := events[redeliver.Attempted](j); len(a) != 2 || !errors.Is(a[0].Err, redeliver.ErrTimeout) {
+			t.Errorf("attempts %+v", a)
+		}
+	})
+}
+
+// The context of a batch ends with the last of the lanes whose messages are in it, and not before. What is lost is not counted,
+// and is not in the next batch.
+func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, bs := newJournal(hourly()), &batches{}
+		two := &journal{broker: newBroker(hourly())}
+		var cause error
+		opt := bs.options(engine.BatchConfig{Size: 5}, func(b *engine.Batch, _ members) error {
+			<-b.Done()
+			cause = context.Cause(b)
+			return b.Err()
+		})
+		opt.Sub, opt.Codec, opt.Store = one.sub, one, one
+		e := engine.New(opt)
+		var all sync.WaitGroup
+		for _, j := range []*journal{one, two} {
+			all.Go(func() {
+				e.RunLane(t.Context(), context.Background(), j.broker, engine.LaneOptions[*record]{DrainTimeout: time.Second}, nil)
+			})
+		}
+		for i, j := range []*journal{one, two, one, two, two} {
+			j.publish(fmt.Sprint(i))
+			synctest.Wait()
+		}
+		close(two.lost)
+		synctest.Wait()
+		if cause != nil || !slices.Equal(bs.take(), []string{"0 1 2 3 4"}) {
+			t.Errorf("it ended with %v while some are left", cause)
+		}
+		close(one.lost)
+		all.Wait()
+		e.Close()
+		synctest.Wait()
+		if !errors.Is(cause, engine.ErrLost) || len(one.written()) > 0 {
+			t.Errorf("it ended with %v, written %v", cause, one.written())
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// journal is the broker in memory, as the store and the sink of its subscription. It notes writes and events in their order.
+type journal struct {
+	*broker
+	// answer is what a write is answered with, which may take its time; nil takes everything. try counts all writes from 1.
+	answer func(ctx context.Context, to string, try int) error
+	// answerID is answer for whom the message matters.
+	answerID func(to, id string) error
+	// truncates says that the store can leave a body out.
+	truncates bool
+
+	lock  sync.Mutex
+	log   []string
+	tries []time.Time
+	wrote []redeliver.State
+	told  []redeliver.Event
+}
+
+func newJournal(p redeliver.Policy) *journal {
+	j := &journal{broker: newBroker(p)}
+	j.sub.Sink = j
+	return j
+}
+
+// start runs an engine over the journal until the test ends, or stop is called.
+func (j *journal) start(t *testing.T, opt engine.Options[*record]) (stop func()) {
+	t.Helper()
+	opt.Store = j
+	return j.run(t, opt, engine.LaneOptions[*record]{})
+}
+
+func (j *journal) Truncates() bool { return j.truncates }
+
+func (j *journal) Write(ctx context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
+	where := map[driver.Place]string{driver.Level: "level", driver.Topic: "topic", driver.Suspects: "suspects", driver.DLQ: "dlq"}[to]
+	j.lock.Lock()
+	j.tries = append(j.tries, time.Now())
+	try, r, kept := len(j.tries), m.Record, *st
+	j.lock.Unlock()
+	confirm := func() {
+		j.note(where + " confirms")
+		j.lock.Lock()
+		j.wrote = append(j.wrote, kept)
+		j.lock.Unlock()
+		if to == driver.DLQ {
+			j.mu.Lock()
+			j.dead[r.id] = kept
+			j.mu.Unlock()
+		} else {
+			j.in <- &record{id: r.id, key: r.key, body: r.body, state: &kept}
+		}
+		done.Confirmed(where, nil)
+	}
+	answer := j.answer
+	if j.answerID != nil {
+		answer = func(context.Context, string, int) error { return j.answerID(where, r.id) }
+	}
+	if answer == nil {
+		confirm()
+		return
+	}
+	go func() {
+		if err := answer(ctx, where, try); err != nil {
+			j.note(where + " refuses")
+			done.Confirmed(where, err)
+			return
+		}
+		confirm()
+	}()
+}
+
+func (j *journal) Event(e redeliver.Event) {
+	name := fmt.Sprintf("%T", e)[len("redeliver."):]
+	if c, ok := e.(redeliver.SubscriptionChanged); ok {
+		name = string(c.Change)
+	}
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	j.told = append(j.told, e)
+	j.log = append(j.log, name)
+}
+
+func (j *journal) note(line string) {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	j.log = append(j.log, line)
+}
+
+// seen is the log so far.
+func (j *journal) seen() []string {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	return slices.Clone(j.log)
+}
+
+// written is what was written so far.
+func (j *journal) written() []redeliver.State {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	return slices.Clone(j.wrote)
+}
+
+// want checks the whole log.
+func (j *journal) want(t *testing.T, name string, want ...string) {
+	t.Helper()
+	if got := j.seen(); !slices.Equal(got, want) {
+		t.Errorf("%s:\n %q, want\n %q", name, got, want)
+	}
+}
+
+// events are all events of one kind.
+func events[E redeliver.Event](j *journal) (found []E) {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	for _, e := range j.told {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// changes are the changes of the subscription.
+func (j *journal) changes() (all []string) {
+	for _, e := range events[redeliver.SubscriptionChanged](j) {
+		all = append(all, string(e.Change))
+	}
+	return all
+}

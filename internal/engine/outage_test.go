@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// threeKeys is an outage of three keys.
+func threeKeys() redeliver.Outage {
+	p := redeliver.Policy{Outage: redeliver.Outage{MinKeys: 3, Share: 0.75, Window: 10 * time.Second, Probe: time.Second, MaxPause: 3 * time.Second, Probes: 2}}
+	return p.WithDefaults().Outage
+}
+
+// Failures are spread when the latest of enough keys failed for one cause, within the
+// window, and few attempts have succeeded meanwhile.
+func TestSpread(t *testing.T) {
+	type at struct {
+		after     time.Duration
+		what, key uint64 // what 0: it succeeded
+	}
+	ms := time.Millisecond
+	for name, c := range map[string]struct {
+		ends []at
+		want bool
+	}{
+		"three keys":                     {[]at{{0, 1, 1}, {ms, 1, 2}, {ms, 1, 3}}, true},
+		"two keys, often":                {[]at{{0, 1, 1}, {ms, 1, 2}, {ms, 1, 1}, {ms, 1, 2}, {ms, 1, 1}}, false},
+		"three causes":                   {[]at{{0, 1, 1}, {ms, 2, 2}, {ms, 3, 3}}, false},
+		"one cause among another's":      {[]at{{0, 1, 1}, {ms, 2, 9}, {ms, 1, 2}, {ms, 2, 8}, {ms, 1, 3}}, true},
+		"within the window":              {[]at{{0, 1, 1}, {5000 * ms, 1, 2}, {5000 * ms, 1, 3}}, true},
+		"longer than the window":         {[]at{{0, 1, 1}, {5000 * ms, 1, 2}, {5001 * ms, 1, 3}}, false},
+		"the first failed again":         {[]at{{0, 1, 1}, {5000 * ms, 1, 2}, {ms, 1, 1}, {5001 * ms, 1, 3}}, true},
+		"the last three of four":         {[]at{{0, 1, 1}, {9000 * ms, 1, 2}, {1001 * ms, 1, 3}, {7000 * ms, 1, 4}}, true},
+		"a success among four":           {[]at{{0, 1, 1}, {ms, 1, 2}, {ms, 0, 0}, {ms, 1, 3}}, true},
+		"two successes among five":       {[]at{{0, 1, 1}, {ms, 1, 2}, {ms, 0, 0}, {ms, 0, 0}, {ms, 1, 3}}, false},
+		"successes before do not matter": {[]at{{0, 0, 0}, {ms, 0, 0}, {ms, 0, 0}, {ms, 1, 1}, {ms, 1, 2}, {ms, 1, 3}}, true},
+	} {
+		s := newSpread(threeKeys())
+		got, now := false, time.Duration(0)
+		for i, e := range c.ends {
+			if now += e.after; e.what == 0 {
+				s.succeed()
+				continue
+			}
+			if got = s.fail(e.what, e.key, now); got && i < len(c.ends)-1 {
+				t.Errorf("%s: spread after %d", name, i+1)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Whatever fails, what is known is bounded.
+func TestSpreadIsBounded(t *testing.T) {
+	s := newSpread(threeKeys())
+	for i := range uint64(10_000) {
+		s.fail(i%100, i, time.Duration(i))
+	}
+	keys := 0
+	for _, c := range s.causes {
+		keys += len(c.keys)
+	}
+	if len(s.causes) != causesMost || keys > causesMost*3 {
+		t.Errorf("%d causes with %d keys", len(s.causes), keys)
+	}
+	o := newOutage(threeKeys())
+	for i := range uint64(3) {
+		o.failed(&failure{print: 1, key: i, id: i}, 0)
+	}
+	for i := range uint64(100) {
+		o.failed(&failure{print: i, key: i, id: i, probe: true}, 0)
+	}
+	if len(o.voices) != voicesMost {
+		t.Errorf("%d voices of probes", len(o.voices))
+	}
+	if s = newSpread(threeKeys()); s.fail(1, 1, 0) || s.fail(1, 2, 0) || !s.fail(1, 3, 0) {
+		t.Error("the bound has changed what is told")
+	}
+}
+
+// One line for each step of an outage: who ends when, and what it means.
+func TestOutage(t *testing.T) {
+	type step struct {
+		at    int // in seconds
+		probe bool
+		id    uint64 // 0: a success
+		what  uint64
+		want  ruling
+	}
+	begun := []step{{0, false, 1, 7, asEver}, {0, false, 2, 7, asEver}, {0, false, 3, 7, begins}}
+	for name, c := range map[string]struct {
+		then  []step
+		phase phase
+		until int // in seconds
+	}{
+		"begins":                      {nil, paused, 1},
+		"in flight before":            {[]step{{0, false, 4, 7, lasts}, {0, false, 0, 0, lasts}}, paused, 1},
+		"two succeed":                 {[]step{{1, true, 0, 0, mends}, {1, true, 0, 0, ends}}, closed, 0},
+		"pauses grow":                 {[]step{{1, true, 1, 7, lasts}, {3, true, 2, 7, lasts}, {6, true, 3, 7, lasts}}, paused, 9},
+		"a success does not do":       {[]step{{1, true, 0, 0, mends}, {1, true, 1, 7, falters}}, paused, 3},
+		"and counts no more":          {[]step{{1, true, 0, 0, mends}, {1, true, 1, 7, falters}, {3, true, 0, 0, mends}, {3, true, 0, 0, ends}}, closed, 0},
+		"poison does not grow":        {[]step{{1, true, 1, 8, lasts}, {2, true, 2, 9, lasts}}, paused, 3},
+		"nor takes successes back":    {[]step{{1, true, 0, 0, mends}, {1, true, 1, 8, lasts}, {2, true, 0, 0, ends}}, closed, 0},
+		"three say the same":          {[]step{{1, true, 1, 8, lasts}, {2, true, 2, 8, lasts}, {3, true, 3, 8, lasts}, {5, true, 4, 8, lasts}}, paused, 8},
+		"one says it three times":     {[]step{{1, true, 1, 8, lasts}, {2, true, 1, 8, lasts}, {3, true, 1, 8, lasts}, {4, true, 1, 8, lasts}}, paused, 5},
+		"one alone, five times":       {[]step{{1, true, 1, 7, lasts}, {3, true, 1, 7, lasts}, {6, true, 1, 7, lasts}, {9, true, 1, 7, lasts}, {12, true, 1, 7, isSolo}}, closed, 0},
+		"two by turns are not alone":  {[]step{{1, true, 1, 7, lasts}, {3, true, 2, 7, lasts}, {6, true, 1, 7, lasts}, {9, true, 2, 7, lasts}, {12, true, 1, 7, lasts}, {15, true, 2, 7, lasts}}, paused, 18},
+		"it begins anew from nothing": {[]step{{1, true, 0, 0, mends}, {1, true, 0, 0, ends}, {1, false, 4, 7, asEver}, {1, false, 5, 7, asEver}}, closed, 0},
+	} {
+		o := newOutage(threeKeys())
+		for i, s := range slices.Concat(begun, c.then) {
+			now := time.Duration(s.at) * time.Second
+			if s.probe {
+				if o.wake(now); o.phase != halfOpen {
+					t.Fatalf("%s: step %d finds it in phase %d", name, i, o.phase)
+				}
+			}
+			var got ruling
+			if s.id == 0 {
+				got = o.succeeded(s.probe, now)
+			} else {
+				got = o.failed(&failure{print: s.what, key: s.id, id: s.id, probe: s.probe}, now)
+			}
+			if got != s.want {
+				t.Errorf("%s: step %d is %d, want %d", name, i, got, s.want)
+			}
+		}
+		if o.phase != c.phase || c.phase == paused && o.until != time.Duration(c.until)*time.Second {
+			t.Errorf("%s: phase %d until %s, want %d until %ds", name, o.phase, o.until, c.phase, c.until)
+		}
+	}
+}
+
+// The events of an outage have the figures of that outage, and those of a flood its own.
+func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
+	policy := redeliver.Policy{Outage: threeKeys()}
+	g := newGuard(&policy)
+	fails := func(at int, probe bool, id uint64) {
+		g.judge(&failure{print: 7, key: id, id: id, probe: probe, ill: true, sparable: true}, time.Duration(at)*time.Second)
+	}
+	begins := func(at int) {
+		t.Helper()
+		if !g.lend(time.Duration(at) * time.Second) {
+			t.Fatalf("no probe may begin after %d s", at)
+		}
+		g.out--
+	}
+	for id := range uint64(3) {
+		fails(10, false, id+1)
+	}
+	begins(11)
+	fails(12, true, 1)
+	begins(14)
+	g.succeeded(true, 15*time.Second)
+	begins(15)
+	fails(16, true, 2)
+	begins(19)
+	g.succeeded(true, 19*time.Second)
+	begins(19)
+	g.succeeded(true, 20*time.Second)
+
+	var got []string
+	for _, e := range g.news {
+		got = append(got, string(e.Change)+": "+e.Detail)
+	}
+	if want := []string{
+		"outage: messages of 3 keys failed alike; nothing new begins, and the first probe follows in 1s",
+		"probing: a probe has succeeded after 5s; 1 more are to",
+		"outage: a probe failed after others had succeeded; the next one follows in 3s",
+		"probing: a probe has succeeded after 9s; 1 more are to",
+		"outage over: it took 10s and 5 probes; all messages run again",
+	}; !slices.Equal(got, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The first probe follows when the pause of the flood is over.
+func TestAFloodIsReportedWithItsFigures(t *testing.T) {
+	policy := redeliver.Policy{
+		DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2},
+	}
+	g := newGuard(&policy)
+	for range 3 {
+		g.buried(false, 3*time.Second)
+	}
+	if g.lend(62*time.Second) || !g.lend(63*time.Second) {
+		t.Error("the first probe is not when the pause has ended")
+	}
+	for range 2 {
+		g.succeeded(true, 63*time.Second)
+	}
+	var got []string
+	for _, e := range g.news {
+		got = append(got, string(e.Change)+": "+e.Detail)
+	}
+	if want := []string{
+		"flood: more than 2 dead letters in 5m0s; nothing new begins for 1m0s",
+		"flood over: 2 messages in a row have succeeded; all run again",
+	}; !slices.Equal(got, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What failed before, and counted, while others succeeded says nothing when it fails again.
+func TestPoisonThatIsLeftOverIsNoOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		counted bool
+		since   time.Duration
+		well    int
+		want    bool
+	}{
+		"first attempts":             {false, 0, 100, true},
+		"retries of poison":          {true, 5 * time.Second, 100, false},
+		"retries, and none succeeds": {true, 5 * time.Second, 0, true},
+		"hours old, others succeed":  {true, 5 * time.Hour, 100, false},
+		"successes are few":          {true, 5 * time.Second, 1, true},
+		"just enough of them":        {true, 5 * time.Second, 2, false},
+		"nothing ended since":        {true, time.Second, 100, true},
+	} {
+		o := newOutage(threeKeys())
+		for range c.well {
+			o.succeeded(false, time.Second)
+		}
+		for i := range 6 { // of one key: that is no outage
+			o.failed(&failure{print: 7, key: 99, id: uint64(i)}, time.Second)
+		}
+		got := false
+		for key := range uint64(3) {
+			got = o.failed(&failure{print: 7, key: key, id: key, counted: c.counted, since: c.since}, 3*time.Second) == begins || got
+		}
+		if got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

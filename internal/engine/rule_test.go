@@ -1,0 +1,182 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// A message that failed under another rule is decided by that one, and keeps it. A message without a rule gets the policy's.
+func TestAMessageFinishesByTheRuleThatItBrings(t *testing.T) {
+	was := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(10*time.Second, time.Minute)}
+	is := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Hour)}.WithDefaults()
+	overriding := is
+	overriding.Supersede = true
+	unlisted := is
+	unlisted.Backoff = function{}
+	for name, c := range map[string]struct {
+		policy   redeliver.Policy
+		brings   string // schedule
+		attempts int
+		action   redeliver.Action
+		delay    time.Duration
+		carries  string
+	}{
+		"a first failure":             {is, "", 0, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"its own":                     {is, is.Schedule(), 3, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"an older one":                {is, was.Schedule(), 1, redeliver.RetryLater, time.Minute, was.Schedule()},
+		"an older one, at its end":    {is, was.Schedule(), 2, redeliver.DeadLetter, 0, was.Schedule()},
+		"an older one, superseded":    {overriding, was.Schedule(), 2, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"one that says nothing":       {is, "", 2, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"one that is none":            {is, "nonsense", 2, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"a policy that lists nothing": {unlisted, "", 0, redeliver.RetryLater, 3 * time.Second, ""},
+		"behind an older one":         {unlisted, was.Schedule(), 1, redeliver.RetryLater, time.Minute, was.Schedule()},
+	} {
+		sub := newBroker(c.policy).sub
+		sub.Policy = c.policy
+		dec := sub.Decide(redeliver.State{ID: "a", Attempts: c.attempts, Schedule: c.brings, Policy: "0123456789abcdef"}, errOurs, time.Now())
+		if dec.Action != c.action || dec.Delay != c.delay || dec.State.Schedule != c.carries || dec.State.Policy != sub.Fingerprint() {
+			t.Errorf("%s: %s after %s, by %q under %s; want %s after %s by %q", name, dec.Action, dec.Delay, dec.State.Schedule, dec.State.Policy, c.action, c.delay, c.carries)
+		}
+	}
+}
+
+// A producer that forges a retry gets no more of them than the policy gives.
+func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
+	is := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Hour), MaxAge: 10 * time.Hour}.WithDefaults()
+	for name, c := range map[string]struct {
+		brings redeliver.Policy
+		action redeliver.Action
+		delay  time.Duration
+	}{
+		"more retries": {redeliver.Policy{MaxRetries: 10_000, Backoff: redeliver.Fixed(time.Second), MaxAge: time.Hour}, redeliver.DeadLetter, 0},
+		"no MaxAge":    {redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)}, redeliver.DeadLetter, 0},
+		"fewer":        {redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), MaxAge: time.Hour}, redeliver.DeadLetter, 0},
+	} {
+		sub := newBroker(redeliver.Policy{}).sub
+		sub.Policy, sub.StrangersWrite = is, true
+		st := redeliver.State{ID: "a", Attempts: 2, Schedule: c.brings.Schedule(), Policy: "00c0ffee00c0ffee"}
+		if dec := sub.Decide(st, errOurs, time.Now()); dec.Action != c.action || dec.Delay != c.delay {
+			t.Errorf("%s: %s after %s, want %s", name, dec.Action, dec.Delay, c.action)
+		}
+		st.Attempts = 0
+		if dec := sub.Decide(st, errOurs, time.Now()); name == "fewer" && dec.Delay != time.Second || name != "fewer" && dec.Delay != time.Hour {
+			t.Errorf("%s: the first failure waits %s", name, dec.Delay)
+		}
+	}
+}
+
+// function is a Backoff that lists nothing.
+type function struct{}
+
+func (function) Delay(int, float64) (time.Duration, bool) { return 3 * time.Second, true }
+
+func TestScheduleIsComputedOnce(t *testing.T) {
+	sub := newBroker(redeliver.Policy{}).sub
+	if got := sub.Schedule(); got != sub.Policy.Schedule() || got == "" {
+		t.Errorf("schedule %q", got)
+	}
+	if n := testing.AllocsPerRun(10, func() { sub.Schedule() }); n > 0 {
+		t.Errorf("%v allocations for each", n)
+	}
+}
+
+// A message that brings the policy's own rule, or none, costs a decision nothing more.
+func TestADecisionByTheOwnRuleAllocatesNothingMore(t *testing.T) {
+	sub := newBroker(redeliver.Policy{}).sub
+	st := redeliver.State{ID: "a", Attempts: 1}
+	now := time.Now()
+	least := testing.AllocsPerRun(100, func() { sub.Policy.Decide(st, errOurs, now) }) + 1 // the decision
+	for name, brings := range map[string]string{"its own": sub.Schedule(), "none": ""} {
+		st.Schedule = brings
+		if n := testing.AllocsPerRun(100, func() { sub.Decide(st, errOurs, now) }); n > least {
+			t.Errorf("%s: %v allocations, want at most %v", name, n, least)
+		}
+	}
+}
+
+// A message that another policy wrote long after this process has met the first such message was written beside it. The sink
+// hears of that once in an hour for each policy.
+func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{})
+		sub := j.sub
+		meet := func(policy string, failed time.Time) {
+			sub.Met(&redeliver.State{ID: "a", Attempts: 1, Policy: policy, LastFailed: failed})
+		}
+		want := func(when string, n int) {
+			t.Helper()
+			if got := j.changes(); len(got) != n || slices.ContainsFunc(got, func(c string) bool { return c != "policies differ" }) {
+				t.Errorf("%s: reported %q, want %d times", when, got, n)
+			}
+		}
+		began := time.Now()
+		meet("other", began.Add(-time.Hour)) // from before the deploy
+		<-time.After(30 * time.Minute)
+		meet(sub.Fingerprint(), time.Now())
+		meet("", time.Now())
+		meet("other", began.Add(-time.Second))   // it waited for long
+		meet("other", began.Add(20*time.Second)) // a drain, or a clock that is ahead
+		want("nobody else writes", 0)
+		meet("other", time.Now())
+		meet("other", time.Now())
+		want("another writes", 1)
+		meet("third", time.Now())
+		want("and a third", 2)
+		<-time.After(time.Hour)
+		meet("other", time.Now())
+		want("an hour later", 3)
+		last := events[redeliver.SubscriptionChanged](j)[2]
+		if last.Origin != sub.Origin || last.Group != sub.Group || !errors.Is(last.Err, engine.ErrPolicies) || last.Detail == "" {
+			t.Errorf("reported %+v", last)
+		}
+		for i := range 1000 {
+			meet(fmt.Sprint("policy ", i), time.Now())
+		}
+		if n := len(j.changes()); n > 110 {
+			t.Errorf("%d policies are remembered", n)
+		}
+	})
+}
+
+func TestAgreementIsReportedOnceAndForgetsWhatWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{})
+		sub := j.sub
+		sub.Agrees() // nothing was told
+		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-time.Hour)})
+		sub.Differs("other", "it runs on 10.0.0.1")
+		sub.Differs("other", "it runs on 10.0.0.1")
+		<-time.After(10 * time.Minute)
+		wrote := time.Now()
+		<-time.After(time.Second)
+		sub.Agrees()
+		sub.Agrees()
+		sub.Met(&redeliver.State{Policy: "other", LastFailed: wrote}) // it waited, and comes now
+		if got := j.changes(); !slices.Equal(got, []string{"policies differ", "policies agree"}) {
+			t.Errorf("reported %q", got)
+		}
+		<-time.After(10 * time.Minute)
+		sub.Agrees() // again, which changes nothing
+		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now()})
+		if got := j.changes(); len(got) != 3 {
+			t.Errorf("reported %q: it writes again", got)
+		}
+	})
+}
+
+// A plan says so where a rule does not fit into a header.
+func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
+	if note := engine.Untold(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); note != "" {
+		t.Errorf("noted %q", note)
+	}
+	if note := engine.Untold(redeliver.Policy{Backoff: function{}}); note == "" {
+		t.Error("nothing is noted")
+	}
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// A window in which half of the messages failed shrinks what may be in flight, and one in which nine of ten succeeded lets it
+// grow. Few failures change nothing.
+func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
+	type window struct {
+		minLimit, limit, good, bad, peak, want int
+	}
+	for name, w := range map[string]window{
+		"half failed":             {1, 0, 10, 10, 8, 4},
+		"fewer than half":         {1, 0, 11, 10, 8, 0},
+		"few failed":              {1, 0, 0, 9, 8, 0},
+		"more in use than may be": {1, 0, 0, 10, 100, 8},
+		"shrunk, and one failed":  {1, 8, 1, 1, 8, 4},
+		"shrunk, and none ended":  {1, 8, 0, 0, 8, 8},
+		"not below the minimum":   {3, 4, 0, 10, 4, 3},
+		"nine of ten succeed":     {1, 8, 9, 1, 8, 9},
+		"fewer than nine of ten":  {1, 8, 8, 1, 8, 8},
+		"all that there was":      {1, 15, 10, 0, 15, 0},
+	} {
+		s := &slots{sub: &Subscription{}, minLimit: w.minLimit, maxLimit: 16, limit: w.limit, good: w.good, bad: w.bad, peak: w.peak}
+		change := s.adaptLocked()
+		if s.limit != w.want {
+			t.Errorf("%s: the limit is %d, want %d", name, s.limit, w.want)
+		}
+		if turned := (w.limit == 0) != (w.want == 0); turned != (change != nil) {
+			t.Errorf("%s: the sink hears %v", name, change)
+		}
+	}
+}
+
+// The slots shrink to half of what was in flight, not of what might have been, and the event says so.
+func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var details []string
+		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			details = append(details, e.(redeliver.SubscriptionChanged).Detail)
+		})}
+		sub.Start()
+		w := &slotWaiter{ring: func() {}}
+		for range 12 {
+			sub.slots.take(firstDelivery, w)
+		}
+		for i := range 12 {
+			said := ill
+			if i < 2 {
+				said = well
+			}
+			if i == 11 {
+				<-time.After(time.Second)
+			}
+			sub.slots.give(firstDelivery, false, said)
+		}
+		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that goes on"; len(details) != 1 || details[0] != want {
+			t.Errorf("reported %q, want %q", details, want)
+		}
+		if limit := sub.slots.Limit(); limit != 6 {
+			t.Errorf("the limit is %d, want 6", limit)
+		}
+	})
+}
+
+// queue is the slots of a subscription, and lanes that wait for them.
+type queue struct {
+	*slots
+	rung []int // lanes, in order
+	all  []*slotWaiter
+}
+
+func newQueue(lanes int, sub *Subscription) *queue {
+	sub.Start()
+	q := &queue{slots: &sub.slots}
+	for i := range lanes {
+		q.all = append(q.all, &slotWaiter{ring: func() { q.rung = append(q.rung, i) }})
+	}
+	return q
+}
+
+func (q *queue) takes(lane int) bool {
+	ok, _ := q.take(firstDelivery, q.all[lane])
+	return ok
+}
+
+// A lane that waits for a slot gets it in its turn, before one that comes later. One that has nothing to begin when its turn
+// comes, or that ends, keeps the slot from nobody.
+func TestLanesGetSlotsInTurn(t *testing.T) {
+	q := newQueue(4, &Subscription{MaxInFlight: 1})
+	if !q.takes(0) || q.takes(1) || q.takes(2) || q.takes(3) {
+		t.Fatal("there is not one slot")
+	}
+	q.yield(firstDelivery, q.all[2]) // it ends, or has nothing ready any more, while it waits
+	q.give(firstDelivery, false, silent)
+	if q.takes(0) || q.takes(2) || q.takes(3) {
+		t.Error("the next is not the turn of the lane that has waited longest")
+	}
+	q.yield(firstDelivery, q.all[1]) // what was ready there is gone
+	if q.takes(1) || !q.takes(3) {
+		t.Error("the turn that a lane gave back is not the next one's")
+	}
+	q.give(firstDelivery, false, silent)
+	for _, lane := range q.all {
+		q.yield(firstDelivery, lane)
+	}
+	if !q.takes(2) {
+		t.Error("the slot is lost")
+	}
+}
+
+// outageOf begins an outage with its default rule.
+func outageOf(q *queue) time.Duration {
+	q.guard.outage.trip(q.guard.now())
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armLocked()
+	return q.guard.outage.pause
+}
+
+// The probes of an outage are those that have waited longest, one at a time, and the first begins when the pause is over,
+// however old the subscription is.
+func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		<-time.After(time.Hour)
+		pause := outageOf(q)
+		for lane := range q.all {
+			if q.takes(lane) {
+				t.Fatalf("lane %d has a slot in the pause", lane)
+			}
+		}
+		<-time.After(pause - 1)
+		synctest.Wait()
+		if len(q.rung) > 0 {
+			t.Errorf("lanes %v were rung before the pause was over", q.rung)
+		}
+		<-time.After(1)
+		for want := range q.all {
+			synctest.Wait()
+			if len(q.rung) != want+1 || q.rung[want] != want {
+				t.Fatalf("lanes %v were rung, want %d to be the last", q.rung, want)
+			}
+			ok, probe := q.take(firstDelivery, q.all[want])
+			if !ok || !probe {
+				t.Fatalf("lane %d: a slot %t, as a probe %t", want, ok, probe)
+			}
+			q.give(firstDelivery, true, silent) // it says nothing
+		}
+	})
+}
+
+// A lane that gives up its turn, or ends, leaves its probe to the next lane at once. A probe that does not end keeps the others
+// back for MaxPause.
+func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		pause := outageOf(q)
+		for lane := range q.all {
+			q.takes(lane)
+		}
+		<-time.After(pause)
+		synctest.Wait()
+		q.yield(firstDelivery, q.all[0])
+		if q.takes(2) || !q.takes(1) {
+			t.Fatal("the probe is not the second lane's")
+		}
+		began := time.Now()
+		for !q.takes(2) && time.Since(began) < time.Hour {
+			<-time.After(time.Second)
+			synctest.Wait() // the alarm of the same moment
+		}
+		if waited := time.Since(began); waited != q.guard.outage.most {
+			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.guard.outage.most)
+		}
+		q.give(firstDelivery, true, silent)
+		q.give(firstDelivery, true, silent)
+		if q.guard.out != 0 || q.inFlight != 0 {
+			t.Errorf("%d probes of %d messages are out", q.guard.out, q.inFlight)
+		}
+	})
+}
+
+// A pause that ended between two looks at the clock, the one at whether a probe may begin and the one at when to look again, had
+// no timer set for it. Nothing ever began again where nothing was in flight any more.
+func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(1, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		outageOf(q)
+		q.alarm.Stop() // it has not fired yet
+		q.takes(0)
+		<-time.After(q.guard.outage.pause)
+		if !q.takes(0) {
+			q.give(firstDelivery, false, silent) // the end of whatever is still in flight
+		}
+		if len(q.rung) == 0 && q.inFlight == 0 {
+			t.Error("the lane that waits was not rung")
+		}
+	})
+}

@@ -1,0 +1,197 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// counting is a sink that counts what succeeds at once, and keeps all other events.
+type counting struct {
+	told                 []redeliver.Event
+	attempted, committed int
+	took                 time.Duration // by the latest attempt that was counted
+	panics               bool
+	rest                 redeliver.Sink
+}
+
+func (c *counting) Event(e redeliver.Event) { c.told = append(c.told, e) }
+
+func (c *counting) Tally(_ redeliver.Sink, origin, group string) (redeliver.Tally, redeliver.Sink) {
+	if origin != "orders" || group != "billing" {
+		panic("of another subscription")
+	}
+	return c, c.rest
+}
+
+func (c *counting) Attempted(took time.Duration) {
+	c.attempted++
+	c.took = took
+	if c.panics {
+		panic("theirs")
+	}
+}
+
+func (c *counting) Committed() {
+	c.committed++
+	if c.panics {
+		panic("theirs")
+	}
+}
+
+// selective wants no event of every message.
+type selective struct{ told []redeliver.Event }
+
+func (s *selective) Event(e redeliver.Event) { s.told = append(s.told, e) }
+func (s *selective) Wants(e redeliver.Event) bool {
+	switch e.(type) {
+	case redeliver.Attempted, redeliver.Committed:
+		return false
+	default:
+		return true
+	}
+}
+
+// handled has a message handled for 3 s an attempt, with these answers.
+func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{Immediate: 1, MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour)})
+		b.sub.Sink = sink
+		n := 0
+		b.run(t, handle(func(context.Context, *record) error {
+			n++
+			<-time.After(3 * time.Second)
+			return answers[n-1]
+		}), engine.LaneOptions[*record]{})
+		b.in <- r
+		<-time.After(time.Minute)
+	})
+}
+
+// What succeeds at once is counted and makes no event. Everything else makes those that it made. Who does not count hears of
+// both, unless it wants nothing of it. A tally that panics takes nothing along.
+func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
+	before := &redeliver.State{ID: "1", Origin: "orders", Group: "billing", Attempts: 1}
+	listener, selects := new(counting), new(selective)
+	for name, c := range map[string]struct {
+		sink      *counting
+		before    *redeliver.State
+		answers   []error
+		counted   int
+		told      int
+		otherTold int
+	}{
+		"at once":                        {sink: new(counting), answers: []error{nil}, counted: 1},
+		"in the second attempt in place": {sink: new(counting), answers: []error{errTheirs, nil}, told: 3},
+		"after a wait":                   {sink: new(counting), before: before, answers: []error{nil}, told: 2},
+		"beside one that listens":        {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
+		"beside one that wants nothing":  {sink: &counting{rest: selects}, answers: []error{nil}, counted: 1},
+		"panics":                         {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
+	} {
+		listener.told, selects.told = nil, nil
+		handled(t, c.sink, &record{id: "1", state: c.before}, c.answers...)
+		if c.sink.attempted != c.counted || c.sink.committed != c.counted || len(c.sink.told) != c.told || len(listener.told) != c.otherTold || len(selects.told) > 0 {
+			t.Errorf("%s: counted %d attempts and %d commits, reported %v, and to the other %v %v", name, c.sink.attempted, c.sink.committed, c.sink.told, listener.told, selects.told)
+		}
+		if c.counted > 0 && c.sink.took != 3*time.Second {
+			t.Errorf("%s: the attempt took %s", name, c.sink.took)
+		}
+	}
+}
+
+// A sink that does not want what every message has hears of the rest, and to ask it costs nothing. An id is composed only for
+// a sink that wants to hear of what succeeds at once.
+func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
+	for name, c := range map[string]struct {
+		sink             redeliver.Sink
+		wants, successes bool
+	}{
+		"nobody":                          {nil, false, false},
+		"one that wants all":              {redeliver.SinkFunc(func(redeliver.Event) {}), true, true},
+		"one that wants none":             {&selective{}, false, false},
+		"one that counts":                 {&counting{}, true, false},
+		"one that counts and one listens": {&counting{rest: redeliver.SinkFunc(func(redeliver.Event) {})}, true, true},
+	} {
+		sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: c.sink}
+		if got := sub.WantsSuccesses(); got != c.successes {
+			t.Errorf("%s: wants successes: %t", name, got)
+		}
+		if got := sub.Wants(redeliver.Committed{}); got != c.wants {
+			t.Errorf("%s: wants: %t", name, got)
+		}
+		if n := testing.AllocsPerRun(100, func() { sub.Wants(redeliver.Attempted{}) }); n > 0 {
+			t.Errorf("%s: to ask takes %v allocations", name, n)
+		}
+	}
+	s := &selective{}
+	handled(t, s, &record{id: "1"}, nil)
+	if len(s.told) > 0 {
+		t.Errorf("it heard %v of a success", s.told)
+	}
+	if handled(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.told) != 1 {
+		t.Errorf("it heard %v of a dead letter", s.told)
+	}
+}
+
+// firstTracer has something of its own for first attempts.
+type firstTracer struct {
+	tracing
+
+	firsts []redeliver.FirstRun
+	of     func(*firstTracer) redeliver.FirstRuns
+}
+
+func (f *firstTracer) First(redeliver.Tracer, string, string) redeliver.FirstRuns { return f.of(f) }
+
+type namedFirstRuns struct{ f *firstTracer }
+
+func (r namedFirstRuns) Begin(ctx context.Context, run *redeliver.FirstRun) (context.Context, redeliver.Span) {
+	r.f.firsts = append(r.f.firsts, *run)
+	return ctx, &span{&r.f.tracing, firstRun}
+}
+
+// Where a tracer has something of its own for first attempts, it is used for them alone, and its span is the one that the next
+// attempt knows. Where it has none, or panics, the other is.
+func TestATracerMayTreatFirstAttemptsApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		of           func(*firstTracer) redeliver.FirstRuns
+		firsts, runs int
+	}{
+		"one":             {func(f *firstTracer) redeliver.FirstRuns { return namedFirstRuns{f} }, 1, 1},
+		"none":            {func(*firstTracer) redeliver.FirstRuns { return nil }, 0, 2},
+		"one that panics": {func(*firstTracer) redeliver.FirstRuns { panic("theirs") }, 0, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(redeliver.Policy{Immediate: 1})
+			f := &firstTracer{tracing: tracing{j: j, names: []string{firstRun, secondRun}}, of: c.of}
+			if c.firsts > 0 {
+				f.names = []string{secondRun}
+			}
+			j.sub.Tracer = f
+			failed := false
+			j.start(t, handle(func(context.Context, *record) error {
+				if !failed {
+					failed = true
+					return errTheirs
+				}
+				return nil
+			}))
+			j.publish("1")
+			synctest.Wait()
+			if len(f.firsts) != c.firsts || len(f.runs) != c.runs || len(f.ends) != 2 {
+				t.Fatalf("%s: %d first runs, %d others, %d ends", name, len(f.firsts), len(f.runs), len(f.ends))
+			}
+			if again := f.runs[c.runs-1].Messages[0].State; again.Attempts != 1 || again.Trace != firstRun {
+				t.Errorf("%s: the second attempt ran under %+v", name, again)
+			}
+			if c.firsts > 0 && f.firsts[0].Message.State().ID != "1" {
+				t.Errorf("%s: %+v", name, f.firsts[0])
+			}
+		})
+	}
+}

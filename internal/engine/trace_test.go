@@ -1,0 +1,255 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+const (
+	firstRun  = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	secondRun = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
+)
+
+// tracing is a tracer that writes into a journal. Each run has the next name.
+type tracing struct {
+	j     *journal
+	names []string
+	runs  []redeliver.TracedRun
+	ends  []redeliver.RunEnd
+	dead  []redeliver.Burial
+}
+
+// trace has the subscription of a journal traced.
+func trace(j *journal, names ...string) *tracing {
+	tr := &tracing{j: j, names: names}
+	j.sub.Tracer = tr
+	return tr
+}
+
+type runKey struct{}
+
+func (tr *tracing) Begin(ctx context.Context, run *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	tr.j.note("begin")
+	name := tr.names[len(tr.runs)]
+	tr.runs = append(tr.runs, *run)
+	return context.WithValue(ctx, runKey{}, name), &span{tr, name}
+}
+
+func (tr *tracing) DeadLettered(ctx context.Context, b *redeliver.Burial) {
+	tr.j.note("buried below " + runOf(ctx))
+	tr.dead = append(tr.dead, *b)
+}
+
+type span struct {
+	tr   *tracing
+	name string
+}
+
+func (s *span) Traceparent() string { return s.name }
+func (s *span) End(e redeliver.RunEnd) {
+	s.tr.j.note("end " + string(e.Outcome))
+	s.tr.ends = append(s.tr.ends, e)
+}
+
+func runOf(ctx context.Context) string {
+	name, _ := ctx.Value(runKey{}).(string)
+	return name
+}
+
+// A run ends when the policy has decided, before anything is written, and its name is written with the message. The tracer hears
+// of a dead letter when it is confirmed.
+func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
+		j.headers = message.Metadata{"tenant": "acme"}
+		tr := trace(j, firstRun, secondRun)
+		var seen []string
+		j.start(t, handle(func(ctx context.Context, _ *record) error { seen = append(seen, runOf(ctx)); return errOurs }))
+		j.publish("a")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		j.want(t, "runs",
+			"begin", "Attempted", "end retried", "level confirms", "RetryScheduled",
+			"begin", "Attempted", "end dead-lettered", "dlq confirms", "DeadLettered", "buried below "+secondRun)
+		wrote := j.written()
+		if first, again := tr.runs[0].Messages[0], tr.runs[1].Messages[0]; first.State.Trace != "" || wrote[0].Trace != firstRun ||
+			again.State.Trace != firstRun || again.State.Attempt() != 2 || again.Headers.Get("tenant") != "acme" || wrote[1].Trace != secondRun {
+			t.Errorf("the second run began with %+v; written as %+v", again, wrote)
+		}
+		if !slices.Equal(seen, []string{firstRun, secondRun}) {
+			t.Errorf("the handler saw %q", seen)
+		}
+		if end := tr.ends[1]; end.State.Reason != redeliver.ReasonExhausted || end.Err == nil || tr.dead[0].Where != "dlq" || tr.dead[0].Message.Headers.Get("tenant") != "acme" {
+			t.Errorf("it ended with %+v, and is in the DLQ as %+v", end, tr.dead[0])
+		}
+	})
+}
+
+// A run ends as what became of its message.
+func TestHowARunEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		immediate int
+		handle    func(context.Context) error
+		ends      []redeliver.Outcome
+	}{
+		"success":        {0, func(context.Context) error { return nil }, []redeliver.Outcome{redeliver.OutcomeSucceeded}},
+		"retry":          {0, func(context.Context) error { return errOurs }, []redeliver.Outcome{redeliver.OutcomeRetried}},
+		"again in place": {1, func(context.Context) error { return errOurs }, []redeliver.Outcome{redeliver.OutcomeRetried, redeliver.OutcomeRetried}},
+		"dead letter":    {0, func(context.Context) error { return redeliver.Reject("no") }, []redeliver.Outcome{redeliver.OutcomeDeadLettered}},
+		"postponed":      {0, func(context.Context) error { return redeliver.Postpone(errOurs) }, []redeliver.Outcome{redeliver.OutcomePostponed}},
+		"timeout":        {0, func(context.Context) error { <-time.After(time.Hour); return nil }, []redeliver.Outcome{redeliver.OutcomeRetried}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(24 * time.Hour), Immediate: c.immediate, Timeout: time.Minute}
+			j := newJournal(p)
+			tr := trace(j, firstRun, secondRun)
+			j.start(t, handle(func(ctx context.Context, _ *record) error { return c.handle(ctx) }))
+			j.publish("a")
+			<-time.After(2 * time.Hour)
+			synctest.Wait()
+			var ends []redeliver.Outcome
+			for _, e := range tr.ends {
+				ends = append(ends, e.Outcome)
+			}
+			if !slices.Equal(ends, c.ends) {
+				t.Errorf("%s: ended as %q, want %q", name, ends, c.ends)
+			}
+		})
+	}
+}
+
+// A message that is lost while its handler runs has an abandoned run.
+func TestTheRunOfALostMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		tr := trace(j, firstRun)
+		j.start(t, handle(func(ctx context.Context, _ *record) error { <-ctx.Done(); return ctx.Err() }))
+		j.publish("a")
+		synctest.Wait()
+		close(j.lost)
+		synctest.Wait()
+		if len(tr.ends) != 1 || tr.ends[0].Outcome != redeliver.OutcomeAbandoned {
+			t.Errorf("ended as %+v", tr.ends)
+		}
+	})
+}
+
+// A batch has one run, in which all its messages are. Its end is the function's answer, and each message that fails carries the
+// name of that run.
+func TestTheRunOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		tr := trace(j, firstRun)
+		var seen string
+		j.start(t, engine.Options[*record]{
+			BatchConfig: engine.BatchConfig{Size: 2}.WithDefaults(),
+			Batch: func(b *engine.Batch, all []*engine.BatchMember[*record]) error {
+				seen = runOf(b)
+				all[0].Ack()
+				return errOurs
+			},
+		})
+		j.publish("a")
+		synctest.Wait()
+		j.publish("b")
+		synctest.Wait()
+		if len(tr.runs) != 1 || !tr.runs[0].Batch || tr.runs[0].Origin != "orders" || tr.runs[0].Group != "billing" || len(tr.runs[0].Messages) != 2 || tr.runs[0].Messages[1].State.ID != "b" {
+			t.Errorf("runs %+v", tr.runs)
+		}
+		if len(tr.ends) != 1 || tr.ends[0].Outcome != redeliver.OutcomeAnswered || tr.ends[0].Err == nil || seen != firstRun || j.written()[0].Trace != firstRun {
+			t.Errorf("ended as %+v, the function saw %q, written as %+v", tr.ends, seen, j.written())
+		}
+	})
+}
+
+// awful is a tracer that is no use.
+type awful struct{ panics, noContext bool }
+
+func (a awful) Begin(context.Context, *redeliver.TracedRun) (context.Context, redeliver.Span) {
+	switch {
+	case a.panics:
+		panic("no collector")
+	case a.noContext:
+		return nil, nil
+	default:
+		return context.Background(), a // below nothing: the handler's end is not the attempt's
+	}
+}
+func (awful) DeadLettered(context.Context, *redeliver.Burial) { panic("no collector") }
+func (awful) Traceparent() string                             { panic("no collector") }
+func (awful) End(redeliver.RunEnd)                            { panic("no collector") }
+
+// What the library does is the same with a tracer that fails.
+func TestATracerThatFailsIsAsNone(t *testing.T) {
+	for name, tr := range map[string]redeliver.Tracer{
+		"panics at once": awful{panics: true}, "has no context": awful{noContext: true}, "panics later": awful{},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(redeliver.Policy{MaxRetries: redeliver.NoRetries})
+			j.sub.Tracer = tr
+			j.start(t, failWith(errOurs))
+			j.publish("a")
+			synctest.Wait()
+			j.want(t, name, "Attempted", "dlq confirms", "DeadLettered")
+		})
+	}
+}
+
+// A message that goes to the DLQ without an attempt here, because it crashed its process say, has no run. The tracer hears of
+// the dead letter all the same.
+func TestADeadLetterWithoutARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		tr := trace(j)
+		j.buries = &redeliver.CrashedError{Times: 3}
+		j.start(t, failWith(errOurs))
+		j.in <- &record{id: "a", state: &redeliver.State{ID: "a", Attempts: 1, Trace: firstRun}}
+		synctest.Wait()
+		j.want(t, "burial", "dlq confirms", "DeadLettered", "buried below ")
+		if dead := tr.dead; len(dead) != 1 || dead[0].Message.State.Trace != firstRun || dead[0].Message.State.Reason != redeliver.ReasonCrashed || dead[0].Began.IsZero() {
+			t.Errorf("reported %+v", dead)
+		}
+	})
+}
+
+// A Watermill message that is nacked by hand when its run has ended names that run. One that no tracer sees keeps its name.
+func TestAMessageNamesTheLatestRun(t *testing.T) {
+	for name, traced := range map[string]bool{secondRun: true, firstRun: false} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(hourly())
+			if traced {
+				trace(j, secondRun)
+			}
+			out := make(chan *message.Message)
+			j.start(t, engine.Options[*record]{Out: out})
+			j.in <- &record{id: "a", state: &redeliver.State{ID: "a", Attempts: 1, Trace: firstRun}}
+			msg := <-out
+			d := engine.FromContext(msg.Context())
+			if ok, err := d.Run(msg.Context(), (*succeeds)(msg)); !ok || err != nil {
+				t.Errorf("%v %v", ok, err)
+			}
+			msg.Nack()
+			synctest.Wait()
+			if got := j.written(); len(got) != 1 || got[0].Trace != name {
+				t.Errorf("written as %+v, want the run %s", got, name)
+			}
+		})
+	}
+}
+
+// succeeds is a Watermill message whose handler succeeds.
+type succeeds message.Message
+
+func (*succeeds) Handle(context.Context) error            { return nil }
+func (s *succeeds) Describe() (redeliver.Headers, []byte) { return s.Metadata, s.Payload }
+func (*succeeds) Answered() bool                          { return false }
+func (*succeeds) Expired(err error) error                 { return err }
+func (*succeeds) Settled()                                {}

@@ -1,0 +1,456 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+func failWith(err error) engine.Options[*record] {
+	return handle(func(context.Context, *record) error { return err })
+}
+
+// hourly is a policy whose retries come after a test.
+func hourly() redeliver.Policy {
+	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour)}
+}
+
+// What becomes of a message is reported when the broker has confirmed it, and not before.
+func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		where string
+		event string
+	}{
+		"retry":       {errOurs, "level", "RetryScheduled"},
+		"postpone":    {redeliver.Postpone(errOurs), "level", "MessagePostponed"},
+		"dead letter": {redeliver.Permanent(errOurs), "dlq", "DeadLettered"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j, confirm := newJournal(hourly()), make(chan struct{})
+			j.answer = func(context.Context, string, int) error { <-confirm; return nil }
+			j.start(t, failWith(c.err))
+			j.publish("a")
+			<-time.After(time.Minute)
+			if settled, _ := j.all(); len(settled) > 0 {
+				t.Errorf("%s: it is settled before the confirmation", name)
+			}
+			j.want(t, name, "Attempted")
+			close(confirm)
+			synctest.Wait()
+			j.want(t, name, "Attempted", c.where+" confirms", c.event)
+			if settled, _ := j.all(); len(settled) != 1 || j.written()[0].Policy != j.sub.Fingerprint() {
+				t.Errorf("%s: settled %v, written %+v", name, settled, j.written())
+			}
+			if e := events[redeliver.RetryScheduled](j); len(e) > 0 && (e[0].State != j.written()[0] || e[0].Where != "level" || e[0].Delay != time.Hour || !errors.Is(e[0].Err, errOurs)) {
+				t.Errorf("reported %+v", e[0])
+			}
+		})
+	}
+}
+
+// What a place refuses for itself goes to the next place, and lastly to the DLQ without its body. A DLQ that refuses even that
+// takes nothing, which is an outage. Before, such a message kept its place and its slot for ever.
+func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
+	tooLarge := fmt.Errorf("%w: too large", driver.ErrRefused)
+	tooLong := fmt.Errorf("here: %w", &redeliver.UnschedulableError{Wait: time.Hour, Max: time.Minute})
+	stub := fmt.Sprintf("7 sha256:%x", sha256.Sum256([]byte("payload")))
+	for name, c := range map[string]struct {
+		err       error
+		answers   []error // of the writes; then all are taken
+		truncates bool
+		log       []string
+		truncated string
+		says      string
+	}{
+		"by the level": {errOurs, []error{tooLarge}, true, []string{"level refuses", "dlq confirms", "DeadLettered"}, "", "too large"},
+		"no level is so long": {
+			errOurs, []error{tooLong, errTheirs}, true,
+			[]string{"level refuses", "dlq refuses", "intake paused", "PublishFailed", "dlq confirms", "intake resumed", "DeadLettered"}, "", "1h",
+		},
+		"by both":           {errOurs, []error{tooLarge, tooLarge}, true, []string{"level refuses", "dlq refuses", "dlq confirms", "DeadLettered"}, stub, "too large"},
+		"a dead letter":     {redeliver.Permanent(errOurs), []error{tooLarge}, true, []string{"dlq refuses", "dlq confirms", "DeadLettered"}, stub, "too large"},
+		"even without body": {redeliver.Permanent(errOurs), []error{tooLarge, tooLarge}, true, []string{"dlq refuses", "dlq refuses", "intake paused", "PublishFailed", "dlq confirms", "intake resumed", "DeadLettered"}, stub, "too large"},
+		"nothing truncates": {redeliver.Reject("no"), []error{tooLarge}, false, []string{"dlq refuses", "PublishFailed", "dlq confirms", "DeadLettered"}, "", "no"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(hourly())
+			j.truncates = c.truncates
+			j.answer = func(_ context.Context, _ string, try int) error {
+				if try <= len(c.answers) {
+					return c.answers[try-1]
+				}
+				return nil
+			}
+			j.start(t, failWith(c.err))
+			j.in <- &record{id: "a", body: []byte("payload")}
+			<-time.After(time.Minute)
+			synctest.Wait()
+			j.want(t, name, append([]string{"Attempted"}, c.log...)...)
+			st := j.written()[0]
+			reason := redeliver.ReasonUnschedulable
+			if !c.truncates {
+				reason = redeliver.ReasonRejected
+			}
+			if st.Reason != reason || st.Truncated != c.truncated || !st.Due.IsZero() || !strings.Contains(st.Error, c.says) || st.Attempts != 1 {
+				t.Errorf("%s: written as %+v", name, st)
+			}
+		})
+	}
+}
+
+// A message that is only passed on, and that its next place refuses, goes to the DLQ, too.
+func TestARefusedHopGoesToTheDLQ(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		j.hops = true
+		j.answer = func(_ context.Context, where string, try int) error {
+			switch {
+			case where == "dlq":
+				return nil
+			case try < 3:
+				return errTheirs
+			default:
+				return driver.ErrRefused
+			}
+		}
+		j.start(t, failWith(errOurs))
+		j.in <- &record{id: "w", state: &redeliver.State{ID: "w", Attempts: 1}}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		j.want(t, "hop", "level refuses", "intake paused", "PublishFailed", "level refuses", "PublishFailed", "level refuses",
+			"dlq confirms", "intake resumed", "DeadLettered")
+		if st := j.written()[0]; st.Reason != redeliver.ReasonUnschedulable || st.Attempts != 1 {
+			t.Errorf("written as %+v", st)
+		}
+	})
+}
+
+// An unknown error is this message's own when others are written to the same place between its tries. The intake goes on.
+func TestAnUnknownErrorIsARefusalWhileNeighboursAreWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		neighbours bool
+		refused    bool
+	}{"beside others": {true, true}, "alone": {false, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(hourly())
+			j.answerID = func(where, id string) error {
+				if id == "bad" && where == "level" {
+					return fmt.Errorf("%w: code 4711", driver.ErrDoubtful)
+				}
+				return nil
+			}
+			j.start(t, failWith(errOurs))
+			j.publish("bad")
+			for i := range 600 {
+				<-time.After(100 * time.Millisecond)
+				if c.neighbours {
+					j.publish(fmt.Sprint("neighbour ", i))
+				}
+			}
+			synctest.Wait()
+			_, dead := j.all()
+			st, refused := dead["bad"]
+			if refused != c.refused || refused && (st.Reason != redeliver.ReasonUnschedulable || !strings.Contains(st.Error, "code 4711")) {
+				t.Errorf("%s: a refusal: %t, written as %+v", name, refused, st)
+			}
+			if slices.Contains(j.seen(), "intake paused") {
+				t.Errorf("%s: the others were held up", name)
+			}
+		})
+	}
+}
+
+// Where nothing else can be written, an unknown error is an outage, which is waited for.
+func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		j.answer = func(context.Context, string, int) error {
+			if time.Since(j.begun) < 5*time.Minute {
+				return driver.ErrDoubtful
+			}
+			return nil
+		}
+		j.start(t, failWith(errOurs))
+		j.publish("a")
+		<-time.After(time.Minute)
+		if j.sub.Gate.Closed() {
+			t.Error("the intake is paused for a message that may be the only one")
+		}
+		j.publish("b")
+		<-time.After(time.Minute)
+		if !j.sub.Gate.Closed() {
+			t.Error("the intake is not paused although nothing can be written")
+		}
+		<-time.After(4 * time.Minute)
+		synctest.Wait()
+		if len(events[redeliver.RetryScheduled](j)) != 2 || j.sub.Gate.Closed() {
+			t.Errorf("%q, closed %v", j.seen(), j.sub.Gate.Closed())
+		}
+	})
+}
+
+// An outage: the write is tried again after pauses that grow, and the intake is paused until the broker is back.
+func TestAWriteOutlastsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const outage = 40
+		j := newJournal(hourly())
+		j.answer = func(_ context.Context, _ string, try int) error {
+			if shut := j.sub.Gate.Closed(); shut != (try > 1) {
+				t.Errorf("try %d: the gate is closed: %v", try, shut)
+			}
+			if try <= outage {
+				return errTheirs
+			}
+			return nil
+		}
+		j.start(t, failWith(errOurs))
+		j.publish("a")
+		<-time.After(30 * time.Minute)
+		synctest.Wait()
+		failed := events[redeliver.PublishFailed](j)
+		if len(failed) != outage || len(j.tries) != outage+1 || j.sub.Gate.Closed() {
+			t.Fatalf("%d failures reported, %d tries, closed %v", len(failed), len(j.tries), j.sub.Gate.Closed())
+		}
+		// A pause is drawn from half to one and a half of 100 ms * 1.5^n, at most 10 s.
+		middle := 100 * time.Millisecond
+		for i, e := range failed {
+			if e.Try != i+1 || e.Where != "level" || !errors.Is(e.Err, errTheirs) || e.State.Attempts != 1 {
+				t.Errorf("try %d: %+v", i+1, e)
+			}
+			if e.Retry < middle/2-1 || e.Retry > middle*3/2+1 {
+				t.Errorf("try %d: a pause of %s, want about %s", i+1, e.Retry, middle)
+			}
+			if pause := j.tries[i+1].Sub(j.tries[i]); pause != e.Retry {
+				t.Errorf("try %d: paused for %s, reported %s", i+1, pause, e.Retry)
+			}
+			middle = min(middle*3/2, 10*time.Second)
+		}
+		if got := j.changes(); !slices.Equal(got, []string{"intake paused", "intake resumed"}) {
+			t.Errorf("one change each, not one for a try: %q", got)
+		}
+	})
+}
+
+// The gate belongs to all messages that cannot be written, and opens with the last of them.
+func TestTheGateOpensWithTheLastMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		up := map[string]time.Duration{"a": time.Minute, "b": 2 * time.Minute}
+		j.answerID = func(_, id string) error {
+			if time.Since(j.begun) < up[id] {
+				return errTheirs
+			}
+			return nil
+		}
+		j.publish("a", "b")
+		j.start(t, failWith(errOurs))
+		<-time.After(90 * time.Second)
+		if len(j.written()) != 1 || !j.sub.Gate.Closed() {
+			t.Errorf("%d are written; the gate is open while another one is not", len(j.written()))
+		}
+		<-time.After(time.Minute)
+		if j.sub.Gate.Closed() {
+			t.Error("the gate is closed after the last one")
+		}
+		changes := events[redeliver.SubscriptionChanged](j)
+		if len(changes) != 2 || changes[0].Detail != "writing to level" || !errors.Is(changes[0].Err, errTheirs) || changes[1].Err != nil {
+			t.Errorf("reported %+v", changes)
+		}
+	})
+}
+
+// A message that is lost while its write fails is not written any more, and opens the gate. One that was lost before its first
+// write failed does not close it: a lost connection takes many messages along, and each of them reported a pause.
+func TestALostMessageIsNotWrittenAnyMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		lostAt  time.Duration // 0: in the first write
+		changes []string
+	}{
+		"in a pause":         {10*time.Second + 1, []string{"intake paused", "intake resumed"}},
+		"in the first write": {0, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(hourly())
+			lose := sync.OnceFunc(func() { close(j.lost) })
+			j.answer = func(context.Context, string, int) error {
+				if c.lostAt == 0 {
+					lose()
+					<-time.After(time.Second) // the lane has ended
+				}
+				return errTheirs
+			}
+			j.start(t, failWith(errOurs))
+			j.publish("a")
+			if <-time.After(c.lostAt + 10*time.Second); c.lostAt > 0 {
+				lose()
+			}
+			synctest.Wait()
+			tries := len(j.tries)
+			<-time.After(time.Hour)
+			if len(j.tries) != tries || tries == 0 || len(j.written()) > 0 || j.sub.Gate.Closed() || !slices.Equal(j.changes(), c.changes) {
+				t.Errorf("%s: %d tries, then %d, closed %v, changes %q", name, tries, len(j.tries), j.sub.Gate.Closed(), j.changes())
+			}
+			settled, _ := j.all()
+			if lost := events[redeliver.Abandoned](j); len(lost) != 1 || !errors.Is(lost[0].Err, errOurs) || len(settled) > 0 {
+				t.Errorf("%s: reported as lost %+v, settled %v", name, lost, settled)
+			}
+		})
+	}
+}
+
+// SendTimeout bounds each try. The context of a write is not the handler's, which has ended: its message must go on.
+func TestSendTimeoutBoundsEachTry(t *testing.T) {
+	for _, c := range []struct{ set, want time.Duration }{
+		{0, engine.DefaultSendTimeout}, {-1, engine.DefaultSendTimeout}, {3 * time.Second, 3 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(hourly())
+			j.sub.SendTimeout = c.set
+			j.values = context.WithValue(context.Background(), key{}, "value")
+			j.answer = func(ctx context.Context, _ string, try int) error {
+				began := time.Now()
+				if ctx.Value(key{}) != nil || engine.FromContext(ctx) != nil {
+					t.Error("the message's context is in the write's")
+				}
+				if try == 4 {
+					return ctx.Err()
+				}
+				<-ctx.Done()
+				if took := time.Since(began); took != c.want || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					t.Errorf("try %d ended after %s with %v, want %s", try, took, ctx.Err(), c.want)
+				}
+				return ctx.Err()
+			}
+			j.start(t, failWith(errOurs))
+			j.publish("a")
+			<-time.After(30 * time.Minute)
+			if len(j.written()) != 1 || len(j.tries) != 4 {
+				t.Errorf("%d written after %d tries", len(j.written()), len(j.tries))
+			}
+		})
+	}
+}
+
+// Tries that begin within a short while share a context: each has its time, or hardly less.
+func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout, tries = 64 * time.Second, 200
+		j := newJournal(hourly())
+		j.sub.SendTimeout, j.sub.MaxInFlight = timeout, tries
+		contexts := make(map[context.Context]bool)
+		var mu sync.Mutex
+		j.answer = func(ctx context.Context, _ string, _ int) error {
+			began := time.Now()
+			mu.Lock()
+			contexts[ctx] = true
+			mu.Unlock()
+			<-ctx.Done()
+			if took := time.Since(began); took > timeout || took <= timeout-time.Second {
+				t.Errorf("a try ended after %s, want %s or up to 1s less", took, timeout)
+			}
+			return nil
+		}
+		j.start(t, failWith(errOurs))
+		for i := range tries {
+			j.publish(fmt.Sprint(i))
+			<-time.After(50 * time.Millisecond)
+		}
+		<-time.After(2 * timeout)
+		if n := len(contexts); n < 10 || n > 11 || len(j.written()) != tries { // 10 s of tries
+			t.Errorf("%d contexts for %d tries, %d written", n, tries, len(j.written()))
+		}
+	})
+}
+
+// The end of a pause was reported outside of the gate: while a slow sink heard of it, another message closed the gate and
+// reported that, and the end came after it. Whoever keeps the latest report had an open gate then.
+func TestChangesAreReportedInTheirOrder(t *testing.T) {
+	j := newJournal(hourly())
+	failed := make(map[string]bool)
+	var mu sync.Mutex
+	j.answerID = func(_, id string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if !failed[id] {
+			failed[id] = true
+			return errTheirs
+		}
+		return nil
+	}
+	resuming, again := make(chan struct{}), make(chan struct{})
+	resumed, paused := sync.OnceFunc(func() { close(resuming) }), 0
+	var reported []string
+	done := make(chan struct{})
+	j.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		if !ok {
+			return
+		}
+		if c.Change == redeliver.ChangeIntakeResumed {
+			resumed()
+			select {
+			case <-again: // reported before this, although it came to be behind it
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		reported = append(reported, string(c.Change))
+		if c.Change == redeliver.ChangeIntakePaused {
+			if paused++; paused == 2 {
+				close(again)
+			}
+		}
+		if len(reported) == 4 {
+			close(done)
+		}
+	})
+	j.start(t, failWith(errOurs))
+	j.publish("a")
+	<-resuming
+	j.publish("b")
+	<-done
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"intake paused", "intake resumed", "intake paused", "intake resumed"}; !slices.Equal(reported, want) {
+		t.Errorf("reported %q, want %q", reported, want)
+	}
+}
+
+// A subscription needs no sink, and a sink that panics takes no message along.
+func TestASinkMayBeMissingOrPanic(t *testing.T) {
+	n := 0
+	for name, sink := range map[string]redeliver.Sink{"none": nil, "one that panics": redeliver.SinkFunc(func(redeliver.Event) { n++; panic("no disk") })} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(hourly())
+			j.sub.Sink = sink
+			j.answer = func(_ context.Context, _ string, try int) error {
+				if try == 1 {
+					return errTheirs
+				}
+				return nil
+			}
+			j.start(t, failWith(errOurs))
+			j.publish("a")
+			<-time.After(time.Minute)
+			if settled, _ := j.all(); len(settled) != 1 || len(j.written()) != 1 {
+				t.Errorf("%s: settled %v, written %v", name, settled, j.written())
+			}
+		})
+	}
+	if n != 5 { // Attempted, the pause, PublishFailed, the end of the pause, RetryScheduled
+		t.Errorf("the sink heard %d events", n)
+	}
+}
