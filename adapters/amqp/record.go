@@ -60,7 +60,7 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	}
 	shown := r.Delivery
 	block, findings := original(&shown)
-	dead, found := delayqueue.DeadLetterState(block, func(origin, group string) bool {
+	dead, found := engine.DeadLetterState(block, func(origin, group string) bool {
 		return origin == group && names.dlq(origin) == queue
 	})
 	if dead == nil {

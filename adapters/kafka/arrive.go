@@ -8,6 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // waiting is what a source knows of a record that waits, or that has a place in the line of its key.
@@ -67,7 +68,7 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 	if ours == nil {
 		return nil, nil
 	}
-	dead, found := delayqueue.DeadLetterState(appendTexts(nil, ours), func(origin, group string) bool {
+	dead, found := engine.DeadLetterState(appendTexts(nil, ours), func(origin, group string) bool {
 		return r.client.cfg.Names.dlq(origin, group) == r.layout.origin
 	})
 	if dead != nil {

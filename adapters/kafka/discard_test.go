@@ -55,7 +55,7 @@ func TestDiscardMakesNoDLQ(t *testing.T) {
 		t.Errorf("there were the events %+v", dead)
 	}
 	mu.Unlock()
-	p, err := client.Plan("orders")
+	p, err := client.Plan(t.Context(), "orders")
 	if err != nil || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
 		t.Errorf("the plan is %+v, %v", p, err)
 	}
