@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -37,13 +38,13 @@ func (s *events) Event(e redeliver.Event) {
 	s.all = append(s.all, e)
 }
 
-// kinds are the types of all events, in order.
-func (s *events) kinds() (all []string) {
+func (s *events) list() []redeliver.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return kinds(s.all)
+	return slices.Clone(s.all)
 }
 
+// kinds are the types of events, in order.
 func kinds(events []redeliver.Event) (all []string) {
 	for _, e := range events {
 		all = append(all, fmt.Sprintf("%T", e)[len("redeliver."):])

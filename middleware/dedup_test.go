@@ -215,7 +215,7 @@ func TestDedupRefusesDerivedIDs(t *testing.T) {
 		if allowed {
 			wantRuns, wantChanges = 1, nil
 		}
-		if got := changes(told.all); runs != wantRuns || !slices.Equal(got, wantChanges) {
+		if got := changes(told.list()); runs != wantRuns || !slices.Equal(got, wantChanges) {
 			t.Errorf("Derived %t: %d runs and %q told, want %d and %q", allowed, runs, got, wantRuns, wantChanges)
 		}
 	}
@@ -260,7 +260,7 @@ func TestDedupWithProducedMessages(t *testing.T) {
 				t.Errorf("inside %t: %d runs, want %d", inside, runs, want)
 			}
 		}
-		told := only[redeliver.SubscriptionChanged](orders.told.all)
+		told := only[redeliver.SubscriptionChanged](orders.told.list())
 		if len(told) != 1 || !errors.Is(told[0].Err, middleware.ErrProduced) {
 			t.Errorf("told %+v", told)
 		}

@@ -36,7 +36,7 @@ func TestSuccessAddsNothing(t *testing.T) {
 		if !msg.Equals(pristine("1")) || msg.Context() != outer || settled(msg) != "open" {
 			t.Errorf("the message is changed: %+v, %s", msg, settled(msg))
 		}
-		if got := orders.told.kinds(); !slices.Equal(got, []string{"Attempted"}) {
+		if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted"}) {
 			t.Errorf("%q", got)
 		}
 		msg.Ack()
@@ -118,7 +118,7 @@ func TestFailures(t *testing.T) {
 				if c.wait > 0 && time.Until(st.Due) != c.wait {
 					t.Errorf("due in %s, want %s", time.Until(st.Due), c.wait)
 				}
-				if got := orders.told.kinds(); !slices.Equal(got, []string{"Attempted", at}) {
+				if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted", at}) {
 					t.Errorf("%q", got)
 				}
 			})
@@ -187,8 +187,8 @@ func TestEndOfTheSessionIsNoAttempt(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		synctest.Wait()
-		if told := only[redeliver.Abandoned](orders.told.all); len(told) != 1 || told[0].State.Attempts != 0 || told[0].Err == nil || len(orders.told.all) != 2 {
-			t.Errorf("told %q, %+v", orders.told.kinds(), told)
+		if told := only[redeliver.Abandoned](orders.told.list()); len(told) != 1 || told[0].State.Attempts != 0 || told[0].Err == nil || len(orders.told.list()) != 2 {
+			t.Errorf("told %q, %+v", kinds(orders.told.list()), told)
 		}
 		if st, _ := redeliver.FromContext(read(t, b, redelivertest.Config{}).next().Context()); st.ID != "1" || st.Attempt() != 1 {
 			t.Errorf("the next member gets %+v", st)
@@ -213,7 +213,7 @@ func TestFirstAnswerWins(t *testing.T) {
 					if err != nil || (len(produced) > 0) != (returned == nil) {
 						t.Errorf("returned %v: answered %v, %v", returned, produced, err)
 					}
-					waiting, told := len(orders.Waiting()), orders.told.kinds()
+					waiting, told := len(orders.Waiting()), kinds(orders.told.list())
 					if how := settled(msg); how == "acked" && (waiting > 0 || !slices.Contains(told, "Committed")) || how == "nacked" && waiting != 1 || how == "open" {
 						t.Errorf("%s by hand, then %v after %s: %d wait, told %q", how, returned, takes, waiting, told)
 					}

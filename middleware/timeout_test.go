@@ -36,7 +36,7 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 			defer cancel()
 			<-child.Done()
 			// What clients look for, and what says more.
-			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded { //nolint:errorlint // the very same
+			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
 				t.Errorf("the handler's context ended with %v, and one below it with %v", ctx.Err(), child.Err())
 			}
 			var cause *redeliver.TimeoutError
@@ -53,10 +53,10 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 		if len(waiting) != 1 || waiting[0].State.Attempts != 1 || waiting[0].State.ErrorType != "*redeliver.TimeoutError" || !waiting[0].State.Due.Equal(start.Add(90*second)) {
 			t.Errorf("waiting: %+v", waiting)
 		}
-		if got := orders.told.kinds(); !slices.Equal(got, []string{"Attempted", "RetryScheduled"}) {
+		if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted", "RetryScheduled"}) {
 			t.Errorf("%q: it came back at once, so it is not stuck", got)
 		}
-		if a := only[redeliver.Attempted](orders.told.all)[0]; !a.Start.Equal(start) || a.Took != 30*second {
+		if a := only[redeliver.Attempted](orders.told.list())[0]; !a.Start.Equal(start) || a.Took != 30*second {
 			t.Errorf("from %s, took %s", a.Start.Sub(start), a.Took)
 		}
 	})
@@ -93,7 +93,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 				return []*message.Message{msg}, late
 			}), msg)
 			<-time.After(20 * second)
-			if told := orders.told.kinds(); slices.Contains(told, "RetryScheduled") || len(orders.Waiting()) != 0 {
+			if told := kinds(orders.told.list()); slices.Contains(told, "RetryScheduled") || len(orders.Waiting()) != 0 {
 				t.Errorf("told %q before the broker has confirmed", told)
 			}
 			restore()
@@ -103,7 +103,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 				t.Errorf("waiting: %+v", w)
 			}
 			<-time.After(hour)
-			stuck := only[redeliver.HandlerStuck](orders.told.all)
+			stuck := only[redeliver.HandlerStuck](orders.told.list())
 			if len(stuck) != 1 || stuck[0].Stuck != 1 || stuck[0].Timeout != second || stuck[0].State.Attempt() != 1 {
 				t.Errorf("told %+v", stuck)
 			}
@@ -111,7 +111,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 			if got := <-done; got.err != nil || got.produced != nil {
 				t.Errorf("the late answer is not ignored: %v, %v", got.produced, got.err)
 			}
-			told := only[redeliver.LateAnswer](orders.told.all)
+			told := only[redeliver.LateAnswer](orders.told.list())
 			if len(told) != 1 || told[0].Stuck != 0 || told[0].Err != late { //nolint:errorlint // the very same
 				t.Errorf("told %+v", told)
 			}
@@ -173,7 +173,7 @@ func TestStuckIsCountedPerSubscription(t *testing.T) {
 		close(release)
 		b.Wait()
 		stuck := map[string][]int64{}
-		for _, e := range only[redeliver.HandlerStuck](told.all) {
+		for _, e := range only[redeliver.HandlerStuck](told.list()) {
 			stuck[e.State.Origin] = append(stuck[e.State.Origin], e.Stuck)
 		}
 		if !slices.Equal(stuck["orders"], []int64{1}) || !slices.Equal(stuck["letters"], []int64{1, 2}) {
