@@ -95,6 +95,13 @@ type DeadLettered struct {
 	Err   error
 }
 
+// Discarded: the message will not be retried, and there is no DLQ, because the
+// configuration says Discard. Before the source is acked: nobody has the message then.
+type Discarded struct {
+	State State // State.Reason says why
+	Err   error
+}
+
 // Hopped: a waiting message moved on from one level to a shorter one, or was
 // written to a level behind a message of its key that failed (PerKey), or came
 // back from a delay topic of adapters/pubsub. After the broker has confirmed the
@@ -176,6 +183,7 @@ func (Committed) event()           {}
 func (RetryScheduled) event()      {}
 func (MessagePostponed) event()    {}
 func (DeadLettered) event()        {}
+func (Discarded) event()           {}
 func (Hopped) event()              {}
 func (Published) event()           {}
 func (PublishFailed) event()       {}

@@ -51,6 +51,7 @@ func logTable() []logged {
 		{redeliver.DeadLettered{State: st, Where: "t.dlq", Err: errLeaky}, "WARN", "message dead-lettered",
 			m{"attempts": 2.0, "reason": "exhausted", "where": "t.dlq", "error": "as ErrorText said"}},
 		{redeliver.DeadLettered{Err: errLeaky}, "WARN", "message dead-lettered", m{"id": "", "origin": "", "group": "", "attempts": 0.0, "reason": "", "where": "", "error": safe}},
+		{redeliver.Discarded{State: st, Err: errLeaky}, "WARN", "message discarded", m{"attempts": 2.0, "reason": "exhausted", "error": "as ErrorText said"}},
 		{redeliver.Hopped{State: st, From: "a", To: "b"}, "DEBUG", "message hopped", m{"from": "a", "to": "b", "due": "2026-03-14T15:09:26Z"}},
 		{redeliver.Published{State: st, Topic: "t"}, "DEBUG", "delayed message published", m{"topic": "t"}},
 		{redeliver.PublishFailed{State: st, Where: "t", Err: errLeaky, Try: 1, Retry: time.Millisecond}, "DEBUG", "publish refused, source stays unacked",
@@ -124,8 +125,8 @@ func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
 			t.Errorf("written at the level WARN: %s", line)
 		}
 	}
-	if n := strings.Count(out.String(), "\n"); n != 8 {
-		t.Errorf("%d lines at WARN and above, want 8", n)
+	if n := strings.Count(out.String(), "\n"); n != 9 {
+		t.Errorf("%d lines at WARN and above, want 9", n)
 	}
 }
 

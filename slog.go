@@ -46,7 +46,7 @@ func (s slogSink) write(e Event) {
 	level, text, st, err := describe(e)
 	var stack string
 	switch e.(type) {
-	case RetryScheduled, DeadLettered:
+	case RetryScheduled, DeadLettered, Discarded:
 		// Only the sink shows it: nothing above the handler sees the panic.
 		if p, ok := errors.AsType[*PanicError](err); ok && p != nil && len(p.Stack) > 0 {
 			level, stack = max(level, slog.LevelWarn), Cut(string(p.Stack), stackMost)
@@ -81,6 +81,8 @@ func errorOf(e Event, err error) string {
 		text = e.State.Error
 	case DeadLettered:
 		text = e.State.Error
+	case Discarded:
+		text = e.State.Error
 	}
 	if text != "" {
 		return text
@@ -101,6 +103,8 @@ func describe(e Event) (slog.Level, string, *State, error) {
 		return slog.LevelInfo, "message postponed", &e.State, e.Err
 	case DeadLettered:
 		return slog.LevelWarn, "message dead-lettered", &e.State, e.Err
+	case Discarded:
+		return slog.LevelWarn, "message discarded", &e.State, e.Err
 	case Hopped:
 		return slog.LevelDebug, "message hopped", &e.State, nil
 	case Published:
@@ -143,6 +147,8 @@ func details(e Event) []slog.Attr {
 			attrs = append(attrs, slog.String("truncated", e.State.Truncated))
 		}
 		return attrs
+	case Discarded:
+		return []slog.Attr{slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason))}
 	case Hopped:
 		return []slog.Attr{slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}
 	case Published:

@@ -58,6 +58,11 @@ type State struct {
 	// where the original is. On RabbitMQ the dead letter has a part of the body, and others
 	// have the other parts. Empty where nothing was left out.
 	Truncated string
+	// DeadLetter is the state with which the message lay in the DLQ that the subscription
+	// reads: the origin and the group that failed it there, attempts, reason, error and times.
+	// Nil where the subscription reads no DLQ. It is no header of the message's state: the
+	// message keeps it as it stood in the DLQ.
+	DeadLetter *State
 }
 
 // Source is a message's place in its origin. On brokers without partitions and

@@ -67,12 +67,13 @@ type RunEnd struct {
 // Outcome says how a run ended.
 type Outcome string
 
-// The outcomes. Only OutcomeDeadLettered is a failure for good.
+// The outcomes. OutcomeDeadLettered and OutcomeDiscarded are failures for good.
 const (
 	OutcomeSucceeded    Outcome = "succeeded"
 	OutcomeRetried      Outcome = "retried"       // it runs again, at once or later
 	OutcomePostponed    Outcome = "postponed"     // put aside, no attempt was counted
 	OutcomeDeadLettered Outcome = "dead-lettered" // State.Reason says why
+	OutcomeDiscarded    Outcome = "discarded"     // as dead-lettered, where there is no DLQ
 	OutcomeAbandoned    Outcome = "abandoned"     // the session has ended: it comes back, uncounted
 	OutcomeSettled      Outcome = "settled"       // the handler has acked or nacked it by itself
 	OutcomeGathered     Outcome = "gathered"      // it waits for a batch, whose run is another

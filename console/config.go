@@ -57,10 +57,9 @@ type Config struct {
 
 // Queue is a DLQ that the console shows.
 type Queue struct {
-	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], a [Keeper], a
-	// [deadletter.Dater] or a [deadletter.Dropper], too, the console shows what that
-	// says, and with a [Commander] an operator may release and cancel what waits.
-	// Required.
+	// Queue is the DLQ as an adapter opens it. When it is a [Waiter], too, the console
+	// shows what that says, and with a [Commander] an operator may release and cancel
+	// what waits. Required.
 	deadletter.Queue
 	// Cluster names the broker where there are several of a kind. Default: the
 	// kind, "kafka".
@@ -96,9 +95,6 @@ type Commander interface {
 	// Withdraw takes one back. What it has done stays done.
 	Withdraw(ctx context.Context, id string) error
 }
-
-// Keeper is a DLQ that can tell how long its broker keeps a message.
-type Keeper = deadletter.Keeper
 
 func (c Config) withDefaults() Config {
 	if c.Refresh == 0 {

@@ -3,8 +3,6 @@ package console
 import (
 	"context"
 	"time"
-
-	"github.com/redeliver/redeliver/deadletter"
 )
 
 // age asks how long messages lie there, and may. That is another question than how many
@@ -14,7 +12,7 @@ func (d *desk) age(ctx context.Context, q *queue, s *Snapshot, r *reading) {
 	defer cancel()
 	if s.Count == 0 {
 		s.Oldest = time.Time{}
-	} else if at, ok, err := deadletter.Oldest(ctx, q.q); err == nil && ok {
+	} else if at, ok, err := q.q.Oldest(ctx); err == nil && ok {
 		s.Oldest = at
 	} else {
 		s.Oldest = time.Time{}
@@ -23,9 +21,9 @@ func (d *desk) age(ctx context.Context, q *queue, s *Snapshot, r *reading) {
 		return // settings do not change so often
 	}
 	r.aged = time.Now()
-	keeps, err := deadletter.Keeps(ctx, q.q)
+	keeps, err := q.q.Keeps(ctx)
 	s.Keeps, s.HasKeeps = keeps, err == nil
-	if s.Drops, err = deadletter.Drops(ctx, q.q); err != nil {
+	if s.Drops, err = q.q.Drops(ctx); err != nil {
 		s.Drops = ""
 	}
 }

@@ -95,7 +95,7 @@ func (d *desk) searchOne(ctx context.Context, who Actor, q *queue, text string, 
 		return strings.Contains(m.ID, text) || rec.Action == Search && has(m, text, in)
 	}
 	for {
-		m, err := deadletter.Sift(ctx, scan, want)
+		m, err := scan.Next(ctx, want)
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, deadletter.ErrBehind):
 			return nil

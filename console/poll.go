@@ -226,32 +226,19 @@ func (w watching) Scan(ctx context.Context, from deadletter.From) (deadletter.Sc
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{Scan: s, see: w.see}
-	t.look = func(m *deadletter.Message) bool {
-		t.see(m)
-		return t.want(m)
-	}
-	return t, nil
+	return tap{s, w.see}, nil
 }
 
 // tap shows each message that a scan has.
 type tap struct {
 	deadletter.Scan
-	see  func(*deadletter.Message)
-	want func(*deadletter.Message) bool // of the Sift that runs
-	look func(*deadletter.Message) bool
+	see func(*deadletter.Message)
 }
 
-// Sift implements [deadletter.Sifter].
-func (t *tap) Sift(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
-	t.want = want
-	return deadletter.Sift(ctx, t.Scan, t.look)
-}
-
-func (t *tap) Next(ctx context.Context) (*deadletter.Message, error) {
-	m, err := t.Scan.Next(ctx)
-	if err == nil {
+// Next implements [deadletter.Scan].
+func (t tap) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	return t.Scan.Next(ctx, func(m *deadletter.Message) bool {
 		t.see(m)
-	}
-	return m, err
+		return want == nil || want(m)
+	})
 }

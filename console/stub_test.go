@@ -63,12 +63,14 @@ func (s *stub) scanned() int {
 	return s.scans
 }
 
-func (s *stub) Info() deadletter.Info                                 { return s.info }
-func (s *stub) Tasks(context.Context) ([]deadletter.Task, error)      { return s.tasks, s.trouble() }
-func (s *stub) Waiting(context.Context) ([]Level, error)              { return s.waiting, s.trouble() }
-func (s *stub) Keeps(context.Context) (time.Duration, error)          { return s.keeps, s.trouble() }
-func (s *stub) Want(context.Context, string, deadletter.Wanted) error { return s.trouble() }
-func (s *stub) Close() error                                          { return nil }
+func (s *stub) Info() deadletter.Info                                     { return s.info }
+func (s *stub) Tasks(context.Context) ([]deadletter.Task, error)          { return s.tasks, s.trouble() }
+func (s *stub) Waiting(context.Context) ([]Level, error)                  { return s.waiting, s.trouble() }
+func (s *stub) Keeps(context.Context) (time.Duration, error)              { return s.keeps, s.trouble() }
+func (s *stub) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
+func (s *stub) Drops(context.Context) (string, error)                     { return "", nil }
+func (s *stub) Want(context.Context, string, deadletter.Wanted) error     { return s.trouble() }
+func (s *stub) Close() error                                              { return nil }
 
 func (s *stub) Count(ctx context.Context) (int64, bool, error) {
 	if s.gate != nil {
@@ -101,7 +103,7 @@ type stubScan struct {
 	at int64
 }
 
-func (c *stubScan) Next(ctx context.Context) (*deadletter.Message, error) {
+func (c *stubScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -112,7 +114,11 @@ func (c *stubScan) Next(ctx context.Context) (*deadletter.Message, error) {
 		return nil, io.EOF
 	}
 	c.at++
-	return c.s.make(c.at - 1), nil
+	m := c.s.make(c.at - 1)
+	if want != nil && !want(m) {
+		return nil, nil //nolint:nilnil // that is how Next says it
+	}
+	return m, nil
 }
 
 func (c *stubScan) Close() error { return nil }

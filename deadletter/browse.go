@@ -31,7 +31,7 @@ func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Messa
 // yield returns false.
 func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
-		m, err := Sift(ctx, scan, want)
+		m, err := scan.Next(ctx, want)
 		if errors.Is(err, io.EOF) || errors.Is(err, ErrBehind) {
 			return nil
 		}
@@ -45,7 +45,7 @@ func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) err
 }
 
 // each calls do for what a scan has up to its present end. Of a message do keeps nothing
-// but strings, see [Sifter].
+// but strings, see [Scan].
 func each(ctx context.Context, scan Scan, do func(*Message)) error {
 	look := func(m *Message) bool {
 		do(m)

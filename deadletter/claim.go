@@ -188,7 +188,7 @@ func (c *claim) Wanted(ctx context.Context, task string) (w Wanted, err error) {
 	return w, err
 }
 
-// Forget implements [Forgetter]: it drops the marks of messages that have gone by themselves, or
+// Forget implements [Claim]: it drops the marks of messages that have gone by themselves, or
 // that somebody else has taken away: those that no runner has met in a whole look for 14 days.
 // One that was not seen once may only be in other hands.
 func (c *claim) Forget(ctx context.Context, met map[Position]bool) error {

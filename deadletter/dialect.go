@@ -1,10 +1,10 @@
 package deadletter
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/foreign"
 )
 
 // Dialect says in whose header names a dead letter tells what happened, beside
@@ -33,40 +33,16 @@ func Dialects() []Dialect { return []Dialect{SpringHeaders, WatermillHeaders} }
 // Known tells whether d is a dialect, NoDialect among them.
 func (d Dialect) Known() bool { return d == NoDialect || slices.Contains(Dialects(), d) }
 
-// springNoTimestampType is what org.apache.kafka.common.record.TimestampType calls what is not
-// known: not every client tells who set a record's time.
-const springNoTimestampType = "NoTimestampType"
-
 // Append appends the dialect's headers for a dead letter with that state. handler and
 // subscriber are what a Router calls them, empty where there was none. All of them are at
 // most 5 KiB.
 func (d Dialect) Append(to []Header, st *redeliver.State, handler, subscriber string) []Header {
-	const most = 512 // as a header's of redeliver's
-	add := func(name, value string, most int) {
-		to = append(to, Header{Name: name, Value: []byte(redeliver.Cut(value, most))})
-	}
-	number := func(name string, value []byte) { to = append(to, Header{Name: name, Value: value}) }
 	switch d {
 	case SpringHeaders:
-		add(springPrefix+"original-topic", st.Origin, most)
-		add(springGroup, st.Group, most)
-		if st.Source.Known {
-			number(springPrefix+"original-partition", binary.BigEndian.AppendUint32(nil, uint32(st.Source.Partition)))
-			number(springPrefix+"original-offset", binary.BigEndian.AppendUint64(nil, uint64(st.Source.Offset)))
-		}
-		if !st.Source.Timestamp.IsZero() {
-			number(springPrefix+"original-timestamp", binary.BigEndian.AppendUint64(nil, uint64(st.Source.Timestamp.UnixMilli())))
-			add(springPrefix+"original-timestamp-type", springNoTimestampType, most)
-		}
-		add(springPrefix+"exception-fqcn", st.ErrorType, most)
-		add(springPrefix+"exception-message", st.Error, redeliver.MaxErrorText)
-		add(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, redeliver.MaxErrorText)
+		return foreign.AppendSpring(to, st)
 	case WatermillHeaders:
-		add(watermillReason, st.Error, redeliver.MaxErrorText)
-		add(watermillTopic, st.Origin, most)
-		add(watermillHandler, handler, most)
-		add(watermillSubscriber, subscriber, most)
+		return foreign.AppendWatermill(to, st, handler, subscriber)
 	default:
+		return to
 	}
-	return to
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -71,19 +70,19 @@ func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, scan.Close()) }()
-	var m *Message
-	for m == nil {
-		found, err := scan.Next(ctx)
-		if errors.Is(err, io.EOF) || errors.Is(err, ErrBehind) {
-			return fmt.Errorf("%w at %s in %s", ErrNotFound, c.Position, t.DLQ)
-		}
-		if err != nil {
-			return err
-		}
+	m := (*Message)(nil)
+	err = sifted(ctx, scan, func(looked *Message) bool {
 		t.Counts.Scanned++
-		if found.Position == c.Position {
-			m = found
-		}
+		return looked.Position == c.Position
+	}, func(found *Message) bool {
+		m = found
+		return false
+	})
+	if err == nil && m == nil {
+		err = fmt.Errorf("%w at %s in %s", ErrNotFound, c.Position, t.DLQ)
+	}
+	if err != nil {
+		return err
 	}
 	copied, diff, err := c.on(m, t.DLQ)
 	if err != nil {

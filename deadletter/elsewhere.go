@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/foreign"
 )
 
 // ToElsewhere returns the headers with which m goes to a way back that redeliver does not
@@ -20,7 +21,7 @@ func ToElsewhere(m *Message, info Info) []Header {
 	users := len(headers)
 	for _, h := range m.Foreign {
 		again := slices.ContainsFunc(headers[users:], func(had Header) bool { return had.Name == h.Name })
-		if m.Filler == FilledBySpring && isSpringOriginal(h.Name) && !again { // the first says it
+		if m.Filler == FilledBySpring && foreign.IsSpringOriginal(h.Name) && !again { // the first says it
 			headers = append(headers, h)
 		}
 	}

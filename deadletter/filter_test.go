@@ -71,12 +71,12 @@ type storedScan struct {
 	i int
 }
 
-func (s *storedScan) Next(context.Context) (*deadletter.Message, error) {
+func (s *storedScan) Next(_ context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if s.i == s.s.n {
 		return nil, io.EOF
 	}
 	s.i++
-	return s.s.make(s.i - 1), nil
+	return wanted(s.s.make(s.i-1), want), nil
 }
 func (s *storedScan) Close() error { return nil }
 

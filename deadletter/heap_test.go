@@ -73,7 +73,10 @@ func (h *heap) Close() error          { return nil }
 func (h *heap) Count(context.Context) (n int64, exact bool, err error) {
 	return int64(len(h.lie)), true, nil
 }
-func (h *heap) Tasks(context.Context) ([]deadletter.Task, error) { return slices.Clone(h.tasks), nil }
+func (h *heap) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
+func (h *heap) Keeps(context.Context) (time.Duration, error)              { return 0, nil }
+func (h *heap) Drops(context.Context) (string, error)                     { return "", nil }
+func (h *heap) Tasks(context.Context) ([]deadletter.Task, error)          { return slices.Clone(h.tasks), nil }
 func (h *heap) Want(_ context.Context, task string, w deadletter.Wanted) error {
 	h.wants[task] = w
 	return nil
@@ -104,14 +107,22 @@ type heapScan struct {
 	all []*deadletter.Message
 }
 
-func (s *heapScan) Next(ctx context.Context) (*deadletter.Message, error) {
+func (s *heapScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	call(s.h.next, ctx)
 	if len(s.all) == 0 {
 		return nil, io.EOF
 	}
 	m := s.all[0]
 	s.all = s.all[1:]
-	return m, nil
+	return wanted(m, want), nil
+}
+
+// wanted is what a scan returns of a message.
+func wanted(m *deadletter.Message, want func(*deadletter.Message) bool) *deadletter.Message {
+	if want != nil && !want(m) {
+		return nil
+	}
+	return m
 }
 
 func (s *heapScan) Close() error {
@@ -180,6 +191,8 @@ func (c *heapClaim) Save(ctx context.Context, t deadletter.Task) error {
 func (c *heapClaim) Wanted(_ context.Context, task string) (deadletter.Wanted, error) {
 	return c.h.wants[task], nil
 }
+
+func (c *heapClaim) Forget(context.Context, map[deadletter.Position]bool) error { return nil }
 
 func (c *heapClaim) Release(context.Context) error {
 	c.h.claimed = nil

@@ -90,30 +90,6 @@ func (q *queue) Holder(ctx context.Context) (Holder, bool, error) {
 // hides reports whether a message that is read is hidden from others.
 func (q *queue) hides() bool { return q.Info().Look != FreeLook }
 
-// Oldest implements [Dater].
-func (q *queue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
-	if d, is := q.DLQ.(Dater); is {
-		return d.Oldest(ctx)
-	}
-	return at, false, nil
-}
-
-// Keeps implements [Keeper].
-func (q *queue) Keeps(ctx context.Context) (time.Duration, error) {
-	if k, is := q.DLQ.(Keeper); is {
-		return k.Keeps(ctx)
-	}
-	return 0, fmt.Errorf("%w how long %s keeps a message", ErrNotTold, q.Info().DLQ)
-}
-
-// Drops implements [Dropper].
-func (q *queue) Drops(ctx context.Context) (string, error) {
-	if d, is := q.DLQ.(Dropper); is {
-		return d.Drops(ctx)
-	}
-	return "", fmt.Errorf("%w whether %s has a bound", ErrNotTold, q.Info().DLQ)
-}
-
 // Scan implements [Queue]. The scan has a session of its own.
 func (q *queue) Scan(ctx context.Context, from From) (Scan, error) {
 	s, err := q.Begin(ctx)
@@ -182,7 +158,7 @@ func closed(ctx context.Context, s driver.Session) error {
 	return s.Close(last)
 }
 
-// scan reads a DLQ. It is a Sifter.
+// scan reads a DLQ.
 type scan struct {
 	r      driver.Reader
 	marks  map[Position]mark
@@ -192,12 +168,7 @@ type scan struct {
 }
 
 // Next implements [Scan].
-func (s *scan) Next(ctx context.Context) (*Message, error) {
-	return s.Sift(ctx, func(*Message) bool { return true })
-}
-
-// Sift implements [Sifter].
-func (s *scan) Sift(ctx context.Context, want func(*Message) bool) (*Message, error) {
+func (s *scan) Next(ctx context.Context, want func(*Message) bool) (*Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -205,7 +176,7 @@ func (s *scan) Sift(ctx context.Context, want func(*Message) bool) (*Message, er
 		if one, ok := s.marks[m.Position]; ok && one.Time == m.Time.UnixMilli() {
 			m.Mark = one.Outcome
 		}
-		return want(m)
+		return want == nil || want(m)
 	})
 }
 

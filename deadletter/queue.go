@@ -21,6 +21,17 @@ type Queue interface {
 	// Count is how many messages lie in the DLQ; exact is false where the broker
 	// only estimates it. It looks at none of them.
 	Count(ctx context.Context) (n int64, exact bool, err error)
+	// Oldest is when the oldest message that is not settled was written to the DLQ, by
+	// the clock of who wrote it. ok is false where nothing lies there, or the broker
+	// does not say.
+	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
+	// Keeps returns how long the broker keeps a message; 0 where none ends by its age. The
+	// error is [ErrNotTold] where the broker does not say.
+	Keeps(ctx context.Context) (time.Duration, error)
+	// Drops returns another bound by which the broker may drop a message,
+	// "max-length=1000 by argument"; empty for none. The error is [ErrNotTold] where the
+	// broker does not say.
+	Drops(ctx context.Context) (string, error)
 	// Scan begins to read. What was settled is not seen. Where looking hides a
 	// message from others (RabbitMQ, SQS), it waits while another looks, and is
 	// refused with a [HeldError] while a runner reads.
@@ -61,14 +72,16 @@ const (
 // FreeLook is an [Info]'s Look where looking changes nothing, and may be done unasked.
 const FreeLook = driver.FreeLook
 
-// Scan reads a DLQ. It belongs to one goroutine. Where copies of what nobody wants are
-// worth saving it is a [Sifter], too.
+// Scan reads a DLQ. It belongs to one goroutine.
 type Scan interface {
-	// Next returns the next message; io.EOF at the end as it was when the scan
-	// began or when the last io.EOF was returned. After that it may be called
+	// Next returns the next message if want takes it; nil without an error if not, so that
+	// nothing is copied for it. The message that want is given, and the bytes that it points
+	// to, are there only until want returns; its strings may be kept, and so may all of the
+	// message that is returned. A want of nil takes all. io.EOF is the end as it was when the
+	// scan began or when the last io.EOF was returned. After that it may be called
 	// again, for what has come since. [ErrBehind] where it must be given something
 	// first.
-	Next(ctx context.Context) (*Message, error)
+	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
 	// Close gives back what was only looked at.
 	Close() error
 }
@@ -95,16 +108,11 @@ type Claim interface {
 	Save(ctx context.Context, t Task) error
 	// Wanted is what was last asked of a task.
 	Wanted(ctx context.Context, task string) (Wanted, error)
+	// Forget is told by a runner that has seen the whole DLQ which marked messages it
+	// has met there: it drops the marks of those that somebody else has taken away.
+	Forget(ctx context.Context, met map[Position]bool) error
 	// Release ends the claim. The next runner need not wait then.
 	Release(ctx context.Context) error
-}
-
-// Forgetter is a [Claim] of a DLQ whose marks outlive messages that somebody else has
-// taken away.
-type Forgetter interface {
-	// Forget is told by a runner that has seen the whole DLQ which marked messages it
-	// has met there.
-	Forget(ctx context.Context, met map[Position]bool) error
 }
 
 // Wanted is what a runner is asked to do.
@@ -132,6 +140,8 @@ var (
 	// ErrFull is Claim.Settle's where the broker keeps no more marks of messages that
 	// stay. A replay goes on without them.
 	ErrFull = driver.ErrFull
+	// ErrNotTold marks what a broker does not report of a DLQ.
+	ErrNotTold = driver.ErrNotTold
 	// ErrNotFound marks a message that does not lie in the DLQ (any more).
 	ErrNotFound = errors.New("no such dead letter")
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/foreign"
 )
 
 // Read fills in what a dead letter's headers say: State, ID, Filler, Findings and
@@ -24,7 +25,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 		m.Filler = FilledByRedeliver
 		readOwn(m, info, ours)
 	} else {
-		readForeign(m, info)
+		foreign.Read(m, info)
 		takeReturn(m, fallback)
 		for _, h := range m.Headers {
 			if isOurs(h) {
@@ -60,7 +61,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
 	}
-	belongs(m, info, m.State.Group, m.State.Origin)
+	foreign.Belongs(m, info, m.State.Group, m.State.Origin)
 	if m.State.Group == "" {
 		m.State.Group = info.Group
 	}
@@ -75,19 +76,4 @@ func originalOf(m *Message) string {
 		return fmt.Sprintf("%s/%d/%d", m.State.Origin, src.Partition, src.Offset)
 	}
 	return m.State.Origin
-}
-
-// belongs notes when a message names another group or origin than the queue's; its
-// state says so then, too, also where it is written down and read again. An empty name
-// is no claim. A name that is too long for a header was cut there.
-func belongs(m *Message, info Info, group, origin string) {
-	const most = 512 // as a header's
-	switch {
-	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):
-		m.State.Group = group
-		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
-	case origin != "" && origin != info.Origin && origin != redeliver.Cut(info.Origin, most):
-		m.State.Origin = origin
-		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
-	}
 }

@@ -137,8 +137,8 @@ func (r *runner) work(ctx context.Context) error {
 			}
 		}
 	}
-	if f, ok := r.claim.(Forgetter); ok && r.whole {
-		_ = f.Forget(ctx, r.met) // all is done; the next runner tells it again
+	if r.whole {
+		_ = r.claim.Forget(ctx, r.met) // all is done; the next runner tells it again
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)-counted) >= r.task.Expect {
 			return batch, marks, true, nil // more than was expected is not touched, whatever the clocks say
 		}
-		m, err := Sift(ctx, r.scan, want)
+		m, err := r.scan.Next(ctx, want)
 		if errors.Is(err, io.EOF) {
 			r.whole = true
 			return batch, marks, true, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/enginetest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -360,13 +361,18 @@ func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
 					return nil
 				})(msg)
 			})
-			own := subscribe(&broker{}, redeliver.Policy{})
-			own.Origin = "prices"
-			got := handle(t, subscribe(&broker{}, redeliver.Policy{}), func(msg *message.Message) ([]*message.Message, error) {
-				return h(deliver(context.WithoutCancel(msg.Context()), own))
-			})
-			if got.err != nil || !slices.Equal(of, []string{"prices billing"}) {
-				t.Errorf("batches of %q, and %v", of, got.err)
+			outer, inner := enginetest.New(redeliver.Policy{}).Start(t), enginetest.New(redeliver.Policy{})
+			inner.Sub.Origin = "prices"
+			outside := outer.Deliver()
+			_, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+				inner.Context = context.WithoutCancel(msg.Context())
+				msg = inner.Start(t).Deliver()
+				defer msg.Ack()
+				return h(msg)
+			})(outside)
+			outside.Ack()
+			if err != nil || !slices.Equal(of, []string{"prices billing"}) {
+				t.Errorf("batches of %q, and %v", of, err)
 			}
 		})
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/engine/enginetest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -210,79 +212,52 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 	})
 }
 
-// A message whose session ends while it waits is not in the batch, and not acked.
+// A message that is lost to this process while it waits, or whose context ends otherwise, is not in the batch, and not acked.
 func TestBatchLeftByAMessage(t *testing.T) {
-	for _, how := range []string{"its session", "a context in between"} {
+	for how, failures := range map[string]int{"lost": 0, "a context in between": 1} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			var in []string
-			b := &broker{}
-			sub := subscribe(b, redeliver.Policy{})
+			q := enginetest.New(redeliver.Policy{}).Start(t)
+			var in []*message.Message
 			h := middleware.Retry()(noPublish(middleware.Batch(middleware.BatchConfig{Timeout: minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				for _, m := range mb.Messages {
-					in = append(in, m.UUID)
+					in = append(in, m.Message)
 				}
 				return nil
 			})))
-			session, end := context.WithCancel(t.Context())
-			gone := deliver(session, sub)
-			gone.UUID = "gone"
-			if how != "its session" {
-				gone = deliver(t.Context(), sub)
-				gone.UUID = "gone"
-				ctx, cancel := context.WithCancel(gone.Context())
-				defer cancel()
-				gone.SetContext(ctx)
-				end = cancel
-			}
-			left, stayed := run(h, gone), run(h, deliver(t.Context(), sub))
+			gone, other := q.Deliver(), q.Deliver()
+			ctx, cancel := context.WithCancel(gone.Context())
+			defer cancel()
+			gone.SetContext(ctx)
+			left, stayed := run(h, gone), run(h, other)
 			<-time.After(second)
-			end()
+			if how == "lost" {
+				q.Abandon(engine.ErrLost)
+			} else {
+				cancel()
+			}
 			got := <-left
-			if time.Since(start) != second {
-				t.Errorf("%s: it left after %s", how, time.Since(start))
+			synctest.Wait()
+			if time.Since(start) != second || (how == "lost") != errors.Is(got.err, middleware.ErrAbandoned) || len(q.Written()) != failures {
+				t.Errorf("%s: it left after %s, %v, written %+v", how, time.Since(start), got.err, q.Written())
 			}
-			if how == "its session" && (!errors.Is(got.err, context.Canceled) || len(b.writes()) != 0) {
-				t.Errorf("%s: %v, written %+v", how, got.err, b.writes())
+			if got := <-stayed; got.err != nil || !slices.Equal(in, []*message.Message{other}) || time.Since(start) != minute {
+				t.Errorf("%s: %v, in the batch: %v after %s", how, got.err, in, time.Since(start))
 			}
-			if got := <-stayed; got.err != nil || !slices.Equal(in, []string{"orders/0/1"}) || time.Since(start) != minute {
-				t.Errorf("%s: %v, in the batch: %q after %s", how, got.err, in, time.Since(start))
-			}
-			end()
+			other.Ack()
 		})
 	}
 }
 
-// So is one that has only just come when its session ends.
-func TestBatchLeftByAMessageJustBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sub := subscribe(&broker{}, redeliver.Policy{})
-		sizes := make(chan int, 2)
-		h := middleware.Retry()(noPublish(middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			sizes <- len(mb.Messages)
-			return nil
-		})))
-		session, end := context.WithCancel(t.Context())
-		gone := run(h, deliver(session, sub))
-		<-time.After(ms)
-		end()
-		stayed := run(h, deliver(t.Context(), sub))
-		if got := <-gone; !errors.Is(got.err, context.Canceled) {
-			t.Error(got.err)
-		}
-		if got, size := <-stayed, <-sizes; got.err != nil || size != 1 {
-			t.Errorf("%v in a batch of %d", got.err, size)
-		}
-	})
-}
+type valueKey struct{}
 
-// The function's context ends when nobody is left to be settled, and lives while
-// somebody is.
+// The function's context ends when all its messages are lost to this process, and lives while one is not.
 func TestBatchContextOfLostMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		errMoved := errors.New("the partition has moved")
-		sub := subscribe(&broker{}, redeliver.Policy{})
+		q := enginetest.New(redeliver.Policy{})
+		q.Values = context.WithValue(t.Context(), valueKey{}, "a tracer")
+		q.Start(t)
 		h := middleware.Retry()(noPublish(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, _ *middleware.MessageBatch) error {
 			if ctx.Value(valueKey{}) != "a tracer" {
 				t.Error("the values of Subscribe's context are not there")
@@ -291,29 +266,21 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 				t.Errorf("a batch is no message: %+v", st)
 			}
 			<-ctx.Done()
-			if time.Since(start) != 2*second || context.Cause(ctx) != errMoved { //nolint:errorlint // the very same
+			if time.Since(start) != 2*second || !errors.Is(context.Cause(ctx), engine.ErrLost) {
 				t.Errorf("ended after %s by %v", time.Since(start), context.Cause(ctx))
 			}
 			return nil
 		})))
-		values := context.WithValue(t.Context(), valueKey{}, "a tracer")
-		one, endOne := context.WithCancelCause(values)
-		two, endTwo := context.WithCancelCause(values)
-		answers := []<-chan answer{run(h, deliver(one, sub)), run(h, deliver(one, sub)), run(h, deliver(two, sub))}
+		other := q.Open()
+		answers := []<-chan answer{run(h, q.Deliver()), run(h, q.Deliver()), run(h, other.Deliver())}
 		<-time.After(second)
-		endOne(errMoved)
+		q.Lose()
 		<-time.After(second)
-		endTwo(errMoved)
+		other.Lose()
 		for _, a := range answers {
 			<-a
 		}
 	})
-}
-
-type valueKey struct{}
-
-func noPublish(h message.NoPublishHandlerFunc) message.HandlerFunc {
-	return func(msg *message.Message) ([]*message.Message, error) { return nil, h(msg) }
 }
 
 // On shutdown what has gathered is run at once, and nothing is lost or delivered again.

@@ -3,75 +3,155 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
-	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine/enginetest"
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// successful is a message whose policy sets Timeout, Classify and Invalid, as
-// its subscriber delivers it.
-func successful() *message.Message {
-	sub := &delayqueue.Subscription{
-		Origin: "orders", Group: "billing",
-		Policy: redeliver.Policy{
-			Timeout:  time.Minute,
-			Classify: func(error) redeliver.Class { return redeliver.Class{} },
-			Invalid: func(m redeliver.Message) error {
-				if m.Headers.Get("tenant") == "deleted" {
-					return errors.New("the tenant is gone")
-				}
-				return nil
-			},
-		}.WithDefaults(),
-	}
-	d := &delayqueue.Delivery{Sub: sub, ID: "orders/0/1"}
-	d.Begin(context.Background())
-	msg := message.NewMessage("1", []byte("payload"))
-	msg.Metadata.Set("tenant", "acme")
-	msg.SetContext(d)
-	return msg
+// billing is a queue whose policy sets Timeout and Classify.
+func billing(tb testing.TB, invalid func(redeliver.Message) error) *enginetest.Queue {
+	tb.Helper()
+	q := enginetest.New(redeliver.Policy{Timeout: hour, Classify: func(error) redeliver.Class { return redeliver.Class{} }, Invalid: invalid})
+	q.Metadata = message.Metadata{"tenant": "acme"}
+	return q.Start(tb)
 }
 
-func succeed(*message.Message) ([]*message.Message, error) { return nil, nil }
+// handleOne runs one message of a queue through a handler, as a Router does.
+func handleOne(tb testing.TB, q *enginetest.Queue, h message.HandlerFunc) {
+	tb.Helper()
+	msg := q.Deliver()
+	if _, err := h(msg); err != nil {
+		tb.Fatal(err)
+	}
+	msg.Ack()
+	q.WaitSettled(1)
+}
 
-// One allocation for a message that succeeds: the attempt.
+// A message that succeeds costs one allocation more with Retry than with the engine alone: the attempt. Policy.Invalid costs
+// another: the state that it is shown.
 func TestSuccessAllocatesOnce(t *testing.T) {
-	msg, h := successful(), middleware.Retry()(succeed)
-	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := h(msg); err != nil {
-			t.Fatal(err)
+	allocs := func(h message.HandlerFunc, invalid func(redeliver.Message) error) float64 {
+		q := billing(t, invalid)
+		return testing.AllocsPerRun(2000, func() { handleOne(t, q, h) })
+	}
+	without, with := allocs(succeed, nil), allocs(middleware.Retry()(succeed), nil)
+	asked := allocs(middleware.Retry()(succeed), func(m redeliver.Message) error {
+		if m.Headers.Get("tenant") == "deleted" {
+			return errors.New("the tenant is gone")
 		}
-	}); n > 1 {
-		t.Errorf("a success costs %v allocations, want 1", n)
+		return nil
+	})
+	if with > without+1 || asked > without+2 {
+		t.Errorf("a success costs %v allocations, with Invalid %v, and without Retry %v", with, asked, without)
+	}
+}
+
+// A message in a batch costs two allocations more: its place in the batch, and what its handler waits for. And no goroutine.
+func TestBatchIsCheap(t *testing.T) {
+	const size = 100
+	before, most := 0, 0
+	allocs := func(h message.HandlerFunc) float64 {
+		q := billing(t, nil)
+		h = middleware.Retry()(h)
+		in, out := make(chan *message.Message), make(chan error, size)
+		for range size {
+			go func() {
+				for msg := range in {
+					_, err := h(msg)
+					msg.Ack()
+					out <- err
+				}
+			}()
+		}
+		defer close(in)
+		before = 0
+		return testing.AllocsPerRun(50, func() {
+			for range size {
+				in <- q.Deliver()
+			}
+			for range size {
+				if err := <-out; err != nil {
+					t.Error(err)
+				}
+			}
+			q.WaitSettled(size)
+			before = max(before, runtime.NumGoroutine())
+		})
+	}
+	alone := allocs(succeed)
+	batched := allocs(noPublish(middleware.Batch(middleware.BatchConfig{Size: size, Timeout: hour}, func(context.Context, *middleware.MessageBatch) error {
+		most = max(most, runtime.NumGoroutine())
+		return nil
+	})))
+	// A batch has a few of its own, and other tests may be at it.
+	if batched > alone+2.9*size {
+		t.Errorf("%d messages cost %v allocations, and %v in a batch", size, alone, batched)
+	}
+	if most > before+size/2 {
+		t.Errorf("%d goroutines while a batch runs, and %d when it is done", most, before)
+	}
+}
+
+// Many messages cost no goroutine each, only the workers that the engine keeps, and leave nothing behind.
+func TestAttemptsLeaveNothingBehind(t *testing.T) {
+	q, h := billing(t, nil), middleware.Retry()(succeed)
+	objects := func(n int) uint64 {
+		for range n {
+			handleOne(t, q, h)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapObjects
+	}
+	objects(10)
+	goroutines, before := runtime.NumGoroutine(), objects(1)
+	after := objects(5000)
+	if after > before+2500 || runtime.NumGoroutine() > goroutines+10 {
+		t.Errorf("%d objects and %d goroutines are left of 5000 attempts", after-before, runtime.NumGoroutine()-goroutines)
 	}
 }
 
 func BenchmarkRetrySuccess(b *testing.B) {
-	msg, h := successful(), middleware.Retry()(succeed)
+	q, h := billing(b, nil), middleware.Retry()(succeed)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := h(msg); err != nil {
-			b.Fatal(err)
-		}
+		handleOne(b, q, h)
 	}
 }
 
-// The same from as many goroutines as there are CPUs: what they share must not
-// hold them up.
-func BenchmarkRetrySuccessParallel(b *testing.B) {
-	h := middleware.Retry()(succeed)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		msg := successful()
-		for pb.Next() {
-			if _, err := h(msg); err != nil {
+// BenchmarkRouter is what a message costs in a Router, 200 at once.
+func BenchmarkRouter(b *testing.B) {
+	for name, h := range map[string]message.NoPublishHandlerFunc{
+		"alone":   func(*message.Message) error { return nil },
+		"fails":   func(*message.Message) error { return errHandler },
+		"batches": middleware.Batch(middleware.BatchConfig{Size: 100, Timeout: ms}, func(context.Context, *middleware.MessageBatch) error { return nil }),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			q := billing(b, nil)
+			router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			router.AddMiddleware(middleware.Retry())
+			router.AddConsumerHandler("charge", "orders", q, h)
+			ended := make(chan error, 1)
+			go func() { ended <- router.Run(b.Context()) }()
+			<-router.Running()
+			b.ResetTimer()
+			go q.Put(b.N)
+			q.WaitSettled(b.N)
+			b.StopTimer()
+			if err := errors.Join(router.Close(), <-ended); err != nil {
 				b.Error(err)
 			}
-		}
-	})
+		})
+	}
 }

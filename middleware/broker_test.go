@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,8 +10,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
-	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+const (
+	ms     = time.Millisecond
+	second = time.Second
+	minute = time.Minute
+	hour   = time.Hour
 )
 
 var (
@@ -20,89 +25,35 @@ var (
 	errBroker  = errors.New("the broker is down")
 )
 
-// write is one message as the broker took it.
-type write struct {
-	where string // "level" or "dlq"
-	state redeliver.State
-	body  string // of the record
-	at    time.Time
+// events is a sink that keeps what it is told.
+type events struct {
+	mu  sync.Mutex
+	all []redeliver.Event
 }
 
-// broker is a Scheduler, DeadLetters and Sink that writes down what it is told.
-type broker struct {
-	refuse func(ctx context.Context, where string) error // nil takes everything
-
-	mu   sync.Mutex
-	log  []string // confirmations, events and acks in their order
-	took []write
-	told []redeliver.Event
+func (s *events) Event(e redeliver.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, e)
 }
 
-func (b *broker) notef(format string, args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.log = append(b.log, fmt.Sprintf(format, args...))
+// kinds are the types of all events, in order.
+func (s *events) kinds() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return kinds(s.all)
 }
 
-func (b *broker) write(ctx context.Context, where string, d *delayqueue.Delivery, st redeliver.State) (string, error) {
-	if b.refuse != nil {
-		if err := b.refuse(ctx, where); err != nil {
-			return where, err
-		}
+func kinds(events []redeliver.Event) (all []string) {
+	for _, e := range events {
+		all = append(all, fmt.Sprintf("%T", e)[len("redeliver."):])
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.log = append(b.log, where+" confirms")
-	payload := ""
-	if pristine, err := d.Record.Message(); err == nil {
-		payload = string(pristine.Payload)
-	}
-	b.took = append(b.took, write{where, st, payload, time.Now()})
-	return where, nil
+	return all
 }
 
-func (b *broker) Schedule(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return b.write(ctx, "level", d, *st)
-}
-
-func (b *broker) DeadLetter(ctx context.Context, d *delayqueue.Delivery, st *redeliver.State) (string, error) {
-	return b.write(ctx, "dlq", d, *st)
-}
-
-func (b *broker) Event(e redeliver.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.told = append(b.told, e)
-	b.log = append(b.log, fmt.Sprintf("%T", e)[len("redeliver."):])
-}
-
-func (b *broker) seen() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]string(nil), b.log...)
-}
-
-func (b *broker) writes() []write {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]write(nil), b.took...)
-}
-
-// only returns the one message that was written.
-func (b *broker) only(t *testing.T, where string) redeliver.State {
-	t.Helper()
-	took := b.writes()
-	if len(took) != 1 || took[0].where != where || took[0].body != "payload" {
-		t.Fatalf("written: %+v; want one message on the %s", took, where)
-	}
-	return took[0].state
-}
-
-// events are all events of one kind.
-func events[E redeliver.Event](b *broker) (found []E) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.told {
+// only are the events of one type.
+func only[E redeliver.Event](events []redeliver.Event) (found []E) {
+	for _, e := range events {
 		if e, ok := e.(E); ok {
 			found = append(found, e)
 		}
@@ -110,51 +61,68 @@ func events[E redeliver.Event](b *broker) (found []E) {
 	return found
 }
 
-// record is what the broker delivered: every message of it is a new one.
-type record struct{}
+// reader reads the topic orders as a Router does, but one message after another.
+type reader struct {
+	*redelivertest.Subscription
 
-func (record) Message() (*message.Message, error) {
-	msg := message.NewMessage("orders/0/1", []byte("payload"))
-	msg.Metadata.Set("tenant", "acme")
-	return msg, nil
+	b      *redelivertest.Broker
+	client *redelivertest.Client
+	told   *events
+	out    <-chan *message.Message
 }
 
-// subscribe is a subscription at b with a policy.
-func subscribe(b *broker, p redeliver.Policy) *delayqueue.Subscription {
-	return &delayqueue.Subscription{
-		Origin: "orders", Group: "billing", Policy: p.WithDefaults(), Scheduler: b, DeadLetters: b, Sink: b,
+func read(t *testing.T, b *redelivertest.Broker, cfg redelivertest.Config) *reader {
+	t.Helper()
+	told := &events{}
+	cfg.Group, cfg.Sink = "billing", told
+	c := b.Open(cfg)
+	out, err := c.Subscriber().Subscribe(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
 	}
+	return &reader{c.Subscription("orders"), b, c, told, out}
 }
 
-// deliver is a message of sub as its subscriber delivers it.
-func deliver(session context.Context, sub *delayqueue.Subscription) *message.Message {
-	d := &delayqueue.Delivery{Sub: sub, Record: record{}, ID: "orders/0/1", Source: redeliver.Source{Known: true, Offset: 1}}
-	d.Begin(session)
-	msg, _ := d.Record.Message()
-	msg.SetContext(d)
+// deliver publishes a message and returns it as the subscriber delivers it.
+func (r *reader) deliver(id string) *message.Message {
+	r.b.Publish("orders", pristine(id))
+	return r.next()
+}
+
+// next returns the next message as the subscriber delivers it.
+func (r *reader) next() *message.Message { return <-r.out }
+
+// pristine is a message as it is published.
+func pristine(id string) *message.Message {
+	msg := message.NewMessage(id, []byte("payload"))
+	msg.Metadata.Set("tenant", "acme")
 	return msg
 }
 
-// answer is how a message left the middleware.
+// answer is how a message left a middleware.
 type answer struct {
 	produced []*message.Message
 	err      error
 }
 
-// handle runs one message of sub through Retry around h.
-func handle(t *testing.T, sub *delayqueue.Subscription, h message.HandlerFunc) answer {
-	t.Helper()
-	produced, err := middleware.Retry()(h)(deliver(t.Context(), sub))
-	return answer{produced, err}
+// run handles msg in a goroutine, as the Router does, and sends how it ended.
+func run(h message.HandlerFunc, msg *message.Message) <-chan answer {
+	done := make(chan answer, 1)
+	go func() {
+		produced, err := h(msg)
+		done <- answer{produced, err}
+	}()
+	return done
 }
 
-// returns is a handler with one answer.
-func returns(err error) message.HandlerFunc {
-	return func(*message.Message) ([]*message.Message, error) { return nil, err }
+func succeed(*message.Message) ([]*message.Message, error) { return nil, nil }
+
+func noPublish(h message.NoPublishHandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) { return nil, h(msg) }
 }
 
-// is tells how a message is settled: "acked", "nacked" or "open".
-func is(msg *message.Message) string {
+// settled is how a message is settled: "acked", "nacked" or "open".
+func settled(msg *message.Message) string {
 	select {
 	case <-msg.Acked():
 		return "acked"
@@ -163,10 +131,4 @@ func is(msg *message.Message) string {
 	default:
 		return "open"
 	}
-}
-
-// pristine is the message as the broker delivered it.
-func pristine() *message.Message {
-	msg, _ := record{}.Message()
-	return msg
 }

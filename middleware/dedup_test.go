@@ -14,7 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine/enginetest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -53,12 +53,10 @@ func failsFirst(msg *message.Message) error {
 	return nil
 }
 
-// changes are what the sink was told of a subscription, a word for each.
-func changes(s *redelivertest.Subscription) (all []string) {
-	for _, e := range s.Events() {
-		if e, ok := e.(redeliver.SubscriptionChanged); ok {
-			all = append(all, string(e.Change))
-		}
+// changes are what the events say of the subscription.
+func changes(events []redeliver.Event) (all []redeliver.Change) {
+	for _, e := range only[redeliver.SubscriptionChanged](events) {
+		all = append(all, e.Change)
 	}
 	return all
 }
@@ -196,43 +194,30 @@ func TestDedupIsPerGroupAndOrigin(t *testing.T) {
 // Equal messages are not the same message, unless somebody says so.
 func TestDedupRefusesDerivedIDs(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
-		ps := newPubSub(redeliver.Policy{})
-		var reported changesOf
-		ps.sub.Sink = &reported
+		told := &events{}
+		q := enginetest.New(redeliver.Policy{})
+		q.ID, q.Sub.Sink = "derived:cafe", told // as an adapter names messages that have no id
+		q.Start(t)
 		runs := 0
 		handler := middleware.Retry()(middleware.Dedup(middleware.DedupConfig{Derived: allowed})(func(*message.Message) ([]*message.Message, error) {
 			runs++
 			return nil, nil
 		}))
-		for range 3 { // as an adapter delivers equal messages that have no id
-			d := &delayqueue.Delivery{Sub: ps.sub, Record: record{}, ID: "derived:cafe"}
-			d.Begin(t.Context())
-			msg, err := d.Record.Message()
-			if err != nil {
-				t.Fatal(err)
-			}
-			msg.SetContext(d)
+		for range 3 {
+			msg := q.Deliver()
 			if _, err := handler(msg); err != nil {
 				t.Fatal(err)
 			}
-			d.End(nil)
+			msg.Ack()
+			q.WaitSettled(1)
 		}
-		wantRuns, wantReported := 3, changesOf{redeliver.ChangeDedupRefused}
+		wantRuns, wantChanges := 3, []redeliver.Change{redeliver.ChangeDedupRefused}
 		if allowed {
-			wantRuns, wantReported = 1, nil
+			wantRuns, wantChanges = 1, nil
 		}
-		if runs != wantRuns || !slices.Equal(reported, wantReported) {
-			t.Errorf("Derived %t: %d runs and %q reported, want %d and %q", allowed, runs, reported, wantRuns, wantReported)
+		if got := changes(told.all); runs != wantRuns || !slices.Equal(got, wantChanges) {
+			t.Errorf("Derived %t: %d runs and %q told, want %d and %q", allowed, runs, got, wantRuns, wantChanges)
 		}
-	}
-}
-
-// changesOf is a sink that keeps what changes.
-type changesOf []redeliver.Change
-
-func (c *changesOf) Event(e redeliver.Event) {
-	if e, ok := e.(redeliver.SubscriptionChanged); ok {
-		*c = append(*c, e.Change)
 	}
 }
 
@@ -253,27 +238,29 @@ func TestDedupByAnIDOfTheUsers(t *testing.T) {
 // What a Router publishes after the middlewares may not be published at all, so
 // such a message is not marked; what PublishInside has published is.
 func TestDedupWithProducedMessages(t *testing.T) {
-	redelivertest.Run(t, func(t *testing.T, _ *redelivertest.Broker) {
-		ps := newPubSub(redeliver.Policy{})
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := read(t, b, redelivertest.Config{})
 		runs := 0
 		produce := func(msg *message.Message) ([]*message.Message, error) { runs++; return invoice(msg) }
 		for _, inside := range []bool{false, true} {
 			chain, want := produce, 2
 			if inside {
-				chain, want = middleware.PublishInside(ps, "invoices")(produce), 1
+				chain, want = middleware.PublishInside(&outbox{}, "invoices")(produce), 1
 			}
 			runs = 0
 			h := middleware.Retry()(middleware.Dedup(middleware.DedupConfig{})(chain))
 			for range 2 {
-				if _, err := h(deliver(t.Context(), ps.sub)); err != nil {
+				msg := orders.deliver("1")
+				if _, err := h(msg); err != nil {
 					t.Error(err)
 				}
+				msg.Ack()
 			}
 			if runs != want {
 				t.Errorf("inside %t: %d runs, want %d", inside, runs, want)
 			}
 		}
-		told := events[redeliver.SubscriptionChanged](ps.broker)
+		told := only[redeliver.SubscriptionChanged](orders.told.all)
 		if len(told) != 1 || !errors.Is(told[0].Err, middleware.ErrProduced) {
 			t.Errorf("told %+v", told)
 		}
@@ -331,7 +318,9 @@ func TestDedupStoreThatIsAway(t *testing.T) {
 		publish(b, "a", "a")
 		b.Wait()
 		h.want(t, "a", "a", "a")
-		if got := changes(orders); !slices.Equal(got, []string{"dedup store lost", "dedup store back", "dedup marks lost", "dedup marks back"}) {
+		if got := changes(orders.Events()); !slices.Equal(got, []redeliver.Change{
+			redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreBack, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksBack,
+		}) {
 			t.Errorf("told %q", got)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,94 +15,111 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
 )
 
 func TestSuccessAddsNothing(t *testing.T) {
-	b := &broker{}
-	msg := deliver(t.Context(), subscribe(b, redeliver.Policy{}))
-	outer := msg.Context()
-	out := message.NewMessage("2", []byte("produced"))
-	produced, err := middleware.Retry()(func(got *message.Message) ([]*message.Message, error) {
-		if got != msg {
-			t.Error("the handler got another message")
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := read(t, b, redelivertest.Config{})
+		msg := orders.deliver("1")
+		outer := msg.Context()
+		out := message.NewMessage("2", []byte("produced"))
+		produced, err := middleware.Retry()(func(got *message.Message) ([]*message.Message, error) {
+			if got != msg {
+				t.Error("the handler got another message")
+			}
+			return []*message.Message{out}, nil
+		})(msg)
+		if err != nil || len(produced) != 1 || produced[0] != out {
+			t.Errorf("%v, %v", produced, err)
 		}
-		return []*message.Message{out}, nil
-	})(msg)
-	if err != nil || len(produced) != 1 || produced[0] != out {
-		t.Errorf("%v, %v", produced, err)
-	}
-	if !msg.Equals(pristine()) || msg.Context() != outer || is(msg) != "open" {
-		t.Errorf("the message is changed: %+v, %s", msg, is(msg))
-	}
-	if got := b.seen(); !slices.Equal(got, []string{"Attempted"}) {
-		t.Errorf("%q", got)
-	}
+		if !msg.Equals(pristine("1")) || msg.Context() != outer || settled(msg) != "open" {
+			t.Errorf("the message is changed: %+v, %s", msg, settled(msg))
+		}
+		if got := orders.told.kinds(); !slices.Equal(got, []string{"Attempted"}) {
+			t.Errorf("%q", got)
+		}
+		msg.Ack()
+		if got := orders.Outcome("1"); !got.Committed || len(got.Attempts) != 1 {
+			t.Error(got)
+		}
+	})
 }
 
 // The Router publishes after the middlewares: what was produced may carry the
 // handler's context, which must live until the message is settled.
 func TestContextOfProducedMessagesLives(t *testing.T) {
-	msg := deliver(t.Context(), subscribe(&broker{}, redeliver.Policy{}))
-	produced, err := middleware.Retry()(func(got *message.Message) ([]*message.Message, error) {
-		got.Context().Done()
-		out := got.Copy()
-		out.SetContext(got.Context())
-		return []*message.Message{out}, nil
-	})(msg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := produced[0].Context()
-	if ctx.Err() != nil {
-		t.Errorf("the context of a produced message has ended: %v", ctx.Err())
-	}
-	msg.Context().(interface{ End(error) }).End(nil) // as its subscriber does with the ack
-	if <-ctx.Done(); ctx.Err() == nil {
-		t.Error("it outlives its message")
-	}
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		msg := read(t, b, redelivertest.Config{}).deliver("1")
+		produced, err := middleware.Retry()(func(got *message.Message) ([]*message.Message, error) {
+			got.Context().Done()
+			out := got.Copy()
+			out.SetContext(got.Context())
+			return []*message.Message{out}, nil
+		})(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := produced[0].Context()
+		if ctx.Err() != nil {
+			t.Errorf("the context of a produced message has ended: %v", ctx.Err())
+		}
+		msg.Ack()
+		<-ctx.Done()
+	})
 }
 
+// What a failed handler produced is dropped, and the Router acks the message, which has moved on: the policy has decided, and
+// the sink hears of the attempt and of where the message went.
 func TestFailures(t *testing.T) {
 	var nilMap map[string]int
 	for _, c := range []struct {
 		name    string
 		h       func() error
-		where   string
 		text    string
 		reason  redeliver.Reason
 		wait    time.Duration
 		attempt int
 	}{
-		{"error", func() error { return errHandler }, "level", "the bank is closed", "", second, 1},
-		{"panic", func() error { panic("boo") }, "level", "panic: boo", "", second, 1},
-		{"panic with an error", func() error { panic(errHandler) }, "level", "panic: the bank is closed", "", second, 1},
-		{"panic with nil", func() error { panic(nil) }, "level", "panic: panic called with nil argument", "", second, 1}, //nolint:govet // it happens
-		{"write to a nil map", func() error { nilMap["a"] = 1; return nil }, "level", "panic: assignment to entry in nil map", "", second, 1},
-		{"Permanent", func() error { return redeliver.Permanent(errHandler) }, "dlq", "the bank is closed", redeliver.ReasonPermanent, 0, 1},
-		{"RetryAfter", func() error { return redeliver.RetryAfter(errHandler, 90*second) }, "level", "the bank is closed", "", 90 * second, 1},
-		{"Postpone", func() error { return redeliver.Postpone(errHandler) }, "level", "the bank is closed", "", second, 0},
-		{"open breaker", func() error { return fmt.Errorf("charge: %w", errors.New("circuit breaker is open")) }, "level", "charge: circuit breaker is open", "", second, 0},
-		{"its own cancellation", func() error { return context.Canceled }, "level", "context canceled", "", second, 1},
+		{"error", func() error { return errHandler }, "the bank is closed", "", second, 1},
+		{"panic", func() error { panic("boo") }, "panic: boo", "", second, 1},
+		{"panic with an error", func() error { panic(errHandler) }, "panic: the bank is closed", "", second, 1},
+		{"panic with nil", func() error { panic(nil) }, "panic: panic called with nil argument", "", second, 1}, //nolint:govet // it happens
+		{"write to a nil map", func() error { nilMap["a"] = 1; return nil }, "panic: assignment to entry in nil map", "", second, 1},
+		{"Permanent", func() error { return redeliver.Permanent(errHandler) }, "the bank is closed", redeliver.ReasonPermanent, 0, 1},
+		{"RetryAfter", func() error { return redeliver.RetryAfter(errHandler, 90*second) }, "the bank is closed", "", 90 * second, 1},
+		{"Postpone", func() error { return redeliver.Postpone(errHandler) }, "the bank is closed", "", second, 0},
+		{"open breaker", func() error { return fmt.Errorf("charge: %w", errors.New("circuit breaker is open")) }, "charge: circuit breaker is open", "", second, 0},
+		{"its own cancellation", func() error { return context.Canceled }, "context canceled", "", second, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				b := &broker{}
-				got := handle(t, subscribe(b, redeliver.Policy{Backoff: redeliver.Fixed(second)}), func(msg *message.Message) ([]*message.Message, error) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Backoff: redeliver.Fixed(second)}})
+				produced, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 					return []*message.Message{msg}, c.h()
-				})
-				if got.err != nil || got.produced != nil {
-					t.Errorf("%v, %v: what a failed handler produced is dropped, and the message acked", got.produced, got.err)
+				})(orders.deliver("1"))
+				if err != nil || produced != nil {
+					t.Errorf("%v, %v", produced, err)
 				}
-				st := b.only(t, c.where)
+				at, stored := "RetryScheduled", orders.Waiting()
+				switch {
+				case c.reason != "":
+					at, stored = "DeadLettered", orders.DeadLetters()
+				case c.attempt == 0:
+					at = "MessagePostponed"
+				}
+				if len(stored) != 1 || string(stored[0].Message.Payload) != "payload" {
+					t.Fatalf("stored: %+v", stored)
+				}
+				st := stored[0].State
 				if !strings.HasPrefix(st.Error, c.text) || st.Reason != c.reason || st.Attempts != c.attempt {
 					t.Errorf("written as %+v", st)
 				}
-				if c.wait > 0 && !st.Due.Equal(start.Add(c.wait)) {
-					t.Errorf("due after %s, want %s", st.Due.Sub(start), c.wait)
+				if c.wait > 0 && time.Until(st.Due) != c.wait {
+					t.Errorf("due in %s, want %s", time.Until(st.Due), c.wait)
 				}
-				if log := b.seen(); len(log) != 3 || log[0] != "Attempted" || log[1] != c.where+" confirms" {
-					t.Errorf("%q: an event of what is not confirmed", log)
+				if got := orders.told.kinds(); !slices.Equal(got, []string{"Attempted", at}) {
+					t.Errorf("%q", got)
 				}
 			})
 		})
@@ -111,27 +129,37 @@ func TestFailures(t *testing.T) {
 func explode() { panic("boo") }
 
 func TestPanicHasItsStack(t *testing.T) {
-	b := &broker{}
-	handle(t, subscribe(b, redeliver.Policy{}), func(*message.Message) ([]*message.Message, error) { explode(); return nil, nil })
-	var p *redeliver.PanicError
-	if told := events[redeliver.Attempted](b); !errors.As(told[0].Err, &p) || p.Value != "boo" || !strings.Contains(string(p.Stack), "middleware_test.explode") {
-		t.Errorf("told %+v", told)
-	}
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
+			Handle("orders", func(*message.Message) error { explode(); return nil })
+		b.Publish("orders", pristine("1"))
+		var p *redeliver.PanicError
+		if got := orders.Outcome("1").Attempts[0].Err; !errors.As(got, &p) || p.Value != "boo" || !strings.Contains(string(p.Stack), "middleware_test.explode") {
+			t.Errorf("told %+v", got)
+		}
+	})
 }
 
-// The retries run out: the reason says how the last attempt ended.
-func TestExhausted(t *testing.T) {
-	for reason, h := range map[redeliver.Reason]message.HandlerFunc{
-		redeliver.ReasonExhausted: returns(errHandler),
-		redeliver.ReasonPanic:     func(*message.Message) ([]*message.Message, error) { panic("boo") },
-	} {
-		b := &broker{}
-		if got := handle(t, subscribe(b, redeliver.Policy{MaxRetries: redeliver.NoRetries}), h); got.err != nil {
-			t.Errorf("%s: %v", reason, got.err)
-		}
-		if st := b.only(t, "dlq"); st.Reason != reason || st.Attempts != 1 {
-			t.Errorf("%s: buried as %+v", reason, st)
-		}
+// runtime.Goexit (t.FailNow in a handler) leaves nobody to answer.
+func TestGoexitIsAFailure(t *testing.T) {
+	for _, timeout := range []time.Duration{minute, redeliver.NoTimeout} {
+		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+			orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: timeout, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(second)}}).
+				Handle("orders", func(*message.Message) error {
+					runtime.Goexit()
+					return nil
+				})
+			b.Publish("orders", pristine("1"))
+			got := orders.Outcome("1")
+			if got.State.Reason != redeliver.ReasonPanic || got.State.Error != "panic: the handler called runtime.Goexit" || got.Took != second {
+				t.Error(got)
+			}
+			<-time.After(hour) // its time is over, and nothing comes of that
+			want := []string{"Attempted", "Attempted", "RetryScheduled", "Attempted", "DeadLettered"}
+			if got := kinds(orders.Events()); !slices.Equal(got, want) {
+				t.Errorf("%q", got)
+			}
+		})
 	}
 }
 
@@ -141,69 +169,59 @@ func TestForeignMessage(t *testing.T) {
 		t.Error("the handler ran")
 		return nil, nil
 	})(msg)
-	if !errors.Is(err, middleware.ErrNoSubscription) || is(msg) != "open" {
-		t.Errorf("%v, %s", err, is(msg))
+	if !errors.Is(err, middleware.ErrNoSubscription) || settled(msg) != "open" {
+		t.Errorf("%v, %s", err, settled(msg))
 	}
 }
 
-// The end of the session or the process is no fault of the message's: nothing is
-// counted or written, and nothing acked.
+// The end of the process, or of its session, is no fault of the message's: nothing is counted or written, and nothing acked.
 func TestEndOfTheSessionIsNoAttempt(t *testing.T) {
-	session, end := context.WithCancel(t.Context())
-	b := &broker{}
-	msg := deliver(session, subscribe(b, redeliver.Policy{}))
-	_, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-		end()
-		<-msg.Context().Done()
-		return nil, msg.Context().Err()
-	})(msg)
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "session") {
-		t.Errorf("%v", err)
-	}
-	if got := b.seen(); !slices.Equal(got, []string{"Attempted", "Abandoned"}) {
-		t.Errorf("%q", got)
-	}
-	if told := events[redeliver.Abandoned](b); told[0].State.Attempts != 0 || !errors.Is(told[0].Err, context.Canceled) {
-		t.Errorf("told %+v", told)
-	}
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := read(t, b, redelivertest.Config{DrainTimeout: second})
+		_, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+			go func() { _ = orders.client.Close(t.Context()) }()
+			<-msg.Context().Done()
+			return nil, msg.Context().Err()
+		})(orders.deliver("1"))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, middleware.ErrAbandoned) {
+			t.Errorf("%v", err)
+		}
+		synctest.Wait()
+		if told := only[redeliver.Abandoned](orders.told.all); len(told) != 1 || told[0].State.Attempts != 0 || told[0].Err == nil || len(orders.told.all) != 2 {
+			t.Errorf("told %q, %+v", orders.told.kinds(), told)
+		}
+		if st, _ := redeliver.FromContext(read(t, b, redelivertest.Config{}).next().Context()); st.ID != "1" || st.Attempt() != 1 {
+			t.Errorf("the next member gets %+v", st)
+		}
+	})
 }
 
-// A handler that acks or nacks by hand has answered; what it returns is no
-// second answer, and no second copy.
+// A handler that acks or nacks by hand has answered: what it returns is no second answer, and makes no second copy, and its
+// Timeout does not count.
 func TestFirstAnswerWins(t *testing.T) {
-	for _, immediate := range []int{0, 1} {
-		for _, c := range []struct {
-			settle func(*message.Message) bool
-			want   string
-		}{{(*message.Message).Ack, "acked"}, {(*message.Message).Nack, "nacked"}} {
-			b := &broker{}
-			msg := deliver(t.Context(), subscribe(b, redeliver.Policy{Immediate: immediate}))
-			tries := 0
-			_, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-				if tries++; tries > immediate { // the last one: with Immediate it has a message of its own
-					c.settle(msg)
-				}
-				return nil, errHandler
-			})(msg)
-			if !errors.Is(err, errHandler) || is(msg) != c.want || len(b.writes()) != 0 || tries != immediate+1 {
-				t.Errorf("%s by hand in try %d: %v, %s, written %+v", c.want, tries, err, is(msg), b.writes())
+	for _, settle := range []func(*message.Message) bool{(*message.Message).Ack, (*message.Message).Nack} {
+		for _, returned := range []error{nil, errHandler, redeliver.Permanent(errHandler)} {
+			for _, takes := range []time.Duration{0, minute} {
+				redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+					orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: second, Backoff: redeliver.Fixed(hour)}})
+					msg := orders.deliver("1")
+					produced, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+						settle(msg)
+						<-time.After(takes)
+						return []*message.Message{msg}, returned
+					})(msg)
+					if err != nil || (len(produced) > 0) != (returned == nil) {
+						t.Errorf("returned %v: answered %v, %v", returned, produced, err)
+					}
+					waiting, told := len(orders.Waiting()), orders.told.kinds()
+					if how := settled(msg); how == "acked" && (waiting > 0 || !slices.Contains(told, "Committed")) || how == "nacked" && waiting != 1 || how == "open" {
+						t.Errorf("%s by hand, then %v after %s: %d wait, told %q", how, returned, takes, waiting, told)
+					}
+					if slices.Contains(told, "DeadLettered") || slices.Contains(told, "HandlerStuck") {
+						t.Errorf("told %q", told)
+					}
+				})
 			}
 		}
-	}
-}
-
-func TestNackByHandIsNotUndoneBySuccess(t *testing.T) {
-	b := &broker{}
-	msg := deliver(t.Context(), subscribe(b, redeliver.Policy{Immediate: 1}))
-	tries := 0
-	_, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-		if tries++; tries == 1 {
-			return nil, errHandler
-		}
-		msg.Nack()
-		return nil, nil
-	})(msg)
-	if err != nil || is(msg) != "nacked" {
-		t.Errorf("%v, %s", err, is(msg))
 	}
 }

@@ -22,9 +22,10 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 //   - runs the handler with a context that ends with the policy's Timeout;
 //   - on success returns what the handler produced: nothing else is done;
 //   - on an error, a panic or a time-out drops what was produced, asks
-//     Policy.Decide, and writes the message to where it waits or to the DLQ. It
-//     returns nil, for the Router to ack, only when the broker has confirmed
-//     that. While the broker refuses, only the write is tried again.
+//     Policy.Decide, and has the message written to where it waits or to the DLQ.
+//     It returns nil, and the Router is done with the message. The subscriber
+//     acks it on the broker only when the broker has confirmed the write. While
+//     the broker refuses, only the write is tried again.
 //
 // A handler that outlives its Timeout has failed at that moment, and its
 // message moves on, whatever the handler answers later. One that is still

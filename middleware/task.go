@@ -35,11 +35,14 @@ func run(d *engine.Delivery, h message.HandlerFunc, msg *message.Message) ([]*me
 }
 
 // Handle implements [engine.Task].
-func (t *task) Handle(ctx context.Context) (err error) {
+func (t *task) Handle(ctx context.Context) error {
 	if ctx != t.msg.Context() {
 		t.msg.SetContext(ctx)
 	}
-	t.produced, err = t.handler(t.msg)
+	produced, err := t.handler(t.msg)
+	if err == nil { // the Router must not publish what a failed handler produced, also where the handler acked by hand
+		t.produced = produced
+	}
 	return err
 }
 

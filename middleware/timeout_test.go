@@ -3,40 +3,30 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/enginetest"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
 )
-
-const (
-	ms     = time.Millisecond
-	second = time.Second
-	minute = time.Minute
-	hour   = time.Hour
-)
-
-// run handles msg in a goroutine, as the Router does, and tells how it ended.
-func run(h message.HandlerFunc, msg *message.Message) <-chan answer {
-	done := make(chan answer, 1)
-	go func() {
-		produced, err := h(msg)
-		done <- answer{produced, err}
-	}()
-	return done
-}
 
 func TestHandlerSeesItsTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		start := time.Now()
-		b := &broker{}
-		sub := subscribe(b, redeliver.Policy{Timeout: 30 * second, Backoff: redeliver.Fixed(minute)})
-		got := handle(t, sub, func(msg *message.Message) ([]*message.Message, error) {
+		orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: 30 * second, Backoff: redeliver.Fixed(minute)}})
+		produced, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 			ctx := msg.Context()
 			<-time.After(second) // the deadline is the attempt's, whenever it is asked for
 			if at, ok := ctx.Deadline(); !ok || !at.Equal(start.Add(30*second)) {
@@ -46,7 +36,7 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 			defer cancel()
 			<-child.Done()
 			// What clients look for, and what says more.
-			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
+			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded { //nolint:errorlint // the very same
 				t.Errorf("the handler's context ended with %v, and one below it with %v", ctx.Err(), child.Err())
 			}
 			var cause *redeliver.TimeoutError
@@ -54,218 +44,292 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 				t.Errorf("ended after %s, cause %v", time.Since(start), context.Cause(child))
 			}
 			return []*message.Message{msg}, child.Err()
-		})
-		if got.err != nil || got.produced != nil {
-			t.Errorf("%v, %v", got.produced, got.err)
+		})(orders.deliver("1"))
+		if err != nil || produced != nil {
+			t.Errorf("%v, %v", produced, err)
 		}
-		st := b.only(t, "level")
-		if st.Attempts != 1 || st.ErrorType != "*redeliver.TimeoutError" || !st.Due.Equal(start.Add(90*second)) {
-			t.Errorf("written as %+v", st)
+		<-time.After(minute / 2)
+		waiting := orders.Waiting()
+		if len(waiting) != 1 || waiting[0].State.Attempts != 1 || waiting[0].State.ErrorType != "*redeliver.TimeoutError" || !waiting[0].State.Due.Equal(start.Add(90*second)) {
+			t.Errorf("waiting: %+v", waiting)
 		}
-		<-time.After(minute)
-		if got := b.seen(); !slices.Equal(got, []string{"Attempted", "level confirms", "RetryScheduled"}) {
+		if got := orders.told.kinds(); !slices.Equal(got, []string{"Attempted", "RetryScheduled"}) {
 			t.Errorf("%q: it came back at once, so it is not stuck", got)
 		}
-		if a := events[redeliver.Attempted](b)[0]; !a.Start.Equal(start) || a.Took != 30*second {
+		if a := only[redeliver.Attempted](orders.told.all)[0]; !a.Start.Equal(start) || a.Took != 30*second {
 			t.Errorf("from %s, took %s", a.Start.Sub(start), a.Took)
 		}
 	})
 }
 
-func TestSessionDeadlineBeforeTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		session, end := context.WithDeadline(t.Context(), start.Add(second))
-		defer end()
-		_, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-			if at, ok := msg.Context().Deadline(); !ok || !at.Equal(start.Add(second)) {
-				t.Errorf("deadline %s, %v", at, ok)
-			}
-			return nil, nil
-		})(deliver(session, subscribe(&broker{}, redeliver.Policy{})))
-		if err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestNoTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &broker{}
-		got := handle(t, subscribe(b, redeliver.Policy{Timeout: redeliver.NoTimeout}), func(msg *message.Message) ([]*message.Message, error) {
-			if at, ok := msg.Context().Deadline(); ok {
-				t.Errorf("deadline %s", at)
-			}
-			<-time.After(1000 * hour)
-			return nil, msg.Context().Err()
-		})
-		if got.err != nil || len(b.writes()) != 0 {
-			t.Errorf("%v, written %+v", got.err, b.writes())
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: redeliver.NoTimeout}}).
+			Handle("orders", func(msg *message.Message) error {
+				if at, ok := msg.Context().Deadline(); ok {
+					t.Errorf("deadline %s", at)
+				}
+				<-time.After(1000 * hour)
+				return msg.Context().Err()
+			})
+		b.Publish("orders", pristine("1"))
+		if got := orders.Outcome("1"); !got.Committed || got.Took != 1000*hour || len(got.Attempts) != 1 {
+			t.Error(got)
 		}
 	})
 }
 
-// A handler that never returns: the message moves on and is acked, after the
-// confirmation and not before, and the handler is counted.
+// A handler that never returns: its message moves on, and the handler is counted until it returns. What it answers then is
+// ignored.
 func TestHandlerThatNeverReturns(t *testing.T) {
 	for _, late := range []error{nil, errHandler} {
-		synctest.Test(t, func(t *testing.T) {
-			confirm, release := make(chan struct{}), make(chan struct{})
-			b := &broker{refuse: func(context.Context, string) error { <-confirm; return nil }}
-			sub := subscribe(b, redeliver.Policy{Timeout: second})
-			msg := deliver(t.Context(), sub)
+		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+			orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: second, Backoff: redeliver.Fixed(24 * hour)}})
+			release := make(chan struct{})
+			restore := orders.Refuse(redelivertest.Waits)
+			msg := orders.deliver("1")
 			done := run(middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 				<-release
 				return []*message.Message{msg}, late
 			}), msg)
 			<-time.After(20 * second)
-			if is(msg) != "open" || len(b.writes()) != 0 {
-				t.Errorf("%s before the broker has confirmed", is(msg))
+			if told := orders.told.kinds(); slices.Contains(told, "RetryScheduled") || len(orders.Waiting()) != 0 {
+				t.Errorf("told %q before the broker has confirmed", told)
 			}
-			close(confirm)
-			<-msg.Acked()
-			if st := b.only(t, "level"); st.Attempts != 1 {
-				t.Errorf("written as %+v", st)
-			}
-			if n := len(events[redeliver.HandlerStuck](b)); n != 0 || sub.Stuck.Load() != 0 {
-				t.Errorf("counted as stuck at once: it has no time to come back")
+			restore()
+			<-msg.Acked() // so that nobody waits for the handler
+			<-time.After(minute)
+			if w := orders.Waiting(); len(w) != 1 || w[0].State.Attempts != 1 {
+				t.Errorf("waiting: %+v", w)
 			}
 			<-time.After(hour)
-			stuck := events[redeliver.HandlerStuck](b)
-			if len(stuck) != 1 || stuck[0].Stuck != 1 || stuck[0].Timeout != second || stuck[0].State.Attempt() != 1 || sub.Stuck.Load() != 1 {
-				t.Errorf("told %+v, counted %d", stuck, sub.Stuck.Load())
+			stuck := only[redeliver.HandlerStuck](orders.told.all)
+			if len(stuck) != 1 || stuck[0].Stuck != 1 || stuck[0].Timeout != second || stuck[0].State.Attempt() != 1 {
+				t.Errorf("told %+v", stuck)
 			}
 			close(release)
 			if got := <-done; got.err != nil || got.produced != nil {
 				t.Errorf("the late answer is not ignored: %v, %v", got.produced, got.err)
 			}
-			told := events[redeliver.LateAnswer](b)
-			if len(told) != 1 || told[0].Stuck != 0 || sub.Stuck.Load() != 0 || told[0].Err != late { //nolint:errorlint // the very same
-				t.Errorf("told %+v, counted %d", told, sub.Stuck.Load())
+			told := only[redeliver.LateAnswer](orders.told.all)
+			if len(told) != 1 || told[0].Stuck != 0 || told[0].Err != late { //nolint:errorlint // the very same
+				t.Errorf("told %+v", told)
 			}
-			want := []string{"Attempted", "level confirms", "RetryScheduled", "HandlerStuck", "LateAnswer"}
-			if got := b.seen(); !slices.Equal(got, want) {
-				t.Errorf("%q, want %q", got, want)
+			if len(orders.Waiting()) != 1 {
+				t.Errorf("%d wait after the late answer", len(orders.Waiting()))
 			}
 		})
 	}
 }
 
-// A handler that comes back at once must wait for the watch: its Router would
-// ack a message that nobody has confirmed yet, or one that is lost.
+// A handler that comes back as soon as its time is over has its message acked by the Router at once. That must not count
+// before the broker has confirmed the copy: the message must come back when the process dies meanwhile.
 func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			session, end := context.WithCancel(t.Context())
-			confirm := make(chan struct{})
-			b := &broker{refuse: func(context.Context, string) error {
-				<-confirm
-				if lost {
-					return errBroker
-				}
-				return nil
-			}}
-			done := run(middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-				<-msg.Context().Done()
-				return nil, nil
-			}), deliver(session, subscribe(b, redeliver.Policy{Timeout: second})))
-			<-time.After(20 * second)
-			if len(done) > 0 {
-				t.Error("answered before the broker has confirmed")
-			}
-			if lost {
-				end()
-			}
-			close(confirm)
-			if got := <-done; (got.err != nil) != lost || len(b.writes()) == 1 == lost {
-				t.Errorf("lost %v: answered %v, written %+v", lost, got.err, b.writes())
-			}
-			end()
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		cfg := redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: second}}
+		c := b.Open(cfg)
+		orders := c.Handle("orders", func(msg *message.Message) error {
+			<-msg.Context().Done()
+			return nil
 		})
-	}
+		restore := orders.Refuse(redelivertest.Waits)
+		b.Publish("orders", pristine("1"))
+		<-time.After(20 * second)
+		c.Kill()
+		restore()
+		runs := 0
+		b.Open(cfg).Handle("orders", func(msg *message.Message) error {
+			st, _ := redeliver.FromContext(msg.Context())
+			if runs++; st.Attempt() != 1 {
+				t.Errorf("attempt %d", st.Attempt())
+			}
+			return nil
+		})
+		if got := orders.Outcome("1"); !got.Committed || runs != 1 {
+			t.Errorf("%d runs, %s", runs, got)
+		}
+	})
 }
 
 // Stuck handlers are counted for each subscription, not for the Retry they share.
 func TestStuckIsCountedPerSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		told := &events{}
+		c := b.Open(redelivertest.Config{Group: "billing", Sink: told, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}})
+		router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		router.AddMiddleware(middleware.Retry())
 		release := make(chan struct{})
-		h := middleware.Retry()(func(*message.Message) ([]*message.Message, error) { <-release; return nil, nil })
-		p := redeliver.Policy{Timeout: second}
-		var brokers [2]broker
-		for i := range brokers {
-			sub := subscribe(&brokers[i], p)
-			for range i + 1 {
-				run(h, deliver(t.Context(), sub))
+		for i, topic := range []string{"orders", "letters"} {
+			router.AddConsumerHandler(topic, topic, c.Subscriber(), func(*message.Message) error { <-release; return nil })
+			for n := range i + 1 {
+				b.Publish(topic, message.NewMessage(fmt.Sprint(topic, n), nil))
 			}
 		}
+		b.Start(router)
 		<-time.After(minute)
-		for i := range brokers {
-			if stuck := events[redeliver.HandlerStuck](&brokers[i]); len(stuck) != i+1 || stuck[i].Stuck != int64(i+1) {
-				t.Errorf("subscription %d: %+v", i, stuck)
+		close(release)
+		b.Wait()
+		stuck := map[string][]int64{}
+		for _, e := range only[redeliver.HandlerStuck](told.all) {
+			stuck[e.State.Origin] = append(stuck[e.State.Origin], e.Stuck)
+		}
+		if !slices.Equal(stuck["orders"], []int64{1}) || !slices.Equal(stuck["letters"], []int64{1, 2}) {
+			t.Errorf("stuck: %v", stuck)
+		}
+	})
+}
+
+// Attempts of one timeout that begin one after another expire one after another, each at its own time; those that answer are
+// passed over. And it begins anew after a time in which nothing ran.
+func TestTimeoutsExpireInOrder(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		const n = 60
+		var mu sync.Mutex
+		ends := map[string]time.Duration{}
+		release := make(chan struct{})
+		timeouts := map[string]time.Duration{"orders": 10 * second, "letters": 12 * second}
+		for topic, timeout := range timeouts {
+			b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: timeout, MaxRetries: redeliver.NoRetries}}).
+				Handle(topic, func(msg *message.Message) error {
+					if strings.HasPrefix(msg.UUID, "quick") { // answers within its time
+						<-time.After(5 * second)
+						return nil
+					}
+					<-msg.Context().Done()
+					mu.Lock()
+					ends[msg.UUID] = b.Elapsed()
+					mu.Unlock()
+					<-release
+					return nil
+				})
+		}
+		want := map[string]time.Duration{}
+		for round := range 3 {
+			for i := range n {
+				topic, id := []string{"orders", "letters"}[i%2], fmt.Sprint(round, "/", i)
+				if i%3 == 0 {
+					id = "quick" + id
+				} else {
+					want[id] = b.Elapsed() + timeouts[topic]
+				}
+				b.Publish(topic, message.NewMessage(id, nil))
+				<-time.After(time.Duration(i%5) * 100 * ms) // some at the same moment
+			}
+			<-time.After(hour)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(ends) != len(want) {
+			t.Errorf("%d ended, want %d", len(ends), len(want))
+		}
+		for id, at := range want {
+			if ends[id] != at {
+				t.Errorf("attempt %s ended at %s, want %s", id, ends[id], at)
 			}
 		}
 		close(release)
 	})
 }
 
-// An immediate retry beside a handler that may still be at it would be two at once.
-func TestTimeoutIsNotRetriedInPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		b := &broker{}
-		tries := 0
-		got := handle(t, subscribe(b, redeliver.Policy{Timeout: second, Immediate: 2}), func(msg *message.Message) ([]*message.Message, error) {
-			tries++
-			<-msg.Context().Done()
-			return nil, nil // too late
-		})
-		if st := b.only(t, "level"); got.err != nil || tries != 1 || st.Attempts != 1 || !st.Due.Equal(start.Add(second)) {
-			t.Errorf("%v after %d tries, written as %+v", got.err, tries, st)
+// Handlers that answer at the very moment their time is over. Either the answer counts or the time-out, and never both or none.
+func TestAnswersAtTheLastMoment(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		const n = 200
+		orders := b.Open(redelivertest.Config{Group: "billing", MaxInFlight: n, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
+			Handle("orders", func(*message.Message) error { <-time.After(second); return nil })
+		for i := range n {
+			b.Publish("orders", pristine(fmt.Sprint(i)))
+		}
+		all := orders.Outcomes()
+		for _, got := range all {
+			if len(got.Attempts) != 1 || got.Committed == (got.State.Reason == redeliver.ReasonTimeout) {
+				t.Error(got)
+			}
+		}
+		if len(all) != n {
+			t.Errorf("%d of %d messages", len(all), n)
 		}
 	})
 }
 
-func TestTimeoutOfTheLastRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &broker{}
-		handle(t, subscribe(b, redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}), func(msg *message.Message) ([]*message.Message, error) {
-			<-msg.Context().Done()
-			return nil, nil
-		})
-		if st := b.only(t, "dlq"); st.Reason != redeliver.ReasonTimeout {
-			t.Errorf("buried as %+v", st)
+// A stuck handler goes on changing its message while it is moved on: the race detector sees whether they share anything.
+func TestStuckHandlerSharesNothingWithTheWatch(t *testing.T) {
+	b := redelivertest.New(t)
+	orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: 5 * ms, MaxRetries: redeliver.NoRetries, Invalid: func(m redeliver.Message) error {
+		_ = m.Headers.Get("tenant")
+		return nil
+	}}})
+	msg := orders.deliver("1")
+	moved := make(chan struct{})
+	done := run(middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
+		for tries := 0; ; tries++ {
+			copy(msg.Payload, "ruined!")
+			msg.Metadata.Set("tenant", strconv.Itoa(tries))
+			msg.UUID = "another"
+			msg.SetContext(t.Context())
+			select {
+			case <-moved:
+				return nil, errHandler
+			default:
+				runtime.Gosched()
+			}
 		}
-	})
+	}), msg)
+	<-msg.Acked()
+	close(moved)
+	if a := <-done; a.err != nil {
+		t.Error(a.err)
+	}
+	if dead := orders.DeadLetters(); len(dead) != 1 || dead[0].State.ID != "1" || !dead[0].Message.Equals(pristine("1")) {
+		t.Errorf("dead letters %+v", dead)
+	}
 }
 
-func TestTimeoutAfterTheSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		session, end := context.WithCancel(t.Context())
-		b := &broker{}
-		msg := deliver(session, subscribe(b, redeliver.Policy{Timeout: second}))
-		release := make(chan struct{})
-		done := run(middleware.Retry()(func(*message.Message) ([]*message.Message, error) { end(); <-release; return nil, nil }), msg)
-		<-msg.Nacked()
-		close(release)
-		if got := <-done; got.err == nil || len(b.writes()) != 0 || len(events[redeliver.Abandoned](b)) != 1 {
-			t.Errorf("%v, %q", got.err, b.seen())
+// What happens to a message is the same whether somebody looks on or not.
+func TestSameWithoutASink(t *testing.T) {
+	handlers := map[string]message.HandlerFunc{
+		"success":   succeed,
+		"error":     func(*message.Message) ([]*message.Message, error) { return nil, errHandler },
+		"permanent": func(*message.Message) ([]*message.Message, error) { return nil, redeliver.Permanent(errHandler) },
+		"postpone":  func(*message.Message) ([]*message.Message, error) { return nil, redeliver.Postpone(errHandler) },
+		"panic":     func(*message.Message) ([]*message.Message, error) { panic("boo") },
+		"prompt":    func(m *message.Message) ([]*message.Message, error) { <-m.Context().Done(); return nil, nil },
+		"stuck":     func(*message.Message) ([]*message.Message, error) { <-time.After(minute); return nil, nil },
+	}
+	for name, h := range handlers {
+		for _, refused := range []bool{false, true} {
+			var outcomes []string
+			for _, sink := range []redeliver.Sink{nil, &events{}} {
+				synctest.Test(t, func(t *testing.T) {
+					start := time.Now()
+					q := enginetest.New(redeliver.Policy{Timeout: second})
+					q.Sub.Sink = sink
+					q.Refuse = func() error {
+						if refused && time.Since(start) < 10*second {
+							return errBroker
+						}
+						return nil
+					}
+					q.Start(t)
+					msg := q.Deliver()
+					produced, err := middleware.Retry()(h)(msg)
+					msg.Ack()
+					q.WaitSettled(1)
+					synctest.Wait()
+					outcome := fmt.Sprint(err, len(produced), q.Sub.Gate.Closed())
+					for _, w := range q.Written() {
+						w.State.LastFailed, w.State.FirstFailed, w.State.Due = time.Time{}, time.Time{}, time.Time{}
+						outcome += fmt.Sprintf("; %d %+v", w.To, w.State)
+					}
+					outcomes = append(outcomes, outcome)
+				})
+			}
+			if len(slices.Compact(outcomes)) != 1 {
+				t.Errorf("%s, refused %v: without and with a sink:\n%q", name, refused, outcomes)
+			}
 		}
-	})
-}
-
-// A handler that acked first is done with its message, however long it runs.
-func TestTimeoutAfterAnAckByHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &broker{}
-		msg := deliver(t.Context(), subscribe(b, redeliver.Policy{Timeout: second}))
-		done := run(middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
-			msg.Ack()
-			<-time.After(minute)
-			return nil, nil
-		}), msg)
-		<-done
-		if len(b.writes()) != 0 || is(msg) != "acked" {
-			t.Errorf("%s, written %+v", is(msg), b.writes())
-		}
-	})
+	}
 }

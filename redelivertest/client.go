@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -44,6 +45,9 @@ type Config struct {
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
+	// DLQ says whether there is one: with DLQ.Discard a message that would go there is
+	// reported as redeliver.Discarded. Default: it goes there. DLQ.Retention must be 0.
+	DLQ deadletter.Config
 	// Decode is asked about each message before its handler, and may change it;
 	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
 	// It must be safe for concurrent use. Default: all messages are fine.
@@ -87,6 +91,9 @@ func (c Config) validate() error {
 	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
 	ps.Duration("SendTimeout", c.SendTimeout, 0, 0)
+	if c.DLQ.Retention != 0 {
+		ps.Add("DLQ.Retention", c.DLQ.Retention, "must be 0: the broker in memory keeps everything")
+	}
 	return ps.Err()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,6 +34,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true, Blocking: true, PerKey: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		DLQTopic: func(origin, group string) (topic, reader string) { return dlqOf(origin, group), "audit" },
 	}
 }
 
@@ -54,6 +56,7 @@ func (h *harness) origin(tb testing.TB, n int) (string, []string) {
 func (h *harness) broker(origin string) *Broker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	origin, _, _ = strings.Cut(origin, ".") // of a DLQ
 	return h.brokers[origin]
 }
 

@@ -25,11 +25,12 @@ type graves struct {
 	locks  map[string]*deadSession
 }
 
-// bury writes a record to the DLQ. The caller holds mu.
-func (q *queue) bury(rec record) {
+// bury writes a record to the DLQ, which is a topic, too: a group may read it. after is nil, or what must be over before
+// anybody gets it from there. The caller holds mu.
+func (q *queue) bury(rec record, after *run) {
 	q.dead = append(q.dead, corpse{record: rec, n: q.graves.buried, at: time.Now()})
 	q.graves.buried++
-	q.b.change()
+	q.b.put(q.dlq(), rec, after)
 }
 
 // DeadLetterQueue is the DLQ for package deadletter: to browse, replay, purge. It
@@ -67,7 +68,7 @@ func (d *deadQueue) Count(context.Context) (n int64, exact bool, err error) {
 	return n, true, err
 }
 
-// Oldest implements [deadletter.Dater].
+// Oldest implements [driver.DLQ].
 func (d *deadQueue) Oldest(context.Context) (at time.Time, ok bool, err error) {
 	err = d.do(func(q *queue) {
 		for _, c := range q.dead {
@@ -79,12 +80,12 @@ func (d *deadQueue) Oldest(context.Context) (at time.Time, ok bool, err error) {
 	return at, ok, err
 }
 
-// Keeps implements [deadletter.Keeper]: nothing ends by itself.
+// Keeps implements [driver.DLQ]: nothing ends by itself.
 func (d *deadQueue) Keeps(context.Context) (time.Duration, error) {
 	return 0, d.do(func(*queue) {})
 }
 
-// Drops implements [deadletter.Dropper].
+// Drops implements [driver.DLQ].
 func (d *deadQueue) Drops(context.Context) (string, error) { return "", nil }
 
 // Load implements [driver.DLQ].

@@ -88,7 +88,7 @@ func (q *queue) add(m *deadletter.Message) error {
 	if m.Filler == deadletter.FilledByRedeliver {
 		rec = rec.with(&m.State)
 	}
-	q.bury(rec)
+	q.bury(rec, nil)
 	return nil
 }
 

@@ -44,7 +44,8 @@
 // another, a failed one is overtaken, or waited for, as Policy.Order says. Delivery is at least once: what a killed
 // process had is delivered again. A message that was alone in its handler when
 // its process was killed is charged, and after Policy.MaxCrashes of that it is
-// dead, crashed; after a kill all that ran runs one at a time.
+// dead, crashed; after a kill all that ran runs one at a time. The DLQ is a topic,
+// "<topic>.<group>.dlq", which another group may read.
 //
 // It passes the conformance kit, adapters/adaptertest, with all its features, in
 // bubbles and in real time. It has no partitions, rebalances, connections and

@@ -131,6 +131,8 @@ func (o *Outcome) note(n note, st redeliver.State) {
 		o.linef("postponed for %s on %s: %v", e.Delay, e.Where, e.Err)
 	case redeliver.DeadLettered:
 		o.linef("dead in %s: %s", e.Where, st.Reason)
+	case redeliver.Discarded:
+		o.linef("discarded: %s", st.Reason)
 	case redeliver.Hopped:
 		o.linef("hopped from %s to %s", e.From, e.To)
 	case redeliver.Published:
@@ -167,6 +169,8 @@ func stateOf(e redeliver.Event) (st redeliver.State, ok bool) {
 	case redeliver.MessagePostponed:
 		return e.State, true
 	case redeliver.DeadLettered:
+		return e.State, true
+	case redeliver.Discarded:
 		return e.State, true
 	case redeliver.Hopped:
 		return e.State, true

@@ -86,7 +86,9 @@ func (q *queue) catchUp() {
 
 // Names of a group's own topics, as on Kafka.
 func (q *queue) retry() string { return q.topic + "." + q.group + ".retry" }
-func (q *queue) dlq() string   { return q.topic + "." + q.group + ".dlq" }
+func (q *queue) dlq() string   { return dlqOf(q.topic, q.group) }
+
+func dlqOf(topic, group string) string { return topic + "." + group + ".dlq" }
 
 // wait puts a record where it waits for a level, or, with level 0, on the way back.
 // first is its offset in the topic, or -1.

@@ -87,13 +87,15 @@ func (rec *record) strangers() (found []redeliver.Finding) {
 
 // received is a record as one service reads it.
 type received struct {
-	record  // without redeliver's own headers
-	it      *item
-	id      string
-	state   *redeliver.State // of a record that waited
-	decode  func(*message.Message) error
-	suspect bool // as it was taken; the item's own need the broker's mu
-	crashes int
+	record                      // without redeliver's own headers
+	copied     record           // as its copies have it: of a dead letter with the block that it had in the DLQ
+	deadLetter *redeliver.State // of a message that is read from a DLQ
+	it         *item
+	id         string
+	state      *redeliver.State // of a record that waited
+	decode     func(*message.Message) error
+	suspect    bool // as it was taken; the item's own need the broker's mu
+	crashes    int
 }
 
 // Message is the message as its handler gets it.

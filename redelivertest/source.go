@@ -108,8 +108,12 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 	if it.waits {
 		s.parseWaiting(m)
 	} else {
+		found := append(s.readDeadLetter(rec), rec.strangers()...)
 		rec.id = rec.idOf(s.q.topic, it.offset)
-		if found := rec.strangers(); found != nil {
+		if rec.deadLetter != nil && rec.deadLetter.ID != "" {
+			rec.id = rec.deadLetter.ID
+		}
+		if found != nil {
 			s.sub.Tell(redeliver.HeadersIgnored{Topic: s.q.topic, ID: rec.id, Findings: found})
 		}
 	}
@@ -131,6 +135,8 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	}
 	s.sub.Met(stay.State)
 	m.Record.record, m.Record.state, m.Record.id = users, stay.State, stay.State.ID
+	s.readDeadLetter(m.Record)
+	stay.State.DeadLetter = m.Record.deadLetter
 	m.Retry, m.Until, m.Place = true, stay.Until, it.where
 	switch {
 	case stay.Hops:
@@ -138,6 +144,18 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	case stay.Publish:
 		m.Step = driver.Publish
 	}
+}
+
+// readDeadLetter takes the block of a DLQ off a record that was read from there: it is the state with which the message was
+// dead, and no header of the message.
+func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
+	rec.copied = rec.record
+	users, block := rec.split()
+	dead, found := engine.DeadLetterState(block, func(origin, group string) bool { return dlqOf(origin, group) == s.q.topic })
+	if dead != nil {
+		rec.record, rec.deadLetter = users, dead
+	}
+	return found
 }
 
 // Begin implements [engine.Gater]: one message of a key runs at a time, and a suspect runs alone.
@@ -227,6 +245,7 @@ func (c codec) State(m *driver.Message[*received], st *redeliver.State) {
 	}
 	st.ID, st.Group, st.Origin = rec.id, c.q.group, c.q.topic
 	st.Source = redeliver.Source{Known: true, Offset: rec.it.offset, Timestamp: rec.it.at}
+	st.DeadLetter = rec.deadLetter
 }
 
 // store writes the messages of one queue to where they wait, to the DLQ and to their topic.
@@ -266,16 +285,16 @@ func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (wher
 		return where, err
 	}
 	if to == driver.Topic {
-		s.q.b.put(s.q.topic, rec.record, rec.it.run)
+		s.q.b.put(s.q.topic, rec.copied, rec.it.run)
 		return where, nil
 	}
 	if err := s.q.refuses(place); err != nil {
 		return where, fmt.Errorf("writing to %s: %w", where, err)
 	}
 	if to == driver.DLQ {
-		s.q.bury(rec.with(st))
+		s.q.bury(rec.copied.with(st), rec.it.run)
 	} else {
-		s.q.wait(level, rec.with(st), rec.it.run, firstOf(st))
+		s.q.wait(level, rec.copied.with(st), rec.it.run, firstOf(st))
 	}
 	return where, nil
 }

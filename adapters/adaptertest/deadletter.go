@@ -27,6 +27,10 @@ func RunDeadLetters(t *testing.T, h Harness, open DeadLetters) {
 			t.Logf("%s makes no promise of %s: %s is not run", h.Name, strings.Join(missing, ", "), c.name)
 			continue
 		}
+		if c.possible != nil && !c.possible(&h) {
+			t.Logf("the harness of %s does not say how a DLQ is read: %s is not run", h.Name, c.name)
+			continue
+		}
 		todo = append(todo, test{name: c.name, groups: c.groups, body: func(b *bench) {
 			c.body(&morgue{bench: b, open: open, mended: make(chan struct{})})
 		}})
@@ -39,10 +43,12 @@ type deadTest struct {
 	body   func(*morgue)
 	needs  string
 	groups int
+	// possible is that of test.
+	possible func(*Harness) bool
 }
 
 func deadTests() []deadTest {
-	return slices.Concat(looks(), replaying(), dying(), changing())
+	return slices.Concat(looks(), replaying(), dying(), changing(), consuming())
 }
 
 // morgue is a bench with dead letters.

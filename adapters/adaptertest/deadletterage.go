@@ -7,8 +7,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// aged asks a queue that is a Dater, a Keeper or a Dropper; one that is not makes no
-// promise.
+// aged asks for age, retention and bounds; what the broker does not report is no promise.
 func aged(d *morgue) {
 	ctx, cancel := d.patience()
 	defer cancel()
@@ -16,16 +15,16 @@ func aged(d *morgue) {
 	msgs, ids := many(3)
 	d.die(declined, msgs...)
 	q := d.queue()
-	if keeps, err := deadletter.Keeps(ctx, q); err != nil && !errors.Is(err, deadletter.ErrNotTold) || keeps < 0 {
+	if keeps, err := q.Keeps(ctx); err != nil && !errors.Is(err, deadletter.ErrNotTold) || keeps < 0 {
 		d.Errorf("a message is kept for %s: %v", keeps, err)
 	}
-	if _, err := deadletter.Drops(ctx, q); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
+	if _, err := q.Drops(ctx); err != nil && !errors.Is(err, deadletter.ErrNotTold) {
 		d.Errorf("what drops a message: %v", err)
 	}
 	const clocks = time.Second // a broker may cut its times to seconds
 	told := func(after time.Time) time.Time {
 		d.Helper()
-		at, ok, err := deadletter.Oldest(ctx, q)
+		at, ok, err := q.Oldest(ctx)
 		if err != nil || ok && (at.Before(after.Add(-clocks)) || at.After(time.Now().Add(clocks))) {
 			d.Fatalf("the oldest came at %s (%v), want from %s to %s: %v", at, ok, after, time.Now(), err)
 		}
@@ -41,7 +40,7 @@ func aged(d *morgue) {
 	remove(ids[0])
 	told(first) // of what is left
 	remove(ids[1:]...)
-	if at, ok, err := deadletter.Oldest(ctx, q); err != nil || ok {
+	if at, ok, err := q.Oldest(ctx); err != nil || ok {
 		d.Errorf("the oldest of an empty DLQ came at %s: %v", at, err)
 	}
 }

@@ -6,13 +6,10 @@
 //		adaptertest.Run(t, adaptertest.Harness{Name: "mybroker", Features: ..., Open: open, Put: put, ...})
 //	}
 //
-// What the broker honestly cannot do is a false in [Features]; everything else
+// What the broker cannot do is a false in [Features]; everything else
 // must hold.
 //
-// The kit asks a subscription what it has in hand, of which only the adapter knows: it calls
-// Watched of its [delayqueue.Subscription] when it begins to read, Carry for each part that
-// reads, with the Load of that part's [delayqueue.Flight], and Holds of the flight, in the
-// rounds of its loop, for what was read and is not in flight.
+// The kit asks a subscription what it has in hand, see [redeliver.Watching]. The engine counts that for all adapters.
 package adaptertest
 
 import (
@@ -23,7 +20,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // Harness is an adapter and its broker, as the kit uses them. Every function may
@@ -69,7 +66,7 @@ type Harness struct {
 	// ConsumeBatch makes a service that handles batches in the broker's own form,
 	// beside which there is nothing of Watermill. run is it, until its context ends;
 	// kill is [Service].Kill. Nil where there is no such form.
-	ConsumeBatch func(t testing.TB, cfg Config, bc engine.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
+	ConsumeBatch func(t testing.TB, cfg Config, bc middleware.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no Ours.
 	Put func(t testing.TB, origin string, msgs ...Message)
@@ -80,6 +77,9 @@ type Harness struct {
 	// Dead returns what is in the DLQ of a group, without taking it out, as
 	// soon as there are at least n messages, or what there is after Patience.
 	Dead func(t testing.TB, origin, group string, n int) []Message
+	// DLQTopic is the DLQ of a group as a service subscribes to it, and the group that it is of then: a new one where
+	// Features.ManyGroups is true, else the DLQ. Nil: the kit does not check that a DLQ can have a consumer.
+	DLQTopic func(origin, group string) (topic, reader string)
 	// Seen is a message that a handler got, as the broker's own record behind
 	// it shows it to the handler, with the ID where it had one. Headers are all
 	// that the handler can see, but for the one that carries the ID. Key and

@@ -16,13 +16,13 @@ func code(err error) int {
 	return 0
 }
 
-// gone tells whether the broker has answered that what it was asked for does not exist.
+// gone reports whether the broker has answered that what it was asked for does not exist.
 func gone(err error) bool {
 	refused, ok := errors.AsType[*amqp091.Error](err)
 	return ok && refused.Code == amqp091.NotFound && !unreachable(refused)
 }
 
-// unreachable tells whether a queue is there, and nobody can use it now. RabbitMQ says
+// unreachable reports whether a queue is there, and nobody can use it now. RabbitMQ says
 // "not found" of it, too: its node is down, it is about to stop or has crashed, or, for a
 // moment, somebody else declares it just now. Only the text differs (rabbit_amqqueue).
 func unreachable(refused *amqp091.Error) bool {

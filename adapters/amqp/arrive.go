@@ -31,6 +31,10 @@ func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
 	d.marshaler = s.r.client.cfg.Marshaler
 	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
 	count, counted := deliveryCount(d.Headers)
+	var found []redeliver.Finding
+	if s.kind == mainQueue {
+		found = d.readDeadLetter(s.r.layout.queue, s.r.client.cfg.Names)
+	}
 	switch {
 	case s.kind != mainQueue:
 		s.arriveAgain(d, m, count)
@@ -40,16 +44,16 @@ func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
 		s.renew(d, m, false)
 	}
 	if s.kind == mainQueue {
-		s.reportStrangers(d)
+		s.reportStrangers(d, found)
 	}
 	if d.unread != nil { // it has waited enough
 		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.unread}, time.Time{}
 	}
 }
 
-// reportStrangers tells the sink of headers of a first delivery that are called like ours. Of one that could not be read they
-// stand in its raw headers.
-func (s *source) reportStrangers(d *delivery) {
+// reportStrangers reports headers of a first delivery that are called like ours, and what was found before. Of one that could not
+// be read they stand in its raw headers.
+func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 	if d.unread != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 		return
@@ -57,8 +61,8 @@ func (s *source) reportStrangers(d *delivery) {
 	if s.r.sub.Sink == nil {
 		return
 	}
-	if found := strangers(d.Headers); found != nil {
-		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: idOf(&d.Delivery), Findings: found})
+	if found = append(found, strangers(d.Headers)...); found != nil {
+		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
 	}
 }
 
@@ -82,8 +86,9 @@ func (s *source) arriveInPlace(d *delivery, m *driver.Message[*delivery], often 
 	if !d.again {
 		return
 	}
-	if d.state = s.r.client.places.Take(spot{s.queue, idOf(&d.Delivery)}); d.state != nil {
+	if d.state = s.r.client.places.Take(spot{s.queue, d.stateID()}); d.state != nil { // this process has survived it
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
+		return
 	}
 	if often && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
 		d.inTurn = &inPlace{s: s, d: d}
@@ -118,8 +123,9 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 	d.rewritten = copiesOf(d.Headers)
 	leaves := leaves(d.Headers, d.arrived.Add(s.level))
 	ours, findings := original(&d.Delivery)
-	s.readKeyAgain(d)
 	layout := s.r.layout
+	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported when it came first
+	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
 		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
 		Findings: findings, Written: d.arrived, Jitter: s.mayHold(), Now: d.arrived,
@@ -130,22 +136,22 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 	if s.kind == delayQueue {
 		a.Level, a.Leaves, a.Jitter = s.level, leaves, layout.jitter
 	}
-	stay := delayqueue.Arrive(&a, ours, func() string { return idOf(&d.Delivery) })
+	stay := delayqueue.Arrive(&a, ours, d.stateID)
 	st := stay.State
 	s.r.sub.Met(st)
 	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // which first deliveries reach, too
-	if stay.Publish && !s.r.publishesTo(d.Exchange, d.RoutingKey) {
+	if stay.Publish && !s.r.publishesTo(d.own().Exchange, d.own().RoutingKey) {
 		// Nor may a block send a message to another place than where this topology publishes.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
-			Header: HeaderExchange, Value: redeliver.Cut(place(d.Exchange, d.RoutingKey), 64),
+			Header: HeaderExchange, Value: redeliver.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
 	}
 	if len(stay.Findings) > 0 {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
 	}
-	st.Expires = expires(&d.Delivery, st.Source.Timestamp)
+	st.Expires, st.DeadLetter = expires(d.own(), st.Source.Timestamp), d.deadLetter
 	d.state = st
 	s.decide(d, m, &stay, count)
 }
@@ -216,7 +222,7 @@ func leaves(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
-// publishesTo tells whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
+// publishesTo reports whether a delayed publish may go there when it is due: to the exchange of the subscription's topic, or,
 // where that is the default exchange, to its queue. On an exchange of several topics the routing key tells them apart.
 func (r *reader) publishesTo(exchange, key string) bool {
 	t, topic := r.client.cfg.Topology, r.layout.topic

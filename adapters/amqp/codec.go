@@ -17,7 +17,7 @@ func (d *delivery) id() string {
 	if d.state != nil {
 		return d.state.ID
 	}
-	return idOf(&d.Delivery)
+	return d.stateID()
 }
 
 // Message implements [driver.Codec].
@@ -49,9 +49,9 @@ func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 		*st = *d.state
 		return
 	}
-	st.ID, st.Group, st.Origin = idOf(&d.Delivery), c.layout.queue, c.layout.queue
+	st.ID, st.Group, st.Origin, st.DeadLetter = d.stateID(), c.layout.queue, c.layout.queue, d.deadLetter
 	st.Source.Timestamp = d.Timestamp
-	if st.Expires = expires(&d.Delivery, d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
+	if st.Expires = expires(d.own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
 		st.Source.Timestamp = d.arrived // the expiration counts from here on
 	}
 }

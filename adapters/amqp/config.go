@@ -213,6 +213,9 @@ func (c Config) validate() error {
 		ps.Policy(field, c.Queues[queue])
 	}
 	c.DLQ.Check(&ps, time.Minute, 0)
+	if c.DLQ.Discard && c.Names.DLQ != nil {
+		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
+	}
 	c.Topology.check(&ps)
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

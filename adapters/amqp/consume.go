@@ -15,6 +15,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
+// Handler handles a delivery, see [Consume].
+type Handler func(ctx context.Context, d amqp091.Delivery) error
+
 // Consume calls handler for the messages of queues, with retries, delays and a
 // DLQ, until ctx ends: for a service that knows nothing of Watermill. What
 // [Subscriber] promises holds here too: the same queues, bounds, headers and
@@ -46,7 +49,7 @@ import (
 // returns an error when it cannot begin: then no queue was read, and what is wrong with
 // each of them is in that error. What fails later is told to config.Sink and tried
 // again.
-func Consume(ctx context.Context, config Config, queues []string, handler func(context.Context, amqp091.Delivery) error) error {
+func Consume(ctx context.Context, config Config, queues []string, handler Handler) error {
 	return config.consume(ctx, config.checkConsume(queues, handler == nil), queues, engine.Options[*delivery]{Handle: handle(config.NackDelay, handler)})
 }
 
@@ -113,7 +116,7 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 }
 
 // handle calls a handler of the client's own deliveries.
-func handle(nackDelay time.Duration, handler func(context.Context, amqp091.Delivery) error) func(context.Context, *delivery) error {
+func handle(nackDelay time.Duration, handler Handler) func(context.Context, *delivery) error {
 	return func(ctx context.Context, d *delivery) error {
 		says := &d.says
 		if d.answered.Swap(true) { // a further attempt here: the one before may still be answered

@@ -18,6 +18,9 @@ type BatchConfig = engine.BatchConfig
 // NoWait is a [BatchConfig] Timeout: what is there is handled at once.
 const NoWait = engine.NoWait
 
+// BatchHandler handles a batch of messages, see [ConsumeBatch].
+type BatchHandler func(ctx context.Context, b *Batch) error
+
 // ConsumeBatch is [Consume] with a handler for many deliveries at once: up to
 // batch.Size of one queue, each with an answer of its own. All that is said of
 // Consume holds here too.
@@ -37,7 +40,7 @@ const NoWait = engine.NoWait
 // A batch.Size above MaxInFlight is refused. What waits for its batch when ctx ends
 // is handled without waiting for more. A message that may have killed its process is
 // a batch of its own.
-func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler func(context.Context, *Batch) error) error {
+func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler BatchHandler) error {
 	ps := config.checkConsume(queues, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
@@ -75,18 +78,18 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay t
 }
 
 // AckAll says, when the handler returns, that every message is done that was not
-// answered by itself, whatever the handler returns. It tells whether the call
+// answered by itself, whatever the handler returns. It reports whether the call
 // counts: a former AckAll or RetryAll stands, and so does the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails, when the handler returns, every message that was not answered by
-// itself. They run again after delay (see [BatchMessage.Retry]). It tells whether
+// itself. They run again after delay (see [BatchMessage.Retry]). It reports whether
 // the call counts, as AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
 // BatchMessage is a delivery of a batch, as it came from its queue at first,
 // whatever its attempt. The first answer that it is given counts, and takes effect
-// at once. Each method tells whether its call was that answer. What comes later, or
+// at once. Each method reports whether its call was that answer. What comes later, or
 // after the message's Timeout, is ignored; what comes after the end of the batch is
 // told to the sink, too (LateAnswer). Body and headers must not be changed; they may
 // be kept.

@@ -85,7 +85,7 @@ type fileQueue struct {
 
 func (f *fileQueue) Scan(context.Context, deadletter.From) (deadletter.Scan, error) { return f, nil }
 
-func (f *fileQueue) Next(context.Context) (*deadletter.Message, error) {
+func (f *fileQueue) Next(context.Context, func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if f.done {
 		return nil, io.EOF
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Oldest implements [deadletter.Dater]: the timestamp property of the message at the
+// Oldest implements [driver.DLQ]: the timestamp property of the message at the
 // head, where the management API tells it. That is when its publisher says that it was
 // published, so the message has lain in the DLQ for no longer. RabbitMQ up to 4.0 tells
 // it of classic queues alone; redeliver's DLQ is a quorum queue.
@@ -31,7 +31,7 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
 
-// Keeps implements [deadletter.Keeper]: the lowest message-ttl of the queue's arguments
+// Keeps implements [driver.DLQ]: the lowest message-ttl of the queue's arguments
 // and policies, which the management API tells.
 func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	r, err := q.rules(ctx)
@@ -49,7 +49,7 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	return max(ttl, time.Millisecond), nil // 0 is at once, and not never
 }
 
-// Drops implements [deadletter.Dropper]: the bounds of its length, and what deletes the
+// Drops implements [driver.DLQ]: the bounds of its length, and what deletes the
 // queue itself.
 func (q *deadLetters) Drops(ctx context.Context) (string, error) {
 	r, err := q.rules(ctx)
@@ -103,9 +103,3 @@ func (q *deadLetters) rules(ctx context.Context) (*ruled, error) {
 	}
 	return r, nil
 }
-
-var (
-	_ deadletter.Dater   = (*deadLetters)(nil)
-	_ deadletter.Keeper  = (*deadLetters)(nil)
-	_ deadletter.Dropper = (*deadLetters)(nil)
-)

@@ -157,11 +157,6 @@ func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.
 	return err
 }
 
-// stateArgs are the arguments of the state's queue.
-func stateArgs() amqp.Table {
-	return amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
-}
-
 // provisionState makes the state's queue, where create says so.
 func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there bool, err error) {
 	state := q.info.DLQ + stateSuffix
@@ -174,7 +169,7 @@ func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there 
 	if !gone(err) {
 		return err == nil, err
 	}
-	args := stateArgs()
+	args := unlimited()
 	switch {
 	case !create:
 		return false, nil

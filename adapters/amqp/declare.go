@@ -105,7 +105,7 @@ func (d *declarer) try(what func(*amqp091.Channel) error, again backoff.BackOff)
 	return refused
 }
 
-// exists tells whether a queue is there.
+// exists reports whether a queue is there.
 func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	refused := d.do(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
@@ -137,6 +137,10 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		return err
 	})
+	if asItIs, ok := q.asItIs(refused); ok {
+		d.queue(ps, asItIs, true)
+		return
+	}
 	switch {
 	case refused == nil:
 	case denies(refused) && strings.Contains(refused.Reason, "exchange"): // to which it would dead-letter

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+
 	"github.com/redeliver/redeliver/doctor"
 )
 

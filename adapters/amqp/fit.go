@@ -61,7 +61,7 @@ func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 	}
 	// The last bytes: no header longer than it was. What must not keep its name
 	// is written in another case.
-	d := &r.Delivery
+	d := r.own()
 	p = plain(d)
 	p.Expiration, p.UserId = "", ""
 	if d.ReplyTo == directReplyTo {
@@ -110,7 +110,7 @@ const (
 	added      = 16   // headers, at most, by the broker
 )
 
-// readable tells whether the client can read headers that were read before, with
+// readable reports whether the client can read headers that were read before, with
 // what we have added and what the broker may add where there is room for that.
 func readable(headers amqp091.Table, room int) bool {
 	n := len(headers)

@@ -49,7 +49,7 @@ const directReplyTo = "amq.rabbitmq.reply-to"
 // ours in which they travel.
 var copies = map[string]string{HeaderCC: "CC", HeaderBCC: "BCC"}
 
-// brokers tells whether a header is the broker's own: read, never republished,
+// brokers reports whether a header is the broker's own: read, never republished,
 // because x-death that names the target of a dead-lettering is a cycle.
 func brokers(name string) bool {
 	switch name {
@@ -83,7 +83,7 @@ func plain(d *amqp091.Delivery) amqp091.Publishing {
 // publishing makes the message to be written to a queue of ours: the user's body,
 // properties and headers, and, where st is not nil, redeliver's headers.
 func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
-	d := &r.Delivery
+	d := r.own()
 	p := plain(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
 	var foreign amqp091.Table

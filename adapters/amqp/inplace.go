@@ -26,6 +26,7 @@ type placeState uint8
 const (
 	placeIdle    placeState = iota
 	placeSeeking            // it waits for its turn
+	placeTaken              // it has its turn, and the lane has not heard of it
 	placeHas                // it has its turn
 	placeLeaving            // the charge is taken back
 )
@@ -41,6 +42,16 @@ func (p *inPlace) begins() bool {
 	return p.state == placeHas
 }
 
+// has reports whether the message still has the turn that it has taken. Now it may begin.
+func (p *inPlace) has() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == placeTaken {
+		p.state = placeHas
+	}
+	return p.state == placeHas
+}
+
 func (p *inPlace) set(state placeState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,14 +61,13 @@ func (p *inPlace) set(state placeState) {
 // seek takes a turn, and notes the charge.
 func (p *inPlace) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.calling
-	for turn.Take(ctx, &s.r.sub.Gate) {
-		var before int
+	for c := (charge{}); turn.Take(ctx, &s.r.sub.Gate); {
 		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
-		err := s.r.noteCrashes(try, p.d.id(), func(n int) int { before = n; return n + 1 })
+		err := s.r.noteCrashes(try, p.d.id(), c.add)
 		cancel()
 		if err == nil {
 			p.mu.Lock()
-			p.state, p.before = placeHas, before
+			p.state, p.before = placeTaken, c.before
 			p.mu.Unlock()
 			if !s.lane.Post(p.come) {
 				p.end(false)
@@ -76,12 +86,29 @@ func (p *inPlace) seek() {
 	p.set(placeIdle)
 }
 
+// charge is one crash more for a message. A try to note it may fail and have noted it: the next one must not add another.
+type charge struct {
+	before int // the crashes that the first try found
+	known  bool
+}
+
+// add is the crashes of a message that had n.
+func (c *charge) add(n int) int {
+	if !c.known {
+		c.before, c.known = n, true
+	}
+	return max(n, c.before+1)
+}
+
 // come is called by the lane's goroutine when the message has its turn. It may have ended meanwhile, or nothing may begin: then
 // the others must not wait for it.
 func (p *inPlace) come() {
 	s, m := p.s, p.d.m
 	if s.stopped || s.tired || p.d.what != open || s.r.sub.Gate.Closed() {
 		p.end(false)
+		return
+	}
+	if !p.has() {
 		return
 	}
 	m.Alone = true
@@ -94,7 +121,7 @@ func (p *inPlace) come() {
 func (p *inPlace) end(settled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != placeHas {
+	if p.state != placeTaken && p.state != placeHas {
 		return
 	}
 	p.state = placeLeaving
@@ -106,10 +133,14 @@ func (p *inPlace) end(settled bool) {
 	})
 }
 
+// acquitted is the crashes of a message that had n with the charge. Another process may have it by now, and have charged it. A
+// try that failed may have taken the charge back.
+func (p *inPlace) acquitted(n int) int { return min(n, max(p.before, n-1)) }
+
 // acquit takes the charge back, until that has worked or the client is closed: nothing else begins before.
 func (p *inPlace) acquit(settled bool) {
 	s := p.s
-	less := func(n int) int { return max(0, n-1) } // another process may have it by now, and have charged it
+	less := p.acquitted
 	if settled {
 		// If its ack is lost it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)

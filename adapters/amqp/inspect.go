@@ -238,7 +238,8 @@ func (s *survey) differences(q ownQueue, there queueInfo) {
 		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp091.QueueMessageTTLArg, amqp091.SingleActiveConsumerArg,
 	} {
 		have, ok := there.Arguments[key]
-		if _, ours := q.args[key]; ok && !ours {
+		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // whoever sets no DLQ.Retention takes what is there
+		if _, ours := q.args[key]; ok && !ours && !kept {
 			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, valueText(have)))
 		}
 	}

@@ -47,6 +47,7 @@ type layout struct {
 	shards       int
 	queues       []ownQueue
 	expires      bool // the queue may be deleted while it has no consumer
+	discards     bool // there is no DLQ
 }
 
 // ownQueue is one queue that redeliver declares.
@@ -57,7 +58,7 @@ type ownQueue struct {
 	args  amqp091.Table
 }
 
-// read tells whether a subscriber reads the queue, beside the origin.
+// read reports whether a subscriber reads the queue, beside the origin.
 func (q ownQueue) read() bool {
 	return q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue || q.kind == delayQueue && q.level <= readMost
 }
@@ -90,16 +91,19 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	}
 	_, l.jitter, _ = policy.Delays()
 	_, l.expires = cfg.Topology.QueueArgs["x-expires"]
-	dead, back := l.dlq(), l.retry()
-	kept := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
-	if cfg.DLQ.Retention > 0 {
-		kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+	l.discards = cfg.DLQ.Discard
+	back := l.retry()
+	if !l.discards {
+		kept := unlimited()
+		if cfg.DLQ.Retention > 0 {
+			kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+		}
+		l.add(l.dlq(), deadQueue, kept)
 	}
-	l.add(dead, deadQueue, kept)
-	l.add(back, retryQueue, deadLettering(dead))
-	l.add(l.suspects(), suspectQueue, deadLettering(dead))
+	l.add(back, retryQueue, l.toDLQ())
+	l.add(l.suspects(), suspectQueue, l.toDLQ())
 	if l.ordered() {
-		l.add(l.place(), placeQueue, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)})
+		l.add(l.place(), placeQueue, unlimited())
 	}
 	for _, level := range l.ladder {
 		for shard := range l.shards {
@@ -117,10 +121,10 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	return l, nil
 }
 
-// ordered tells whether the messages of the queue keep their places.
+// ordered reports whether the messages of the queue keep their places.
 func (l *layout) ordered() bool { return ordered(l.policy) }
 
-// hops tells whether a message with so much left leaves a level for a shorter one
+// hops reports whether a message with so much left leaves a level for a shorter one
 // when the level is over, and does not stay with the level's reader: jitter does,
 // because a hop would only bring it to another reader.
 func (l *layout) hops(left, level time.Duration) bool {
@@ -161,9 +165,23 @@ func deadLettering(to string) amqp091.Table {
 	}
 }
 
+// unlimited are the arguments of a quorum queue that drops nothing.
+func unlimited() amqp091.Table {
+	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, deliveryLimit: int32(noLimit)}
+}
+
+// toDLQ are the arguments of a quorum queue whose messages the broker moves to the DLQ before it drops them. Where there is no
+// DLQ it drops none: redeliver decides, and reports it.
+func (l *layout) toDLQ() amqp091.Table {
+	if l.discards {
+		return unlimited()
+	}
+	return deadLettering(l.dlq())
+}
+
 // origin is the queue that is read, as it is created where it does not exist.
 func (l *layout) origin(t Topology) ownQueue {
-	args := deadLettering(l.dlq())
+	args := l.toDLQ()
 	if l.ordered() { // crashes are counted otherwise, and nothing is written anew
 		args[deliveryLimit] = int32(noLimit)
 	}

@@ -74,7 +74,7 @@ type answerError struct {
 
 func (e *answerError) Error() string { return "amqp: the management API at " + e.where + " " + e.what }
 
-// denied tells whether the user may not see this, or the server does not have it.
+// denied reports whether the user may not see this, or the server does not have it.
 func denied(err error) bool {
 	e, ok := errors.AsType[*answerError](err)
 	return ok && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound)
@@ -224,7 +224,7 @@ func (m *management) queues(ctx context.Context, pattern string) (map[string]que
 	}
 }
 
-// exists tells whether there is a queue.
+// exists reports whether there is a queue.
 func (m *management) exists(ctx context.Context, queue string) (bool, error) {
 	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(queue)+"$")
 	return len(found) > 0, err

@@ -15,7 +15,7 @@ import (
 // nothing of such a queue is ever handed back by itself, and no consumer of it is
 // cancelled while it has something in hand.
 
-// ordered tells whether the messages of a policy keep their places.
+// ordered reports whether the messages of a policy keep their places.
 func ordered(p redeliver.Policy) bool {
 	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
 }

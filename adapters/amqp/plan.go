@@ -150,8 +150,13 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	for _, q := range s.old() {
 		add(q, true)
 	}
-	p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: stateArgs(), Messages: -1}
-	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
+	p.Rights = l.rights()
+	if l.discards {
+		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
+	} else {
+		p.State = PlannedQueue{Name: l.dlq() + stateSuffix, Kind: "state", Arguments: unlimited(), Messages: -1}
+		p.OperatorRights = l.operatorRights()
+	}
 	s.delays(p)
 	s.timeout(p)
 	s.newer(p)

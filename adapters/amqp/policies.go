@@ -26,7 +26,7 @@ func (p *brokerPolicy) String() string {
 	return fmt.Sprintf("policy %q", p.Name)
 }
 
-// matches tells whether a policy is for a queue. It fails on a pattern that only
+// matches reports whether a policy is for a queue. It fails on a pattern that only
 // Erlang reads.
 func (p *brokerPolicy) matches(q queueInfo) (bool, error) {
 	switch p.ApplyTo {

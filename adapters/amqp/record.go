@@ -30,6 +30,45 @@ type record struct {
 	part      string // see headerPart
 	key       string // where the Order is PerKey
 	rewritten int    // how often it was written anew before it came
+	// Of a message that is read from a DLQ: the state with which it lay there, and the delivery as it lay there, which copies
+	// have.
+	deadLetter *redeliver.State
+	copied     *amqp091.Delivery
+}
+
+// own is the delivery as copies have it.
+func (r *record) own() *amqp091.Delivery {
+	if r.copied != nil {
+		return r.copied
+	}
+	return &r.Delivery
+}
+
+// stateID is the message's id, which the DLQ's state has where the message is read from a DLQ.
+func (r *record) stateID() string {
+	if r.deadLetter != nil && r.deadLetter.ID != "" {
+		return r.deadLetter.ID
+	}
+	return idOf(&r.Delivery)
+}
+
+// readDeadLetter takes redeliver's headers of a DLQ off a message that was read from there, and puts back what they stand for.
+// Of headers that name another DLQ nothing is believed.
+func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
+	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.unread != nil {
+		return nil
+	}
+	shown := r.Delivery
+	block, findings := original(&shown)
+	dead, found := engine.DeadLetterState(block, func(origin, group string) bool {
+		return origin == group && names.dlq(origin) == queue
+	})
+	if dead == nil {
+		return nil
+	}
+	lay := r.Delivery
+	r.deadLetter, r.copied, r.Delivery = dead, &lay, shown
+	return append(findings, found...)
 }
 
 // message makes the message that a handler of the Router gets.

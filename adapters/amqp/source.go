@@ -49,7 +49,8 @@ type source struct {
 	window    int // how many the broker may have sent
 	consumers int // before the one that reads now
 	consumer  *consumer
-	halted    time.Time // since when nothing may begin; zero when something may
+	lastEnded <-chan struct{} // of the last consumer; nil before the first
+	halted    time.Time       // since when nothing may begin; zero when something may
 	paused    bool
 	swept     time.Time // when what lies here was last looked at
 	looking   *time.Timer
@@ -240,8 +241,8 @@ const (
 	lateAck = 10 * time.Millisecond
 )
 
-// Commit implements [driver.Source].
-func (s *source) Commit() { s.flush(false) }
+// Commit implements [driver.Source]. No ack waits for company beside a suspect: it may kill the process.
+func (s *source) Commit() { s.flush(s.r.client.turn.Closed()) }
 
 // flush sends acks, where there are enough of them or they have waited long enough: a quorum queue writes every ack to its
 // log. An error means that the channel is gone.

@@ -263,14 +263,16 @@ func TestAKeyThatPanics(t *testing.T) {
 	s.finishTest()
 }
 
-// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run.
+// Of a queue that keeps its order only the first of each key can have killed its process: those behind it have not run. What
+// this process remembers has not killed it: while a dependency is down it comes back every half of ConsumerTimeout.
 func TestTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f.r.client.places.Put(spot{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
 		id    string
 		count any
-	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}} {
+	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}, {"d1", int64(maxReturns)}} {
 		in <- amqp091.Delivery{MessageId: row.id, DeliveryTag: uint64(tag) + 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": row.count}}
 	}
 	var suspects []string
@@ -415,6 +417,36 @@ func TestAPausedSourceDoesNotConsume(t *testing.T) {
 				stop()
 				_ = f.ended(end)
 			})
+		})
+	}
+}
+
+// What is settled is acked before a suspect runs. Neighbours whose acks waited for company came back when it killed the process.
+func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
+	for name, row := range map[string]struct {
+		suspect bool
+		tell    func(s *source)
+		acks    int64
+	}{
+		"settled before it has its turn":    {true, func(s *source) { s.Accept(0) }, 1},
+		"settled while it waits for it":     {true, func(s *source) { s.Commit() }, 1},
+		"a closed gate":                     {false, func(s *source) { s.Accept(0) }, 0},
+		"settled while no suspect is there": {false, func(s *source) { s.Commit() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+			s, in := f.source(false, "a1", "b1")
+			s.ackTimer = time.NewTimer(time.Hour)
+			all := parsed(s, in)
+			s.Settle(all[1]) // behind an open one
+			if row.suspect && !f.r.client.turn.Take(t.Context(), &f.r.sub.Gate) {
+				t.Fatal("the turn is not free")
+			}
+			row.tell(s)
+			s.finishTest() // the broker answers behind the ack
+			if n := f.wire.acks.Load(); n != row.acks {
+				t.Errorf("%d acks were sent, want %d", n, row.acks)
+			}
 		})
 	}
 }

@@ -100,8 +100,9 @@ func (w *write) waiting(rec *record, queue string, st *redeliver.State, until ti
 func (w *write) deadInParts(st *redeliver.State) error {
 	d, body := w.d, w.d.Body
 	for n := max(1, (len(body)+d.maxBody-1)/d.maxBody); d.parts < n; d.parts++ {
-		part := d.record
-		part.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
+		part, lay := d.record, *d.own()
+		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
+		part.copied = &lay
 		part.part = fmt.Sprintf("%d/%d", d.parts+1, n)
 		if err := w.send(w.layout.dlq(), part.dead(st, w.sender.link.frameMax())); err != nil {
 			return err
@@ -112,13 +113,14 @@ func (w *write) deadInParts(st *redeliver.State) error {
 
 // publish writes a delayed publish to its exchange at last, as its publisher made it.
 func (w *write) publish() (string, error) {
-	d, where := w.d, place(w.d.Exchange, w.d.RoutingKey)
-	err := w.once(w.published, d.Exchange, d.RoutingKey, plain(&d.Delivery))
+	d := w.d.own()
+	where := place(d.Exchange, d.RoutingKey)
+	err := w.once(w.published, d.Exchange, d.RoutingKey, plain(d))
 	if gone(err) { // the exchange was deleted under us
 		if err := w.declare(w.ctx); err != nil {
 			return where, err
 		}
-		err = w.once(w.published, d.Exchange, d.RoutingKey, plain(&d.Delivery))
+		err = w.once(w.published, d.Exchange, d.RoutingKey, plain(d))
 	}
 	return where, err
 }

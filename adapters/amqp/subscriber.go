@@ -94,7 +94,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.queue, Group: l.queue, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
-			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.ordered(), Turn: c.turn,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.ordered(), Turn: c.turn, Discards: l.discards,
 		},
 	}
 	if l.policy.Order == redeliver.PerKey {

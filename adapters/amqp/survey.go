@@ -149,7 +149,7 @@ func (s *survey) greeting(properties amqp091.Table) {
 	}
 }
 
-// since tells whether the server is at least of a version. One that is unknown
+// since reports whether the server is at least of a version. One that is unknown
 // is of none.
 func (s *survey) since(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor

@@ -42,7 +42,7 @@ type reads struct {
 
 func (r reads) Read(p []byte) (int, error) { return r.Reader.Read(p) }
 
-// clientReads tells whether the client survives a frame.
+// clientReads reports whether the client survives a frame.
 func clientReads(t testing.TB, frame []byte) bool {
 	t.Helper()
 	w := newWire(t)

@@ -50,12 +50,17 @@ type consumer struct {
 	stop      context.CancelFunc
 }
 
-// begin has what a new consumer brings passed on.
+// begin has what a new consumer brings passed on, after all that the one before has brought: an ack of several deliveries covers
+// every lower tag, so what has one must have been read.
 func (s *source) begin(from <-chan amqp091.Delivery) {
+	before := s.lastEnded
 	c := &consumer{tag: tag(s.consumers), ended: make(chan struct{})}
-	s.consumer = c
+	s.consumer, s.lastEnded = c, c.ended
 	go func() {
 		defer close(c.ended)
+		if before != nil {
+			<-before
+		}
 		var room slab
 		for d := range from {
 			select {
@@ -101,6 +106,9 @@ func (s *source) consume(window int) {
 // behind a closed gate, see look, or beside a suspect. There the prefetch stays in hand, because what is given back is counted,
 // and the next suspect may follow at once.
 func (s *source) Accept(n int) {
+	if n == 0 && s.r.client.turn.Closed() {
+		s.flush(true) // see Commit
+	}
 	switch {
 	case s.stopped || s.kind == suspectQueue:
 	case s.paused && n > 0:

@@ -3,6 +3,7 @@ package amqp
 import (
 	"testing"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
 )
 
@@ -48,4 +49,27 @@ func TestWindowComesToRest(t *testing.T) {
 			t.Fatalf("only %d messages of %d bytes, the limit is %d bytes", window, size, limit)
 		}
 	})
+}
+
+// A consumer that follows another on its channel passes nothing on before that one has: an ack of several deliveries covers
+// every lower tag. One that was not read yet would be acked with those above it, and be lost if the process died.
+func TestConsumersPassOnInOrder(t *testing.T) {
+	const each = 100
+	f := newFile(t, Config{}, nil)
+	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, newWire(t).ch)
+	for n := range 3 {
+		from := make(chan amqp091.Delivery, each)
+		for i := range each {
+			from <- amqp091.Delivery{DeliveryTag: uint64(n*each + i + 1)}
+		}
+		close(from)
+		s.begin(from)
+		s.consumer.cancelled.Store(true)
+	}
+	for want := range uint64(3 * each) {
+		if d := <-s.in; d.tag != want+1 {
+			t.Fatalf("the source reads tag %d, want %d", d.tag, want+1)
+		}
+	}
+	s.finishTest()
 }

@@ -127,7 +127,7 @@ func (c commits) of(topic string, partition int32) (int64, error) {
 // provision checks the topics that exist and creates those that do not. It may
 // run in several processes at once.
 func (c *Client) provision(l *layout) error {
-	if err := c.verify(l); err != nil {
+	if err := c.verifyFresh(l); err != nil {
 		return err
 	}
 	created := false
@@ -142,7 +142,11 @@ func (c *Client) provision(l *layout) error {
 	if !created {
 		return nil
 	}
-	if err := c.admin.awaitLeaders(append(l.subscribed(), l.find(deadTopic, 0).name)...); err != nil {
+	all := l.subscribed()
+	if !l.discards {
+		all = append(all, l.find(deadTopic, 0).name)
+	}
+	if err := c.admin.awaitLeaders(all...); err != nil {
 		return err
 	}
 	// Another process may have created them otherwise, or the broker changed
@@ -156,6 +160,21 @@ func (c *Client) provision(l *layout) error {
 	}
 	*l = *fresh
 	return nil
+}
+
+// verifyFresh is verify for topics that somebody may have deleted since they were listed, as levels of an older policy are:
+// then they are listed again.
+func (c *Client) verifyFresh(l *layout) error {
+	err := c.verify(l)
+	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		return err
+	}
+	fresh, err := c.layout(l.origin)
+	if err != nil {
+		return err
+	}
+	*l = *fresh
+	return c.verify(l)
 }
 
 // verify refuses topics that exist and cannot hold the policy.

@@ -8,6 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // waiting is what a source knows of a record that waits, or that has a place in the line of its key.
@@ -30,6 +31,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	detach(rec)
 	stay := s.r.arrive(rec, ours, *s.level)
 	st := stay.State
+	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported when it came first
 	s.r.sub.Met(st)
 	if len(stay.Findings) > 0 {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
@@ -57,6 +59,22 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 		s.makeDue(m, w, time.Now())
 	}
 	s.lastDue = m.Until
+}
+
+// readDeadLetter takes redeliver's block of a DLQ off a record that was read from there: it is the state with which the message
+// was dead, and no header of the message. Of a block of another DLQ nothing is believed.
+func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
+	users, ours := split(rec.Headers)
+	if ours == nil {
+		return nil, nil
+	}
+	dead, found := engine.DeadLetterState(appendTexts(nil, ours), func(origin, group string) bool {
+		return r.client.cfg.Names.dlq(origin, group) == r.layout.origin
+	})
+	if dead != nil {
+		rec.Headers = users
+	}
+	return dead, found
 }
 
 // arrive says what the headers of a record mean that has come to a topic on which

@@ -124,10 +124,11 @@ func (c *caution) calm() bool {
 
 // begin says whether a message may begin now.
 func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
+	alone := m.Alone
+	m.Alone = false
 	if m.Step != driver.Handle || !c.counted {
 		return engine.Begins // no handler sees it
 	}
-	m.Alone = false
 	if c.free && len(c.note.suspects) == 0 {
 		return c.let()
 	}
@@ -138,6 +139,9 @@ func (c *caution) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Word 
 	case suspected && crashes >= c.s.r.sub.Policy.MaxCrashes:
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Times: crashes}
 		return engine.Begins
+	case c.blind && alone:
+		c.post(func() {}) // it asks again as one that needs a slot
+		return engine.NotYet
 	case c.blind:
 		return c.let()
 	case suspected && c.turn == held && c.solo == nil && !c.writing && c.note.alone == offset:

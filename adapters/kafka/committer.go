@@ -192,7 +192,7 @@ func (s *source) committedAs(snap *snapshot, err error) (again bool) {
 		s.r.owned.mark(s.topic, s.partition, snap.offset)
 	}
 	if snap.noted == s.care.number {
-		s.urgent = false
+		s.urgent = s.ending && !snap.last
 		if s.care.writing {
 			s.care.post(func() { s.care.told(snap.noted) })
 		}

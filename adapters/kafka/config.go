@@ -187,6 +187,9 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 		ps.Order(field, c.Topics[topic], allowed...)
 	}
 	c.DLQ.Check(ps, time.Minute, 0)
+	if c.DLQ.Discard && c.Names.DLQ != nil {
+		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
+	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.Count("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)

@@ -174,7 +174,7 @@ func TestTopicsThatCannotHoldThePolicyAreRefused(t *testing.T) {
 			c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 			_, err := c.Subscriber().Subscribe(t.Context(), "orders")
 			refused(t, err, "topic "+topic+" "+setting, value)
-			_, err = c.Plan("orders")
+			_, err = c.Plan(t.Context(), "orders")
 			refused(t, err, "topic "+topic+" "+setting, value)
 			there, err := adm.ListTopics(t.Context())
 			if err != nil || there.Has("orders.billing.dlq") {

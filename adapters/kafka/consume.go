@@ -13,6 +13,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
+// Handler handles a record, see [Consume].
+type Handler func(ctx context.Context, rec *sarama.ConsumerMessage) error
+
 // Consume calls handler for the records of topics, as a member of config.Group
 // with retries, delays and a DLQ, until ctx ends: for a service that knows
 // nothing of Watermill. What [Subscriber] promises holds here too: the same
@@ -39,7 +42,7 @@ import (
 // uncommitted. It returns an error when it cannot begin: all that is wrong with the
 // call and with config is in one redeliver.ConfigError. What fails later is told to
 // config.Sink and tried again.
-func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) error {
+func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler Handler) error {
 	config, ps := config.behind(client, topics, handler == nil)
 	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
 }

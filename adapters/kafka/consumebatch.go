@@ -18,6 +18,9 @@ type BatchConfig = engine.BatchConfig
 // NoWait is a [BatchConfig] Timeout: what is there is handled at once.
 const NoWait = engine.NoWait
 
+// BatchHandler handles a batch of records, see [ConsumeBatch].
+type BatchHandler func(ctx context.Context, b *Batch) error
+
 // ConsumeBatch is [Consume] with a handler for many records at once: up to
 // batch.Size of one topic, each with an answer of its own. All that is said of
 // Consume holds here too.
@@ -37,7 +40,7 @@ const NoWait = engine.NoWait
 // As records of one key run one after another, a batch has at most one of each
 // key, and one retry. A batch.Size above MaxInFlight is refused. What waits for its
 // batch when ctx ends, or its partition moves, is handled without waiting for more.
-func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler func(context.Context, *Batch) error) error {
+func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
 	config, ps := config.behind(client, topics, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()

@@ -14,7 +14,7 @@ import (
 // batch all the same.
 const headBytes = 1 << 10
 
-// Oldest implements [deadletter.Dater]: the earliest of the records that come first in
+// Oldest implements [driver.DLQ]: the earliest of the records that come first in
 // their partitions and are not settled.
 func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	if err := q.refresh(ctx); err != nil {
@@ -64,7 +64,7 @@ func (q *deadQueue) head(ctx context.Context, partition int32) (at time.Time, th
 	}
 }
 
-// Keeps implements [deadletter.Keeper]: the topic's retention.ms.
+// Keeps implements [driver.DLQ]: the topic's retention.ms.
 func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 	settings, err := q.settings(ctx)
 	if err != nil || !strings.Contains(settings["cleanup.policy"], "delete") {
@@ -84,7 +84,7 @@ func (q *deadQueue) Keeps(ctx context.Context) (time.Duration, error) {
 // forEver is what a retention beyond which is none.
 const forEver = 100 * 365 * 24 * time.Hour
 
-// Drops implements [deadletter.Dropper]: retention.bytes, and compaction.
+// Drops implements [driver.DLQ]: retention.bytes, and compaction.
 func (q *deadQueue) Drops(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {
@@ -106,9 +106,3 @@ func (q *deadQueue) settings(ctx context.Context) (map[string]string, error) {
 	all, err := until(ctx, aside, func() (map[string]map[string]string, error) { return q.c.admin.settings(q.info.DLQ) }, nil)
 	return all[q.info.DLQ], err
 }
-
-var (
-	_ deadletter.Dater   = (*deadQueue)(nil)
-	_ deadletter.Keeper  = (*deadQueue)(nil)
-	_ deadletter.Dropper = (*deadQueue)(nil)
-)

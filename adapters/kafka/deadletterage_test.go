@@ -21,7 +21,7 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	oldest := func() time.Time {
 		t.Helper()
-		at, ok, err := deadletter.Oldest(t.Context(), q)
+		at, ok, err := q.Oldest(t.Context())
 		if err != nil || !ok || at.Before(began) || at.After(time.Now().Add(time.Second)) {
 			t.Fatalf("the oldest is of %s (%v): %v", at, ok, err)
 		}
@@ -41,15 +41,15 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		t.Errorf("the last is of %s, the first of %s", last, first)
 	}
 	purge(deadletter.Removal{Everything: true})
-	if at, ok, err := deadletter.Oldest(t.Context(), q); ok || err != nil {
+	if at, ok, err := q.Oldest(t.Context()); ok || err != nil {
 		t.Errorf("nothing is left, and the oldest is of %s: %v", at, err)
 	}
 
-	keeps, err := deadletter.Keeps(t.Context(), q)
+	keeps, err := q.Keeps(t.Context())
 	if err != nil || keeps != 0 {
 		t.Errorf("a DLQ of ours keeps its records for %s: %v", keeps, err)
 	}
-	if drops, err := deadletter.Drops(t.Context(), q); err != nil || drops != "" {
+	if drops, err := q.Drops(t.Context()); err != nil || drops != "" {
 		t.Errorf("a DLQ of ours has the bound %q: %v", drops, err)
 	}
 	var settings []kadm.AlterConfig
@@ -60,10 +60,10 @@ func TestOnKafkaHowLongADeadLetterIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the topic has its new settings", func() bool {
-		keeps, err = deadletter.Keeps(t.Context(), q)
+		keeps, err = q.Keeps(t.Context())
 		return err == nil && keeps == 2*time.Hour
 	})
-	drops, err := deadletter.Drops(t.Context(), q)
+	drops, err := q.Drops(t.Context())
 	if err != nil || !strings.Contains(drops, "retention.bytes=123456789") || !strings.Contains(drops, "compact") {
 		t.Errorf("it has the bound %q: %v", drops, err)
 	}

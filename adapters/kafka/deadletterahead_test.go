@@ -57,7 +57,7 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := func() error {
-		_, err := scan.Next(t.Context())
+		_, err := scan.Next(t.Context(), nil)
 		return err
 	}
 	if err := next(); err != nil {
@@ -80,7 +80,7 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := again.Next(t.Context()); err != nil {
+	if _, err := again.Next(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})

@@ -2,6 +2,8 @@ package kafka
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,8 +16,12 @@ const dlqSuffix = ".dlq"
 // DeadLetterQueues lists the DLQs that the cluster has, whatever their group, by
 // name: the topics that end in ".dlq". Origin, Group and Back are read from the name,
 // and empty where that says nothing: it was too long and is cut, or the topic is
-// somebody else's. Those that Config.Names calls otherwise are not found.
-func (c *Client) DeadLetterQueues() ([]deadletter.Info, error) {
+// somebody else's. Those that Config.Names calls otherwise are not found. ctx is asked
+// before the broker is; a request that has begun ends by the timeouts of Config.Sarama.
+func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))
+	}
 	there, err := c.admin.topics()
 	if err != nil {
 		return nil, err

@@ -307,7 +307,7 @@ func TestOnKafkaARunnerThatWasOvertakenMayWriteNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := scan.Next(t.Context())
+	one, err := scan.Next(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

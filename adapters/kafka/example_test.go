@@ -137,7 +137,7 @@ func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 		log.Fatal(err)
 	}
 	defer client.Close(ctx)
-	plan, err := client.Plan("orders")
+	plan, err := client.Plan(context.Background(), "orders")
 	if err != nil {
 		log.Print(err)
 		return

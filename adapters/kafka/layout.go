@@ -38,6 +38,7 @@ type layout struct {
 	topics        []ownTopic
 	state         ownTopic // of who works on the DLQ; no member of the group needs it
 	control       ownTopic // of commands; without it none are read
+	discards      bool     // there is no DLQ
 	// maxWait is the longest wait that may be asked for: what the retention of
 	// the delay topics allows.
 	maxWait time.Duration
@@ -146,7 +147,9 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, false)
 	}
 	add(cfg.Names.retry(l.origin, l.group), retryTopic, 0, false)
-	add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
+	if l.discards = cfg.DLQ.Discard; !l.discards {
+		add(cfg.Names.dlq(l.origin, l.group), deadTopic, 0, false)
+	}
 	for _, level := range l.oldLevels(cfg.Names, there) {
 		add(cfg.Names.delay(l.origin, l.group, level), delayTopic, level, true)
 	}

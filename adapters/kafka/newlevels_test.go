@@ -2,11 +2,13 @@ package kafka_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -77,5 +79,34 @@ func TestOnKafkaLevelsThatAnotherPolicyCreatesAreDrainedByMembersThatRun(t *test
 				return true
 			})
 		})
+	}
+}
+
+// A level of an older policy that somebody deletes while a service starts does not keep it from starting.
+func TestALevelThatIsDeletedBetweenTwoLooksIsNoProblem(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	old, admin := p.ours("retry.300ms"), kadm.NewClient(independent(t, p.addrs))
+	makeTopics(t, p, map[string]string{"retention.ms": "-1", "max.message.bytes": "3000000"}, old)
+	cluster.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		m, _ := req.(*kmsg.DescribeConfigsRequest)
+		if !slices.ContainsFunc(m.Resources, func(r kmsg.DescribeConfigsRequestResource) bool { return r.ResourceName == old }) {
+			cluster.KeepControl()
+			return nil, nil, false
+		}
+		cluster.SleepControl(func() {
+			if _, err := admin.DeleteTopics(t.Context(), old); err != nil {
+				t.Error(err)
+			}
+		})
+		return nil, nil, false
+	})
+	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	if _, err := c.Plan(t.Context(), p.topic); err != nil {
+		t.Error(err)
+	}
+	if topics, err := admin.ListTopics(t.Context()); err != nil || topics.Has(old) {
+		t.Errorf("%s is still there: %v", old, err)
 	}
 }

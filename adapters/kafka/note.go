@@ -210,8 +210,8 @@ func readRuns(text string, base int64, each func(offset int64, crashes int) bool
 
 // inherit is how a new owner, me, stands that finds the note beside the offset
 // mark, in a log that ends at logEnd. The last owner was at most so many records
-// ahead of its mark, as far as can be known: stretch. What the last owner's death
-// says is all in here.
+// ahead of what it had settled, as far as can be known: stretch. What the last owner's
+// death says is all in here.
 func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 	next := note{owner: me, state: stateCareful, alone: -1, end: n.end, window: make(map[int64]bool), suspects: make(map[int64]int)}
 	for o, crashes := range n.suspects {
@@ -234,7 +234,11 @@ func (n note) inherit(me string, mark, logEnd, stretch int64) note {
 			}
 		}
 	default:
-		next.end = min(logEnd, mark+stretch)
+		settled := mark
+		if last := len(n.settled) - 1; last >= 0 {
+			settled = max(mark, n.settled[last].to)
+		}
+		next.end = min(logEnd, settled+stretch)
 	}
 	if next.end <= mark {
 		next.end = 0

@@ -93,6 +93,7 @@ func TestInherit(t *testing.T) {
 	t.Parallel()
 	const mark, end, stretch = 100, 1000, 500
 	none := map[int64]int{}
+	far, _ := writeSettled([]offsetRun{{340, 350}}, mark, maxSettledText)
 	for name, c := range map[string]struct {
 		found    string
 		end      int64
@@ -111,6 +112,7 @@ func TestInherit(t *testing.T) {
 		"this process lost the session":     {"redeliver/1 by=me state=run", 0, none},
 		"and a window":                      {"redeliver/1 by=me state=careful end=300 base=90 window=5-12", 300, none},
 		"and one alone, which is uncharged": {"redeliver/1 by=me state=careful end=300 base=90 suspects=11x1 alone=11", 300, map[int64]int{101: 1}},
+		"died at work far above the mark":   {"redeliver/1 by=x state=run base=100 settled=" + far, 850, none},
 	} {
 		got := parseNote(c.found).inherit("me", mark, end, stretch)
 		if got.end != c.end || !maps.Equal(got.suspects, c.suspects) || len(got.window) > 0 || got.alone >= 0 || got.owner != "me" {

@@ -54,7 +54,7 @@ func TestPerKeyIsRefusedWhereItCouldNotBeKept(t *testing.T) {
 			client, err := kafka.Open(t.Context(), cfg)
 			if err == nil {
 				defer func() { _ = client.Close(context.Background()) }()
-				_, err = client.Plan("orders")
+				_, err = client.Plan(t.Context(), "orders")
 			}
 			var bad *redeliver.ConfigError
 			if !errors.As(err, &bad) || !slices.ContainsFunc(bad.Problems, func(p redeliver.Problem) bool {
@@ -82,7 +82,7 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: waitsBehind(time.Second)})
-	plan, err := c.Plan("orders")
+	plan, err := c.Plan(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -55,13 +56,17 @@ type PlannedDelay struct {
 
 // Plan asks the broker what there is and says what Subscribe would use and
 // create, without creating anything. It returns the error that Subscribe would
-// return: what cannot be met is refused, not clamped.
-func (c *Client) Plan(topic string) (*Plan, error) {
+// return: what cannot be met is refused, not clamped. ctx is asked before the
+// broker is; a request that has begun ends by the timeouts of Config.Sarama.
+func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: planning %s: %w", topic, context.Cause(ctx))
+	}
 	l, err := c.layout(topic)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.verify(l); err != nil {
+	if err := c.verifyFresh(l); err != nil {
 		return nil, err
 	}
 	return l.plan(), nil
@@ -69,13 +74,16 @@ func (c *Client) Plan(topic string) (*Plan, error) {
 
 func (l *layout) plan() *Plan {
 	p := &Plan{
-		Origin: l.origin, Group: l.group, Companions: []PlannedTopic{l.state.planned(), l.control.planned()}, Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
+		Origin: l.origin, Group: l.group, Companions: l.companions(), Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
 	}
 	for _, t := range l.topics {
 		p.Topics = append(p.Topics, t.planned())
 		if t.old {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
 		}
+	}
+	if l.discards {
+		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	}
 	for _, w := range l.warnings {
 		p.Notes = append(p.Notes, w.String()+" (nothing is refused for it: it is a level of an older policy)")
@@ -103,6 +111,14 @@ func (l *layout) plan() *Plan {
 		})
 	}
 	return p
+}
+
+// companions are the topics of who works on the DLQ, and of commands.
+func (l *layout) companions() []PlannedTopic {
+	if l.discards {
+		return []PlannedTopic{l.control.planned()}
+	}
+	return []PlannedTopic{l.state.planned(), l.control.planned()}
 }
 
 func (t ownTopic) planned() PlannedTopic {

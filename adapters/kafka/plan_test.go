@@ -21,7 +21,7 @@ func TestThePlanSaysWhatIsCreatedAndHowEachDelayIsSpent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			addrs := fake(t, "orders").ListenAddrs()
 			c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing.eu", Policy: policy})
-			plan, err := c.Plan("orders")
+			plan, err := c.Plan(t.Context(), "orders")
 			if err != nil {
 				t.Fatal(err)
 			}

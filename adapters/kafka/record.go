@@ -152,6 +152,9 @@ func produce(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string,
 		}
 	}
 	if st != nil {
+		if st.DeadLetter != nil { // as it lay in the DLQ
+			appendState(m, st.DeadLetter)
+		}
 		appendState(m, st)
 	}
 }

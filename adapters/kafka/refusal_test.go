@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"sync"
@@ -147,6 +149,7 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 	bomb := order(p.topic, "bomb")
 	bomb.Value = make([]byte, 105_000_000)
 	putHuge(t, p, bomb, kgo.ZstdCompression())
+	peak := peakHeap(t)
 	var ids []string
 	for i := range 6 {
 		rec := order(p.topic, "neighbour-"+strconv.Itoa(i))
@@ -162,6 +165,34 @@ func TestOnKafkaACompressedRecordThatCannotBeWrittenIsStubbed(t *testing.T) {
 			t.Errorf("the others waited: %v", c.Err)
 		}
 	}
+	if n := peak(); n > 256<<20 {
+		t.Errorf("the heap grew by %d MiB, want at most 256 MiB", n>>20)
+	}
+}
+
+// peakHeap watches the heap. The function that it returns ends that, and returns how many bytes the heap grew by at most.
+func peakHeap(t *testing.T) func() uint64 {
+	t.Helper()
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	before := sample[0].Value.Uint64()
+	done, peak := make(chan struct{}), make(chan uint64, 1)
+	go func() {
+		most, ticks := before, time.NewTicker(time.Millisecond)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				metrics.Read(sample)
+				most = max(most, sample[0].Value.Uint64())
+			case <-done:
+				peak <- most - before
+				return
+			}
+		}
+	}()
+	return func() uint64 { close(done); return <-peak }
 }
 
 // A record that is read ahead weighs, and pauses its partition. It does not weigh any more

@@ -52,5 +52,8 @@ func (l *layout) operatorRights() []Right {
 			all = append(all, onTopic(t.name, opRead, opDescribeConfigs))
 		}
 	}
-	return append(all, onTopic(l.state.name, opRead, opWrite, opDescribeConfigs), onTopic(l.control.name, opRead, opWrite, opDescribeConfigs), Right{Resource: "group", Name: l.group, Operations: []string{opDescribe}})
+	for _, t := range l.companions() {
+		all = append(all, onTopic(t.Name, opRead, opWrite, opDescribeConfigs))
+	}
+	return append(all, Right{Resource: "group", Name: l.group, Operations: []string{opDescribe}})
 }

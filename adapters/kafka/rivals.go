@@ -13,7 +13,7 @@ import (
 // another one is among them, or no more. Each member asks, because only the group's
 // leader hears of it when they join. Who may read the group may ask; where the
 // coordinator does not answer, what comes back tells as well, see
-// [delayqueue.Subscription.Met].
+// [engine.Subscription.Met].
 func (r *reader) compare() {
 	found, err := r.client.admin.sarama.DescribeConsumerGroups([]string{r.layout.group})
 	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {

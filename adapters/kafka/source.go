@@ -145,7 +145,9 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		s.mu.Unlock()
 		return driver.ErrSettled
 	}
-	_, m.Alone = s.care.note.suspects[offset]
+	if s.care.counted {
+		_, m.Alone = s.care.note.suspects[offset]
+	}
 	s.mu.Unlock()
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
@@ -182,9 +184,19 @@ func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
 
 // parseFirst reads a record of the origin.
 func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
+	dead, found := s.r.readDeadLetter(m.Record)
+	if dead != nil {
+		st := new(redeliver.State)
+		s.r.codec().State(m, st)
+		st.DeadLetter = dead
+		if dead.ID != "" {
+			st.ID = dead.ID
+		}
+		m.State = st
+	}
 	if s.r.sub.Sink != nil {
-		if found := strangers(m.Record.Headers); found != nil {
-			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: uuidOf(m.Record), Findings: found})
+		if found = append(found, strangers(m.Record.Headers)...); found != nil {
+			s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: s.r.codec().ID(m), Findings: found})
 		}
 	}
 	if s.keys != nil {
@@ -216,6 +228,9 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 	if moved && s.narrow {
 		s.narrow = false
 		s.lane.Post(func() {}) // those ask again that were too far ahead
+	}
+	if moved && s.paused {
+		s.balance() // the lane may have as much room as before
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -105,6 +106,69 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 		t.Error("a record began although the settlement set is full")
 	}
 }
+
+// Suspects run like all others while notes cannot be written, and then they need slots: all of them began at once.
+func TestASuspectNeedsASlotWhereNotesCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: postOffice(func() { posted++ })}
+	s.care = &caution{s: s, counted: true, blind: true, note: note{suspects: map[int64]int{0: 0}}}
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
+	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
+		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)
+	}
+	if word := s.Begin(m); word != engine.Begins {
+		t.Errorf("the second answer is %v", word)
+	}
+}
+
+// The last commit waited for the next regular one when another was under way, and with an interval above 3 s it was never made.
+func TestTheLastCommitDoesNotWaitBehindTheOneBefore(t *testing.T) {
+	t.Parallel()
+	s := &source{care: &caution{}, dirty: true, urgent: true, ending: true}
+	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
+		t.Error("the commit before has taken the haste from the last one")
+	}
+	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
+		t.Error("the last commit stands and is urgent still")
+	}
+}
+
+// A partition pauses while one message takes long and a span of others is settled above it. It stayed paused when that one was
+// settled at last: the lane had as much room as before, so nothing had the source look again.
+func TestAPartitionIsReadOnWhenASlowMessageIsSettled(t *testing.T) {
+	t.Parallel()
+	group := &pauses{}
+	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: postOffice(func() {}), care: &caution{}}
+	s.Accept(readAhead)
+	var slow *driver.Message[*sarama.ConsumerMessage]
+	for range maxSpan {
+		m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
+		s.inHand++
+		if slow == nil {
+			slow = m
+			continue
+		}
+		s.Settle(m)
+	}
+	s.Accept(readAhead)
+	if !group.paused {
+		t.Fatal("the partition is read on")
+	}
+	s.Settle(slow)
+	if group.paused {
+		t.Error("the partition stays paused")
+	}
+}
+
+// pauses is a group that knows whether its partition is paused.
+type pauses struct {
+	sarama.ConsumerGroup
+	paused bool
+}
+
+func (p *pauses) Pause(map[string][]int32)  { p.paused = true }
+func (p *pauses) Resume(map[string][]int32) { p.paused = false }
 
 // postOffice is a lane that only takes what is posted.
 type postOffice func()

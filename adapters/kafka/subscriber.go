@@ -105,7 +105,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		sub: &engine.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			Blocking: l.policy.Order == redeliver.Blocking,
+			Blocking: l.policy.Order == redeliver.Blocking, Discards: l.discards,
 		},
 	}
 	if !uncounted.Is(values) {

@@ -37,7 +37,7 @@ func TestOnKafkaARetentionOfTheLargestIntegerIsForever(t *testing.T) {
 	forever := map[string]string{"retention.ms": strconv.FormatInt(math.MaxInt64, 10), "max.message.bytes": "3000000"}
 	makeTopics(t, p, forever, p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
-	plan, err := c.Plan(p.topic)
+	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{time.Hour},
 	}})
-	_, err := c.Plan(p.topic)
+	_, err := c.Plan(t.Context(), p.topic)
 	refused(t, err, "topic "+topic+" retention.ms", ms)
 }
 
@@ -100,7 +100,7 @@ func TestOnKafkaTheLargestLimitOfRecordsCanBeSubscribedTo(t *testing.T) {
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := c.Plan(p.topic)
+	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	}
 	old := kafka.DelayTopic(p.topic, p.group, time.Second)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the way back and the DLQ
-	plan, err := c.Plan(p.topic)
+	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ type asked struct {
 // member, that config.InstanceID must be empty, too, and that group.Consume says
 // what fails in the group. A retry is as punctual as fetches are short:
 // Consumer.MaxWaitTime is 50 ms where redeliver sets it, sarama's default is 500.
-func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler func(context.Context, *sarama.ConsumerMessage) error) (*Wrapped, error) {
+func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
 	instance := config.InstanceID
 	config, ps := config.behind(client, topics, handler == nil)
 	if group == nil {

@@ -30,13 +30,14 @@ const (
 func (s *source) arrive(d *delivery, m *types.Message, at time.Time, first bool) {
 	var c *carried
 	d.record, c = newRecord(m, s.layout.main.name, s.client.cfg.Marshaler, s.client.cfg.StateKeys)
+	found := d.readDeadLetter(s.layout.main.name, s.client.cfg.Names)
 	switch {
 	case d.kept != nil:
 		d.state = d.kept
 	case c != nil:
 		s.believe(d, c, at)
 	default:
-		s.reportStrangers(d)
+		s.reportStrangers(d, found)
 	}
 	if s.kind == suspectQueue {
 		d.crashes = max(0, received(m)-1-int(s.unheard.Load()))
@@ -97,7 +98,7 @@ func (s *source) leavesRoom(d *delivery) bool {
 func (s *source) believe(d *delivery, c *carried, at time.Time) {
 	queue := s.layout.main.name
 	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: at, Now: at},
-		c.headers, func() string { return idOf(&d.native) })
+		c.headers, d.stateID)
 	st := stay.State
 	s.sub.Met(st)
 	if len(stay.Findings) > 0 {
@@ -106,18 +107,19 @@ func (s *source) believe(d *delivery, c *carried, at time.Time) {
 	if st.Source.Timestamp.IsZero() { // a delayed publish
 		st.Source.Timestamp = sent(&d.native)
 	}
+	st.DeadLetter = d.deadLetter
 	d.first(c, st)
 	d.copies = c.copies
 	d.state = st
 }
 
-// reportStrangers tells the sink of attributes of a first delivery that are called like ours.
-func (s *source) reportStrangers(d *delivery) {
+// reportStrangers reports attributes of a first delivery that are called like ours, and what was found before.
+func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 	if s.sub.Sink == nil {
 		return
 	}
-	if found := strangers(&d.native); found != nil {
-		s.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue.name, ID: idOf(&d.native), Findings: found})
+	if found = append(found, strangers(&d.native)...); found != nil {
+		s.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
 	}
 }
 
@@ -127,5 +129,7 @@ func (s *source) stateOf(d *delivery) redeliver.State {
 		return *d.state
 	}
 	queue := s.layout.main.name
-	return redeliver.State{ID: idOf(&d.native), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sent(&d.native)}}
+	return redeliver.State{
+		ID: d.stateID(), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sent(&d.native)}, DeadLetter: d.deadLetter,
+	}
 }

@@ -37,7 +37,7 @@ func (codec) ID(m *driver.Message[*delivery]) string {
 	if st := m.Record.state; st != nil {
 		return st.ID
 	}
-	return idOf(&m.Record.native)
+	return m.Record.stateID()
 }
 
 // Key implements [driver.Codec].

@@ -197,6 +197,9 @@ func (c *Config) validate() error {
 	ps.Duration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.Duration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
 	c.DLQ.Check(&ps, time.Minute, longestRetention)
+	if c.DLQ.Discard && c.Names.DLQ != nil {
+		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
+	}
 	ps.Duration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	if c.MaxMessageSize != 0 {
 		ps.Count("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)

@@ -18,6 +18,9 @@ type BatchConfig = engine.BatchConfig
 // NoWait is a [BatchConfig] Timeout: what is there is handled at once.
 const NoWait = engine.NoWait
 
+// BatchHandler handles a batch of messages, see [ConsumeBatch].
+type BatchHandler func(ctx context.Context, b *Batch) error
+
 // ConsumeBatch is [Consume] with a handler for many messages at once: up to
 // batch.Size of one queue, each with an answer of its own. All that is said of
 // Consume holds here too.
@@ -38,7 +41,7 @@ const NoWait = engine.NoWait
 // most one of each group. A batch.Size above MaxInFlight is refused. What waits for
 // its batch is hidden from others; when ctx ends it is handled without waiting for
 // more. A message that may have killed its process is a batch of its own.
-func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler func(context.Context, *Batch) error) error {
+func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler BatchHandler) error {
 	ps := config.consumes(queues, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()

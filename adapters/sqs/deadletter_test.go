@@ -62,7 +62,7 @@ func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
 		}
 		seen := make(map[string]int)
 		for range 30 {
-			m, err := s.Next(t.Context())
+			m, err := s.Next(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestALongLookKeepsWhatItHasInHand(t *testing.T) {
 			time.Sleep(20 * time.Second) //nolint:forbidigo // virtual: somebody reads what he sees
 		}
 		for {
-			m, err := s.Next(t.Context())
+			m, err := s.Next(t.Context(), nil)
 			if err != nil {
 				break
 			}

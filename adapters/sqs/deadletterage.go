@@ -12,10 +12,9 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Keeps implements [deadletter.Keeper]: the queue's MessageRetentionPeriod, which
+// Keeps implements [driver.DLQ]: the queue's MessageRetentionPeriod, which
 // counts from when redeliver wrote a message there; of one that SQS itself has moved
-// from a standard queue from when that was sent first. How old the oldest is only
-// CloudWatch tells (ApproximateAgeOfOldestMessage).
+// from a standard queue from when that was sent first.
 func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	out, err := q.c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: &q.dlq.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMessageRetentionPeriod},
@@ -31,10 +30,10 @@ func (q *deadLetters) Keeps(ctx context.Context) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// Drops implements [deadletter.Dropper]: a queue of SQS has no bound but time.
-func (q *deadLetters) Drops(context.Context) (string, error) { return "", nil }
+// Oldest implements [driver.DLQ]. Only CloudWatch reports it (ApproximateAgeOfOldestMessage).
+func (q *deadLetters) Oldest(context.Context) (at time.Time, ok bool, err error) {
+	return at, false, nil
+}
 
-var (
-	_ deadletter.Keeper  = (*deadLetters)(nil)
-	_ deadletter.Dropper = (*deadLetters)(nil)
-)
+// Drops implements [driver.DLQ]: a queue of SQS has no bound but time.
+func (q *deadLetters) Drops(context.Context) (string, error) { return "", nil }

@@ -22,7 +22,7 @@ func TestHowLongADeadLetterIsKept(t *testing.T) {
 		if keeps, err := q.own.Keeps(t.Context()); err != nil || keeps != 14*24*time.Hour {
 			t.Errorf("it keeps messages for %s: %v", keeps, err)
 		}
-		if at, ok, err := deadletter.Oldest(t.Context(), q); ok || err != nil {
+		if at, ok, err := q.Oldest(t.Context()); ok || err != nil {
 			t.Errorf("SQS does not tell how old the oldest is, and it is of %s: %v", at, err)
 		}
 	})

@@ -43,6 +43,7 @@ func (m *mill) harness() adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
 		Origin: m.origin, Open: m.open, Put: m.put, Seen: seenBy,
+		DLQTopic: func(origin, _ string) (topic, reader string) { return beside(origin, "-dlq"), beside(origin, "-dlq") },
 	}
 }
 
@@ -56,7 +57,7 @@ type mill struct {
 func (m *mill) fake(origin string) *fake {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.fakes[origin]
+	return m.fakes[strings.Replace(origin, "-dlq", "", 1)]
 }
 
 func (m *mill) origin(testing.TB, int) (string, []string) {
@@ -184,10 +185,9 @@ func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan,
 
 type keyedScan struct{ deadletter.Scan }
 
-func (s keyedScan) Next(ctx context.Context) (*deadletter.Message, error) {
-	m, err := s.Scan.Next(ctx)
-	if m != nil {
+func (s keyedScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	return s.Scan.Next(ctx, func(m *deadletter.Message) bool {
 		m.Key = keyOf(string(m.Key))
-	}
-	return m, err
+		return want == nil || want(m)
+	})
 }

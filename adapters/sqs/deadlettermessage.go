@@ -47,7 +47,7 @@ func (q *deadLetters) message(m *types.Message) *deadletter.Message {
 	dead.Body = rec.publishedBody()
 	e, encoded := encodedOf(&rec.native)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil {
+		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil && ours == nil { // beside ours it is the message's own
 			continue
 		}
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: attributeBytes(own[name])})

@@ -57,7 +57,7 @@ func attributeSize(name string, v types.MessageAttributeValue) int {
 // plain is the message as its publisher made it.
 func (r *record) plain() outgoing {
 	return outgoing{
-		body: aws.ToString(r.Body), attributes: r.MessageAttributes,
+		body: aws.ToString(r.Body), attributes: r.attributes(),
 		trace: r.Attributes[traceHeader], group: r.Attributes[groupID],
 	}
 }
@@ -73,8 +73,8 @@ func (r *record) with(st *redeliver.State, limit int, dispensable []string) (o o
 	if o.group != "" { // the copy's deduplication id is ours
 		c.dedupID = r.Attributes[dedupID]
 	}
-	o.attributes = make(map[string]types.MessageAttributeValue, len(r.MessageAttributes)+1)
-	maps.Copy(o.attributes, r.MessageAttributes)
+	o.attributes = make(map[string]types.MessageAttributeValue, len(r.attributes())+1)
+	maps.Copy(o.attributes, r.attributes())
 	c.makeRoom(o.attributes)
 	free := limit - o.size() - len(StateAttribute) - len(stringType) - r.keys.size()
 	packed, ok := c.fit(free, dispensable)
@@ -162,8 +162,8 @@ func (r *record) deadInParts(st *redeliver.State, size int) (all []outgoing) {
 	part.native.Body, part.part = aws.String(""), "1000/1000"
 	o, ok := part.with(st, size*3/4, spentInDLQ)
 	if !ok {
-		own := r.MessageAttributes
-		part.MessageAttributes = make(map[string]types.MessageAttributeValue)
+		own := r.attributes()
+		part.copied, part.MessageAttributes = nil, make(map[string]types.MessageAttributeValue)
 		for _, name := range []string{UUIDAttribute, EncodedAttribute} {
 			if v, has := own[name]; has && attributeSize(name, v) < size/4 {
 				part.MessageAttributes[name] = v

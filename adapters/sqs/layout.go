@@ -45,7 +45,8 @@ const (
 // layout is the queues of one subscription.
 type layout struct {
 	topic                string
-	main, suspects, dlq  *queue
+	main, suspects       *queue
+	dlq                  *queue // nil where what is dead is discarded
 	policy               redeliver.Policy
 	field                string // where the policy stands in the configuration
 	notes, unchecked     []string
@@ -69,7 +70,9 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 		return nil, a, fmt.Errorf("sqs: %w", err)
 	}
 	l.suspects = &queue{name: cfg.Names.suspects(a.name), kind: suspectQueue, fifo: l.main.fifo}
-	l.dlq = &queue{name: cfg.Names.dlq(a.name), kind: deadQueue, fifo: l.main.fifo}
+	if !cfg.DLQ.Discard {
+		l.dlq = &queue{name: cfg.Names.dlq(a.name), kind: deadQueue, fifo: l.main.fifo}
+	}
 	delays, jitter, ok := l.policy.Delays()
 	l.jitter, l.listed = jitter, ok
 	for _, d := range delays {
@@ -97,7 +100,15 @@ func (l *layout) checkHand(ps *redeliver.Problems) {
 	}
 }
 
-func (l *layout) queues() [3]*queue { return [3]*queue{l.main, l.suspects, l.dlq} }
+func (l *layout) queues() []*queue { return append([]*queue{l.main}, l.beside()...) }
+
+// beside are the queues of ours.
+func (l *layout) beside() []*queue {
+	if l.dlq == nil {
+		return []*queue{l.suspects}
+	}
+	return []*queue{l.suspects, l.dlq}
+}
 
 // describe takes over what SQS says of a queue.
 func (q *queue) describe(attributes map[string]string) {
@@ -121,7 +132,7 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 	}
 	switch q.kind {
 	case mainQueue:
-		attributes["RedrivePolicy"] = l.redrive()
+		l.redrive(attributes)
 		for name, v := range cfg.QueueAttributes {
 			attributes[name] = v
 			if v == "" { // not even ours
@@ -130,7 +141,7 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 		}
 		return attributes
 	case suspectQueue:
-		attributes["RedrivePolicy"] = l.redrive()
+		l.redrive(attributes)
 		attributes["VisibilityTimeout"] = strconv.Itoa(int(cfg.VisibilityTimeout / time.Second))
 	default:
 	}
@@ -155,7 +166,9 @@ func (l *layout) wants(cfg *Config, q *queue) map[string]string {
 	return attributes
 }
 
-// redrive is the RedrivePolicy of queues that we create.
-func (l *layout) redrive() string {
-	return fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, mostReceives)
+// redrive sets the RedrivePolicy of queues that we create.
+func (l *layout) redrive(attributes map[string]string) {
+	if l.dlq != nil {
+		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.arn, mostReceives)
+	}
 }

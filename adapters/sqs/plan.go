@@ -91,7 +91,9 @@ func (l *layout) plan(cfg *Config) *Plan {
 		}
 		p.Queues = append(p.Queues, planned)
 	}
-	p.State = PlannedQueue{Name: stateName(l.dlq.name), Kind: "state", Attributes: stateAttributes(p.Queues[2].Attributes), Messages: -1}
+	if l.dlq != nil {
+		p.State = PlannedQueue{Name: stateName(l.dlq.name), Kind: "state", Attributes: stateAttributes(p.Queues[2].Attributes), Messages: -1}
+	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	l.delays(p)
 	if l.main.fifo {

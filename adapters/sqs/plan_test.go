@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +152,45 @@ func TestWhatIsCreated(t *testing.T) {
 		}
 		if err := c.Publisher().Publish("orders"); !errors.Is(err, errClosed) {
 			b.Errorf("a closed client publishes: %v", err)
+		}
+	})
+}
+
+// With Discard there is no DLQ, and nothing points to one. What is not retried is reported, and deleted.
+func TestDiscardMakesNoDLQ(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				c := b.start("p", queue, Config{DLQ: deadletter.Config{Discard: true}, Policy: steps(1, time.Second)}, decline)
+				b.put(queue, "a", "body", "g", nil)
+				b.after(time.Minute)
+				discarded := heard[redeliver.Discarded](b)
+				if len(discarded) != 1 || discarded[0].State.Reason != redeliver.ReasonExhausted || !errors.Is(discarded[0].Err, errDeclined) || len(heard[redeliver.DeadLettered](b)) > 0 {
+					b.Errorf("discarded: %+v", discarded)
+				}
+				p, err := c.Plan(b.Context(), queue)
+				if err != nil || len(p.Queues) != 2 || p.State.Name != "" || len(p.OperatorRights) > 0 || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
+					b.Errorf("the plan is %+v, %v", p, err)
+				}
+				if len(b.queues) != 2 {
+					b.Errorf("%d queues were created, want the queue and its suspects", len(b.queues))
+				}
+				for name, q := range b.queues {
+					if q.attributes["RedrivePolicy"] != "" || len(q.messages) > 0 {
+						b.Errorf("%s has the RedrivePolicy %q and %d messages", name, q.attributes["RedrivePolicy"], len(q.messages))
+					}
+				}
+				b.close(c)
+			})
+		})
+	}
+}
+
+func TestDiscardIsRefusedWithWhatNeedsADLQ(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		_, err := Open(b.Context(), b.config(Config{DLQ: deadletter.Config{Discard: true, Retention: time.Hour}, Names: Names{DLQ: func(string) string { return "dead" }}}))
+		if err == nil || !strings.Contains(err.Error(), "DLQ.Retention") || !strings.Contains(err.Error(), "Names.DLQ") {
+			b.Errorf("opened: %v", err)
 		}
 	})
 }

@@ -26,11 +26,18 @@ func (l *layout) rights() []Right {
 	if l.main.fifo {
 		main = reads()
 	}
-	return []Right{{l.main.name, l.main.arn, main}, {l.suspects.name, l.suspects.arn, reads(sends)}, {l.dlq.name, l.dlq.arn, finds(sends)}}
+	all := []Right{{l.main.name, l.main.arn, main}, {l.suspects.name, l.suspects.arn, reads(sends)}}
+	if l.dlq != nil {
+		all = append(all, Right{l.dlq.name, l.dlq.arn, finds(sends)})
+	}
+	return all
 }
 
 // operatorRights are those of who works on the DLQ.
 func (l *layout) operatorRights() []Right {
+	if l.dlq == nil {
+		return nil
+	}
 	return []Right{
 		{l.main.name, l.main.arn, finds(sends)}, // a replay
 		{l.dlq.name, l.dlq.arn, reads(sends)},   // an import sends

@@ -89,7 +89,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	if err := c.lookAt(ctx, l.main, a); err != nil {
 		return nil, err
 	}
-	for _, q := range []*queue{l.dlq, l.suspects} {
+	for _, q := range slices.Backward(l.beside()) {
 		if err := c.lookAt(ctx, q, address{name: q.name}); err != nil {
 			return nil, err
 		}
@@ -114,7 +114,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 // provision creates the queues of a layout that are missing: those first to which
 // others point.
 func (c *Client) provision(ctx context.Context, l *layout) error {
-	for _, q := range []*queue{l.dlq, l.suspects, l.main} {
+	for _, q := range slices.Backward(l.queues()) {
 		if err := c.create(ctx, l, q); err != nil {
 			return err
 		}

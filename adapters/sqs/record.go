@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"encoding/base64"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,9 @@ type record struct {
 	// How often it was written anew because it had come back often, and what a copy says of that.
 	copies, copiesNext int
 	part               string // of a body that is too large for the DLQ: 2/3
+	// Of a message that is read from a DLQ: the state with which it lay there, and its attributes there, which copies keep.
+	deadLetter *redeliver.State
+	copied     map[string]types.MessageAttributeValue
 }
 
 // Get is an attribute's value as a text; "" where there is none.
@@ -63,6 +67,50 @@ func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKe
 		r.Attributes[dedupID] = c.dedupID
 	}
 	return r, c
+}
+
+// readDeadLetter takes the state of a DLQ off a message that was read from there. Of a state of another DLQ nothing is believed.
+func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
+	a, ok := r.MessageAttributes[StateAttribute]
+	if !ok || a.StringValue == nil || !r.keys.verify(*a.StringValue, aws.ToString(r.Body)) {
+		return nil
+	}
+	c, ok := unpack(*a.StringValue)
+	if !ok {
+		return nil
+	}
+	dead, found := engine.DeadLetterState(c.headers, func(origin, group string) bool {
+		return origin == group && names.dlq(origin) == queue
+	})
+	if dead == nil {
+		return nil
+	}
+	r.deadLetter, r.copied = dead, r.MessageAttributes
+	r.MessageAttributes = maps.Clone(r.MessageAttributes)
+	c.takeOff(&r.native)
+	if c.messageID != "" {
+		r.messageID = c.messageID
+	} else if _, named := uuidOf(&r.native); !named && dead.ID != "" {
+		r.messageID = dead.ID
+	}
+	r.MessageId = aws.String(r.messageID)
+	return found
+}
+
+// stateID is the message's id, which the DLQ's state has where the message is read from a DLQ.
+func (r *record) stateID() string {
+	if r.deadLetter != nil && r.deadLetter.ID != "" {
+		return r.deadLetter.ID
+	}
+	return idOf(&r.native)
+}
+
+// attributes are those that copies have.
+func (r *record) attributes() map[string]types.MessageAttributeValue {
+	if r.copied != nil {
+		return r.copied
+	}
+	return r.MessageAttributes
 }
 
 // first says under which MessageId the message came first, and when it was sent.

@@ -34,7 +34,7 @@ func (l *layout) check(ps *redeliver.Problems) {
 			l.unchecked = append(l.unchecked, fmt.Sprintf("the attributes of %s (sqs:GetQueueAttributes is denied)", q.name))
 		}
 	}
-	for _, q := range []*queue{l.dlq, l.suspects} {
+	for _, q := range slices.Backward(l.beside()) {
 		if q.exists && !q.unread && l.main.exists && q.limit < l.main.limit {
 			ps.Add("queue "+q.name, q.limit, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.limit, l.main.name))
 		}
@@ -54,7 +54,9 @@ func (l *layout) check(ps *redeliver.Problems) {
 			l.checkRedrive(ps, q)
 		}
 	}
-	if p, _, ok := l.dlq.redrivePolicy(); ok {
+	if l.dlq == nil {
+		l.notes = append(l.notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
+	} else if p, _, ok := l.dlq.redrivePolicy(); ok {
 		ps.Add("queue "+l.dlq.name, p.Target, "must have no RedrivePolicy of its own: each look at a dead letter counts as a receive")
 	}
 	if l.main.delay > 0 {
@@ -85,7 +87,7 @@ func (l *layout) checkRetention(ps *redeliver.Problems) {
 func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 	p, most, ok := q.redrivePolicy()
 	if !ok {
-		if q.kind == mainQueue && !q.unread {
+		if q.kind == mainQueue && !q.unread && l.dlq != nil {
 			l.notes = append(l.notes, fmt.Sprintf("%s has no RedrivePolicy, and needs none: redeliver writes to %s itself", q.name, l.dlq.name))
 		}
 		return
@@ -106,7 +108,7 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *queue) {
 		ps.Add("queue "+q.name, fmt.Sprintf("maxReceiveCount %d", most), fmt.Sprintf("must be at least %d in its RedrivePolicy: %s", least, why))
 		return
 	}
-	if q.kind != mainQueue || most >= mostReceives && target == l.dlq.name {
+	if q.kind != mainQueue || most >= mostReceives && l.dlq != nil && target == l.dlq.name {
 		return
 	}
 	restart := "each retry is a new message, so that only restarts and crashes count as receives"

@@ -211,6 +211,12 @@ func stateOf(m *types.Message, queue string, keys stateKeys) *carried {
 	if !ok || !c.of(queue) {
 		return nil
 	}
+	c.takeOff(m)
+	return &c
+}
+
+// takeOff takes the state off a message, and puts back what travelled inside it.
+func (c *carried) takeOff(m *types.Message) {
 	delete(m.MessageAttributes, StateAttribute)
 	for _, d := range c.attributes {
 		m.MessageAttributes[d.Name] = d.attribute()
@@ -218,7 +224,6 @@ func stateOf(m *types.Message, queue string, keys stateKeys) *carried {
 	if len(m.MessageAttributes) == 0 {
 		m.MessageAttributes = nil
 	}
-	return &c
 }
 
 func (d displaced) attribute() types.MessageAttributeValue {

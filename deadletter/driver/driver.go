@@ -8,7 +8,8 @@
 // connection of one reader or one runner. Everything else is in package deadletter, once:
 // who may write, tasks and their counts, marks, windows, canaries, resume and quarantine.
 //
-//	DLQ      Info Count Begin Load Append Held Close    what is asked without reading a message
+//	DLQ      Info Count Begin Load Append Held Close    what is asked without reading a message,
+//	         Oldest Keeps Drops                         and how long messages stay
 //	Session  Lock Open Write Remove Close               what a reader or a runner does
 //	Reader   Next Close                                 the messages, the oldest first
 //
@@ -76,6 +77,17 @@ type DLQ interface {
 	// Count is how many messages lie in the DLQ; exact is false where the broker only estimates
 	// it. It looks at none of them.
 	Count(ctx context.Context) (n int64, exact bool, err error)
+	// Oldest is when the oldest message that is not settled was written to the DLQ, by the clock
+	// of who wrote it. It looks at no message. ok is false where nothing lies there, or the
+	// broker does not say.
+	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
+	// Keeps returns how long the broker keeps a message; 0 where none ends by its age. The error
+	// is [ErrNotTold] where the broker does not say.
+	Keeps(ctx context.Context) (time.Duration, error)
+	// Drops returns another bound by which the broker may drop a message,
+	// "max-length=1000 by argument"; empty for none. The error is [ErrNotTold] where the broker
+	// does not say.
+	Drops(ctx context.Context) (string, error)
 	// Begin connects a reader or a runner. It takes nothing yet.
 	Begin(ctx context.Context) (Session, error)
 	// Load returns the state as it is now. It is the caller's.

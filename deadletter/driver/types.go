@@ -131,6 +131,8 @@ var (
 	// ErrBehind is a reader's where what is in hand holds up what is behind it: in a group of a
 	// FIFO queue of SQS.
 	ErrBehind = errors.New("more lies behind what is in hand")
+	// ErrNotTold marks what a broker does not report of a DLQ.
+	ErrNotTold = errors.New("the broker does not tell")
 	// ErrFull marks entries for which the state has no room.
 	ErrFull = errors.New("no more can be recorded of the DLQ")
 )

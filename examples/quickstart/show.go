@@ -146,7 +146,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	s.bank = &bank{ledger: ledger, known: map[string]bool{}, repeated: s.screen.Repeat}
 
 	var plan *kafka.Plan
-	if err := soon(ctx, func() (err error) { plan, err = s.desk.Plan(topic); return err }); err != nil {
+	if err := soon(ctx, func() (err error) { plan, err = s.desk.Plan(ctx, topic); return err }); err != nil {
 		return err
 	}
 	s.books = &books{client: client, admin: admin, waitings: []string{topic}}

@@ -29,6 +29,6 @@ func openKafka(ctx context.Context, o options, sink redeliver.Sink) (*broker, er
 		}
 		return nil
 	}
-	plan := func(_ context.Context, topic string) (fmt.Stringer, error) { return c.Plan(topic) }
+	plan := func(ctx context.Context, topic string) (fmt.Stringer, error) { return c.Plan(ctx, topic) }
 	return &broker{subscriber: c.Subscriber(), plan: plan, key: key, close: c.Close}, nil
 }

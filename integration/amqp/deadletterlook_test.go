@@ -57,7 +57,7 @@ func looksDoNotDisturb(t *testing.T, d *mortuary) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		if _, err := s.Next(t.Context()); err != nil {
+		if _, err := s.Next(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,6 +71,7 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 			}
 		},
 		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutBack: h.putBack, Dead: h.dead, Seen: seen, Refuse: h.refuse,
+		DLQTopic: func(_, group string) (topic, reader string) { return group + ".dlq", group + ".dlq" },
 	}
 }
 

@@ -28,9 +28,14 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 
 var errLocked = errors.New("another process holds the lock")
 
-// tryLock takes the lock file at path or returns errLocked.
-func tryLock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+// tryLock takes the lock file at path, which it creates, or returns errLocked.
+func tryLock(path string) (unlock func(), err error) { return tryLockAs(path, os.O_CREATE) }
+
+// tryLockExisting is tryLock for a file that is there.
+func tryLockExisting(path string) (unlock func(), err error) { return tryLockAs(path, 0) }
+
+func tryLockAs(path string, create int) (unlock func(), err error) {
+	f, err := os.OpenFile(path, create|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock file: %w", err)
 	}

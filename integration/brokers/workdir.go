@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +30,9 @@ func newWorkDirIn(parent, name string) (*workDir, error) {
 		}
 		unlock, err := tryLock(filepath.Join(dir, ownerLock))
 		switch {
-		case errors.Is(err, errLocked): // another process's sweep was faster and removes it
+		case errors.Is(err, errLocked), errors.Is(err, fs.ErrNotExist): // another process's sweep was faster and removes it
+		case err == nil && !exists(filepath.Join(dir, ownerLock)): // it has removed it, and what is locked is gone
+			unlock()
 		case err != nil:
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		default:
@@ -38,12 +41,17 @@ func newWorkDirIn(parent, name string) (*workDir, error) {
 	}
 }
 
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // sweep removes what test processes left behind that were killed: a benchmark's data is gigabytes. The kernel gave
 // back their locks, so whatever can be locked has no owner. Errors are left to the next sweep.
 func sweep(parent, prefix string) {
 	locks, _ := filepath.Glob(filepath.Join(parent, prefix+"*", ownerLock))
 	for _, path := range locks {
-		if unlock, err := tryLock(path); err == nil {
+		if unlock, err := tryLockExisting(path); err == nil {
 			_ = os.RemoveAll(filepath.Dir(path))
 			unlock()
 		}

@@ -72,7 +72,7 @@ func newStall(t *testing.T, g *guarded) *stall {
 	for _, call := range calls(t, s.planned("kafka-topics"), "--command-config", "admin.properties") {
 		s.create(call)
 	}
-	plan, err := s.open(t.Context(), g.Addrs(), "", func(redeliver.Event) {}).Plan(s.topic)
+	plan, err := s.open(t.Context(), g.Addrs(), "", func(redeliver.Event) {}).Plan(t.Context(), s.topic)
 	if err != nil {
 		t.Fatal(err)
 	}

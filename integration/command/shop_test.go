@@ -101,7 +101,11 @@ func rabbitShop(t *testing.T, broker *brokers.Rabbit) *shop {
 
 func sqsShop(t *testing.T) *shop {
 	t.Helper()
-	endpoint := brokers.RequireSQS(t)
+	return sqsShopAt(t, brokers.RequireSQS(t))
+}
+
+func sqsShopAt(t *testing.T, endpoint string) *shop {
+	t.Helper()
 	s := &shop{t: t, url: "sqs+" + endpoint, topic: name()}
 	s.dlq, s.whose, s.known = s.topic+"-dlq", []string{"--topic", s.topic}, s.topic
 	api := sqs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},

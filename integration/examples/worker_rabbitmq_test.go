@@ -102,7 +102,7 @@ func TestWorkerRefusesRabbitMQ(t *testing.T) {
 		{[]string{"--broker", "amqp://guest:guest@" + u.Host + "/no-such-vhost"}, 1, "no-such-vhost"},
 		{[]string{"--broker", "amqp://guest:secret@127.0.0.1:1"}, 1, "127.0.0.1:1"},
 		{[]string{"--broker", "amqp://guest:secret/@" + u.Host}, 2, "%2F"},
-		{[]string{"--broker", "amqp://h/v?x=secret"}, 2, `no parameter "x"`},
+		{[]string{"--broker", "amqp://h/v?x=secret"}, 2, `unknown parameter "x"`},
 		{[]string{"--topic", ""}, 2, "--topic"},
 		{[]string{"--topic", "amq.mine"}, 1, "amq.mine"},
 		{[]string{"--backoff", "fixed:1us"}, 2, "at least 1ms"},

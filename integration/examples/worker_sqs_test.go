@@ -129,8 +129,8 @@ func TestWorkerRefusesSQS(t *testing.T) {
 	}{
 		{[]string{"--broker", "sqs+http://key:secret@127.0.0.1:1"}, 1, "127.0.0.1:1"},
 		{[]string{"--broker", "sqs+http://key:secret/@" + host}, 2, "%2F"},
-		{[]string{"--broker", "sqs://key:secret@eu-west-1"}, 2, "a region behind it"},
-		{[]string{"--broker", "sqs://eu-west-1?x=1"}, 2, `no parameter "x"`},
+		{[]string{"--broker", "sqs://key:secret@eu-west-1"}, 2, "a region only"},
+		{[]string{"--broker", "sqs://eu-west-1?x=1"}, 2, `unknown parameter "x"`},
 		{[]string{"--topic", ""}, 2, "--topic"},
 		{[]string{"--topic", "a.queue"}, 1, "a.queue"},
 		{[]string{"--topic", strings.Repeat("q", 81)}, 1, "up to 80"},

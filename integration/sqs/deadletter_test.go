@@ -75,14 +75,13 @@ func (k keyed) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan,
 
 type keyedScan struct{ deadletter.Scan }
 
-func (s keyedScan) Next(ctx context.Context) (*deadletter.Message, error) {
-	m, err := s.Scan.Next(ctx)
-	if m != nil && m.Key != nil {
-		key, ok := strings.CutPrefix(string(m.Key), "key-")
-		m.Key = nil
-		if ok {
+func (s keyedScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	return s.Scan.Next(ctx, func(m *deadletter.Message) bool {
+		if key, ok := strings.CutPrefix(string(m.Key), "key-"); ok {
 			m.Key, _ = hex.DecodeString(key)
+		} else {
+			m.Key = nil
 		}
-	}
-	return m, err
+		return want == nil || want(m)
+	})
 }

@@ -65,6 +65,9 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	}
 	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Waits: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}
 	a.TwoParts, a.Forged = true, forged
+	a.DLQTopic = func(origin, _ string) (topic, reader string) {
+		return h.beside(origin, "-dlq"), h.beside(origin, "-dlq")
+	}
 	if fifo {
 		a.Name, a.Features = "SQS FIFO", fifoFeatures
 	}

@@ -27,7 +27,8 @@ var allowed = map[string][]string{
 		"github.com/cenkalti/backoff/v4"},
 	"doctor":                {}, // what the Doctor of a client finds
 	"deadletter/driver":     {module, module + "/internal/driver"},
-	"deadletter":            {module, module + "/delayqueue", module + "/deadletter/driver"},
+	"internal/foreign":      {module, module + "/deadletter/driver"},
+	"deadletter":            {module, module + "/delayqueue", module + "/deadletter/driver", module + "/internal/foreign"},
 	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
@@ -62,6 +63,8 @@ var allowed = map[string][]string{
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
 	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/deadletter", module + "/adapters/kafka", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
+	// A queue in memory, for tests of several packages.
+	"internal/engine/enginetest": {module, module + "/internal/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
 }
 
 func TestImportsPointDownwards(t *testing.T) {

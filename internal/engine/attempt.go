@@ -182,6 +182,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	switch {
 	case dec.Action == redeliver.RetryNow:
 		d.decided(dec, err)
+		d.End(nil) // what the handler has handed on must not go on beside the next attempt
 		d.c.runAgain(&dec.State)
 	case d.sub.Blocking && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)

@@ -221,8 +221,8 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.succeed()
 	case <-msg.Nacked():
 		d.nacked()
-	case <-eng.over:
-		_ = d.abandon(nil)
+	case <-eng.over: // Retry may come first, and either reports the attempt that was cut short
+		_ = d.abandon(context.Cause(d))
 	}
 }
 

@@ -74,6 +74,10 @@ func (m *move) write() {
 		m.abandon()
 		return
 	}
+	if m.to == driver.DLQ && m.d.sub.Discards {
+		m.discard()
+		return
+	}
 	m.try++
 	m.d.c.write(m.d.sub.tryContext(time.Now()), m.to, &m.dec.State, m)
 }
@@ -131,6 +135,15 @@ func (m *move) finish(where string) {
 		d.wrote = Buried
 	}
 	d.c.end(forwarded)
+}
+
+// discard is the end of a message that nobody wants to have in a DLQ.
+func (m *move) discard() {
+	m.release()
+	m.d.said = outcomeOf(m.dec)
+	m.d.sub.slots.buried(m.d)
+	m.d.sub.Tell(redeliver.Discarded{State: m.dec.State, Err: m.cause})
+	m.d.c.end(forwarded)
 }
 
 // release opens the gate, where this message has closed it, and ends its part in a doubt.

@@ -43,6 +43,8 @@ type Subscription struct {
 	// StrangersWrite says that producers can write where retries come back from, so that the rule a message brings may be
 	// forged: it then gives the message no more retries and no more time than Policy.
 	StrangersWrite bool
+	// Discards says that there is no DLQ: a message that would go there is acked and reported as discarded.
+	Discards bool
 	// Values has the values of the context of Subscribe, which a batch gets. Nil where the lanes' contexts have them.
 	Values context.Context
 	// Turn lets messages that may crash their process run alone. Nil where there are none.

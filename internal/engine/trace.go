@@ -96,6 +96,9 @@ func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
 	switch dec.Action {
 	case redeliver.DeadLetter:
 		e.Outcome = redeliver.OutcomeDeadLettered
+		if d.sub.Discards {
+			e.Outcome = redeliver.OutcomeDiscarded
+		}
 	case redeliver.Postponed:
 		e.Outcome = redeliver.OutcomePostponed
 	default: // it runs again

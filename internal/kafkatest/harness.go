@@ -58,6 +58,9 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "Kafka", Features: Features, ReadsAhead: true,
 		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutBack: k.putBack, Dead: k.dead, Seen: seen,
+		DLQTopic: func(origin, group string) (topic, reader string) {
+			return origin + "." + group + ".dlq", group + "-audit"
+		},
 		Oversized: map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{
 			adaptertest.Waits: k.oversized("retry"), adaptertest.DLQ: k.oversized("retry", "dlq"),
 		},

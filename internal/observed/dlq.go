@@ -71,9 +71,8 @@ func DLQs(queues []deadletter.Queue) ([]*DLQ, error) {
 	return all, nil
 }
 
-// Look asks the broker, for as long as timeout. Age and retention are told of a queue that
-// has methods for them, as those of our adapters have where their broker tells; where it
-// refuses them, only they are not there.
+// Look asks the broker, for as long as timeout. Where it does not report age or retention,
+// only they are not there.
 func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -83,7 +82,7 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 	if l.Known, err = q.ask(ctx); err != nil {
 		return Look{}, err
 	}
-	if at, ok, err := deadletter.Oldest(ctx, q.queue); err == nil && ok {
+	if at, ok, err := q.queue.Oldest(ctx); err == nil && ok {
 		l.Age, l.Aged = max(0, time.Since(at)), true
 	}
 	return l, nil
@@ -116,7 +115,7 @@ func (q *DLQ) ask(ctx context.Context) (Known, error) {
 		}
 	}
 	// Who may not ask for it still hears of everything else.
-	if keeps, err := deadletter.Keeps(ctx, q.queue); err == nil {
+	if keeps, err := q.queue.Keeps(ctx); err == nil {
 		now.Keeps = keeps
 	}
 	q.known, q.asked = now, time.Now()

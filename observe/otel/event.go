@@ -79,6 +79,8 @@ func (s *Sink) Event(e redeliver.Event) {
 		if e.State.Replays > 0 {
 			s.count(s.replayed, &e.State, attrOutcome.String("dead_lettered"))
 		}
+	case redeliver.Discarded:
+		s.count(s.discarded, &e.State, attrReason.String(string(e.State.Reason)))
 	case redeliver.Hopped:
 		s.count(s.hopped, &e.State)
 	case redeliver.Published:

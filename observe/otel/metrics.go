@@ -30,12 +30,12 @@ type Sink struct {
 	system string
 	places known[place, series]
 
-	duration, lateness                              metric.Float64Histogram
-	consumed, committed, scheduled, postponed, dead metric.Int64Counter
-	replayed, hopped, published, refused            metric.Int64Counter
-	abandoned, late, lost, ignored                  metric.Int64Counter
-	stuck, impaired                                 metric.Int64Gauge
-	loads                                           loads
+	duration, lateness                                         metric.Float64Histogram
+	consumed, committed, scheduled, postponed, dead, discarded metric.Int64Counter
+	replayed, hopped, published, refused                       metric.Int64Counter
+	abandoned, late, lost, ignored                             metric.Int64Counter
+	stuck, impaired                                            metric.Int64Gauge
+	loads                                                      loads
 }
 
 // New makes a sink. It returns an error for a Config without a System, and where the
@@ -64,6 +64,7 @@ func New(cfg Config) (*Sink, error) {
 		scheduled: m.counter("redeliver.retries_scheduled", "Messages that were written to where they wait for a retry, by level."),
 		postponed: m.counter("redeliver.postponed", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
 		dead:      m.counter("redeliver.dead_lettered", "Messages that were written to the DLQ, by reason."),
+		discarded: m.counter("redeliver.discarded", "Messages that were given up where there is no DLQ, by reason."),
 		replayed:  m.counter("redeliver.replays", "Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more."),
 		hopped:    m.counter("redeliver.hops", "Messages that moved from one level to a shorter one."),
 		published: m.counter("redeliver.delayed_published", "Delayed messages that reached their topic."),

@@ -143,6 +143,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		redeliver.committed{us} 2
 		redeliver.dead_lettered{us redeliver.reason=exhausted} 2
 		redeliver.delayed_published{us} 1
+		redeliver.discarded{us redeliver.reason=exhausted} 1
 		redeliver.handlers_stuck{us} 1
 		redeliver.hops{us} 1
 		redeliver.ignored_headers{messaging.destination.name=orders} 1

@@ -40,7 +40,7 @@ func (s *span) End(e redeliver.RunEnd) {
 // decided says what the policy made of a failure.
 func (s *span) decided(e *redeliver.RunEnd, st *redeliver.State) {
 	switch {
-	case e.Outcome == redeliver.OutcomeDeadLettered:
+	case e.Outcome == redeliver.OutcomeDeadLettered || e.Outcome == redeliver.OutcomeDiscarded:
 		if st.Reason != "" {
 			s.SetAttributes(attrReason.String(string(st.Reason)))
 		}

@@ -35,8 +35,8 @@ type DLQConfig struct {
 //	redeliver_dlq_task_messages       what became of messages in the tasks that are recorded, by kind and outcome
 //
 // What it says of tasks and of the retention is asked at most every half minute: on RabbitMQ
-// and SQS it takes what others wait for. Age and retention are told of a queue that is a
-// deadletter.Dater and a deadletter.Keeper; where it refuses them, only they are not there.
+// and SQS it takes what others wait for. Where the broker does not report age or retention,
+// only they are not there.
 func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("prom: System and Queues are required: which DLQs, and of which broker")

@@ -82,6 +82,8 @@ func (s *Sink) Event(e redeliver.Event) {
 			s.of(placeOf(&e.State)).back.Inc()
 		}
 		s.dead.WithLabelValues(e.State.Origin, e.State.Group, string(e.State.Reason)).Inc()
+	case redeliver.Discarded:
+		s.discarded.WithLabelValues(e.State.Origin, e.State.Group, string(e.State.Reason)).Inc()
 	case redeliver.Hopped:
 		s.hopped.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.Published:

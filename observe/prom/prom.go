@@ -43,6 +43,7 @@ type Sink struct {
 	scheduled *prometheus.CounterVec
 	postponed *prometheus.CounterVec
 	dead      *prometheus.CounterVec
+	discarded *prometheus.CounterVec
 	replayed  *prometheus.CounterVec
 	hopped    *prometheus.CounterVec
 	published *prometheus.CounterVec
@@ -103,6 +104,7 @@ func New(cfg Config) (*Sink, error) {
 		scheduled: counter("redeliver_retries_scheduled_total", "Messages that were written to where they wait for a retry, by level.", "level"),
 		postponed: counter("redeliver_postponed_total", "Messages that were put aside without an attempt being counted: a circuit breaker is open."),
 		dead:      counter("redeliver_dead_lettered_total", "Messages that were written to the DLQ, by reason.", "reason"),
+		discarded: counter("redeliver_discarded_total", "Messages that were given up where there is no DLQ, by reason.", "reason"),
 		replayed:  counter("redeliver_replays_total", "Messages that were replayed from the DLQ, by what became of them: committed, or dead_lettered once more.", "outcome"),
 		hopped:    counter("redeliver_hops_total", "Messages that moved from one level to a shorter one."),
 		published: counter("redeliver_delayed_published_total", "Delayed messages that reached their topic."),

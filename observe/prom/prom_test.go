@@ -127,6 +127,9 @@ redeliver_committed_total{group="billing",messaging_system="kafka",origin="order
 # HELP redeliver_dead_lettered_total Messages that were written to the DLQ, by reason.
 # TYPE redeliver_dead_lettered_total counter
 redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 2
+# HELP redeliver_discarded_total Messages that were given up where there is no DLQ, by reason.
+# TYPE redeliver_discarded_total counter
+redeliver_discarded_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 1
 # HELP redeliver_delayed_published_total Delayed messages that reached their topic.
 # TYPE redeliver_delayed_published_total counter
 redeliver_delayed_published_total{group="billing",messaging_system="kafka",origin="orders"} 1
@@ -161,7 +164,7 @@ redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system=
 # TYPE redeliver_subscription_impaired gauge
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="disconnected"} 0
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1
-`, "redeliver_abandoned_total", "redeliver_committed_total", "redeliver_dead_lettered_total",
+`, "redeliver_abandoned_total", "redeliver_committed_total", "redeliver_dead_lettered_total", "redeliver_discarded_total",
 		"redeliver_delayed_published_total", "redeliver_handlers_stuck", "redeliver_hops_total", "redeliver_ignored_headers_total",
 		"redeliver_late_answers_total", "redeliver_lost_messages_total", "redeliver_postponed_total", "redeliver_publish_failures_total", "redeliver_retries_scheduled_total",
 		"redeliver_subscription_impaired")

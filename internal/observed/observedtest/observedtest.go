@@ -45,6 +45,7 @@ func Events() []redeliver.Event {
 		redeliver.RetryScheduled{State: state(1), Where: "orders"},
 		redeliver.MessagePostponed{State: state(0)},
 		redeliver.DeadLettered{State: dead},
+		redeliver.Discarded{State: dead},
 		redeliver.Hopped{State: state(1)},
 		redeliver.Published{State: state(0), Topic: "exchange with a routing key that a message names"},
 		redeliver.PublishFailed{State: state(1)},

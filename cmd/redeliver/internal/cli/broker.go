@@ -41,6 +41,14 @@ type subject struct {
 	lease        time.Duration
 }
 
+// reader is who reads the topic, for people.
+func (s *subject) reader() string {
+	if s.group == "" {
+		return "queue " + s.topic
+	}
+	return "group " + s.group + " of " + s.topic
+}
+
 // setup says what a broker is opened for.
 type setup struct {
 	group     string           // empty where it does not matter

@@ -70,19 +70,6 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 	return levels, err
 }
 
-// Oldest implements [deadletter.Dater], as far as the queue does.
-func (l *levelled) Oldest(ctx context.Context) (time.Time, bool, error) {
-	return deadletter.Oldest(ctx, l.Queue)
-}
-
-// Keeps implements [deadletter.Keeper], as far as the queue does.
-func (l *levelled) Keeps(ctx context.Context) (time.Duration, error) {
-	return deadletter.Keeps(ctx, l.Queue)
-}
-
-// Drops implements [deadletter.Dropper], as far as the queue does.
-func (l *levelled) Drops(ctx context.Context) (string, error) { return deadletter.Drops(ctx, l.Queue) }
-
 // Close implements [deadletter.Queue].
 func (l *levelled) Close() error { return errors.Join(l.waits.end(), l.Queue.Close()) }
 

@@ -27,3 +27,11 @@ func Commands() (paths []string) {
 	walk(rootCommand(&app{printer: printer{Streams: Streams{Env: func(string) string { return "" }}}}), "")
 	return paths
 }
+
+// Abilities are the rows of the table of verbs that differ by broker.
+func Abilities() (rows [][4]string) {
+	for _, a := range abilities {
+		rows = append(rows, [4]string{a.verb, a.kafka, a.rabbitMQ, a.sqs})
+	}
+	return rows
+}

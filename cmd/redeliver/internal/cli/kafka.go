@@ -25,9 +25,9 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	return &broker{
 		kind:   u.Broker,
 		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
-		queues: func(context.Context) ([]deadletter.Info, error) { return c.DeadLetterQueues() },
+		queues: c.DeadLetterQueues,
 		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
-			all, err := c.DeadLetterQueues()
+			all, err := c.DeadLetterQueues(ctx)
 			if err != nil {
 				return "", "", err
 			}
@@ -43,7 +43,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		},
 		doctor: c.Doctor,
 		plan: func(_ context.Context, topic string) (*planned, error) {
-			p, err := c.Plan(topic)
+			p, err := c.Plan(ctx, topic)
 			if err != nil {
 				return nil, err
 			}

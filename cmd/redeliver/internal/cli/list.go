@@ -125,11 +125,11 @@ func (p *printer) queueRowOf(ctx context.Context, info deadletter.Info, q deadle
 // age adds how old the oldest message is, and how long the broker keeps it. It reports a
 // missing right, and leaves out what the broker does not report.
 func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
-	oldest, known, err := deadletter.Oldest(ctx, q)
+	oldest, known, err := q.Oldest(ctx)
 	if err == nil && known {
 		row.Oldest = oldest.UTC()
 	}
-	keeps, untold := deadletter.Keeps(ctx, q)
+	keeps, untold := q.Keeps(ctx)
 	switch {
 	case untold != nil:
 		err = errors.Join(err, untold)
@@ -141,7 +141,7 @@ func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
 			row.Ends = row.Oldest.Add(keeps)
 		}
 	}
-	drops, unbound := deadletter.Drops(ctx, q)
+	drops, unbound := q.Drops(ctx)
 	row.Drops = drops
 	if errors.Is(unbound, deadletter.ErrNotTold) {
 		unbound = nil

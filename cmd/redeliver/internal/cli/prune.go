@@ -52,13 +52,13 @@ programs first.`,
 			if err != nil {
 				return err
 			}
+			if err := supported(kind, "prune"); err != nil {
+				return err
+			}
 			if err := a.unasked(cmd, dry || yes); err != nil {
 				return err
 			}
 			return a.with(cmd.Context(), to, func(b *broker) error {
-				if b.old == nil {
-					return failed(codeFailed, "there are no levels on %s: messages wait in the queue itself", called(kind))
-				}
 				return a.pruneOn(cmd.Context(), b, of.topic, to.group, dry, yes)
 			})
 		},

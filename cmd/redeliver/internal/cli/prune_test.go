@@ -69,5 +69,5 @@ func TestPruneWhereThereIsNothing(t *testing.T) {
 	if rows := s.run(append([]string{"prune", "--dry-run", "--output", "json"}, service...)...).want(t, 0).objects(t); len(rows) != 0 {
 		t.Errorf("%v", rows)
 	}
-	call{}.run(t, "prune", "--broker", "sqs+http://127.0.0.1:1", "--topic", "orders", "--retries", "3", "--yes").want(t, 1, "there are no levels on SQS")
+	call{}.run(t, "prune", "--broker", "sqs+http://127.0.0.1:1", "--topic", "orders", "--retries", "3", "--yes").want(t, 1, "SQS has no levels")
 }

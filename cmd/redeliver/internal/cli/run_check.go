@@ -49,6 +49,9 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 // checkWhat reads what is consumed.
 func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, ...any)) {
 	c.Topics, c.Instance, c.KeyHeader, c.NoProvisioning = f.topics, f.instance, f.keyHeader, f.noProvisioning
+	if c.DLQ.Retention = f.retention; f.retention < 0 {
+		bad("--retention is %s: must be at least 1m, or 0 for the default", f.retention)
+	}
 	if len(f.topics) == 0 {
 		bad("%w", missing("--topic", "the topic or queue"))
 	}

@@ -221,7 +221,7 @@ func (one *watched) read(ctx context.Context) topRow {
 		if err == nil {
 			now.dead, row.Messages = n, &n
 		}
-		oldest, _, old := deadletter.Oldest(ctx, one.q)
+		oldest, _, old := one.q.Oldest(ctx)
 		if errors.Is(old, deadletter.ErrNotTold) {
 			old = nil
 		} else if old == nil && n > 0 {

@@ -164,4 +164,5 @@ func (nowhere) Save(context.Context, deadletter.Task) error                     
 func (nowhere) Wanted(context.Context, string) (deadletter.Wanted, error) {
 	return deadletter.GoOn, nil
 }
-func (nowhere) Release(context.Context) error { return nil }
+func (nowhere) Forget(context.Context, map[deadletter.Position]bool) error { return nil }
+func (nowhere) Release(context.Context) error                              { return nil }

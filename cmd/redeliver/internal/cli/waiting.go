@@ -11,7 +11,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
-	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // waiting are the waiting messages of one topic and group.
@@ -19,6 +18,9 @@ type waiting struct {
 	levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
 	// commands reads the messages and commands the consumers; nil except on Kafka.
 	commands *kafka.Waiting
+	// release moves what waits on levels, of all where none are named, to the way back; nil where the consumers do that
+	// by command, or nobody can.
+	release func(ctx context.Context, levels []time.Duration, moved func(place string, n int)) (int64, error)
 	// notes say what the broker does not report.
 	notes []string
 	close func() error
@@ -63,9 +65,9 @@ func waitingCommand(a *app) *cobra.Command {
 		Long: `Inspect, release and cancel messages that have failed and wait for a retry, or that were
 published with a delay.
 
-list counts the messages on each level. On Kafka, release makes whole levels due now, and
-cancel sends messages to the DLQ when they are due. The consumers of the group carry out
-these commands.`,
+list counts the messages on each level. release makes whole levels due now, on Kafka and
+RabbitMQ. cancel sends messages to the DLQ when they are due, on Kafka. On Kafka, the
+consumers of the group carry out these commands.`,
 	}
 	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.ReleaseWaiting), controlCommand(a, deadletter.CancelWaiting), withdrawCommand(a))
 	verbs(cmd)
@@ -95,26 +97,12 @@ func (b *broker) onWaiting(ctx context.Context, of subject, do func(context.Cont
 	return err
 }
 
-// onCommands is onWaiting for what only Kafka can do. It refuses other brokers before it
-// connects to one.
-func (a *app) onCommands(cmd *cobra.Command, flags *waitingFlags, do func(context.Context, *kafka.Waiting, subject) error) error {
-	u, err := a.conn.url(a.Env)
-	if err != nil {
+// onCommands does something with the commands to the consumers, or with the messages that wait, on a broker that has such.
+func (a *app) onCommands(cmd *cobra.Command, verb string, flags *waitingFlags, do func(context.Context, *kafka.Waiting, subject) error) error {
+	if err := a.supported(verb); err != nil {
 		return err
 	}
-	if u.Broker != brokerurl.Kafka {
-		return instead(u.Broker, cmd.CommandPath())
-	}
 	return a.onWaiting(cmd, flags, setup{}, func(ctx context.Context, _ *broker, w *waiting, of subject) error { return do(ctx, w.commands, of) })
-}
-
-// instead is the error on other brokers, with what to do instead.
-func instead(kind brokerurl.Broker, verb string) error {
-	why := "RabbitMQ reads a delay queue only from its head, so a search would take messages out of their wait"
-	if kind == brokerurl.SQS {
-		why = "SQS shows a delayed message to nobody before it is due"
-	}
-	return failed(codeFailed, "%s is supported only on Kafka: %s. To stop messages, set Policy.Invalid in the consumers, which ask it before each attempt; see docs/reference/waiting.md", verb, why)
 }
 
 // waitsAt names a level in a table.

@@ -184,16 +184,16 @@ func TestWrongCallsOfWaiting(t *testing.T) {
 	}
 }
 
-// Where consumers cannot be told, the verbs say so, and what to do instead.
-func TestWaitingElsewhere(t *testing.T) {
+// A release on RabbitMQ is refused where it could not find the levels, or could not do what the flags say.
+func TestWrongReleasesOnRabbitMQ(t *testing.T) {
 	t.Parallel()
-	for _, broker := range []string{"amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {
-		for _, args := range []string{
-			"waiting release --topic orders --all --note test --yes", "waiting cancel --topic orders --id 7 --note test --yes",
-			"waiting list --topic orders --messages", "waiting list --topic orders --commands", "waiting withdraw 7 --topic orders",
-		} {
-			call{}.run(t, append(strings.Fields(args), "--broker", broker)...).want(t, 1, "supported only on Kafka", "Policy.Invalid")
-		}
-		call{}.run(t, "waiting", "list", "--topic", "orders", "--broker", broker).want(t, 1, "127.0.0.1:1")
+	for args, want := range map[string]string{
+		"waiting release --topic orders --all --note test --yes":                     "--management-url",
+		"waiting release --topic orders --level 1h --note test --yes --for 2h":       "--for is for Kafka",
+		"waiting release --topic orders --level 1h --note test --yes --group emails": "--group",
+	} {
+		call{}.run(t, append(strings.Fields(args), "--broker", "amqp://127.0.0.1:1")...).want(t, 2, want)
 	}
+	levels := []string{"waiting", "release", "--topic", "orders", "--level", "1h", "--level", "30s", "--level", "1h", "--note", "test", "--yes"}
+	call{}.run(t, append(levels, "--broker", "amqp://127.0.0.1:1")...).want(t, 1, "127.0.0.1:1")
 }

@@ -2,15 +2,20 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // waitingForecast is what a release or cancel would take.
@@ -29,10 +34,14 @@ func controlCommand(a *app, kind deadletter.CommandKind) *cobra.Command {
 	var c deadletter.Command
 	var life time.Duration
 	var dry, yes bool
-	verb, short, long, example := "release", "Make waiting messages due now (Kafka)", `Make messages that wait due now. They run as fast as the consumers take them.
+	verb, short, long, example := "release", "Make waiting messages due now (Kafka, RabbitMQ)", `Make messages that wait due now. They run as fast as the consumers take them.
 
-A release takes whole levels, and is refused where the order of the policy is PerKey. To run
-single messages now, cancel them and replay them from the DLQ.`,
+A release takes whole levels. On Kafka it is refused where the order of the policy is PerKey.
+To run single messages there now, cancel them and replay them from the DLQ.
+
+On RabbitMQ this command moves the messages itself, and it is done when it returns. If it is
+killed, run it again: no message is lost, and at most 500 run twice. Messages on levels of up
+to a minute that a consumer has read stay there. Without --management-url, name the levels.`,
 		`  redeliver waiting release --topic orders --group billing --level 1h --note 'the bank is back'
   redeliver waiting release --topic orders --group billing --all --dry-run`
 	if kind == deadletter.CancelWaiting {
@@ -45,9 +54,9 @@ them. A message that was released is due now.`,
 		Use: verb + " --topic TOPIC --group GROUP --note TEXT", Short: short, Args: exactly(),
 		Long: long + `
 
-The command applies to messages that were scheduled before it. The consumers of the group
-read it within two seconds, and it is in force for as long as --for says. "waiting withdraw"
-ends it earlier.`,
+On Kafka, the command applies to messages that were scheduled before it. The consumers of the
+group read it within two seconds, and it is in force for as long as --for says. "waiting
+withdraw" ends it earlier.`,
 		Example: example,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.Filter, err = w.filter(); err != nil {
@@ -66,10 +75,17 @@ ends it earlier.`,
 				return usagef("--for is %s: must be more than 0", life)
 			}
 			c.Expires = time.Now().Add(life).UTC().Truncate(time.Millisecond)
+			if err := a.supported("waiting " + verb); err != nil {
+				return err
+			}
 			if err := a.unasked(cmd, dry || yes); err != nil {
 				return err
 			}
-			return a.onCommands(cmd, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
+			policy, err := a.policyOfLevels(cmd, &c)
+			if err != nil {
+				return err
+			}
+			return a.onWaiting(cmd, &w, setup{policy: policy}, func(ctx context.Context, _ *broker, at *waiting, of subject) error {
 				if dry {
 					return a.forecastWaiting(ctx, at, of, &c)
 				}
@@ -93,19 +109,19 @@ ends it earlier.`,
 }
 
 // forecastWaiting counts the messages that a command would take.
-func (p *printer) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subject, c *deadletter.Command) error {
+func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c *deadletter.Command) error {
 	row := waitingForecast{DryRun: true, Kind: string(c.Kind), Origin: of.topic, Group: of.group}
 	if c.Kind == deadletter.ReleaseWaiting {
-		levels, err := w.Levels(ctx)
+		levels, err := w.levels(ctx)
 		if err != nil {
 			return err
 		}
 		for _, l := range levels {
-			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) {
+			if row.Scanned += l.Depth; c.Filter.OnLevel(l.Level) && (w.release == nil || l.Level > 0) { // it moves nothing from the way back
 				row.Matched += l.Depth
 			}
 		}
-	} else if err := w.Browse(ctx, deadletter.WaitingFilter{}, 0, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
+	} else if err := w.commands.Browse(ctx, deadletter.WaitingFilter{}, 0, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
 		row.Scanned++
 		if c.Filter.Match(m, at.Level) {
 			row.Matched++
@@ -123,10 +139,10 @@ func (p *printer) forecastWaiting(ctx context.Context, w *kafka.Waiting, of subj
 }
 
 // give asks, and sends the command to the consumers.
-func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadletter.Command, yes bool) error {
+func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Command, yes bool) error {
 	if !yes {
 		kind := strings.ToUpper(string(c.Kind[:1])) + string(c.Kind[1:])
-		levels, err := w.Levels(ctx)
+		levels, err := w.levels(ctx)
 		if err != nil {
 			return err
 		}
@@ -134,16 +150,78 @@ func (a *app) give(ctx context.Context, w *kafka.Waiting, of subject, c deadlett
 		for _, l := range levels {
 			n += max(0, l.Depth)
 		}
-		if err := a.confirm(ctx, "y", fmt.Sprintf("%s those that match of %d messages that wait for group %s of %s? --dry-run counts them.", kind, n, of.group, of.topic)); err != nil {
+		if err := a.confirm(ctx, "y", fmt.Sprintf("%s those that match of %d messages that wait for %s? --dry-run counts them.", kind, n, of.reader())); err != nil {
 			return err
 		}
 	}
-	given, err := w.Command(ctx, c)
+	if w.release != nil {
+		return a.releaseNow(ctx, w, of, &c)
+	}
+	given, err := w.commands.Command(ctx, c)
 	if err != nil {
 		return err
 	}
 	a.sayf("sent: the consumers read it within two seconds. To see what still waits: redeliver waiting list --topic %s --group %s", of.topic, of.group)
 	return a.oneCommand(commandRowOf(of, &given, time.Now()))
+}
+
+// releaseRow is what a release has done that was over when it returned.
+type releaseRow struct {
+	Kind     string   `json:"kind"`   // release
+	Status   string   `json:"status"` // done, failed
+	Origin   string   `json:"origin"`
+	Who      string   `json:"who"`
+	Note     string   `json:"note"`
+	Levels   []string `json:"levels,omitempty"` // absent for all
+	Released int64    `json:"released"`
+}
+
+// releaseNow moves what waits, and says how much that was.
+func (a *app) releaseNow(ctx context.Context, w *waiting, of subject, c *deadletter.Command) error {
+	row := releaseRow{Kind: string(c.Kind), Status: "done", Origin: of.topic, Who: c.Who, Note: c.Why, Levels: c.Filter.Levels}
+	var err error
+	row.Released, err = w.release(ctx, levelsOf(c), nil)
+	if err != nil {
+		row.Status = "failed"
+	}
+	return errors.Join(err, a.one(row, func(c *card) {
+		c.line("kind", row.Kind)
+		c.line("status", state(row.Status))
+		c.line("topic", row.Origin)
+		c.line("released", row.Released)
+	}))
+}
+
+func levelsOf(c *deadletter.Command) (levels []time.Duration) {
+	for _, name := range c.Filter.Levels {
+		if level, ok := delayqueue.ParseLevel(name); ok {
+			levels = append(levels, level)
+		}
+	}
+	return levels
+}
+
+// policyOfLevels is a policy that has the levels of a release, by which RabbitMQ finds them: AMQP cannot list queues.
+func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redeliver.Policy, err error) {
+	u, err := a.conn.url(a.Env)
+	if err != nil || u.Broker != brokerurl.RabbitMQ {
+		return p, err
+	}
+	if cmd.Flags().Changed("for") {
+		return p, usagef("--for is for Kafka, where the consumers carry the command out: on RabbitMQ a release is over when it returns; omit it")
+	}
+	api, err := a.conn.managementURL(a.Env, u)
+	if err != nil {
+		return p, err
+	}
+	levels := slices.Compact(slices.Sorted(slices.Values(levelsOf(c)))) // as a policy has them
+	switch {
+	case len(levels) > 0:
+		p.MaxRetries, p.Levels, p.Backoff = len(levels), levels, redeliver.Steps(levels...)
+	case api == "":
+		return p, usagef("AMQP cannot list queues: give --management-url http://host:15672, or name the levels with --level")
+	}
+	return p, nil
 }
 
 func (p *printer) oneCommand(row commandRow) error {
@@ -162,7 +240,7 @@ func withdrawCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "withdraw COMMAND --topic TOPIC --group GROUP", Short: "End a release or cancel early; what it has done stays done (Kafka)", Args: exactly("the id of a command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onCommands(cmd, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
+			return a.onCommands(cmd, "waiting withdraw", &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
 				all, err := at.Commands(ctx)
 				if err != nil {
 					return err

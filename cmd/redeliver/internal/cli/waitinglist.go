@@ -86,7 +86,11 @@ flags describe. SQS reports only an estimate of the delayed messages.`,
 				return err
 			}
 			if messages || commands {
-				return a.onCommands(cmd, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
+				verb := "waiting list --messages"
+				if commands {
+					verb = "waiting list --commands"
+				}
+				return a.onCommands(cmd, verb, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
 					if commands {
 						return a.listCommands(ctx, at, of)
 					}

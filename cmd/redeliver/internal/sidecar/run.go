@@ -40,6 +40,8 @@ type Config struct {
 	InFlight, RetriesInFlight int
 	// Drain is how long what is in hand may take when ctx ends.
 	Drain time.Duration
+	// DLQ says how the DLQ is made.
+	DLQ deadletter.Config
 	// NoProvisioning refuses to create what is missing.
 	NoProvisioning bool
 	// Health is told how things are. Required.

@@ -21,7 +21,7 @@ func (r *runner) sqs(ctx context.Context) error {
 	}
 	c := sqs.Config{
 		AWS: own, Endpoint: r.Broker.Endpoint(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
-		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, StateKeys: r.Broker.StateKeys, Sink: r.Sink,
+		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, DLQ: r.DLQ, StateKeys: r.Broker.StateKeys, Sink: r.Sink,
 	}
 	if r.Batch.Size == 0 {
 		return sqs.Consume(ctx, c, r.Topics, func(ctx context.Context, m types.Message) error {

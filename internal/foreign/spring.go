@@ -1,4 +1,4 @@
-package deadletter
+package foreign
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // Spring Kafka's headers, of org.springframework.kafka.support.KafkaHeaders and
@@ -49,13 +50,13 @@ func isSpringLoose(name string) bool {
 	return isSpring(name) && (!strings.HasPrefix(name, springPrefix) || name == springGroup)
 }
 
-// isSpringOriginal tells whether a header says where a message first failed: Spring
+// IsSpringOriginal tells whether a header says where a message first failed: Spring
 // never writes it anew, but, with kafka_dlt-, again behind the first.
-func isSpringOriginal(name string) bool {
+func IsSpringOriginal(name string) bool {
 	return strings.HasPrefix(name, springOriginal) || strings.HasPrefix(name, springPrefix+"original-")
 }
 
-func readSpring(m *Message, info Info, said map[string][]byte, text func(string) string) {
+func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	if before := text(springOriginal + "topic"); before != "" && before != info.Origin && text(springPrefix+"original-topic") == info.Origin {
 		// Carried along from another topic: the recoverer has written behind it what is so here.
@@ -92,12 +93,12 @@ func readSpring(m *Message, info Info, said map[string][]byte, text func(string)
 		}
 	}
 	readSpringRetry(m, said)
-	belongs(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
+	Belongs(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 
 // readSpringRetry reads what @RetryableTopic counts. On its retry topics a message is
 // not dead: it waits, and is what a group that moves from Spring to redeliver takes along.
-func readSpringRetry(m *Message, said map[string][]byte) {
+func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	st := &m.State
 	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= redeliver.MaxAttempts {
 		st.Attempts = int(n)

@@ -1,13 +1,18 @@
-package deadletter
+// Package foreign reads and writes the headers of others who fill dead-letter queues: Spring Kafka, Kafka Connect, Kafka
+// Streams, Watermill, RabbitMQ and SQS. What they say of a failure is taken over into the state of a message, and leaves its
+// headers.
+package foreign
 
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // The headers of others who fill DLQs; Spring Kafka's are in spring.go. Kafka Connect
@@ -28,33 +33,33 @@ const (
 )
 
 // fillerOf says whose header a name is.
-func fillerOf(name string) Filler {
+func fillerOf(name string) driver.Filler {
 	switch {
 	case isSpring(name):
-		return FilledBySpring
+		return driver.FilledBySpring
 	case strings.HasPrefix(name, connectPrefix):
-		return FilledByConnect
+		return driver.FilledByConnect
 	case strings.HasPrefix(name, streamsPrefix):
-		return FilledByStreams
+		return driver.FilledByStreams
 	case name == rabbitDeath, strings.HasPrefix(name, rabbitFirst), strings.HasPrefix(name, rabbitLast):
-		return FilledByRabbitMQ
+		return driver.FilledByRabbitMQ
 	case name == sqsSource:
-		return FilledBySQS
+		return driver.FilledBySQS
 	case name == watermillReason || name == watermillTopic || name == watermillHandler || name == watermillSubscriber:
-		return FilledByWatermill
+		return driver.FilledByWatermill
 	default:
-		return FilledByUnknown
+		return driver.FilledByUnknown
 	}
 }
 
-// readForeign reads the headers of another filler. The first whose header stands
+// Read reads the headers of another filler. The first whose header stands
 // there is taken, but for one of Spring's that may have come along: any other's is
 // believed before that. Its headers leave the user's, so that a replay is the message as
 // it was.
-func readForeign(m *Message, info Info) {
+func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
 		f := fillerOf(h.Name)
-		if f == FilledByUnknown {
+		if f == driver.FilledByUnknown {
 			continue
 		}
 		m.Filler = f
@@ -64,20 +69,20 @@ func readForeign(m *Message, info Info) {
 	}
 	m.State.Group, m.State.Origin = info.Group, info.Origin
 	m.State.LastFailed = m.Time
-	if m.Filler == FilledByUnknown {
+	if m.Filler == driver.FilledByUnknown {
 		return
 	}
 	said := make(map[string][]byte)
-	users := make([]Header, 0, len(m.Headers))
+	users := make([]driver.Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		if fillerOf(h.Name) != m.Filler && (m.Filler != FilledBySpring || h.Name != springDelivery) {
+		if fillerOf(h.Name) != m.Filler && (m.Filler != driver.FilledBySpring || h.Name != springDelivery) {
 			users = append(users, h)
 			continue
 		}
 		m.Foreign = append(m.Foreign, h)
 		// A second failure is written behind the first: its error is the latest,
 		// and its origin may be a topic for retries.
-		if _, again := said[h.Name]; !again || !isSpringOriginal(h.Name) {
+		if _, again := said[h.Name]; !again || !IsSpringOriginal(h.Name) {
 			said[h.Name] = h.Value
 		}
 	}
@@ -86,29 +91,29 @@ func readForeign(m *Message, info Info) {
 		return redeliver.Redact(redeliver.Cut(string(said[name]), redeliver.MaxErrorText))
 	}
 	switch m.Filler {
-	case FilledBySpring:
+	case driver.FilledBySpring:
 		readSpring(m, info, said, text)
-	case FilledByConnect:
+	case driver.FilledByConnect:
 		readConnect(m, info, said, text)
-	case FilledByStreams:
+	case driver.FilledByStreams:
 		readStreams(m, info, said, text)
-	case FilledByRabbitMQ:
+	case driver.FilledByRabbitMQ:
 		readRabbit(m, info, said, text)
-	case FilledBySQS:
+	case driver.FilledBySQS:
 		source := text(sqsSource)
 		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy lets it
 		m.State.Error = "SQS moved it here: it was received too often"
-		belongs(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
-	case FilledByWatermill:
+		Belongs(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
+	case driver.FilledByWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
-		belongs(m, info, "", text(watermillTopic))
+		Belongs(m, info, "", text(watermillTopic))
 		m.State.Reason = redeliver.ReasonExhausted // its poison queue takes what the middlewares before it gave up
 	default:
 	}
 }
 
-func readConnect(m *Message, info Info, said map[string][]byte, text func(string) string) {
+func readConnect(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(connectPrefix + "exception.message")
 	st.ErrorType = text(connectPrefix + "exception.class.name")
@@ -121,16 +126,16 @@ func readConnect(m *Message, info Info, said map[string][]byte, text func(string
 }
 
 // placeInText reads topic, partition and offset, which are texts.
-func placeInText(m *Message, info Info, said map[string][]byte, text func(string) string, prefix string) {
+func placeInText(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string, prefix string) {
 	partition, err1 := strconv.ParseInt(string(said[prefix+"partition"]), 10, 32)
 	offset, err2 := strconv.ParseInt(string(said[prefix+"offset"]), 10, 64)
 	place(&m.State, partition, err1 == nil, offset, err2 == nil)
-	belongs(m, info, "", text(prefix+"topic"))
+	Belongs(m, info, "", text(prefix+"topic"))
 }
 
 // readStreams reads what Kafka Streams writes: its exception header is a class name, and the
 // message behind it.
-func readStreams(m *Message, info Info, said map[string][]byte, text func(string) string) {
+func readStreams(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(streamsPrefix + "message")
 	st.ErrorType, _, _ = strings.Cut(text(streamsPrefix+"exception"), ": ")
@@ -152,7 +157,7 @@ type rabbitDeaths struct {
 
 // readRabbit reads what RabbitMQ wrote when it dead-lettered a message: the latest
 // death comes first in x-death.
-func readRabbit(m *Message, info Info, said map[string][]byte, text func(string) string) {
+func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
@@ -182,12 +187,27 @@ func readRabbit(m *Message, info Info, said map[string][]byte, text func(string)
 	}
 	st.ErrorType = reason
 	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
-	belongs(m, info, "", origin)
+	Belongs(m, info, "", origin)
 }
 
 // place sets the coordinates in the origin, where both are known and can be.
 func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
 	if ok1 && ok2 && partition >= 0 && partition <= 1<<31-1 && offset >= 0 {
 		st.Source.Known, st.Source.Partition, st.Source.Offset = true, int32(partition), offset
+	}
+}
+
+// Belongs notes when a message names another group or origin than the queue's; its
+// state says so then, too, also where it is written down and read again. An empty name
+// is no claim. A name that is too long for a header was cut there.
+func Belongs(m *driver.Message, info driver.Info, group, origin string) {
+	const most = 512 // as a header's
+	switch {
+	case group != "" && group != info.Group && group != redeliver.Cut(info.Group, most):
+		m.State.Group = group
+		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
+	case origin != "" && origin != info.Origin && origin != redeliver.Cut(info.Origin, most):
+		m.State.Origin = origin
+		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
 	}
 }

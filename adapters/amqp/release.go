@@ -1,0 +1,195 @@
+package amqp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// releaseWindow is how many messages of a level are written to the way back before they are acked there: as many
+// duplicates a killed process leaves at most.
+const releaseWindow = 500
+
+// ReleaseConfig says what [Client.Release] moves. Topic is required.
+type ReleaseConfig struct {
+	Topic string
+	// Levels are those whose messages are released. Default: all that [Client.Waiting] finds.
+	Levels []time.Duration
+	// Moved, where it is set, is called with the number of messages that a window has moved, and with the level's queue.
+	Moved func(queue string, n int)
+}
+
+// Release moves what waits on levels of a topic to the way back, due now, and returns how many messages that were. It takes
+// what lay ready on a level when it came to that. What a subscriber holds (it reads levels of up to a minute) it does not
+// take.
+//
+// A message is acked on its level when the broker has confirmed the copy. A process that is killed loses none, and leaves at
+// most 500 duplicates with the same id; call Release again for the rest.
+func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, err error) {
+	levels, err := c.Waiting(ctx, cfg.Topic)
+	if err != nil {
+		return 0, err
+	}
+	queue := c.cfg.Topology.queue(cfg.Topic)
+	for _, level := range cfg.Levels {
+		if !slices.ContainsFunc(levels, func(l deadletter.WaitingLevel) bool { return l.Level == level }) {
+			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.Names.delay(queue, level, 0))
+		}
+	}
+	r := &release{c: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing what waits", reads: true}}
+	defer r.link.close()
+	for _, l := range levels {
+		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {
+			continue
+		}
+		n, err := r.level(ctx, l.Place, cfg.Moved)
+		if moved += n; err != nil {
+			return moved, fmt.Errorf("amqp: releasing %s: %w", l.Place, err)
+		}
+	}
+	if r.refused > 0 {
+		err = fmt.Errorf("amqp: %d messages stay where they wait, because the broker refused their copies: %w", r.refused, r.refusal)
+	}
+	return moved, err
+}
+
+// release moves messages of levels to the way back.
+type release struct {
+	c       *Client
+	to      string
+	link    *link
+	refused int   // copies that the broker refused, whose messages stay
+	refusal error // of the first
+}
+
+// level moves what lies ready on one level.
+func (r *release) level(ctx context.Context, queue string, told func(string, int)) (moved int64, err error) {
+	conn, err := r.link.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		return 0, fmt.Errorf("opening a channel: %w", err)
+	}
+	defer ch.Close()
+	left, _, err := certain(ch, queue)
+	if err != nil || left == 0 {
+		return 0, err
+	}
+	h, err := openHand(conn, queue, r.c.cfg.RetryBytes)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, h.back(context.WithoutCancel(ctx))) }()
+	for left > 0 {
+		window, err := r.read(ctx, h, &left)
+		if err != nil {
+			return moved, err
+		}
+		n, err := r.move(ctx, h, window)
+		if moved += int64(n); told != nil && n > 0 {
+			told(queue, n)
+		}
+		if err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// read takes the next messages in hand. left is 0 when there are no more.
+func (r *release) read(ctx context.Context, h *hand, left *int) (window []grasped, err error) {
+	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.c.cfg.RetryBytes; *left-- {
+		d, ok, err := h.next(ctx, *left)
+		if err != nil {
+			return nil, err
+		}
+		if !ok { // they have left their level meanwhile
+			*left = 0
+			break
+		}
+		window, bytes = append(window, d), bytes+len(d.Body)
+	}
+	return window, nil
+}
+
+// move writes messages to the way back, and acks those that the broker has confirmed. What it refuses stays on the level.
+func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.c.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.c.cfg.SendTimeout))
+	defer cancel()
+	now, out := time.Now(), r.c.forwarded
+	written := make([]*pending, len(window))
+	acks := make(map[*grip][]uint64)
+	var failed error // the first
+	settle := func(upTo int) {
+		for i, p := range written[:upTo] {
+			if p == nil {
+				continue
+			}
+			err := p.wait(ctx)
+			if refuses(err) {
+				_, err = out.alone(ctx, "", r.to, released(&window[i].Delivery, now))
+			}
+			switch {
+			case err == nil:
+				acks[window[i].by] = append(acks[window[i].by], window[i].DeliveryTag)
+			case errors.Is(err, driver.ErrRefused):
+				r.refused++
+				r.refusal = cmp.Or(r.refusal, err)
+			default:
+				failed = cmp.Or(failed, err)
+			}
+			written[i] = nil
+		}
+	}
+	for i := range window {
+		if _, unread := window[i].Headers[unreadWhy]; unread { // a copy would have other headers
+			continue
+		}
+		if !out.reserved() {
+			settle(i) // who holds places must not wait for one
+			if err := out.reserve(ctx); err != nil {
+				failed = cmp.Or(failed, err)
+				break
+			}
+		}
+		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now))
+		if err != nil {
+			failed = cmp.Or(failed, err)
+			break
+		}
+		written[i] = p
+	}
+	settle(len(window))
+	for by, tags := range acks {
+		if err := h.ack(by, tags); err != nil {
+			return moved, errors.Join(failed, err)
+		}
+		moved += len(tags)
+	}
+	return moved, failed
+}
+
+// released is the copy of a waiting message that is due now. All else stays as it was written to the level.
+func released(d *amqp.Delivery, now time.Time) amqp.Publishing {
+	p := plain(d)
+	p.DeliveryMode, p.Expiration, p.UserId = amqp.Persistent, "", ""
+	delete(p.Headers, HeaderUntil)
+	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
+		st := redeliver.State{Due: now}
+		due := maps.Collect(st.Headers())
+		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
+	}
+	return p
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/redeliver/redeliver/internal/brokerurl"
+)
+
+// ability says what the brokers can do of one verb: "yes", "yes: with what", or "no: why, and what to do instead".
+// docs/reference/command.md has the same table, which a test compares.
+type ability struct {
+	verb                 string
+	kafka, rabbitMQ, sqs string
+}
+
+const (
+	sqsHides       = "no: SQS shows a delayed message to nobody before it is due. "
+	useInvalid     = "Set `Policy.Invalid` in the consumers, which ask it before each attempt"
+	withManagement = "yes: with `--management-url`"
+)
+
+// abilities are the verbs that differ by broker. A verb that is not here is the same on each.
+var abilities = []ability{
+	{"doctor", "yes", "yes: mostly with `--management-url`", "yes: partly"},
+	{"prune", "yes", withManagement, "no: SQS has no levels, messages wait in the queue itself. There is nothing to remove"},
+	{"console", "yes", withManagement, "yes"},
+	{"top", "yes", withManagement, "yes: with an estimate of what waits"},
+	{"dlq list", "yes", withManagement, "yes: with the right `sqs:ListQueues`"},
+	{"dlq check", "yes", "yes: of all DLQs with `--management-url`", "yes: of all DLQs with the right `sqs:ListQueues`"},
+	{"waiting list", "yes", "yes: levels of the policy flags; all with `--management-url`", "yes: an estimate"},
+	{
+		"waiting list --messages", "yes", "no: RabbitMQ shows only the head of a queue. Use `waiting list` without a filter, which counts the messages of each level",
+		sqsHides + "Use `waiting list` without a filter, which counts the messages",
+	},
+	{
+		"waiting list --commands", "yes", "no: RabbitMQ keeps no commands, a release is over when it returns. Keep its output",
+		"no: SQS has no commands. " + useInvalid,
+	},
+	{"waiting release", "yes: the consumers carry it out", "yes: the command moves the levels; `--all` needs `--management-url`", sqsHides + "Publish the message again, or wait"},
+	{"waiting cancel", "yes", "no: RabbitMQ shows only the head of a queue, so a search would take messages out of their wait. " + useInvalid, sqsHides + useInvalid},
+	{
+		"waiting withdraw", "yes", "no: RabbitMQ keeps no commands, a release is over when it returns. There is nothing to withdraw",
+		"no: SQS has no commands. There is nothing to withdraw",
+	},
+}
+
+func (a *ability) on(kind brokerurl.Broker) string {
+	switch kind {
+	case brokerurl.RabbitMQ:
+		return a.rabbitMQ
+	case brokerurl.SQS:
+		return a.sqs
+	default:
+		return a.kafka
+	}
+}
+
+// supported is the error of a verb that the broker cannot serve, with what to do instead.
+func supported(kind brokerurl.Broker, verb string) error {
+	for i := range abilities {
+		if why, no := strings.CutPrefix(abilities[i].on(kind), "no: "); no && abilities[i].verb == verb {
+			return failed(codeFailed, "%s is not supported on %s: %s", verb, called(kind), strings.ReplaceAll(why, "`", `"`))
+		}
+	}
+	return nil
+}
+
+// supported is the function of that name for the broker that the flags name.
+func (a *app) supported(verb string) error {
+	u, err := a.conn.url(a.Env)
+	if err != nil {
+		return err
+	}
+	return supported(u.Broker, verb)
+}

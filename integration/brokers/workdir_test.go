@@ -1,0 +1,33 @@
+package brokers
+
+import (
+	"os"
+	"sync"
+	"testing"
+)
+
+// A sweep that locked a directory before its owner did removed it, and the owner then locked a file that was gone: a broker
+// started without a directory.
+func TestASweepLeavesNewDirectoriesAlone(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 300 {
+				w, err := newWorkDirIn(parent, "sweep")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := os.Stat(w.path(ownerLock)); err != nil {
+					t.Error(err)
+				}
+				if _, err := w.remove(false); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

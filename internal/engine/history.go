@@ -1,0 +1,26 @@
+package engine
+
+import "github.com/redeliver/redeliver"
+
+// DeadLetterState reads redeliver's block of headers of a message in a DLQ, for a subscription that reads the DLQ like any
+// other topic or queue. isDLQ reports whether the subscription reads the DLQ of that origin and group. Of another DLQ
+// nothing is believed: the state is nil then.
+//
+// An adapter sets it as [redeliver.State].DeadLetter, hides the block from the handler, and keeps it in copies, where it
+// stands before the block of the subscription's own state.
+func DeadLetterState(block []redeliver.Header, isDLQ func(origin, group string) bool) (*redeliver.State, []redeliver.Finding) {
+	var origin, group string
+	for _, h := range block {
+		switch {
+		case h.Name == redeliver.HeaderOrigin && origin == "":
+			origin = h.Value
+		case h.Name == redeliver.HeaderGroup && group == "":
+			group = h.Value
+		}
+	}
+	if origin == "" || group == "" || !isDLQ(origin, group) {
+		return nil, nil
+	}
+	st, findings := redeliver.ParseHeaders(group, block)
+	return &st, findings
+}

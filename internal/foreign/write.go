@@ -1,0 +1,47 @@
+package foreign
+
+import (
+	"encoding/binary"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter/driver"
+)
+
+// springNoTimestampType is what org.apache.kafka.common.record.TimestampType calls what is not
+// known: not every client tells who set a record's time.
+const springNoTimestampType = "NoTimestampType"
+
+// maxText is how long the value of a header may be that is not an error's text.
+const maxText = 512
+
+// AppendSpring appends the headers of Spring Kafka's DeadLetterPublishingRecoverer for a dead letter with that state.
+func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
+	to = append(to, text(springPrefix+"original-topic", st.Origin, maxText), text(springGroup, st.Group, maxText))
+	if st.Source.Known {
+		to = append(to,
+			driver.Header{Name: springPrefix + "original-partition", Value: binary.BigEndian.AppendUint32(nil, uint32(st.Source.Partition))},
+			driver.Header{Name: springPrefix + "original-offset", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Offset))})
+	}
+	if !st.Source.Timestamp.IsZero() {
+		to = append(to,
+			driver.Header{Name: springPrefix + "original-timestamp", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Timestamp.UnixMilli()))},
+			text(springPrefix+"original-timestamp-type", springNoTimestampType, maxText))
+	}
+	return append(to,
+		text(springPrefix+"exception-fqcn", st.ErrorType, maxText),
+		text(springPrefix+"exception-message", st.Error, redeliver.MaxErrorText),
+		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, redeliver.MaxErrorText))
+}
+
+// AppendWatermill appends the headers of Watermill's middleware.PoisonQueue.
+func AppendWatermill(to []driver.Header, st *redeliver.State, handler, subscriber string) []driver.Header {
+	return append(to,
+		text(watermillReason, st.Error, redeliver.MaxErrorText),
+		text(watermillTopic, st.Origin, maxText),
+		text(watermillHandler, handler, maxText),
+		text(watermillSubscriber, subscriber, maxText))
+}
+
+func text(name, value string, most int) driver.Header {
+	return driver.Header{Name: name, Value: []byte(redeliver.Cut(value, most))}
+}
