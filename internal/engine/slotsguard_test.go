@@ -68,6 +68,33 @@ func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
 	})
 }
 
+// What is in flight from one window to the next counts in both.
+func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1}
+		sub.Start()
+		w := &slotWaiter{ring: func() {}}
+		for range 21 {
+			sub.slots.take(firstDelivery, w)
+		}
+		sub.slots.give(firstDelivery, false, well)
+		<-time.After(time.Second)
+		for range 10 {
+			sub.slots.give(firstDelivery, false, well)
+		}
+		<-time.After(time.Second)
+		sub.slots.give(firstDelivery, false, well) // the window of 10 in flight begins
+		for range 9 {
+			sub.slots.give(firstDelivery, false, ill)
+		}
+		<-time.After(time.Second)
+		sub.slots.count(ill)
+		if limit := sub.slots.Limit(); limit < 2 {
+			t.Errorf("the limit is %d, of about 10 in flight", limit)
+		}
+	})
+}
+
 // queue is the slots of a subscription, and lanes that wait for them.
 type queue struct {
 	*slots
