@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -154,16 +155,21 @@ func TestAProbeThatSaysNothingLeavesItsPlace(t *testing.T) {
 func TestAProbeThatDoesNotEndIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
+		var mu sync.Mutex
 		var at []time.Duration
-		var begun time.Time
+		begun := time.Now()
 		j := inOutage(t, guarded(), func(context.Context, *record) error {
+			mu.Lock()
 			at = append(at, time.Since(begun))
+			mu.Unlock()
 			<-over
 			return nil
 		})
-		begun = j.begun
 		j.publish("a", "b", "c")
 		<-time.After(20 * time.Second)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if want := []time.Duration{time.Second, 5 * time.Second, 9 * time.Second}; !slices.Equal(at, want) {
 			t.Errorf("probes at %v, want %v", at, want)
 		}

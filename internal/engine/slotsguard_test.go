@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,7 +99,7 @@ func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
 // queue is the slots of a subscription, and lanes that wait for them.
 type queue struct {
 	*slots
-	rung []int // lanes, in order
+	rung []int // lanes, in order; guarded by the lock of slots
 	all  []*slotWaiter
 }
 
@@ -109,6 +110,12 @@ func newQueue(lanes int, sub *Subscription) *queue {
 		q.all = append(q.all, &slotWaiter{ring: func() { q.rung = append(q.rung, i) }})
 	}
 	return q
+}
+
+func (q *queue) lanesRung() []int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.rung)
 }
 
 func (q *queue) takes(lane int) bool {
@@ -164,14 +171,14 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 		}
 		<-time.After(pause - 1)
 		synctest.Wait()
-		if len(q.rung) > 0 {
-			t.Errorf("lanes %v were rung before the pause was over", q.rung)
+		if rung := q.lanesRung(); len(rung) > 0 {
+			t.Errorf("lanes %v were rung before the pause was over", rung)
 		}
 		<-time.After(1)
 		for want := range q.all {
 			synctest.Wait()
-			if len(q.rung) != want+1 || q.rung[want] != want {
-				t.Fatalf("lanes %v were rung, want %d to be the last", q.rung, want)
+			if rung := q.lanesRung(); len(rung) != want+1 || rung[want] != want {
+				t.Fatalf("lanes %v were rung, want %d to be the last", rung, want)
 			}
 			ok, probe := q.take(firstDelivery, q.all[want])
 			if !ok || !probe {
@@ -225,7 +232,7 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		if !q.takes(0) {
 			q.give(firstDelivery, false, silent) // the end of whatever is still in flight
 		}
-		if len(q.rung) == 0 && q.inFlight == 0 {
+		if len(q.lanesRung()) == 0 && q.inFlight == 0 {
 			t.Error("the lane that waits was not rung")
 		}
 	})

@@ -233,6 +233,8 @@ func TestDoubtsEndWithTheirMessages(t *testing.T) {
 		if _, dead := j.all(); len(dead) > 0 {
 			t.Errorf("refused for nothing: %v", dead)
 		}
+		j.publish("good 2") // while nothing is written, two that are not are an outage
+		<-time.After(100 * time.Millisecond)
 		j.publish("bad 2", "bad 3")
 		for i := range 2000 {
 			j.publish(fmt.Sprint("good", i))
@@ -444,6 +446,7 @@ func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
 			<-time.After(50 * time.Millisecond)
 		}
 		<-time.After(2 * timeout)
+		synctest.Wait()
 		if n := len(contexts); n < 10 || n > 11 || len(j.written()) != tries { // 10 s of tries
 			t.Errorf("%d contexts for %d tries, %d written", n, tries, len(j.written()))
 		}
