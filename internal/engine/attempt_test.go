@@ -158,6 +158,24 @@ func TestWhatAHandlerSettledIsNotSettledAgain(t *testing.T) {
 	})
 }
 
+// The end of its subscription may be why a message is nacked without an error: it comes back, and that is no attempt.
+func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		out := make(chan *message.Message)
+		stop := j.start(t, engine.Options[*record]{Out: out})
+		j.publish("a")
+		msg := <-out
+		go stop()
+		synctest.Wait()
+		msg.Nack()
+		synctest.Wait()
+		if settled, _ := j.all(); len(settled) > 0 || len(j.written()) > 0 || !slices.Equal(j.returned, []string{"a 0s true"}) {
+			t.Errorf("settled %v, written %v, returned %q", settled, j.written(), j.returned)
+		}
+	})
+}
+
 // acks is a task whose handler acks its message and fails.
 type acks struct {
 	*succeeds
@@ -231,10 +249,10 @@ func TestWaitingInPlace(t *testing.T) {
 func TestAnAttemptThatHasAnsweredDoesNotExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)})
-		takes := []time.Duration{50, 20, 90, 30, 10} // seconds, and one is too late
+		takes := []int{50, 20, 90, 30, 10} // seconds, and one is too late
 		j.start(t, handle(func(ctx context.Context, r *record) error {
 			select {
-			case <-time.After(takes[r.id[0]-'0'] * time.Second):
+			case <-time.After(time.Duration(takes[r.id[0]-'0']) * time.Second):
 			case <-ctx.Done():
 			}
 			return nil

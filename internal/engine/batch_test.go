@@ -226,6 +226,7 @@ func TestABatchInBlockingOrder(t *testing.T) {
 		}))
 		j.publish("a")
 		<-time.After(time.Hour)
+		synctest.Wait()
 		if want := []time.Duration{0, 80 * time.Second}; !slices.Equal(began, want) || len(j.settled) != 1 || len(j.written()) > 0 {
 			t.Errorf("it ran at %v, want %v; settled %v, written %v", began, want, j.settled, j.written())
 		}

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +17,10 @@ import (
 
 // benchSource is a source that costs next to nothing, of records that are in memory; codec and store, too.
 type benchSource struct {
-	in   chan *record
-	done chan struct{} // closed when all are settled
-	left int
+	in    chan *record
+	done  chan struct{} // closed when all are settled
+	left  int
+	asked atomic.Int64 // for ids
 }
 
 func newBenchSource(n int) *benchSource {
@@ -36,10 +39,13 @@ func (s *benchSource) Commit()                                              {}
 func (s *benchSource) Flush(context.Context)                                {}
 func (s *benchSource) Parse(*driver.Message[*record]) error                 { return nil }
 func (s *benchSource) Return(*driver.Message[*record], time.Duration, bool) {}
-func (s *benchSource) ID(m *driver.Message[*record]) string                 { return m.Record.id }
-func (s *benchSource) Key(*driver.Message[*record]) []byte                  { return nil }
-func (s *benchSource) Body(m *driver.Message[*record]) []byte               { return m.Record.body }
-func (s *benchSource) Headers(*driver.Message[*record]) redeliver.Headers   { return message.Metadata{} }
+func (s *benchSource) ID(m *driver.Message[*record]) string {
+	s.asked.Add(1)
+	return m.Record.id
+}
+func (s *benchSource) Key(*driver.Message[*record]) []byte                { return nil }
+func (s *benchSource) Body(m *driver.Message[*record]) []byte             { return m.Record.body }
+func (s *benchSource) Headers(*driver.Message[*record]) redeliver.Headers { return message.Metadata{} }
 func (s *benchSource) Message(*driver.Message[*record]) (*message.Message, error) {
 	return nil, errors.ErrUnsupported
 }
@@ -65,21 +71,27 @@ func (s *benchSource) Write(_ context.Context, _ driver.Place, _ *driver.Message
 }
 
 // benchmark runs b.N messages through a lane.
-func benchmark(b *testing.B, h func(context.Context, *record) error) {
+func benchmark(b *testing.B, p redeliver.Policy, h func(context.Context, *record) error) {
 	b.Helper()
-	sub := &engine.Subscription{Origin: "orders", Group: "billing", Policy: redeliver.Policy{MaxRetries: 3}.WithDefaults(), MaxInFlight: 100, MaxRetriesInFlight: 100}
 	s := newBenchSource(b.N)
-	e := engine.New(engine.Options[*record]{Sub: sub, Codec: s, Store: s, Handle: h})
+	b.ReportAllocs()
+	s.run(p, engine.Options[*record]{Handle: h}, b.ResetTimer, b.StopTimer)
+}
+
+// run runs all records through a lane. It calls start before and stop after that.
+func (s *benchSource) run(p redeliver.Policy, opt engine.Options[*record], start, stop func()) {
+	opt.Sub = &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 100, MaxRetriesInFlight: 100}
+	opt.Codec, opt.Store = s, s
+	e := engine.New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	b.ReportAllocs()
-	b.ResetTimer()
+	start()
 	go func() {
 		defer close(ended)
 		e.RunLane(ctx, context.Background(), s, engine.LaneOptions[*record]{DrainTimeout: time.Second}, nil)
 	}()
 	<-s.done
-	b.StopTimer()
+	stop()
 	cancel()
 	<-ended
 	e.Close()
@@ -87,11 +99,55 @@ func benchmark(b *testing.B, h func(context.Context, *record) error) {
 
 // BenchmarkSuccess is what the engine alone costs for a message whose handler succeeds.
 func BenchmarkSuccess(b *testing.B) {
-	benchmark(b, func(context.Context, *record) error { return nil })
+	benchmark(b, redeliver.Policy{MaxRetries: 3}, succeed)
+}
+
+// BenchmarkGuards is what the guards of a policy add for a message that succeeds.
+func BenchmarkGuards(b *testing.B) {
+	for name, p := range guards() {
+		b.Run(name, func(b *testing.B) { benchmark(b, p, succeed) })
+	}
+}
+
+func succeed(context.Context, *record) error { return nil }
+
+// guards are policies with no guard, one and both.
+func guards() map[string]redeliver.Policy {
+	return map[string]redeliver.Policy{
+		"none":   {},
+		"outage": {Outage: redeliver.DefaultOutage()},
+		"all":    {Outage: redeliver.DefaultOutage(), DeadLetterRate: redeliver.DeadLetterRate{Most: 100}},
+	}
+}
+
+// A message that succeeds costs a share of what is allocated for many entries, or for a batch, and nobody asks for its id. What
+// a policy guards against costs no more, and neither does its Timeout.
+func TestASuccessAllocatesNextToNothing(t *testing.T) {
+	const n, most = 20_000, 0.4
+	optionsOf := map[string]engine.Options[*record]{"records": {Handle: succeed}, "batches": {
+		BatchConfig: engine.BatchConfig{Size: 100, Timeout: time.Hour}.WithDefaults(),
+		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
+			for _, m := range all[:len(all)/2] {
+				m.Ack() // the rest is acked by its end
+			}
+			return nil
+		},
+	}}
+	for kind, opt := range optionsOf {
+		for name, p := range guards() {
+			p.Timeout = time.Hour
+			s := newBenchSource(n)
+			var before, after runtime.MemStats
+			s.run(p, opt, func() { runtime.ReadMemStats(&before) }, func() { runtime.ReadMemStats(&after) })
+			if each := float64(after.Mallocs-before.Mallocs) / n; each > most || s.asked.Load() > 0 {
+				t.Errorf("%s with the guards %s: %.2f allocations for each, asked %d times for an id; want at most %.2f, and 0", kind, name, each, s.asked.Load(), most)
+			}
+		}
+	}
 }
 
 // BenchmarkFailure is what it costs for a message that fails, is written to a level and settled.
 func BenchmarkFailure(b *testing.B) {
 	err := errors.New("declined")
-	benchmark(b, func(context.Context, *record) error { return err })
+	benchmark(b, redeliver.Policy{MaxRetries: 3}, func(context.Context, *record) error { return err })
 }

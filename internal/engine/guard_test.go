@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -154,16 +155,21 @@ func TestAProbeThatSaysNothingLeavesItsPlace(t *testing.T) {
 func TestAProbeThatDoesNotEndIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
+		var mu sync.Mutex
 		var at []time.Duration
-		var begun time.Time
+		begun := time.Now()
 		j := inOutage(t, guarded(), func(context.Context, *record) error {
+			mu.Lock()
 			at = append(at, time.Since(begun))
+			mu.Unlock()
 			<-over
 			return nil
 		})
-		begun = j.begun
 		j.publish("a", "b", "c")
 		<-time.After(20 * time.Second)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if want := []time.Duration{time.Second, 5 * time.Second, 9 * time.Second}; !slices.Equal(at, want) {
 			t.Errorf("probes at %v, want %v", at, want)
 		}
@@ -284,6 +290,48 @@ func TestAnOutageCountsKeys(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A suspect that fails takes the successes of other probes back.
+func TestASuspectThatFailsIsAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(guarded())
+		j.alone = func(id string) bool { return id == "suspect" }
+		j.start(t, handle(func(_ context.Context, r *record) error {
+			if r.id == "well" {
+				return nil
+			}
+			return errOurs
+		}))
+		j.publish("1", "2", "3")
+		<-time.After(time.Second)
+		for _, id := range []string{"well", "suspect"} {
+			j.publish(id)
+			synctest.Wait()
+		}
+		if want := []string{"outage", "probing", "outage"}; !slices.Equal(j.changes(), want) {
+			t.Errorf("changes %q, want %q", j.changes(), want)
+		}
+	})
+}
+
+// In a flood one message begins after each pause, for as long as it ends in the DLQ, too.
+func TestAFloodLetsOneMessageThroughAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Most: 2, Window: 5 * time.Minute, Pause: time.Minute, Trickle: 2}})
+		j.sub.MaxInFlight = 1
+		var at []time.Duration
+		j.start(t, handle(func(context.Context, *record) error {
+			at = append(at, time.Since(j.begun))
+			return redeliver.Permanent(errOurs)
+		}))
+		j.publish("1", "2", "3", "4", "5", "6")
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if want := []time.Duration{0, 0, 0, time.Minute, 2 * time.Minute, 3 * time.Minute}; !slices.Equal(at, want) {
+			t.Errorf("attempts at %v, want %v", at, want)
+		}
+	})
 }
 
 // While an outage or a flood lasts, what runs alone counts as a probe.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,10 +69,37 @@ func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
 	})
 }
 
+// What is in flight from one window to the next counts in both.
+func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1}
+		sub.Start()
+		w := &slotWaiter{ring: func() {}}
+		for range 21 {
+			sub.slots.take(firstDelivery, w)
+		}
+		sub.slots.give(firstDelivery, false, well)
+		<-time.After(time.Second)
+		for range 10 {
+			sub.slots.give(firstDelivery, false, well)
+		}
+		<-time.After(time.Second)
+		sub.slots.give(firstDelivery, false, well) // the window of 10 in flight begins
+		for range 9 {
+			sub.slots.give(firstDelivery, false, ill)
+		}
+		<-time.After(time.Second)
+		sub.slots.count(ill)
+		if limit := sub.slots.Limit(); limit < 2 {
+			t.Errorf("the limit is %d, of about 10 in flight", limit)
+		}
+	})
+}
+
 // queue is the slots of a subscription, and lanes that wait for them.
 type queue struct {
 	*slots
-	rung []int // lanes, in order
+	rung []int // lanes, in order; guarded by the lock of slots
 	all  []*slotWaiter
 }
 
@@ -82,6 +110,12 @@ func newQueue(lanes int, sub *Subscription) *queue {
 		q.all = append(q.all, &slotWaiter{ring: func() { q.rung = append(q.rung, i) }})
 	}
 	return q
+}
+
+func (q *queue) lanesRung() []int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.rung)
 }
 
 func (q *queue) takes(lane int) bool {
@@ -137,14 +171,14 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 		}
 		<-time.After(pause - 1)
 		synctest.Wait()
-		if len(q.rung) > 0 {
-			t.Errorf("lanes %v were rung before the pause was over", q.rung)
+		if rung := q.lanesRung(); len(rung) > 0 {
+			t.Errorf("lanes %v were rung before the pause was over", rung)
 		}
 		<-time.After(1)
 		for want := range q.all {
 			synctest.Wait()
-			if len(q.rung) != want+1 || q.rung[want] != want {
-				t.Fatalf("lanes %v were rung, want %d to be the last", q.rung, want)
+			if rung := q.lanesRung(); len(rung) != want+1 || rung[want] != want {
+				t.Fatalf("lanes %v were rung, want %d to be the last", rung, want)
 			}
 			ok, probe := q.take(firstDelivery, q.all[want])
 			if !ok || !probe {
@@ -198,7 +232,7 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		if !q.takes(0) {
 			q.give(firstDelivery, false, silent) // the end of whatever is still in flight
 		}
-		if len(q.rung) == 0 && q.inFlight == 0 {
+		if len(q.lanesRung()) == 0 && q.inFlight == 0 {
 			t.Error("the lane that waits was not rung")
 		}
 	})

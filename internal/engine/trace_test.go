@@ -45,6 +45,9 @@ func (tr *tracing) Begin(ctx context.Context, run *redeliver.TracedRun) (context
 
 func (tr *tracing) DeadLettered(ctx context.Context, b *redeliver.Burial) {
 	tr.j.note("buried below " + runOf(ctx))
+	if ctx.Err() != nil {
+		tr.j.note("whose context has ended")
+	}
 	tr.dead = append(tr.dead, *b)
 }
 
@@ -124,6 +127,19 @@ func TestHowARunEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The tracer may use the context of a dead letter although the time of its attempt is over.
+func TestTheRunOfADeadLetterThatTimedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: time.Minute})
+		trace(j, firstRun)
+		j.start(t, handle(func(ctx context.Context, _ *record) error { <-ctx.Done(); return ctx.Err() }))
+		j.publish("a")
+		<-time.After(time.Hour)
+		synctest.Wait()
+		j.want(t, "timeout", "begin", "Attempted", "end dead-lettered", "dlq confirms", "DeadLettered", "buried below "+firstRun)
+	})
 }
 
 // A message that is lost while its handler runs has an abandoned run.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,91 @@ func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
 		if !<-took || !turn.Closed() {
 			t.Error("no turn when nothing runs")
 		}
+		turn.Give()
+	})
+}
+
+// A turn waits for the gate of its subscription and for what runs, and nothing begins while it waits or lasts.
+func TestATurnWaitsForTheGateAndForWhatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, gate := engine.NewTurn(), &engine.Gate{}
+		gate.Close()
+		took := make(chan bool, 1)
+		go func() { took <- turn.Take(t.Context(), gate) }()
+		synctest.Wait()
+		if !turn.Begin() {
+			t.Error("what belongs to another subscription waits for a suspect that cannot run")
+		}
+		gate.Open()
+		synctest.Wait()
+		if len(took) > 0 || turn.Begin() {
+			t.Error("the turn began beside a message that runs, or a message began while a suspect waits")
+		}
+		turn.Rest()
+		if !<-took || turn.Begin() {
+			t.Error("no turn, or a message began beside a suspect")
+		}
+		turn.Give()
+		if !turn.Begin() {
+			t.Error("nothing begins after the turn")
+		}
+	})
+}
+
+// A turn that is not taken in time, because of the gate or of what runs, keeps nothing from beginning.
+func TestATurnThatIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, gate := engine.NewTurn(), &engine.Gate{}
+		for _, closed := range []bool{true, false} {
+			if gate.Close(); !closed {
+				gate.Open()
+				turn.Begin()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if turn.Take(ctx, gate) {
+				t.Errorf("taken, closed %t", closed)
+			}
+			if cancel(); !turn.Begin() {
+				t.Errorf("nothing begins although no turn is taken, closed %t", closed)
+			}
+			turn.Rest()
+			if closed {
+				gate.Open()
+			}
+		}
+	})
+}
+
+// Handlers that take longer than a suspect waits at first would keep it from running for ever: one that begins while the others
+// go on still runs when it waits again.
+func TestATurnComesAmongHandlersThatTakeLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn, took, over := engine.NewTurn(), make(chan bool, 1), make(chan struct{})
+		var all sync.WaitGroup
+		defer all.Wait()
+		for i := range 10 {
+			all.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					case <-time.After(time.Second):
+					}
+					if turn.Begin() {
+						<-time.After(45*time.Second + time.Duration(i)*5*time.Second)
+						turn.Rest()
+					}
+				}
+			})
+		}
+		<-time.After(2 * time.Second)
+		go func() { took <- turn.Take(t.Context(), &engine.Gate{}) }()
+		select {
+		case <-took:
+		case <-time.After(10 * time.Minute):
+			t.Error("no turn")
+		}
+		close(over)
 		turn.Give()
 	})
 }

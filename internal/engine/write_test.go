@@ -110,6 +110,26 @@ func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
 	}
 }
 
+// A message that is passed on to another level is this policy's from then on.
+func TestAHopCarriesThePolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		j.hops = true
+		j.answer = func(_ context.Context, _ string, try int) error {
+			if try == 2 { // it would hop for ever
+				j.hops = false
+			}
+			return nil
+		}
+		j.start(t, failWith(nil))
+		j.in <- &record{id: "w", state: &redeliver.State{ID: "w", Attempts: 1, Policy: "0123456789abcdef"}}
+		synctest.Wait()
+		if got := j.written(); len(got) != 2 || got[0].Policy != j.sub.Fingerprint() || got[0].Attempts != 1 {
+			t.Errorf("written as %+v", got)
+		}
+	})
+}
+
 // A message that is only passed on, and that its next place refuses, goes to the DLQ, too.
 func TestARefusedHopGoesToTheDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -170,6 +190,64 @@ func TestAnUnknownErrorIsARefusalWhileNeighboursAreWritten(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Doubts are about messages that cannot be written now. What was written, or refused, is none any more; and while others are
+// written, several messages that are not are no outage.
+func TestDoubtsEndWithTheirMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		j.sub.MaxInFlight = 1000
+		var mu sync.Mutex
+		away := true
+		j.answerID = func(where, id string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if where == "level" && (id[:3] == "bad" || away) {
+				return fmt.Errorf("%w: code 4711", driver.ErrDoubtful)
+			}
+			return nil
+		}
+		j.start(t, failWith(errOurs))
+		want := func(when string, closed bool, paused int) {
+			t.Helper()
+			synctest.Wait()
+			n := 0
+			for _, c := range j.changes() {
+				if c == "intake paused" {
+					n++
+				}
+			}
+			if j.sub.Gate.Closed() != closed || n != paused {
+				t.Errorf("%s: closed %t, paused %d times; want %t, %d", when, j.sub.Gate.Closed(), n, closed, paused)
+			}
+		}
+		j.publish("bad 1", "good 1")
+		<-time.After(time.Minute)
+		want("nothing is written", true, 1)
+		mu.Lock()
+		away = false
+		mu.Unlock()
+		<-time.After(time.Minute)
+		want("the other one is written", false, 1)
+		if _, dead := j.all(); len(dead) > 0 {
+			t.Errorf("refused for nothing: %v", dead)
+		}
+		j.publish("good 2") // while nothing is written, two that are not are an outage
+		<-time.After(100 * time.Millisecond)
+		j.publish("bad 2", "bad 3")
+		for i := range 2000 {
+			j.publish(fmt.Sprint("good", i))
+			<-time.After(50 * time.Millisecond)
+		}
+		want("others are written", false, 1)
+		if _, dead := j.all(); len(dead) != 3 {
+			t.Errorf("%d are refused, want the three bad ones", len(dead))
+		}
+		j.publish("bad 4")
+		<-time.After(time.Minute)
+		want("one alone", false, 1)
+	})
 }
 
 // Where nothing else can be written, an unknown error is an outage, which is waited for.
@@ -368,6 +446,7 @@ func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
 			<-time.After(50 * time.Millisecond)
 		}
 		<-time.After(2 * timeout)
+		synctest.Wait()
 		if n := len(contexts); n < 10 || n > 11 || len(j.written()) != tries { // 10 s of tries
 			t.Errorf("%d contexts for %d tries, %d written", n, tries, len(j.written()))
 		}
