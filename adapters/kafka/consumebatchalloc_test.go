@@ -60,7 +60,9 @@ func TestConsumeBatchAllocatesForTheBatchAlone(t *testing.T) {
 		if per > 1./3 {
 			t.Errorf("%.3f allocations for a record", per)
 		}
-		if handled != 2*n || batches != 2*n/size { // of a thousand keys, so each can be full
+		// Each can be full, of a thousand keys. A worker that the scheduler holds up holds up its key: the later records of that
+		// key are in batches of their own.
+		if handled != 2*n || batches > 2*n/size+2*n/1000 {
 			t.Errorf("%d records in %d batches", handled, batches)
 		}
 	})

@@ -38,10 +38,15 @@ func on(t *testing.T, p place, name string, n int) (ids []string) {
 
 func grow(t *testing.T, p place, n int) {
 	t.Helper()
-	res, err := kadm.NewClient(independent(t, p.addrs)).UpdatePartitions(t.Context(), n, p.topic)
+	admin := kadm.NewClient(independent(t, p.addrs))
+	res, err := admin.UpdatePartitions(t.Context(), n, p.topic)
 	if err != nil || res.Error() != nil {
 		t.Fatal(err, res.Error())
 	}
+	eventually(t, "the broker shows the new partitions", func() bool {
+		topics, err := admin.ListTopics(t.Context(), p.topic)
+		return err == nil && len(topics[p.topic].Partitions) == n
+	})
 }
 
 // onlyNew checks that nothing has run but ids.
