@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -31,14 +32,18 @@ var colours = map[state]text.Color{
 	"failed": text.FgRed, "refused": text.FgRed, "no": text.FgRed,
 }
 
+// enableColours has the library write the colours that a table asks for: it would ask the process's environment, which was
+// asked already. The setting is the process's, so it is set once.
+var enableColours = sync.OnceFunc(text.EnableColors)
+
 func newGrid(colour bool, columns []string) *grid {
+	enableColours()
 	w := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	style.Format.Header = text.FormatDefault
 	if colour {
-		text.EnableColors() // the library asks the process's environment; ours was asked already
 		style.Color.Header = text.Colors{text.Bold}
 	}
 	w.SetStyle(style)

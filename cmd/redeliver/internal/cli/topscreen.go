@@ -170,6 +170,7 @@ func (s *screen) lines(colour bool, height int) []string {
 	if s.err != nil {
 		head[2] = visible("the broker does not answer: " + inFlags(s.err))
 		if colour {
+			enableColours()
 			head[2] = text.FgRed.Sprint(head[2])
 		}
 	}
