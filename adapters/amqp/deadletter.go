@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
@@ -140,7 +140,7 @@ const outOfReach = 1 << 24
 
 func (q *deadLetters) askLimit(ctx context.Context) error {
 	r, err := q.rules(ctx)
-	if err != nil || r == nil || r.Type != amqp.QueueTypeQuorum {
+	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
 		return err // a classic queue has none
 	}
 	if low, ok := r.least("delivery-limit"); ok {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
@@ -18,13 +18,13 @@ var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 // aCorpse is a delivery out of a DLQ of redeliver's: with properties and headers of
 // every kind, and what the broker added.
-func aCorpse() (d amqp.Delivery, was amqp.Publishing) {
-	was = amqp.Publishing{
-		Headers: amqp.Table{
+func aCorpse() (d amqp091.Delivery, was amqp091.Publishing) {
+	was = amqp091.Publishing{
+		Headers: amqp091.Table{
 			"text": "t", "bytes": []byte{0, 0xff}, "int": int32(-7), "long": int64(1) << 60, "yes": true, "real": 1.5, "at": buried, "byte": byte(200),
 			UUIDHeader: "u-1", "CC": "x",
 		},
-		ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: amqp.Transient, Priority: 3, CorrelationId: "c", ReplyTo: "r",
+		ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: amqp091.Transient, Priority: 3, CorrelationId: "c", ReplyTo: "r",
 		Expiration: "5000", MessageId: "m", Timestamp: buried, Type: "order", UserId: "guest", AppId: "shop", Body: []byte("{}"),
 	}
 	rec := record{Delivery: deliveryOf(was, "shop", "orders.new")}
@@ -42,7 +42,7 @@ func aQueue() *deadLetters {
 	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", Back: "orders.retry"}}
 }
 
-func (q *deadLetters) see(d amqp.Delivery) *deadletter.Message {
+func (q *deadLetters) see(d amqp091.Delivery) *deadletter.Message {
 	return q.message(&grasped{Delivery: d}, nil)
 }
 

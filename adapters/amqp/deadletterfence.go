@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 )
 
 // Beside a DLQ are its state and fences: exclusive queues, which hold nothing. RabbitMQ
@@ -29,7 +29,7 @@ var errFenced = errors.New("amqp: another connection has it")
 
 // raise takes a fence for a connection, or returns errFenced. It stands until lower
 // is called or the connection is gone.
-func raise(conn *amqp.Connection, name string) error {
+func raise(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
@@ -38,9 +38,9 @@ func raise(conn *amqp.Connection, name string) error {
 	_, err = ch.QueueDeclare(name, false, false, true, false, nil)
 	switch code(err) {
 	case 0:
-	case amqp.ResourceLocked:
+	case amqp091.ResourceLocked:
 		return errFenced
-	case amqp.AccessRefused:
+	case amqp091.AccessRefused:
 		return fmt.Errorf("amqp: queue %s, which keeps others off while it is there, may not be declared: give the user the right to configure it: %w", name, err)
 	}
 	if err != nil {
@@ -50,7 +50,7 @@ func raise(conn *amqp.Connection, name string) error {
 }
 
 // lower gives a fence back.
-func lower(conn *amqp.Connection, name string) error {
+func lower(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil // the connection is gone, and the fence with it
@@ -85,7 +85,7 @@ func (q *deadLetters) raised(ctx context.Context, name string) (bool, error) {
 	switch {
 	case gone(err):
 		return false, nil
-	case code(err) == amqp.ResourceLocked:
+	case code(err) == amqp091.ResourceLocked:
 		return true, nil
 	default:
 		return false, err
@@ -95,7 +95,7 @@ func (q *deadLetters) raised(ctx context.Context, name string) (bool, error) {
 // alone returns when nobody reads the DLQ. One who died is counted as a consumer
 // until the broker has what he had in hand: both change at once. A consumer that
 // stays is not one of ours.
-func (q *deadLetters) alone(ctx context.Context, conn *amqp.Connection) error {
+func (q *deadLetters) alone(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 )
 
 const (
@@ -23,13 +23,13 @@ const (
 // stays in it until the scan ends. So it reads by one consumer after another, and
 // what an old one has brought stays. It belongs to one goroutine.
 type hand struct {
-	conn  *amqp.Connection
-	ask   *amqp.Channel
+	conn  *amqp091.Connection
+	ask   *amqp091.Channel
 	queue string
 	bytes int // that may be on their way at once
 
 	grips []*grip              // the last is the present one
-	in    <-chan amqp.Delivery // of the present consumer; nil where there is none
+	in    <-chan amqp091.Delivery // of the present consumer; nil where there is none
 	names int                  // of consumers so far
 	reach int                  // how many one may bring at most: more with each
 	grasp int                  // how many the present one may bring
@@ -45,17 +45,17 @@ type hand struct {
 // consumer, up to a bound: what a channel had in hand comes back in its order when
 // it is closed, and by nothing else.
 type grip struct {
-	ch   *amqp.Channel
+	ch   *amqp091.Channel
 	open []uint64 // tags of all that is in hand, in order
 }
 
 // grasped is a delivery, and by what it is held.
 type grasped struct {
-	amqp.Delivery
+	amqp091.Delivery
 	by *grip
 }
 
-func openHand(conn *amqp.Connection, queue string, bytes int) (*hand, error) {
+func openHand(conn *amqp091.Connection, queue string, bytes int) (*hand, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("amqp: opening a channel: %w", err)
@@ -168,7 +168,7 @@ func (h *hand) pause() error {
 	return nil
 }
 
-func (h *hand) take(d amqp.Delivery) {
+func (h *hand) take(d amqp091.Delivery) {
 	h.got, h.all, h.sizes = h.got+1, h.all+1, h.sizes+len(d.Body)
 	g := h.last()
 	g.open = append(g.open, d.DeliveryTag)

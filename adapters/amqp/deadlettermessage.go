@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
@@ -25,7 +25,7 @@ type corpse struct {
 	hand *hand
 	by   *grip
 	tag  uint64
-	rec  amqp.Delivery
+	rec  amqp091.Delivery
 	raw  []byte // its headers, where the client could not read them
 }
 
@@ -82,13 +82,13 @@ func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 
 // position names a message by what its publisher and redeliver said, because the
 // broker has no name for it. Two equal messages share one.
-func position(d *amqp.Delivery) deadletter.Position {
+func position(d *amqp091.Delivery) deadletter.Position {
 	sum := sha256.Sum256([]byte(d.MessageId + "\x00" + digest(d)))
 	return deadletter.Position(hex.EncodeToString(sum[:8]))
 }
 
 // deathsOf is what RabbitMQ says of a message that it dead-lettered itself.
-func deathsOf(headers amqp.Table) (found []deadletter.Header) {
+func deathsOf(headers amqp091.Table) (found []deadletter.Header) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if name == "x-delivery-count" || name == "x-acquired-count" || !brokers(name) {
 			continue
@@ -122,7 +122,7 @@ func shown(v any) any {
 	switch v := v.(type) {
 	case time.Time:
 		return v.UTC()
-	case amqp.Table:
+	case amqp091.Table:
 		t := make(map[string]any, len(v))
 		for name, item := range v {
 			t[name] = shown(item)
@@ -152,7 +152,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 	if m.Native == nil {
 		kinds = typesOf(m.Properties)
 	}
-	r.Headers = make(amqp.Table, len(headers))
+	r.Headers = make(amqp091.Table, len(headers))
 	for _, h := range headers {
 		if brokers(h.Name) {
 			continue
@@ -183,7 +183,7 @@ func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
 const headerType = "header-type/"
 
 // propertiesOf are what AMQP keeps beside the headers.
-func propertiesOf(d *amqp.Delivery) (all []deadletter.Header) {
+func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, deadletter.Header{Name: name, Value: []byte(value)})
@@ -213,7 +213,7 @@ func propertiesOf(d *amqp.Delivery) (all []deadletter.Header) {
 	add("routing-key", d.RoutingKey)
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		switch v := d.Headers[name].(type) {
-		case string, nil, []any, amqp.Table, amqp.Decimal: // the last ones come back as text
+		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last ones come back as text
 		case []byte:
 			add(headerType+name, "bytes")
 		default:
@@ -224,13 +224,13 @@ func propertiesOf(d *amqp.Delivery) (all []deadletter.Header) {
 }
 
 // fromProperties is a delivery with what propertiesOf said, without headers.
-func fromProperties(all []deadletter.Header) (d amqp.Delivery) {
+func fromProperties(all []deadletter.Header) (d amqp091.Delivery) {
 	texts := map[string]*string{
 		"content-type": &d.ContentType, "content-encoding": &d.ContentEncoding, "correlation-id": &d.CorrelationId, "reply-to": &d.ReplyTo,
 		"expiration": &d.Expiration, "message-id": &d.MessageId, "type": &d.Type, "user-id": &d.UserId, "app-id": &d.AppId,
 		"exchange": &d.Exchange, "routing-key": &d.RoutingKey,
 	}
-	d.DeliveryMode = amqp.Persistent
+	d.DeliveryMode = amqp091.Persistent
 	for _, p := range all {
 		value := string(p.Value)
 		switch to := texts[p.Name]; {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -17,7 +17,7 @@ func TestTheRetentionOfADLQIsItsUsersChoice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, q := range l.queues {
-		ttl, has := q.args[amqp.QueueMessageTTLArg]
+		ttl, has := q.args[amqp091.QueueMessageTTLArg]
 		if q.kind == deadQueue && ttl != (96*time.Hour).Milliseconds() || q.kind != deadQueue && q.kind != delayQueue && has {
 			t.Errorf("%s has the TTL %v", q.name, ttl)
 		}

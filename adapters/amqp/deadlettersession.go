@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
@@ -19,7 +19,7 @@ import (
 type deadSession struct {
 	q     *deadLetters
 	link  *link
-	conn  *amqp.Connection
+	conn  *amqp091.Connection
 	locks []string
 }
 
@@ -91,12 +91,12 @@ func (s *deadSession) Close(context.Context) error {
 func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
 	frame := s.frame()
 	if to == driver.Back {
-		return s.write(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp.Publishing, error) {
+		return s.write(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp091.Publishing, error) {
 			st := deadletter.NewState(m, s.q.info)
 			return recordOfDead(m, m.Headers).waiting(&st, time.Time{}, frame, spare)
 		})
 	}
-	return s.write(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp.Publishing, error) {
+	return s.write(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
 		if m.Filler == deadletter.FilledByRedeliver || m.Filler == deadletter.FilledByRabbitMQ {
 			return recordOfDead(m, m.Headers).dead(&m.State, frame), nil
 		}
@@ -112,7 +112,7 @@ func (s *deadSession) frame() int {
 	return s.link.frameMax()
 }
 
-func (s *deadSession) write(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp.Publishing, error)) []error {
+func (s *deadSession) write(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
 	errs := slices.Repeat([]error{s.check()}, len(msgs))
 	if len(msgs) == 0 || errs[0] != nil {
 		return errs

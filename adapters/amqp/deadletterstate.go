@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter/driver"
 )
@@ -94,7 +94,7 @@ func (q *deadLetters) unsaid(err error) error {
 
 // fetch takes all that lies in the state's queue. Nothing lies there before the
 // first write, and, for a moment, when one who had it in hand has died.
-func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, snap *driver.Snapshot) (found []amqp.Delivery, err error) {
+func (q *deadLetters) fetch(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
 	state := q.info.DLQ + stateSuffix
 	for began := time.Now(); ; {
 		d, ok, err := ch.Get(state, false)
@@ -120,7 +120,7 @@ func (q *deadLetters) fetch(ctx context.Context, ch *amqp.Channel, snap *driver.
 }
 
 // write writes the state anew and then, not before, acks what it was read from.
-func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.Delivery, snap *driver.Snapshot) error {
+func (q *deadLetters) write(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
 	state := q.info.DLQ + stateSuffix
 	body, err := snap.Bytes()
 	if err != nil {
@@ -129,9 +129,9 @@ func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.
 	if err := ch.Confirm(false); err != nil {
 		return fmt.Errorf("amqp: asking for confirms: %w", err)
 	}
-	returns := ch.NotifyReturn(make(chan amqp.Return, 1))
-	sent, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", state, true, false, amqp.Publishing{
-		ContentType: "application/json", DeliveryMode: amqp.Persistent, Body: body,
+	returns := ch.NotifyReturn(make(chan amqp091.Return, 1))
+	sent, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", state, true, false, amqp091.Publishing{
+		ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body,
 	})
 	if err != nil {
 		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
@@ -158,7 +158,7 @@ func (q *deadLetters) write(ctx context.Context, ch *amqp.Channel, found []amqp.
 }
 
 // provisionState makes the state's queue, where create says so.
-func (q *deadLetters) provisionState(conn *amqp.Connection, create bool) (there bool, err error) {
+func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
 	state := q.info.DLQ + stateSuffix
 	ch, err := conn.Channel()
 	if err != nil {

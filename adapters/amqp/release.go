@@ -9,15 +9,15 @@ import (
 	"slices"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// releaseWindow is how many messages of a level are written to the way back before they are acked there: as many
-// duplicates a killed process leaves at most.
+// releaseWindow is how many messages of a level are written to the way back before they are acked there. A killed process
+// leaves at most two windows of duplicates: its last copies, and those before, whose acks a quorum queue may not have applied.
 const releaseWindow = 500
 
 // ReleaseConfig says what [Client.Release] moves. Topic is required.
@@ -34,7 +34,7 @@ type ReleaseConfig struct {
 // take.
 //
 // A message is acked on its level when the broker has confirmed the copy. A process that is killed loses none, and leaves at
-// most 500 duplicates with the same id; call Release again for the rest.
+// most 1,000 duplicates with the same id; call Release again for the rest.
 func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, err error) {
 	levels, err := c.Waiting(ctx, cfg.Topic)
 	if err != nil {
@@ -182,9 +182,9 @@ func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved in
 }
 
 // released is the copy of a waiting message that is due now. All else stays as it was written to the level.
-func released(d *amqp.Delivery, now time.Time) amqp.Publishing {
+func released(d *amqp091.Delivery, now time.Time) amqp091.Publishing {
 	p := plain(d)
-	p.DeliveryMode, p.Expiration, p.UserId = amqp.Persistent, "", ""
+	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
 	delete(p.Headers, HeaderUntil)
 	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
 		st := redeliver.State{Due: now}

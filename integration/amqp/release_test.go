@@ -64,7 +64,8 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 	}
 }
 
-// A release that is killed in any window loses nothing. Each kill leaves at most a window of duplicates.
+// A release that is killed in any window loses nothing. Each kill leaves at most two windows of duplicates: a quorum queue may
+// not have applied the acks of the window before.
 func TestAKilledReleaseLosesNothing(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
@@ -109,8 +110,8 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 			for _, times := range seen {
 				duplicates += times - 1
 			}
-			if duplicates > kills*window {
-				t.Errorf("%d duplicates after %d kills, want at most %d", duplicates, kills, kills*window)
+			if duplicates > kills*2*window {
+				t.Errorf("%d duplicates after %d kills, want at most %d", duplicates, kills, kills*2*window)
 			}
 			t.Logf("report: %s: %d messages, %d kills of a release: none lost, %d duplicates", version, n, kills, duplicates)
 		})
