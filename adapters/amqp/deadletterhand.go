@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
 const (
@@ -28,14 +28,14 @@ type hand struct {
 	queue string
 	bytes int // that may be on their way at once
 
-	grips []*grip              // the last is the present one
+	grips []*grip                 // the last is the present one
 	in    <-chan amqp091.Delivery // of the present consumer; nil where there is none
-	names int                  // of consumers so far
-	reach int                  // how many one may bring at most: more with each
-	grasp int                  // how many the present one may bring
-	least int                  // how many it could bring, and there were still that many
-	got   int                  // how many it has brought
-	sizes int                  // of all bodies so far
+	names int                     // of consumers so far
+	reach int                     // how many one may bring at most: more with each
+	grasp int                     // how many the present one may bring
+	least int                     // how many it could bring, and there were still that many
+	got   int                     // how many it has brought
+	sizes int                     // of all bodies so far
 	all   int
 
 	buf []grasped // not given to the reader yet

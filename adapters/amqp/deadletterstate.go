@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rabbitmq/amqp091-go"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter/driver"
 )

@@ -20,7 +20,7 @@ import (
 )
 
 // "waiting release" on RabbitMQ moves what waits itself. Killed with SIGKILL in the middle, and run again, it loses nothing
-// and leaves at most a window of duplicates for each kill.
+// and leaves at most two windows of duplicates for each kill.
 func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 	t.Parallel()
 	const n, kills, window = 10_000, 3, 500
@@ -118,8 +118,8 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 	for _, times := range seen {
 		duplicates += times - 1
 	}
-	if duplicates > kills*window {
-		t.Errorf("%d messages came back twice after %d kills, want at most %d", duplicates, kills, kills*window)
+	if duplicates > 2*kills*window {
+		t.Errorf("%d messages came back twice after %d kills, want at most %d", duplicates, kills, 2*kills*window)
 	}
 	t.Logf("report: %d messages, %d releases killed: none lost, %d duplicates", n, kills, duplicates)
 }

@@ -40,7 +40,7 @@ A release takes whole levels. On Kafka it is refused where the order of the poli
 To run single messages there now, cancel them and replay them from the DLQ.
 
 On RabbitMQ this command moves the messages itself, and it is done when it returns. If it is
-killed, run it again: no message is lost, and at most 500 run twice. Messages on levels of up
+killed, run it again: no message is lost, and at most 1,000 run twice. Messages on levels of up
 to a minute that a consumer has read stay there. Without --management-url, name the levels.`,
 		`  redeliver waiting release --topic orders --group billing --level 1h --note 'the bank is back'
   redeliver waiting release --topic orders --group billing --all --dry-run`
