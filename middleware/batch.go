@@ -30,8 +30,9 @@ type BatchConfig = engine.BatchConfig
 // is not, when the function returns, is acked after nil and has failed with the
 // error after an error. A panic is an error, as for a single message.
 //
-// ctx ends with the policy's Timeout, which counts from the call, and when all
-// messages of the batch were lost to this process. It carries the values of the
+// ctx ends with the policy's Timeout, which counts from the call, and when every
+// partition or connection from which its messages came is lost. A single message that
+// is lost to this process (SQS) ends its own context alone. ctx carries the values of the
 // context of Subscribe, on every broker, and none of a message's: those, the state
 // among them, are in each message's own context. (A batch of messages that no
 // subscriber of redeliver delivered has no values.) The function must be safe for

@@ -30,9 +30,8 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // the error after an error or a panic. Each has its own attempts, delay and DLQ
 // reason: who wins is the table of docs/reference/batching.md.
 //
-// handler's ctx ends with the policy's Timeout, which counts from the call, and
-// when all messages of the batch were lost to this process; a message's state is in
-// its own context. A handler that outlives the Timeout by more than a second is
+// handler's ctx ends with the policy's Timeout, which counts from the call. A message
+// that is lost to this process ends its own context, in which its state is, and not ctx. A handler that outlives the Timeout by more than a second is
 // stuck: its messages have moved on, and the next batch begins beside it. It must be
 // safe for concurrent use where batch.Concurrency is above 1, or there are several
 // queues: each has batches of its own.
