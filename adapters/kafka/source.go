@@ -177,6 +177,7 @@ func (s *source) weigh(m *driver.Message[*sarama.ConsumerMessage]) {
 			size += len(h.Key) + len(h.Value) + headerBytes
 		}
 	}
+	m.Size = size
 	s.track.of(m.Seq).bytes = int32(size)
 	s.bytes += size
 	s.r.bytes.Add(int64(size))

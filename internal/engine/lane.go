@@ -21,6 +21,10 @@ const maxRound = 256
 // slabSize is how many entries are allocated at once.
 const slabSize = 32
 
+// maxSlabRecord is the size of a record, in bytes, above which the next one gets an allocation of its own: one record in hand
+// keeps all of its slab in memory.
+const maxSlabRecord = 4 << 10
+
 // lane runs one source. Everything in it belongs to the one goroutine that runs it, but for what mu guards.
 //
 // A message goes: read -> waits, if it is not due -> takes the turn of its key, or stands behind the message that has it ->
@@ -36,6 +40,7 @@ type lane[R any] struct {
 	draining chan struct{}   // closed when the lane begins nothing more
 
 	slab        []entry[R]
+	large       bool      // the latest record is larger than maxSlabRecord
 	first, last *entry[R] // all in hand, in the order of their arrival
 	inHand      int
 	bytes       int
@@ -255,7 +260,11 @@ func (l *lane[R]) chain(e *entry[R]) {
 // parse makes the entry of a record; nil for one that the engine passes over.
 func (l *lane[R]) parse(rec R) *entry[R] {
 	if len(l.slab) == 0 {
-		l.slab = make([]entry[R], slabSize)
+		n := slabSize
+		if l.large {
+			n = 1
+		}
+		l.slab = make([]entry[R], n)
 	}
 	e := &l.slab[0]
 	e.Record = rec
@@ -265,6 +274,9 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 		return nil
 	}
 	l.slab = l.slab[1:]
+	if l.large = e.Size > maxSlabRecord; l.large {
+		l.slab = nil
+	}
 	e.lane, e.Owner = l, e
 	e.rested.Store(true)
 	e.prev = l.last
