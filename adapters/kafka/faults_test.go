@@ -95,10 +95,7 @@ func TestWhileTheNextHopRefusesOnlyTheWriteIsTriedAgain(t *testing.T) {
 			}
 			fault.Remove()
 			ev.await(t, 2, c.taken)
-			ev.await(t, 1, func(e redeliver.Event) bool {
-				c, ok := e.(redeliver.SubscriptionChanged)
-				return ok && c.Change == redeliver.ChangeIntakeResumed
-			})
+			ev.await(t, 1, tells(redeliver.ChangeIntakeResumed))
 			ev.awaitEnds(t, "a", "b")
 			eventually(t, "both are committed", func() bool { return unacked(t, addrs, "billing", "orders", 0) == 2 })
 			ev.noneEarly(t)
@@ -210,6 +207,14 @@ func TestGroupTroubleLosesNothing(t *testing.T) {
 	}
 }
 
+// tells reports whether an event is a change of the subscription.
+func tells(to redeliver.Change) func(redeliver.Event) bool {
+	return func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == to
+	}
+}
+
 // A try that has no answer within SendTimeout may still succeed, and a second one
 // beside it would be a second copy, which climbs the ladder on its own.
 func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
@@ -225,10 +230,9 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 			if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
 			}
-			answer, writing := make(chan struct{}), make(chan struct{})
+			answer := make(chan struct{})
 			cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 				if produce, ok := req.(*kmsg.ProduceRequest); ok && produce.Topics[0].Topic == topic {
-					close(writing)
 					cluster.SleepControl(func() { <-answer })
 				} else {
 					cluster.KeepControl()
@@ -237,11 +241,15 @@ func TestAWriteThatIsSlowerThanSendTimeoutIsNotRepeated(t *testing.T) {
 			})
 			route(t, cl, "orders", func(*message.Message) error { return errDeclined })
 			put(t, addrs, order("orders", "a"))
-			<-writing
-			<-time.After(500 * time.Millisecond) // five times what a try may take
+			ev.await(t, 1, func(e redeliver.Event) bool { // another write may be slow, too, on a slow machine
+				f, ok := e.(redeliver.PublishFailed)
+				return ok && f.Where == topic
+			})
+			ev.await(t, 1, tells(redeliver.ChangeIntakePaused))
 			close(answer)
 			ev.await(t, 1, taken)
 			ev.awaitEnds(t, "a")
+			ev.await(t, 1, tells(redeliver.ChangeIntakeResumed))
 			ev.noneEarly(t)
 			if n := count(t, addrs, topic); n != 1 {
 				t.Errorf("%d records on %s, want 1", n, topic)

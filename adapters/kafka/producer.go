@@ -41,6 +41,10 @@ type confirm struct {
 	// With post, in the place of done.
 	then driver.Done
 	ctx  context.Context // bounds how long the producer may take to take the record
+
+	unwatch  func() bool // stops watch
+	mu       sync.Mutex
+	answered bool
 }
 
 // confirms are those whose answer has come: every retry takes one, with room for
@@ -54,8 +58,29 @@ func (c *confirm) idle() {
 	}
 	clear(c.room.Headers)
 	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
-	c.producer, c.record, c.then, c.ctx = nil, nil, nil, nil
+	c.producer, c.record, c.then, c.ctx, c.unwatch, c.answered = nil, nil, nil, nil, nil, false
 	confirms.Put(c)
+}
+
+// watch reports a record that has no answer when its time is over, once: sarama cannot take it back.
+func (c *confirm) watch() {
+	then, topic, ctx := c.then, c.room.Topic, c.ctx
+	c.unwatch = context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.answered {
+			then.Unanswered(topic, unsure(ctx, topic))
+		}
+	})
+}
+
+// endWatch ends the watch for an answer. It reports whether c may be used again: not where the watch has begun to look at it.
+func (c *confirm) endWatch() (free bool) {
+	free = c.unwatch()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered = true
+	return free
 }
 
 const anyPartition int32 = -1
@@ -125,7 +150,9 @@ func answer(m *sarama.ProducerMessage, err error) {
 		c.done <- err
 	case err == nil:
 		then, topic := c.then, m.Topic
-		c.idle()
+		if c.endWatch() {
+			c.idle()
+		}
 		then.Confirmed(topic, nil)
 	default:
 		go c.failed(err) // which may write: the producer takes nothing while nobody reads its answers
@@ -138,6 +165,7 @@ func (c *confirm) failed(err error) {
 	if again {
 		return
 	}
+	c.endWatch()
 	c.then.Confirmed(c.record.Topic, err) // sarama reads a record on that it has given back with an error: it is not used again
 }
 
@@ -145,11 +173,13 @@ func (c *confirm) failed(err error) {
 // a record back. ctx bounds how long the producer may take to take it.
 func (p *producer) post(ctx context.Context, c *confirm, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
+	c.watch()
 	if p.offer(c, partition) {
 		return
 	}
 	go func() {
 		if err := p.write(ctx, c, &c.room, partition); err != nil {
+			c.endWatch()
 			then.Confirmed(c.room.Topic, err)
 		}
 	}()
@@ -214,7 +244,7 @@ func (c *confirm) wait(ctx context.Context) error {
 		select {
 		case err = <-c.done:
 		case <-ctx.Done():
-			return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnsure, c.record.Topic, ctx.Err())
+			return unsure(ctx, c.record.Topic)
 		}
 		if err == nil {
 			return nil
@@ -223,6 +253,11 @@ func (c *confirm) wait(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// unsure is the error of a write that has no answer when ctx has ended.
+func unsure(ctx context.Context, topic string) error {
+	return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnsure, topic, ctx.Err())
 }
 
 // alone writes a record by itself, and compressed, that was refused: the answer is for a whole batch. again is false where
