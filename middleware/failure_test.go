@@ -69,8 +69,8 @@ func TestContextOfProducedMessagesLives(t *testing.T) {
 	})
 }
 
-// What a failed handler produced is dropped, and the Router acks the message, which has moved on: the policy has decided, and
-// the sink hears of the attempt and of where the message went.
+// Messages that a failed handler produced are dropped, and the Router acks the message, which has moved on: the policy has
+// decided, and the sink hears of the attempt and of where the message went.
 func TestFailures(t *testing.T) {
 	var nilMap map[string]int
 	for _, c := range []struct {

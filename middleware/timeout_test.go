@@ -288,7 +288,7 @@ func TestStuckHandlerSharesNothingWithTheWatch(t *testing.T) {
 	}
 }
 
-// What happens to a message is the same whether somebody looks on or not.
+// A message takes the same way with and without a sink.
 func TestSameWithoutASink(t *testing.T) {
 	handlers := map[string]message.HandlerFunc{
 		"success":   succeed,

@@ -6,8 +6,7 @@
 //		adaptertest.Run(t, adaptertest.Harness{Name: "mybroker", Features: ..., Open: open, Put: put, ...})
 //	}
 //
-// What the broker cannot do is a false in [Features]; everything else
-// must hold.
+// A feature that the broker lacks is a false in [Features]. Everything else must hold.
 //
 // The kit asks a subscription what it has in hand, see [redeliver.Watching]. The engine counts that for all adapters.
 package adaptertest

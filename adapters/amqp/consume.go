@@ -144,7 +144,7 @@ func nacked(requeue bool, delay time.Duration) error {
 	}
 }
 
-// What a handler said of its delivery by the delivery's own methods.
+// The answers that a handler gives by the delivery's own methods.
 const (
 	nothing  uint32 = iota // or that it is acked, which it is when the handler returns nil
 	requeued               // nacked or rejected, to be tried again

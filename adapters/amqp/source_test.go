@@ -168,7 +168,7 @@ func TestAKeyThatWaitsHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// What waits in place does not hold up the end of a subscriber, and is known to the process when it comes back.
+// A message that waits in place does not delay the end of a subscriber, and the process knows it when it comes back.
 func TestWhatWaitsInPlaceIsRememberedAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(stop context.CancelFunc, s *source, in chan amqp091.Delivery){
 		"in order": func(stop context.CancelFunc, _ *source, _ chan amqp091.Delivery) { stop() },
@@ -230,8 +230,8 @@ func TestASourceTires(t *testing.T) {
 	}
 }
 
-// What comes by a queue of ours has its key for Policy.Invalid, and stands behind nobody; one over which the key function
-// panics has none, and runs.
+// A message from a queue of ours has its key for Policy.Invalid and waits for no other message. If the key function panics,
+// it has no key and runs.
 func TestARetryHasItsKeyForInvalid(t *testing.T) {
 	f := newFile(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
 	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
@@ -313,8 +313,7 @@ type noLane struct{ driver.Lane[*delivery] }
 
 func (noLane) Post(func()) bool { return false }
 
-// What is said of a delivery when its attempt is over does not answer for the next attempt in place: an attempt that was given
-// up for its time did.
+// A late answer of one attempt does not count for the next attempt in place. It did after a timeout.
 func TestALateAnswerIsNotThatOfTheNextAttempt(t *testing.T) {
 	for name, late := range map[string]func(amqp091.Delivery) error{
 		"nack":   func(d amqp091.Delivery) error { return d.Nack(false, true) },
@@ -421,7 +420,7 @@ func TestAPausedSourceDoesNotConsume(t *testing.T) {
 	}
 }
 
-// What is settled is acked before a suspect runs. Neighbours whose acks waited for company came back when it killed the process.
+// Settled messages are acked before a suspect runs. Their acks were batched, and they came back when it killed the process.
 func TestAcksDoNotWaitBesideASuspect(t *testing.T) {
 	for name, row := range map[string]struct {
 		suspect bool

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a process has outlived is counted until it is settled. However many suspects there are, those that came back a moment ago
-// are known.
+// A message that a process has outlived is counted until it is settled. The latest ones are known, however many suspects there
+// are.
 func TestOutlived(t *testing.T) {
 	var o outlived
 	o.add("a")

@@ -50,7 +50,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rest := st.Due.Sub(stay.Until)
 	switch {
 	case stay.Hops && rest <= s.r.jitter && s.inHand < holdSoft/2:
-		// What remains is jitter. While there is room it is waited for here: a hop would only bring it to a place like this.
+		// The rest is jitter. The record waits here while there is room: a hop would only bring it to a place like this.
 		m.Until = st.Due
 	case stay.Hops:
 		m.Step = driver.Hop

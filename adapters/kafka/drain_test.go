@@ -142,8 +142,8 @@ func TestOnKafkaADrainBeginsNothingBehindWhatComesBack(t *testing.T) {
 	}
 }
 
-// What waits at the end stands below what was settled without a handler, a copy of what had gone further, say. The copy must
-// not come again: with PerKey nothing would say that it is one.
+// A record that waits at the end is below one that was settled without a handler, for example a copy of a record that had gone
+// further. The copy must not come again: with PerKey nothing would say that it is a copy.
 func TestOnKafkaACopyThatWasDroppedDoesNotComeAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -121,7 +121,7 @@ func TestALastCommitThatIsNotTakenIsToldOf(t *testing.T) {
 	}
 }
 
-// What a handler has finished above a message whose handler has not is in the settlement set: the next owner passes over it.
+// Messages that are handled above one whose handler still runs are in the settlement set: the next owner passes over them.
 func TestOnKafkaWhatIsSettledAboveWhatIsNotDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -39,7 +39,7 @@ const (
 //	session.go                           a partition is claimed: from where it is read
 //	source.go, arrive.go                 a record comes in hand, or was settled before
 //	gate.go                              whether it may begin now:
-//	  lines.go, turnofkey.go               its key, with PerKey
+//	  lines.go, keyturns.go                its key, with PerKey
 //	  control.go                           commands
 //	  caution.go                           what the last owner's death says of it
 //	codec.go                             what the handler and the policy see of it

@@ -40,7 +40,7 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	if few.isHeavy() {
 		t.Errorf("a source with %d of %d bytes must wait for the other", few.bytes, r.bytes.Load())
 	}
-	// What begins, or is settled without, is lifted once.
+	// A record is lifted once: when it begins, or when it is settled without that.
 	for range 2 {
 		many.lift(last)
 		few.lift(small)

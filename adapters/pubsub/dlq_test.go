@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What the DLQ refused was written there again without end, and what its Subscribe would have delivered next stayed behind it.
+// A message that the DLQ refused was written there again without end, and the next messages of its Subscribe waited for it.
 // It goes there without its payload and its metadata: also where Config.Refused says nothing of the error, once the DLQ has
 // taken others meanwhile.
 func TestWhatTheDLQRefusesGoesThereAsAStub(t *testing.T) {

@@ -78,7 +78,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 			return over || dead
 		})
 		if over {
-			// What a process had not acked when it died comes back, and may not have run yet. It stands before these.
+			// Messages that a process had not acked when it died come back, and may not have run yet. They are before these.
 			l.put(all[before:]...)
 			w.await("the last ones", func() bool { return len(w.commits) == len(all)-1 })
 			p.stop(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What waits for an hour runs at once when its level is released, in the state that it had. Another level stays.
+// Messages that wait for an hour come back at once when their level is released, with the state that they had. Another level
+// stays.
 func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// What becomes of a message, and what is written and reported on the way.
+// How messages end, and what the engine writes and reports on the way.
 func TestWhatBecomesOfAMessage(t *testing.T) {
 	var j *journal
 	lose := func() {
@@ -185,7 +185,7 @@ type acks struct {
 func (a acks) Handle(context.Context) error { a.msg.Ack(); return errOurs }
 func (acks) Answered() bool                 { return true }
 
-// What a message does that fails once where messages wait in place.
+// A message that fails once, where messages wait in place.
 func TestWaitingInPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		maxInPlace, delay time.Duration

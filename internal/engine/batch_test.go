@@ -118,7 +118,7 @@ func TestARetryAtOnceJoinsTheNextBatch(t *testing.T) {
 	})
 }
 
-// What must not run goes to the DLQ and is in no batch.
+// A message that must not run goes to the DLQ and is in no batch.
 func TestWhatIsInvalidIsInNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Invalid: func(m redeliver.Message) error {

@@ -38,8 +38,8 @@ func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record)
 	return j
 }
 
-// What the handler, or a limit in time, says of a message stands in an outage, too. Everything else is spared: its attempts do
-// not count, and it keeps the rule that it brought. Whoever asks without acting gets the same answer.
+// An outage spares failures: their attempts do not count, and a message keeps the rule that it brought. It does not spare a
+// message that the handler gives up, or whose time is over. Deciding without acting gives the same answer.
 func TestWhatAnOutageSpares(t *testing.T) {
 	old := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Minute)}.WithDefaults().Schedule()
 	for name, c := range map[string]struct {

@@ -33,7 +33,7 @@ func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end f
 	}
 }
 
-// What is in hand is that of all parts that read, until each has ended.
+// The load of a subscription is the sum over its parts, until each has ended.
 func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	w := &watcher{}
 	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: redeliver.Sinks(redeliver.SinkFunc(func(redeliver.Event) {}), w)}

@@ -69,7 +69,7 @@ func TestSlotsShrinkToHalfOfWhatWasUsed(t *testing.T) {
 	})
 }
 
-// What is in flight from one window to the next counts in both.
+// A message that is in flight from one window to the next counts in both.
 func TestWhatIsStillInFlightCountsInTheNextWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sub := &Subscription{MaxInFlight: 100, MinInFlight: 1}

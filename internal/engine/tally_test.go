@@ -73,8 +73,8 @@ func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
 	})
 }
 
-// What succeeds at once is counted and makes no event. Everything else makes those that it made. Who does not count hears of
-// both, unless it wants nothing of it. A tally that panics takes nothing along.
+// A message that succeeds at once is counted and makes no event. Every other message makes events. A sink that does not count
+// hears of both, unless it wants neither. A tally that panics does no harm.
 func TestWhatSucceedsAtOnceIsCounted(t *testing.T) {
 	before := &redeliver.State{ID: "1", Origin: "orders", Group: "billing", Attempts: 1}
 	listener, selects := new(counting), new(selective)

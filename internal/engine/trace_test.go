@@ -203,7 +203,7 @@ func (awful) DeadLettered(context.Context, *redeliver.Burial) { panic("no collec
 func (awful) Traceparent() string                             { panic("no collector") }
 func (awful) End(redeliver.RunEnd)                            { panic("no collector") }
 
-// What the library does is the same with a tracer that fails.
+// The library does the same with a tracer that fails.
 func TestATracerThatFailsIsAsNone(t *testing.T) {
 	for name, tr := range map[string]redeliver.Tracer{
 		"panics at once": awful{panics: true}, "has no context": awful{noContext: true}, "panics later": awful{},

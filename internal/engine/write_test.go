@@ -26,7 +26,7 @@ func hourly() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour)}
 }
 
-// What becomes of a message is reported when the broker has confirmed it, and not before.
+// The end of a message is reported when the broker has confirmed it, and not before.
 func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -60,8 +60,8 @@ func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
 	}
 }
 
-// What a place refuses for itself goes to the next place, and lastly to the DLQ without its body. A DLQ that refuses even that
-// takes nothing, which is an outage. Before, such a message kept its place and its slot for ever.
+// A message that one place refuses goes to the next place, and at last to the DLQ without its body. A DLQ that refuses even
+// that takes nothing, which is an outage. Such a message used to keep its place and its slot for ever.
 func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
 	tooLarge := fmt.Errorf("%w: too large", driver.ErrRefused)
 	tooLong := fmt.Errorf("here: %w", &redeliver.UnschedulableError{Wait: time.Hour, Max: time.Minute})
