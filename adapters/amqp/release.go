@@ -30,8 +30,8 @@ type ReleaseConfig struct {
 }
 
 // Release moves what waits on levels of a topic to the way back, due now, and returns how many messages that were. It takes
-// what lay ready on a level when it came to that. What a subscriber holds (it reads levels of up to a minute) it does not
-// take.
+// the messages that are ready on a level when it reaches the level, and not those that a subscriber holds, which reads levels
+// of up to a minute.
 //
 // A message is acked on its level when the broker has confirmed the copy. A process that is killed loses none, and leaves at
 // most 1,000 duplicates with the same id; call Release again for the rest.
@@ -124,7 +124,7 @@ func (r *release) read(ctx context.Context, h *hand, left *int) (window []graspe
 	return window, nil
 }
 
-// move writes messages to the way back, and acks those that the broker has confirmed. What it refuses stays on the level.
+// move writes messages to the way back, and acks those that the broker has confirmed. Messages that it refuses stay on the level.
 func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.c.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.c.cfg.SendTimeout))
 	defer cancel()

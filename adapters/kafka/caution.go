@@ -295,7 +295,7 @@ func (c *caution) write(next note) {
 	})
 }
 
-// told is told that a note stands.
+// told hears that a note stands.
 func (c *caution) told(number uint64) {
 	if !c.writing || c.number != number {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// changeRunAgain is told of a partition of which messages run again that are settled.
+// changeRunAgain is the change of a subscription of which settled messages run again.
 const changeRunAgain = "settled messages run again"
 
 // leaveWait is how long a lane that ends waits for its last commit.

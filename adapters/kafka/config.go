@@ -60,9 +60,9 @@ type Config struct {
 	// messages stay unacked. It must be shorter than the rebalance timeout
 	// (sarama's default 60 s). Default 10 s.
 	DrainTimeout time.Duration
-	// SendTimeout bounds how long the client may take to take a message that is to be
-	// written, and a Publish. What it has taken is awaited: it cannot be taken back, and
-	// must not be written twice. Default 30 s.
+	// SendTimeout bounds a Publish, and how long the client may take to accept a message that is to be written. redeliver waits
+	// for the answer to an accepted message, because the client cannot take it back and it must not be written twice. After
+	// SendTimeout without an answer it reports that (PublishFailed) and pauses the intake. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning refuses to start when a topic of ours is missing, instead
 	// of creating it. Plan lists them. Default: they are created.
@@ -76,7 +76,7 @@ type Config struct {
 	// MaxParked bounds how many messages of one Subscribe may wait on its levels at a
 	// time where its Order is PerKey: their keys and offsets are in memory, about
 	// 140 bytes each. When there are so many, the origin waits until there are fewer;
-	// the retries go on. What was read is not stopped, so it may be 4,096 and MaxInFlight
+	// the retries go on. Records that were read before are not stopped, so it may be 4,096 and MaxInFlight
 	// for each partition more. Default 100,000.
 	MaxParked int
 	// InstanceID makes the members static (group.instance.id): after a restart

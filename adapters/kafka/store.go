@@ -119,7 +119,7 @@ func (o outcome) Confirmed(where string, err error) {
 	o.Done.Confirmed(where, err)
 }
 
-// translated is told of a dead letter in a dialect.
+// translated hears of a dead letter in a dialect.
 type translated struct {
 	driver.Done
 	plain func()
@@ -134,8 +134,8 @@ func (t translated) Confirmed(where string, err error) {
 	t.Done.Confirmed(where, err)
 }
 
-// publishing is told of a delayed publish. That its consumer may not write to the topic concerns this message: others of
-// the subscription need no such right.
+// publishing hears of a delayed publish. A missing right to write to the topic concerns this message alone: others of the
+// subscription need no such right.
 type publishing struct{ driver.Done }
 
 // Confirmed implements [driver.Done].

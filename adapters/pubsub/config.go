@@ -86,9 +86,9 @@ type Config struct {
 	// them, the DLQ included, before anything is read.
 	NoProvisioning bool
 	// Refused reports whether an error of Publish concerns this one message,
-	// however often it is tried: it is too large, say. What a delay topic refuses
-	// so goes to the DLQ, unschedulable. What the DLQ refuses so goes there without
-	// its payload and metadata. Every other error pauses the intake at first. After
+	// however often it is tried: it is too large, say. A message that a delay
+	// topic refuses so goes to the DLQ, unschedulable. One that the DLQ refuses so goes there
+	// without its payload and metadata. Every other error pauses the intake at first. After
 	// 8 tries the others go on, and the error concerns this message when they are
 	// written and it is not. Refused must be safe for concurrent use. Default: no
 	// error is known to concern one message.

@@ -452,9 +452,9 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. Who runs alone needs
-// neither slot nor turn: those who would give them wait for it. What is only written elsewhere needs none either: it may have
-// to leave its source while those that run take their time.
+// mayBegin takes what a message needs to begin: a slot, the gaters' word, and a turn beside suspects. A message that
+// runs alone needs neither slot nor turn: the messages that would give them wait for it. A message that is only written
+// elsewhere needs none either: it may have to leave its source while others run.
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
 	slotted, probe := false, false
