@@ -333,7 +333,7 @@ func (s *source) Stop() <-chan struct{} {
 			close(stopped)
 		}()
 	case s.ordered || s.consumer == nil:
-		close(stopped)
+		return nil
 	default:
 		c, begun := s.consumer, time.Now()
 		go func() {

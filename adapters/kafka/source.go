@@ -126,11 +126,7 @@ func (s *source) Messages() <-chan *sarama.ConsumerMessage { return s.claim.Mess
 func (s *source) Lost() <-chan struct{} { return nil }
 
 // Stop implements [driver.Source]: the claim ends by itself.
-func (s *source) Stop() <-chan struct{} {
-	stopped := make(chan struct{})
-	close(stopped)
-	return stopped
-}
+func (s *source) Stop() <-chan struct{} { return nil }
 
 var seed = maphash.MakeSeed()
 

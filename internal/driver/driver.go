@@ -107,7 +107,7 @@ type Source[R any] interface {
 	// reads no more while that is 0. It is called again whenever the number or what was taken has changed.
 	Accept(n int)
 	// Stop is called when the lane ends: the source reads nothing more. The channel is closed when nothing more will come
-	// from Messages, which the lane goes on reading until then.
+	// from Messages, which the lane goes on reading until then. Nil: nothing more will come.
 	Stop() <-chan struct{}
 	// Settle acks a message that is done or that waits elsewhere. It may be batched until Commit.
 	Settle(m *Message[R])

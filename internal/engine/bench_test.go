@@ -36,6 +36,7 @@ func (s *benchSource) Messages() <-chan *record                             { re
 func (s *benchSource) Lost() <-chan struct{}                                { return nil }
 func (s *benchSource) Accept(int)                                           {}
 func (s *benchSource) Commit()                                              {}
+func (s *benchSource) Stop() <-chan struct{}                                { return nil }
 func (s *benchSource) Flush(context.Context)                                {}
 func (s *benchSource) Parse(*driver.Message[*record]) error                 { return nil }
 func (s *benchSource) Return(*driver.Message[*record], time.Duration, bool) {}
@@ -48,12 +49,6 @@ func (s *benchSource) Body(m *driver.Message[*record]) []byte             { retu
 func (s *benchSource) Headers(*driver.Message[*record]) redeliver.Headers { return message.Metadata{} }
 func (s *benchSource) Message(*driver.Message[*record]) (*message.Message, error) {
 	return nil, errors.ErrUnsupported
-}
-
-func (s *benchSource) Stop() <-chan struct{} {
-	done := make(chan struct{})
-	close(done)
-	return done
 }
 
 func (s *benchSource) Settle(*driver.Message[*record]) {

@@ -84,11 +84,7 @@ func (b *broker) Flush(context.Context) {
 		b.flush()
 	}
 }
-func (b *broker) Stop() <-chan struct{} {
-	done := make(chan struct{})
-	close(done)
-	return done
-}
+func (b *broker) Stop() <-chan struct{} { return nil }
 
 func (b *broker) Parse(m *driver.Message[*record]) error {
 	if b.settledBefore {

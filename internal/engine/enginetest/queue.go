@@ -165,13 +165,8 @@ func (s source) Messages() <-chan struct{} { return s.in }
 func (s source) Lost() <-chan struct{}     { return s.lost }
 func (s source) Accept(int)                {}
 func (s source) Commit()                   {}
+func (s source) Stop() <-chan struct{}     { return nil }
 func (s source) Flush(context.Context)     {}
-
-func (s source) Stop() <-chan struct{} {
-	stopped := make(chan struct{})
-	close(stopped)
-	return stopped
-}
 
 func (s source) Parse(m *driver.Message[struct{}]) error {
 	s.inHand = append(s.inHand, m)
