@@ -56,6 +56,22 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 	}
 }
 
+// consumeStuck consumes with handlers that do not heed their context, and returns when so many of them run. Each that begins
+// later is in began. They end when over is closed.
+func (l *lab) consumeStuck(slots int) (began, over chan struct{}) {
+	l.Helper()
+	began, over = make(chan struct{}, 1000), make(chan struct{})
+	l.consume(func(*message.Message, run) error {
+		began <- struct{}{}
+		<-over
+		return nil
+	})
+	for range slots {
+		<-began
+	}
+	return began, over
+}
+
 // Handlers that do not heed their context keep their slots when their channel is lost. Their messages come back, and run when a
 // slot is free: no more handlers run than MaxInFlight says.
 func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
@@ -67,17 +83,8 @@ func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
 	})
 	l.declared()
 	l.put(ids(slots)...)
-	over := make(chan struct{})
+	began, over := l.consumeStuck(slots)
 	defer close(over)
-	began := make(chan struct{}, 100)
-	l.consume(func(*message.Message, run) error {
-		began <- struct{}{}
-		<-over
-		return nil
-	})
-	for range slots {
-		<-began
-	}
 	line.drop()
 	select {
 	case <-began:
@@ -101,16 +108,7 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 			l.declared()
 			all := ids(5)
 			l.put(all...)
-			over := make(chan struct{})
-			began := make(chan struct{}, 1000)
-			l.consume(func(*message.Message, run) error {
-				began <- struct{}{}
-				<-over
-				return nil
-			})
-			for range slots {
-				<-began
-			}
+			began, over := l.consumeStuck(slots)
 			for i := range drops {
 				l.await("consuming", func() bool { return l.count("consuming") > i })
 				shortly(100 * time.Millisecond) // in which the broker delivers what it has

@@ -36,15 +36,7 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 	if err := client.Subscriber().SubscribeInitialize(queue); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := amqp091.Dial(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := dialChannel(t, s.url)
 	if err := ch.Confirm(false); err != nil {
 		t.Fatal(err)
 	}

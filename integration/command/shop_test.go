@@ -69,11 +69,10 @@ func kafkaShop(t *testing.T) *shop {
 	return s
 }
 
-func rabbitShop(t *testing.T, broker *brokers.Rabbit) *shop {
+// dialChannel opens a channel of RabbitMQ, on a connection of its own.
+func dialChannel(t *testing.T, url string) *amqp.Channel {
 	t.Helper()
-	s := &shop{t: t, url: broker.URL(), topic: name(), flags: []string{"--management-url", broker.Management()}}
-	s.dlq, s.whose, s.known = s.topic+".dlq", []string{"--topic", s.topic}, s.topic
-	conn, err := amqp.Dial(s.url)
+	conn, err := amqp.Dial(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +81,14 @@ func rabbitShop(t *testing.T, broker *brokers.Rabbit) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ch
+}
+
+func rabbitShop(t *testing.T, broker *brokers.Rabbit) *shop {
+	t.Helper()
+	s := &shop{t: t, url: broker.URL(), topic: name(), flags: []string{"--management-url", broker.Management()}}
+	s.dlq, s.whose, s.known = s.topic+".dlq", []string{"--topic", s.topic}, s.topic
+	ch := dialChannel(t, s.url)
 	if _, err := ch.QueueDeclare(s.topic, true, false, false, false, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}); err != nil {
 		t.Fatal(err)
 	}
