@@ -15,7 +15,7 @@ import (
 type waiting struct {
 	written int64       // to where it waits, in Unix milliseconds
 	last    driver.Step // what happens when it is due; it may hop before
-	card    *card       // its place in the line of its key; nil for none
+	inLine  *lineCopy   // its place in the line of its key; nil for none
 	runs    bool        // its key lets it run: it waits for something else
 	parks   bool        // it is written to a level, until those before it in its line may be through
 	leaves  time.Time   // it is to park until then

@@ -39,25 +39,25 @@ func (k *keyTurns) collect() {
 	}
 }
 
-// first gives a record of the origin its card.
+// first gives a record of the origin its place in the line of its key.
 func (k *keyTurns) first(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	if rec.Key == nil {
 		return
 	}
-	c := &card{place: place{maphash.Bytes(seed, rec.Key), rec.Offset}, at: originTime(rec.Timestamp), first: true, box: &k.box, m: m}
-	k.s.track.of(m.Seq).waits = &waiting{card: c}
+	c := &lineCopy{place: place{maphash.Bytes(seed, rec.Key), rec.Offset}, at: originTime(rec.Timestamp), first: true, box: &k.box, m: m}
+	k.s.track.of(m.Seq).waits = &waiting{inLine: c}
 }
 
-// waits gives a record that waits its card. The record still has its own offset.
+// waits gives a record that waits its place in the line of its key. The record still has its own offset.
 func (k *keyTurns) waits(m *driver.Message[*sarama.ConsumerMessage], w *waiting, stay *delayqueue.Stay) {
-	c, ok := orderedCard(m.Record, stay, k.s.partition)
+	c, ok := orderedCopy(m.Record, stay, k.s.partition)
 	if !ok {
 		return
 	}
 	c.counted, c.box, c.m = m.Record.Offset < k.lines.ends[k.s.topic], &k.box, m
-	w.card = &c
-	k.lines.seen(w.card, stay.State.Due)
+	w.inLine = &c
+	k.lines.seen(w.inLine, stay.State.Due)
 }
 
 // ask says whether a message may begin as far as its key is concerned. One whose key waits for a failure is written to a level
@@ -69,17 +69,17 @@ func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	}
 	w := s.track.of(m.Seq).waits
 	switch {
-	case w == nil || w.card == nil || w.runs || w.parks:
+	case w == nil || w.inLine == nil || w.runs || w.parks:
 		return engine.Begins
 	case !w.leaves.IsZero():
 		return k.park(m, w, w.leaves)
 	case m.Step != driver.Handle:
-		if k.lines.stale(w.card) {
+		if k.lines.stale(w.inLine) {
 			return engine.Outdated
 		}
 		return engine.Begins
 	}
-	v, until := k.lines.ask(w.card, time.Now(), s.level != nil && s.inHand < holdSoft/8)
+	v, until := k.lines.ask(w.inLine, time.Now(), s.level != nil && s.inHand < holdSoft/8)
 	switch v {
 	case waits:
 		k.behind[m] = struct{}{}
@@ -92,7 +92,7 @@ func (k *keyTurns) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Word {
 	case dropped:
 		return engine.Outdated
 	case free:
-		w.card = nil
+		w.inLine = nil
 	case runs:
 		w.runs = true
 	}
@@ -112,10 +112,10 @@ func (k *keyTurns) park(m *driver.Message[*sarama.ConsumerMessage], w *waiting, 
 // end tells the lines how a message ended that has begun.
 func (k *keyTurns) end(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
 	w := k.s.track.of(m.Seq).waits
-	if w == nil || w.card == nil {
+	if w == nil || w.inLine == nil {
 		return
 	}
-	c := w.card
+	c := w.inLine
 	switch how.How {
 	case engine.Acked:
 		k.lines.done(c)
@@ -138,8 +138,8 @@ func (k *keyTurns) end(m *driver.Message[*sarama.ConsumerMessage], how engine.En
 // giveUp leaves a message unsettled: it is where it was read, and nothing behind it may run.
 func (k *keyTurns) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
 	delete(k.behind, m)
-	if w := k.s.track.of(m.Seq).waits; w != nil && w.card != nil {
-		k.lines.giveUp(w.card)
+	if w := k.s.track.of(m.Seq).waits; w != nil && w.inLine != nil {
+		k.lines.giveUp(w.inLine)
 	}
 }
 
@@ -151,7 +151,7 @@ func (k *keyTurns) makeRoom() {
 	}
 	until := redeliver.CeilMilli(time.Now().UTC().Add(recovery))
 	for m := range k.behind {
-		if w := k.s.track.of(m.Seq).waits; k.lines.leave(w.card) {
+		if w := k.s.track.of(m.Seq).waits; k.lines.leave(w.inLine) {
 			delete(k.behind, m)
 			w.leaves = until
 		}

@@ -2,9 +2,9 @@ package kafka
 
 import "slices"
 
-// find returns the line of a card's key, nil if there is none, and where in it the
-// card's record stands, or would.
-func (ls *lines) find(c *card) (ln *line, i int, found bool) {
+// find returns the line of a copy's key, nil if there is none, and where in it the
+// copy's record stands, or would.
+func (ls *lines) find(c *lineCopy) (ln *line, i int, found bool) {
 	if ln = ls.keys[c.key]; ln == nil {
 		return nil, 0, false
 	}
@@ -25,7 +25,7 @@ func (ls *lines) find(c *card) (ln *line, i int, found bool) {
 }
 
 // insert puts an item at its place into a line, which it makes if there is none.
-func (ls *lines) insert(ln *line, i int, c *card, it item) (*line, int) {
+func (ls *lines) insert(ln *line, i int, c *lineCopy, it item) (*line, int) {
 	if ln == nil {
 		if n := len(ls.spare); n > 0 {
 			ln, ls.spare = ls.spare[n-1], ls.spare[:n-1]
@@ -72,7 +72,7 @@ func (ln *line) isFirst(i int) bool {
 }
 
 // drop takes away a copy of an item, and the item when it was the last of one that is done.
-func (ls *lines) drop(ln *line, i int, c *card) {
+func (ls *lines) drop(ln *line, i int, c *lineCopy) {
 	if c.counted {
 		ln.items[i].copies--
 	}
@@ -141,7 +141,7 @@ func (ls *lines) wake(key uint64, ln *line, first bool) {
 	ls.tidyLine(key, ln)
 }
 
-func (ln *line) rouse(c *card) {
+func (ln *line) rouse(c *lineCopy) {
 	if c != nil && c.waits {
 		c.waits = false
 		ln.waiting--
@@ -149,16 +149,16 @@ func (ln *line) rouse(c *card) {
 	}
 }
 
-// notify puts a card into its lane's mailbox.
-func (c *card) notify() {
-	c.box.cards = append(c.box.cards, c)
-	if len(c.box.cards) == 1 {
+// notify puts a copy into its lane's mailbox.
+func (c *lineCopy) notify() {
+	c.box.copies = append(c.box.copies, c)
+	if len(c.box.copies) == 1 {
 		c.box.ring()
 	}
 }
 
 // astray notes that two different records claim one place of a key.
-func (ls *lines) astray(ln *line, i int, c *card) {
+func (ls *lines) astray(ln *line, i int, c *lineCopy) {
 	ls.noteStray(c.place)
 	if ln.items[i].hand == nil {
 		first := ln.isFirst(i)

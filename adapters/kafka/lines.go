@@ -52,8 +52,8 @@ type place struct {
 
 // line is the unsettled records of a key.
 type line struct {
-	items   []item  // by offset; those before head are gone
-	twins   []*card // in hand, while another copy of the same record is
+	items   []item      // by offset; those before head are gone
+	twins   []*lineCopy // in hand, while another copy of the same record is
 	head    int
 	waiting int // how many in hand wait for the first
 }
@@ -61,19 +61,19 @@ type line struct {
 // item is one record of a line, of which there may be several copies.
 type item struct {
 	offset   int64
-	at       int64 // when it was written to the origin, in ms: with key and offset it says who it is
-	due      int64 // while it is parked: when it comes back, in ms
-	hand     *card // the copy that a lane has in hand; nil while it is parked
-	attempts int32 // of the copy that has gone furthest: what has fewer is out of date
-	copies   int32 // on levels, as they were when the session began
-	done     bool  // only its other copies are waited for, to be dropped
-	buried   bool  // a copy beside the one in hand was dead-lettered: what that one is written as is dropped
-	unread   bool  // no copy is on a level: the origin's lane comes to it
-	level    bool  // the copy that counts is on a level, or was read there
+	at       int64     // when it was written to the origin, in ms: with key and offset it says who it is
+	due      int64     // while it is parked: when it comes back, in ms
+	hand     *lineCopy // the copy that a lane has in hand; nil while it is parked
+	attempts int32     // of the copy that has gone furthest: what has fewer is out of date
+	copies   int32     // on levels, as they were when the session began
+	done     bool      // only its other copies are waited for, to be dropped
+	buried   bool      // a copy beside the one in hand was dead-lettered: what that one is written as is dropped
+	unread   bool      // no copy is on a level: the origin's lane comes to it
+	level    bool      // the copy that counts is on a level, or was read there
 }
 
-// card is one copy of a record, as the lane has it that has read it.
-type card struct {
+// lineCopy is one copy of a record, as the lane has it that has read it.
+type lineCopy struct {
 	place
 	at       int64
 	attempts int32
@@ -84,13 +84,13 @@ type card struct {
 	m        *driver.Message[*sarama.ConsumerMessage]
 }
 
-// mailbox is where a lane finds the cards that it is to ask for again.
+// mailbox is where a lane finds the copies that it is to ask for again.
 type mailbox struct {
-	cards []*card // guarded by the lines' lock
-	ring  func()  // is called when there are cards; it must not block
+	copies []*lineCopy // guarded by the lines' lock
+	ring   func()      // is called when there are copies; it must not block
 }
 
-// verdict is the answer to a lane that asks for a card.
+// verdict is the answer to a lane that asks for a copy.
 type verdict uint8
 
 const (
@@ -127,10 +127,10 @@ func (ls *lines) highest() int64 {
 	return ls.high
 }
 
-// ask says what is to be done with a card whose time has come, or that the mailbox
+// ask says what is to be done with a copy whose time has come, or that the mailbox
 // has named. roomy tells whether the lane can keep it for a short while. until is
 // for parks and stays.
-func (ls *lines) ask(c *card, now time.Time, roomy bool) (v verdict, until time.Time) {
+func (ls *lines) ask(c *lineCopy, now time.Time, roomy bool) (v verdict, until time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if c.waits {
@@ -178,8 +178,8 @@ func (ls *lines) ask(c *card, now time.Time, roomy bool) (v verdict, until time.
 	return parks, until
 }
 
-// take puts a card into the hand of its item, if it is the copy that counts.
-func (ls *lines) take(ln *line, i int, c *card) verdict {
+// take puts a copy into the hand of its item, if it is the copy that counts.
+func (ls *lines) take(ln *line, i int, c *lineCopy) verdict {
 	it := &ln.items[i]
 	switch {
 	case it.hand == c:
@@ -203,9 +203,9 @@ func (ls *lines) take(ln *line, i int, c *card) verdict {
 	return runs
 }
 
-// wasSettled tells whether a card that is not in its line was settled in this
+// wasSettled tells whether a copy that is not in its line was settled in this
 // session. What is not sure is not dropped.
-func (ls *lines) wasSettled(c *card) bool {
+func (ls *lines) wasSettled(c *lineCopy) bool {
 	if at, ok := ls.settled[c.place]; ok && at == c.at {
 		return true
 	}

@@ -42,7 +42,7 @@ func TestLinesForgetWhatIsNotThereAnyMore(t *testing.T) {
 	ls := newLines(&behind)
 	ls.begin(10)
 	box := mailbox{ring: func() {}}
-	waiting := card{place: place{1, 12}, counted: true, box: &box}
+	waiting := lineCopy{place: place{1, 12}, counted: true, box: &box}
 	ls.load(waiting, time.UnixMilli(1), true)
 	ls.expect(place{1, 10}, 0)
 	ls.loaded()
@@ -50,7 +50,7 @@ func TestLinesForgetWhatIsNotThereAnyMore(t *testing.T) {
 	if v, until := ls.ask(&waiting, now, true); v != stays || until != now.Add(glimpse) {
 		t.Fatalf("%d until %s, want to look again soon", v, until)
 	}
-	other := card{place: place{2, 11}, first: true, box: &box}
+	other := lineCopy{place: place{2, 11}, first: true, box: &box}
 	if v, _ := ls.ask(&other, now, false); v != runs {
 		t.Fatalf("another key: %d", v)
 	}

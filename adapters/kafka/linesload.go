@@ -137,23 +137,23 @@ func (r *reader) loadOrigin(ctx context.Context, ls *lines, partition int32, set
 
 // loaded reads a record of a waiting topic as its lane will. ok is false for one
 // that has no order.
-func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c card, due time.Time, ok bool) {
+func (r *reader) loaded(w waitLevel, partition int32, rec fetched) (c lineCopy, due time.Time, ok bool) {
 	users, ours := split(rec.headers)
 	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
 	stay := r.arrive(&m, ours, w)
-	c, ok = orderedCard(&m, &stay, partition)
+	c, ok = orderedCopy(&m, &stay, partition)
 	return c, stay.State.Due, ok
 }
 
-// orderedCard makes the card of a record that waits. ok is false for one that has
+// orderedCopy makes the lineCopy of a record that waits. ok is false for one that has
 // no order: it has no key, never stood in this partition of its origin (a delayed
 // publish), was dead-lettered before (a replay), or says so.
-func orderedCard(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int32) (c card, ok bool) {
+func orderedCopy(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int32) (c lineCopy, ok bool) {
 	st := stay.State
 	if m.Key == nil || stay.Publish || !st.Source.Known || st.Source.Partition != partition || st.Replays > 0 || st.Reason != "" {
-		return card{}, false
+		return lineCopy{}, false
 	}
-	return card{place: place{maphash.Bytes(seed, m.Key), st.Source.Offset}, at: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
+	return lineCopy{place: place{maphash.Bytes(seed, m.Key), st.Source.Offset}, at: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
 }
 
 // originTime is a record's time in its origin as headers have it.
@@ -179,7 +179,7 @@ func (ls *lines) clear() {
 }
 
 // load adds a copy that waits. Lines are put in order by loaded.
-func (ls *lines) load(c card, due time.Time, ok bool) {
+func (ls *lines) load(c lineCopy, due time.Time, ok bool) {
 	if !ok {
 		return
 	}
@@ -217,7 +217,7 @@ func (ls *lines) append(key uint64, it item) {
 // reached forgets what was expected before an offset and is not there any more.
 func (ls *lines) reached(offset int64) {
 	for len(ls.unread) > 0 && ls.unread[0].offset < offset {
-		c := card{place: ls.unread[0]}
+		c := lineCopy{place: ls.unread[0]}
 		ls.unread = ls.unread[1:]
 		if ln, i, found := ls.find(&c); found && ln.items[i].unread && ln.items[i].hand == nil {
 			first := ln.isFirst(i)

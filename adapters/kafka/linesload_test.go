@@ -50,7 +50,7 @@ func TestAllThatMayBeOvertakenIsReadBack(t *testing.T) {
 	r := &reader{client: &Client{cfg: Config{MaxParked: most}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
 	ls := newLines(new(atomic.Int64))
 	ls.begin(0)
-	waits := card{place: place{maphash.String(seed, "waits"), records}}
+	waits := lineCopy{place: place{maphash.String(seed, "waits"), records}}
 	ls.load(waits, time.Now(), true)
 	if err := r.loadOrigin(t.Context(), ls, 0, nil); err != nil {
 		t.Fatal(err)

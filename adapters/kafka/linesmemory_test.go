@@ -24,7 +24,7 @@ func BenchmarkWhatWaitsInMemory(b *testing.B) {
 		ls := newLines(&behind)
 		ls.begin(waiting)
 		for i := range int64(waiting) {
-			ls.load(card{place: place{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
+			ls.load(lineCopy{place: place{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
 		}
 		most = max(most, heap()-before)
 		runtime.KeepAlive(ls)

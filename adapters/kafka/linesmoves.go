@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// What the lanes tell of their cards, and where they find what to ask for again.
+// What the lanes tell of their copies, and where they find what to ask for again.
 
-// done says that the record of a card was acked or dead-lettered.
-func (ls *lines) done(c *card) {
+// done says that the record of a copy was acked or dead-lettered.
+func (ls *lines) done(c *lineCopy) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ln, i, found := ls.find(c); found && ln.items[i].hand == c {
@@ -16,10 +16,10 @@ func (ls *lines) done(c *card) {
 	}
 }
 
-// bury says that the record of a card was dead-lettered on its way to a level, which
+// bury says that the record of a copy was dead-lettered on its way to a level, which
 // refuses it. It may have asked, or, for a hop, not. All its other copies are dropped
 // when they come, but for one in hand.
-func (ls *lines) bury(c *card) {
+func (ls *lines) bury(c *lineCopy) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln, i, found := ls.find(c)
@@ -36,8 +36,8 @@ func (ls *lines) bury(c *card) {
 	ls.end(ln, i, c)
 }
 
-// end settles the record of a card, and lets those behind it go.
-func (ls *lines) end(ln *line, i int, c *card) {
+// end settles the record of a copy, and lets those behind it go.
+func (ls *lines) end(ln *line, i int, c *lineCopy) {
 	it := &ln.items[i]
 	it.hand, it.done = nil, true
 	ls.onLevel(it, false)
@@ -52,9 +52,9 @@ func (ls *lines) end(ln *line, i int, c *card) {
 	ls.wake(c.key, ln, first)
 }
 
-// park says that the record of a card was written to a level, to come back with so
+// park says that the record of a copy was written to a level, to come back with so
 // many attempts behind it when it is due.
-func (ls *lines) park(c *card, attempts int, due time.Time) {
+func (ls *lines) park(c *lineCopy, attempts int, due time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln, i, found := ls.find(c)
@@ -78,8 +78,8 @@ func (ls *lines) park(c *card, attempts int, due time.Time) {
 	ls.wake(c.key, ln, first)
 }
 
-// hopped says that a card moved on to another level without having asked.
-func (ls *lines) hopped(c *card) {
+// hopped says that a copy moved on to another level without having asked.
+func (ls *lines) hopped(c *lineCopy) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ln, i, found := ls.find(c); found && c.counted {
@@ -88,9 +88,9 @@ func (ls *lines) hopped(c *card) {
 	}
 }
 
-// leave has a card wait no more in hand: the lane writes it to a level. It is false
+// leave has a copy wait no more in hand: the lane writes it to a level. It is false
 // for one that was told to ask again, or of whose record another copy is in hand.
-func (ls *lines) leave(c *card) bool {
+func (ls *lines) leave(c *lineCopy) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln, i, found := ls.find(c)
@@ -102,9 +102,9 @@ func (ls *lines) leave(c *card) bool {
 	return true
 }
 
-// giveUp says that the lane has a card no more and leaves it unsettled: its record
+// giveUp says that the lane has a copy no more and leaves it unsettled: its record
 // is where it was read, and nothing behind it may run.
-func (ls *lines) giveUp(c *card) {
+func (ls *lines) giveUp(c *lineCopy) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln, i, found := ls.find(c)
@@ -112,7 +112,7 @@ func (ls *lines) giveUp(c *card) {
 		return
 	}
 	if ln.items[i].hand != c {
-		ln.twins = slices.DeleteFunc(ln.twins, func(t *card) bool { return t == c })
+		ln.twins = slices.DeleteFunc(ln.twins, func(t *lineCopy) bool { return t == c })
 		return
 	}
 	if c.waits {
@@ -123,9 +123,9 @@ func (ls *lines) giveUp(c *card) {
 	ls.wake(c.key, ln, ln.isFirst(i))
 }
 
-// stale tells whether a card that is to hop, which is nobody's business, is out of
+// stale tells whether a copy that is to hop, which is nobody's business, is out of
 // date: then it is dropped.
-func (ls *lines) stale(c *card) bool {
+func (ls *lines) stale(c *lineCopy) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if _, known := ls.strays[c.place]; known {
@@ -143,8 +143,8 @@ func (ls *lines) stale(c *card) bool {
 	return true
 }
 
-// seen says that a lane has read a card on a level, which is due then.
-func (ls *lines) seen(c *card, due time.Time) {
+// seen says that a lane has read a copy on a level, which is due then.
+func (ls *lines) seen(c *lineCopy, due time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if _, known := ls.strays[c.place]; known || c.counted {
@@ -167,10 +167,10 @@ func (ls *lines) seen(c *card, due time.Time) {
 }
 
 // collect empties a mailbox.
-func (ls *lines) collect(box *mailbox) []*card {
+func (ls *lines) collect(box *mailbox) []*lineCopy {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	cards := box.cards
-	box.cards = nil
-	return cards
+	copies := box.copies
+	box.copies = nil
+	return copies
 }

@@ -22,14 +22,14 @@ type world struct {
 	next    int // of the origin
 	box     mailbox
 	mine    []bool // settled in this session
-	running []*card
-	waiting []*card           // in hand
-	writing []*card           // told to park
-	written []*card           // a retry or a park is written, and not settled
-	refused []*card           // hop, and are to be dead-lettered
-	then    map[*card]*copied // what was written
-	origin  map[int]bool      // acked
-	copyOf  map[*card]*copied // the copy on a level that a card is; nil for the origin's
+	running []*lineCopy
+	waiting []*lineCopy           // in hand
+	writing []*lineCopy           // told to park
+	written []*lineCopy           // a retry or a park is written, and not settled
+	refused []*lineCopy           // hop, and are to be dead-lettered
+	then    map[*lineCopy]*copied // what was written
+	origin  map[int]bool          // acked
+	copyOf  map[*lineCopy]*copied // the copy on a level that it stands for; nil for the origin's
 }
 
 // copied is a record on a level.
@@ -66,7 +66,7 @@ func (w *world) restart() {
 	w.lines.begin(int64(w.next))
 	w.box = mailbox{ring: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
-	w.then, w.copyOf = make(map[*card]*copied), make(map[*card]*copied)
+	w.then, w.copyOf = make(map[*lineCopy]*copied), make(map[*lineCopy]*copied)
 	w.mine = make([]bool, len(w.keys))
 	// What was acked on a level last may not have been committed.
 	for _, c := range w.copies {
@@ -76,7 +76,7 @@ func (w *world) restart() {
 		c.taken = false
 		c.early = !c.acked
 		if c.early {
-			w.lines.load(w.card(c), c.due, true)
+			w.lines.load(w.lineCopy(c), c.due, true)
 		}
 	}
 	for n := w.next; n < int(w.lines.high); n++ {
@@ -85,8 +85,8 @@ func (w *world) restart() {
 	w.lines.loaded()
 }
 
-func (w *world) card(c *copied) card {
-	return card{place: place{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.early, box: &w.box}
+func (w *world) lineCopy(c *copied) lineCopy {
+	return lineCopy{place: place{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.early, box: &w.box}
 }
 
 func (w *world) step() {
@@ -95,7 +95,7 @@ func (w *world) step() {
 		if w.next < len(w.keys) {
 			n := w.next
 			w.next++
-			w.ask(&card{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
+			w.ask(&lineCopy{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
 		}
 	case 2, 3:
 		if c := w.pick(func(c *copied) bool { return !c.due.After(w.now) }); c != nil {
@@ -155,7 +155,7 @@ func (w *world) step() {
 
 // take has a lane read and ask for a copy on a level.
 func (w *world) take(c *copied) {
-	own := w.card(c)
+	own := w.lineCopy(c)
 	c.taken = true
 	w.copyOf[&own] = c
 	w.ask(&own)
@@ -175,7 +175,7 @@ func (w *world) pick(ok func(*copied) bool) *copied {
 	return found[w.draw(len(found))]
 }
 
-func pop(from *[]*card, draw func(int) int) *card {
+func pop(from *[]*lineCopy, draw func(int) int) *lineCopy {
 	if len(*from) == 0 {
 		return nil
 	}
@@ -189,12 +189,12 @@ func pop(from *[]*card, draw func(int) int) *card {
 func (w *world) add(c copied) *copied {
 	c.acked, c.taken, c.early = false, false, false
 	w.copies = append(w.copies, &c)
-	own := w.card(&c)
+	own := w.lineCopy(&c)
 	w.lines.seen(&own, c.due)
 	return &c
 }
 
-func (w *world) ask(c *card) {
+func (w *world) ask(c *lineCopy) {
 	n := int(c.offset)
 	v, until := w.lines.ask(c, w.now, w.draw(2) == 0 && !c.first)
 	switch v {
@@ -235,9 +235,9 @@ func (w *world) ask(c *card) {
 
 // settle asks again for what was told to.
 func (w *world) settle() {
-	for len(w.box.cards) > 0 {
+	for len(w.box.copies) > 0 {
 		for _, c := range w.lines.collect(&w.box) {
-			w.waiting = slices.DeleteFunc(w.waiting, func(o *card) bool { return o == c })
+			w.waiting = slices.DeleteFunc(w.waiting, func(o *lineCopy) bool { return o == c })
 			w.ask(c)
 		}
 	}
@@ -254,7 +254,7 @@ func (w *world) settle() {
 	}
 }
 
-func (w *world) ack(c *card) {
+func (w *world) ack(c *lineCopy) {
 	if on := w.copyOf[c]; on != nil {
 		on.acked = true
 	} else {
@@ -262,13 +262,13 @@ func (w *world) ack(c *card) {
 	}
 }
 
-func (w *world) done(c *card) {
+func (w *world) done(c *lineCopy) {
 	w.settled[c.offset], w.mine[c.offset] = true, true
 	w.ack(c)
 	w.lines.done(c)
 }
 
-func (w *world) fail(c *card) {
+func (w *world) fail(c *lineCopy) {
 	if int(c.attempts)+1 >= mostAttempts {
 		w.done(c) // dead-lettered
 		return
@@ -277,20 +277,20 @@ func (w *world) fail(c *card) {
 	w.write(c, int(c.attempts)+1)
 }
 
-func (w *world) write(c *card, attempts int) {
+func (w *world) write(c *lineCopy, attempts int) {
 	n := w.then[c]
 	n.attempts = attempts
 	w.then[c] = w.add(*n)
 	w.written = append(w.written, c)
 }
 
-func (w *world) park(c *card) {
+func (w *world) park(c *lineCopy) {
 	w.ack(c)
 	w.lines.park(c, w.then[c].attempts, w.then[c].due)
 }
 
 func (w *world) hop(c *copied) {
-	own := w.card(c)
+	own := w.lineCopy(c)
 	if w.lines.stale(&own) {
 		c.acked = true
 		return
@@ -309,8 +309,8 @@ func (w *world) hop(c *copied) {
 }
 
 // bury is what no level takes: it is dead-lettered on its way there.
-func (w *world) bury(c *card) {
-	inHand := func(o *card) bool { return o != c && o.place == c.place }
+func (w *world) bury(c *lineCopy) {
+	inHand := func(o *lineCopy) bool { return o != c && o.place == c.place }
 	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // goes on
 	w.settled[c.offset], w.mine[c.offset] = true, w.mine[c.offset] || !another
 	w.ack(c)
@@ -331,7 +331,7 @@ func (w *world) finish() {
 		case w.next < len(w.keys):
 			n := w.next
 			w.next++
-			w.ask(&card{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
+			w.ask(&lineCopy{place: place{w.keys[n], int64(n)}, first: true, box: &w.box})
 		case len(w.running) > 0:
 			w.fail(pop(&w.running, w.draw))
 		case len(w.writing) > 0:
