@@ -17,7 +17,7 @@ const DefaultSendTimeout = 30 * time.Second
 
 // ErrAbandoned is the answer for a message that this process lost before it could settle it. It must not be acked; it comes
 // back by itself.
-var ErrAbandoned = errors.New("the message was lost to this process; it comes back")
+var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
 
 // Subscription is one origin read by one group, with its policy. An adapter makes one; all fields are set before the first
 // message and do not change. It is safe for concurrent use.
