@@ -1,5 +1,5 @@
 // Package enginetest has a queue in memory that costs an engine next to nothing: for tests that measure what a message costs,
-// and for those that need a subscription without a sink. What it is for else, package redelivertest does.
+// and for those that need a subscription without a sink. Other tests use package redelivertest.
 package enginetest
 
 import (
