@@ -41,8 +41,8 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 		},
 		waiting: func(_ context.Context, of subject) (*waiting, error) {
 			w := &waiting{levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, of.topic) }}
-			w.release = func(ctx context.Context, levels []time.Duration, moved func(string, int)) (int64, error) {
-				return c.Release(ctx, amqp.ReleaseConfig{Topic: of.topic, Levels: levels, Moved: moved})
+			w.release = func(ctx context.Context, levels []time.Duration) (int64, error) {
+				return c.Release(ctx, amqp.ReleaseConfig{Topic: of.topic, Levels: levels})
 			}
 			if s.api == "" {
 				w.notes = append(w.notes, "these are the levels of the policy that the flags describe, because AMQP cannot list queues; RabbitMQ does not report when the first message is due")

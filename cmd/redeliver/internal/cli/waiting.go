@@ -20,7 +20,7 @@ type waiting struct {
 	commands *kafka.Waiting
 	// release moves what waits on levels, of all where none are named, to the way back; nil where the consumers do that
 	// by command, or nobody can.
-	release func(ctx context.Context, levels []time.Duration, moved func(place string, n int)) (int64, error)
+	release func(ctx context.Context, levels []time.Duration) (int64, error)
 	// notes say what the broker does not report.
 	notes []string
 	close func() error

@@ -180,7 +180,7 @@ type releaseRow struct {
 func (a *app) releaseNow(ctx context.Context, w *waiting, of subject, c *deadletter.Command) error {
 	row := releaseRow{Kind: string(c.Kind), Status: "done", Origin: of.topic, Who: c.Who, Note: c.Why, Levels: c.Filter.Levels}
 	var err error
-	row.Released, err = w.release(ctx, levelsOf(c), nil)
+	row.Released, err = w.release(ctx, levelsOf(c))
 	if err != nil {
 		row.Status = "failed"
 	}
