@@ -231,6 +231,7 @@ func (l *lane[R]) retryRefused() {
 		}
 		*q = again
 	}
+	clear(l.refused)
 	l.refused = l.refused[:0]
 }
 
