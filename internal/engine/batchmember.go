@@ -24,7 +24,7 @@ func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
 // joinBatch has a message wait for its batch.
 func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
-	m := eng.newMember()
+	m := eng.newMember(e.Size)
 	m.Record, m.d, m.e = e.Record, d, eng
 	d.task = m
 	d.sub.Answers()
@@ -42,8 +42,11 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	eng.batches.Join(&m.Batched)
 }
 
-// newMember makes a place. Many are allocated at once.
-func (eng *Engine[R]) newMember() *BatchMember[R] {
+// newMember makes a place for a record of so many bytes. Many are allocated at once, see maxSlabRecord.
+func (eng *Engine[R]) newMember(size int) *BatchMember[R] {
+	if size > maxSlabRecord {
+		return new(BatchMember[R])
+	}
 	eng.batches.Lock()
 	defer eng.batches.Unlock()
 	if len(eng.members) == 0 {

@@ -26,7 +26,6 @@ const (
 type carrier interface {
 	newMessage() (*message.Message, error)
 	record() any
-	id() string
 	key() []byte
 	body() []byte
 	headers() redeliver.Headers

@@ -79,7 +79,6 @@ func (e *entry[R]) newMessage() (*message.Message, error) {
 	return e.lane.e.opt.Codec.Message(&e.Message)
 }
 func (e *entry[R]) record() any                   { return e.Record }
-func (e *entry[R]) id() string                    { return e.lane.e.opt.Codec.ID(&e.Message) }
 func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Key(&e.Message) }
 func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
