@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -126,10 +128,7 @@ func whatToCheck(cfg *sarama.Config) string {
 		encrypted = "on"
 	}
 	if cfg.Net.SASL.Enable {
-		mechanism := cfg.Net.SASL.Mechanism
-		if mechanism == "" {
-			mechanism = sarama.SASLTypePlaintext // sarama's default
-		}
+		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext) // sarama's default
 		as = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
 	}
 	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, as)
@@ -145,7 +144,7 @@ func (c *Client) disconnect() {
 // (a Router does) ends its subscriptions and closes neither the client, nor what
 // other subscribers need.
 func (c *Client) Subscriber() *Subscriber {
-	s := newSubscriber(c)
+	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafka: the subscriber is closed"))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subs = append(c.subs, s)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -118,24 +119,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
-	if c.MaxRetriesInFlight == 0 {
-		c.MaxRetriesInFlight = c.MaxInFlight
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = DefaultDrainTimeout
-	}
-	if c.SendTimeout == 0 {
-		c.SendTimeout = 30 * time.Second
-	}
-	if c.MaxPartitions == 0 {
-		c.MaxPartitions = DefaultMaxPartitions
-	}
-	if c.MaxParked == 0 {
-		c.MaxParked = DefaultMaxParked
-	}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, 30*time.Second)
+	c.MaxPartitions = cmp.Or(c.MaxPartitions, DefaultMaxPartitions)
+	c.MaxParked = cmp.Or(c.MaxParked, DefaultMaxParked)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}

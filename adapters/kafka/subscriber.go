@@ -23,10 +23,6 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafka: the subscriber is closed"))}
-}
-
 // Subscribe joins the group for a topic and its delay topics, which it creates
 // or checks before, and delivers messages until ctx ends or the subscriber is
 // closed. Every call is a member of its own.
