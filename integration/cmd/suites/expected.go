@@ -23,7 +23,6 @@ var expectedFailures = []expectedFailure{
 	{"./adapters/kafka", "TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions", "Kafka: with PerKey, one more partition of the origin stops all its partitions."},
 	{"./adapters/kafka", "TestExpectedFailureTwoSubscriptionsHaveOneInstanceID", "Kafka: two subscriptions of a topic in one process have one group.instance.id, and one of them is fenced."},
 	{"./adapters/kafka", "TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone", "Kafka: without the right to delete records, all retries run again when the group's offsets are gone."},
-	{"./integration/amqp", "TestExpectedFailureForgedStateOnTheWayBackIsBelieved", "RabbitMQ: the state of a message that a producer publishes to .retry by its name is believed."},
 }
 
 // packagesOf returns the packages of the list, each once.
