@@ -27,6 +27,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by origin
+	static  map[string]bool    // topics that a static member reads
 	subs    []*Subscriber
 	closed  bool
 
@@ -115,7 +116,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout),
+		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
 		owner: newOwner(), turn: engine.NewTurn(), sweepEvery: sweepEvery,
 	}, nil
 }

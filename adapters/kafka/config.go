@@ -82,7 +82,8 @@ type Config struct {
 	MaxParked int
 	// InstanceID makes the members static (group.instance.id): after a restart
 	// within the session timeout a member gets its partitions back at once. It
-	// must be different in every process; the topic is appended. Default: none.
+	// must be different in every process; the topic is appended, and each topic can be
+	// subscribed to once. Default: none.
 	InstanceID string
 	// DeadLetterHeaders has each dead letter tell what happened in somebody else's header
 	// names, too: deadletter.SpringHeaders for a Spring Kafka listener on the DLQ,

@@ -16,7 +16,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/doctor"
 )
 
 // enough is how long a test waits for what the fault prevents.
@@ -90,39 +89,6 @@ func TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone(t *tes
 	}
 	if again := len(after.attempts()); again > 0 && !reported {
 		t.Errorf("%d of %d retries that had succeeded ran again, and no event says so", again, n)
-	}
-}
-
-// What waits for a group whose members have another name now is read by nobody. The doctor does not find it.
-func TestExpectedFailureDoctorDoesNotFindRetriesOfARenamedGroup(t *testing.T) {
-	t.Parallel()
-	p := newPatient(t)
-	p.provision(t, p.policy)
-	p.waits(t, "1s", time.Now().Add(-time.Hour))
-	left := p.ours("retry.1s")
-	p.group += "-renamed"
-	p.member(t, p.policy)
-	d := p.examine(t, doctor.Examination{})
-	for _, s := range d.Symptoms {
-		if s.Place == left {
-			return
-		}
-	}
-	t.Errorf("found %v, want that a message waits on %s, which no member reads", d.Symptoms, left)
-}
-
-// Two subscriptions of a topic in one process have the same static member. The group fences one of them for good.
-func TestExpectedFailureTwoSubscriptionsHaveOneInstanceID(t *testing.T) {
-	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
-	for range 2 {
-		if _, err := c.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
-			return // refused
-		}
-	}
-	if members := membersOf(t, p); !within(func() bool { return members() == 2 }) {
-		t.Errorf("the group has %d members, want 2", members())
 	}
 }
 

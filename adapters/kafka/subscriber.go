@@ -39,7 +39,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			return nil, err
 		}
 		out = make(chan *message.Message)
-		return func(ctx context.Context) { r.run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out}) }, nil
+		return func(ctx context.Context) {
+			defer s.client.unclaim(topic)
+			r.run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out})
+		}, nil
 	})
 	return out, err
 }
@@ -51,11 +54,36 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.claim(topic); err != nil {
+		return nil, err
+	}
 	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, c.cfg.consumerConfig(topic))
 	if err != nil {
+		c.unclaim(topic)
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
 	}
 	return newReader(context.WithoutCancel(ctx), c, l, group), nil
+}
+
+// claim refuses a second member that is static and reads a topic: both would have one group.instance.id, and the group would
+// fence one of them for good.
+func (c *Client) claim(topic string) error {
+	if c.cfg.InstanceID == "" {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.static[topic] {
+		return fmt.Errorf("kafka: topic %s is subscribed to already: a client with an InstanceID reads each topic once; raise MaxInFlight instead", topic)
+	}
+	c.static[topic] = true
+	return nil
+}
+
+func (c *Client) unclaim(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.static, topic)
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
