@@ -20,7 +20,6 @@ type expectedFailure struct {
 var expectedFailures = []expectedFailure{
 	{"./adapters/kafka", "TestExpectedFailureEachTopicOfAProcessIsAMember", "Kafka: each topic of a process is a member of the group, so a deploy rebalances all topics once for each."},
 	{"./adapters/kafka", "TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions", "Kafka: with PerKey, one more partition of the origin stops all its partitions."},
-	{"./adapters/kafka", "TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone", "Kafka: without the right to delete records, all retries run again when the group's offsets are gone."},
 }
 
 // packagesOf returns the packages of the list, each once.
