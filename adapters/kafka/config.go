@@ -85,12 +85,11 @@ type Config struct {
 	// must be different in every process; the topic is appended, and each topic can be
 	// subscribed to once. Default: none.
 	InstanceID string
-	// DeadLetterHeaders has each dead letter tell what happened in somebody else's header
-	// names, too: deadletter.SpringHeaders for a Spring Kafka listener on the DLQ,
-	// deadletter.WatermillHeaders for what reads a Watermill poison queue. They stand
-	// behind redeliver's own, and neither a handler nor a replay sees them. A dead
-	// letter that is too large for the DLQ with them is written without. Default: none.
-	DeadLetterHeaders deadletter.Dialect
+	// SpringHeaders adds the headers of Spring Kafka's DeadLetterPublishingRecoverer to dead
+	// letters, for a Spring listener on the DLQ. They stand behind redeliver's own, and
+	// neither a handler nor a replay sees them. A dead letter that is too large for the DLQ
+	// with them is written without. Default: none.
+	SpringHeaders bool
 	// DLQ says how the DLQ is made. Default: it keeps its messages.
 	DLQ deadletter.Config
 	// Names says how our topics are called. Default: see Names.
@@ -189,9 +188,6 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
 	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
 	ps.Count("MaxParked", c.MaxParked, 1, 0)
-	if d := c.DeadLetterHeaders; !d.Known() {
-		ps.Add("DeadLetterHeaders", d, fmt.Sprintf("must be one of %q, or empty", deadletter.Dialects()))
-	}
 }
 
 // checkGroupConfig notes what of the client's configuration a member of the group

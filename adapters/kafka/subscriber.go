@@ -135,7 +135,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	if !uncounted.Is(values) {
 		r.sub.Turn = c.turn
 	}
-	r.store = &store{producer: c.producer, layout: l, dialect: cfg.DeadLetterHeaders, unknown: func() { r.old.rebalanced.Store(true) }}
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, unknown: func() { r.old.rebalanced.Store(true) }}
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
 	r.commits = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval

@@ -151,7 +151,7 @@ func TestAServiceOfSpringKafkaSharesTopicsAndDLQs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ours := w.name + "-ours"
-	client := w.open(t, kafka.Config{Group: ours, DeadLetterHeaders: deadletter.SpringHeaders})
+	client := w.open(t, kafka.Config{Group: ours, SpringHeaders: true})
 	fidelity.Consume(t, w.topic("shared"), client.Subscriber(), client.Close, func(*message.Message) error {
 		return redeliver.Permanent(errDeclined)
 	})
