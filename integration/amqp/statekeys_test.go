@@ -19,7 +19,7 @@ func TestStateKeys(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), func(l *lab) { l.cfg.StateKeys = [][]byte{[]byte("sixteen bytes and more")} })
 	type attempt struct {
-		id                string
+		id               string
 		attempt, replays int
 	}
 	ran := make(chan attempt, 20)
