@@ -112,7 +112,7 @@ func (c *Change) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, c.Who, c.Why)
 	if c.Position == "" {
-		ps.Add("Position", `""`, "is required")
+		ps.Add("Position", `""`, "it is required")
 	}
 	if c.Body == nil && len(c.Set)+len(c.Remove) == 0 {
 		ps.Add("Body, Set, Remove", "empty", "one must say what is to change")

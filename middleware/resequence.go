@@ -50,7 +50,7 @@ type ResequenceConfig struct {
 func (c ResequenceConfig) Validate() error {
 	var ps redeliver.Problems
 	if c.Sequence == nil {
-		ps.Add("ResequenceConfig.Sequence", "nil", "is required")
+		ps.Add("ResequenceConfig.Sequence", "nil", "it is required")
 	}
 	if c.Settle < 0 {
 		ps.Add("ResequenceConfig.Settle", c.Settle, "must not be negative; 0 is the default, 100ms")

@@ -78,7 +78,7 @@ func (c Config) policy(topic string) redeliver.Policy {
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	if c.Group == "" {
-		ps.Add("Group", `""`, "is required")
+		ps.Add("Group", `""`, "it is required")
 	}
 	ps.Policy("Policy", c.Policy)
 	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)

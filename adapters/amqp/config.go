@@ -259,7 +259,7 @@ func (c Config) anyOrdered() bool {
 
 func checkURLs(ps *redeliver.Problems, urls []string) {
 	if len(urls) == 0 {
-		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
+		ps.Add("URLs", "empty", "it is required: amqp://user:password@host:5672/vhost of at least one broker")
 	}
 	for i, u := range urls {
 		if uri, err := amqp091.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {

@@ -161,7 +161,7 @@ func (c Config) policy(topic string) redeliver.Policy {
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	if len(c.Brokers) == 0 {
-		ps.Add("Brokers", "empty", "is required: host:port of at least one broker")
+		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
 	}
 	for i, b := range c.Brokers {
 		checkBroker(&ps, fmt.Sprintf("Brokers[%d]", i), b)

@@ -46,7 +46,7 @@ var _ middleware.DedupStore = (*Store)(nil)
 func New(client redis.Cmdable, cfg Config) (*Store, error) {
 	if client == nil {
 		var ps redeliver.Problems
-		ps.Add("client", "nil", "is required")
+		ps.Add("client", "nil", "it is required")
 		return nil, fmt.Errorf("redisdedup: %w", ps.Err())
 	}
 	if cfg.Prefix == "" {
