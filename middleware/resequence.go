@@ -39,7 +39,7 @@ type ResequenceConfig struct {
 	// stream goes on at once. Default 1,000, and never more than what the
 	// subscriber has in flight, since they are.
 	Buffer int
-	// Skipped is told which numbers of a stream are not waited for any longer:
+	// Skipped is called with the numbers of a stream that are not waited for any longer:
 	// from, to, both included. It must be quick, and must not call Resequence's
 	// handlers. Default: nobody is.
 	Skipped func(stream string, from, to uint64)
@@ -125,7 +125,7 @@ func Resequence(config ResequenceConfig) message.HandlerMiddleware {
 	}
 }
 
-// ends tells whether a failure sends the message to the DLQ, so that nobody need
+// ends reports whether a failure sends the message to the DLQ, so that nobody need
 // wait for it.
 func ends(ctx context.Context, err error) bool {
 	d := engine.FromContext(ctx)

@@ -125,7 +125,7 @@ type Config struct {
 	// Marshaler turns deliveries into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// Sink is told what happens. Default: NewSlogSink.
+	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer

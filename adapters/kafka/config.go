@@ -96,7 +96,7 @@ type Config struct {
 	// Marshaler turns records into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// Sink is told what happens. Default: NewSlogSink(nil).
+	// Sink receives the events. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
