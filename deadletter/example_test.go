@@ -57,7 +57,7 @@ func Example() {
 	defer queue.Close()
 	summary, err := deadletter.Groups(ctx, queue, deadletter.Filter{})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	for _, cause := range summary.Groups {
 		fmt.Println(cause.Count, cause.Reason, cause.Error)
@@ -68,7 +68,7 @@ func Example() {
 		Canary: []int{1}, Watch: 10 * time.Millisecond,
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	fmt.Println(task.Status, task.Counts.Replayed)
 	// Output:
@@ -94,7 +94,7 @@ func ExamplePurge() {
 		Who: "ann", Why: "test orders", Expect: 1, Filter: deadletter.Filter{Headers: map[string]string{"test": "yes"}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	fmt.Println(task.Status, task.Counts.Purged)
 	// Output: done 1

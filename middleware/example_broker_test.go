@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/redeliver/redeliver/redelivertest"
@@ -22,8 +23,8 @@ func (e *exampleTB) Fatalf(form string, a ...any) { panic(fmt.Sprintf(form, a...
 func newBroker() (b *redelivertest.Broker, end func()) {
 	tb := &exampleTB{}
 	return redelivertest.New(tb), func() {
-		for i := len(tb.ends) - 1; i >= 0; i-- {
-			tb.ends[i]()
+		for _, end := range slices.Backward(tb.ends) {
+			end()
 		}
 	}
 }

@@ -33,7 +33,7 @@ func ExampleRetry() {
 
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	router.AddMiddleware(middleware.Retry())
 	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), func(msg *message.Message) error {
@@ -109,7 +109,7 @@ func ExampleReceiver() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	receiver, err := middleware.NewReceiver(ctx, subscriber, "orders")
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer receiver.Close()
 	received, err := receiver.Receive(ctx, 16, 30*time.Second)

@@ -102,12 +102,12 @@ func ExampleWrap() {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer client.Close()
 	group, err := sarama.NewConsumerGroupFromClient("billing", client)
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	wrapped, err := kafka.Wrap(ctx, client, group, kafka.Config{Group: "billing"}, []string{"orders"},
 		func(_ context.Context, record *sarama.ConsumerMessage) error {
@@ -116,7 +116,7 @@ func ExampleWrap() {
 			return nil
 		})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	for ctx.Err() == nil {
 		if err := group.Consume(ctx, wrapped.Topics(), wrapped); err != nil { // Topics may change
@@ -138,7 +138,7 @@ func ExampleConsumeBatch() {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer client.Close()
 	err = kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "billing"}, []string{"orders"},
