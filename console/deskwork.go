@@ -213,8 +213,8 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 	if err != nil {
 		return "", errors.Join(err, d.left(who, q, rec, nil, err))
 	}
-	patience := time.NewTimer(firstWords)
-	defer patience.Stop()
+	maxWait := time.NewTimer(firstWords)
+	defer maxWait.Stop()
 	select {
 	case id := <-began:
 		return id, nil
@@ -225,7 +225,7 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 		default:
 		}
 		return "", err
-	case <-patience.C:
+	case <-maxWait.C:
 		return "", errSlow
 	case <-ctx.Done():
 		return "", ctx.Err()

@@ -114,14 +114,14 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	}
 	if err == nil && (q.asked.Load() && !time.Now().Before(r.due) || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
 		d.saw(q, &s, nil) // reading may take a while
-		patience := time.NewTimer(d.cfg.Refresh)
-		defer patience.Stop()
+		maxWait := time.NewTimer(d.cfg.Refresh)
+		defer maxWait.Stop()
 		select {
 		case turn <- struct{}{}:
 			q.asked.Store(false) // for once: it may cost something, and what fails is told
 			err = d.read(ctx, q, &s, r)
 			<-turn
-		case <-patience.C: // the next time, and counted again before
+		case <-maxWait.C: // the next time, and counted again before
 		case <-ctx.Done():
 		}
 	}

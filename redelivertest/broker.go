@@ -13,9 +13,9 @@ import (
 
 // Bounds of [Broker.Wait].
 const (
-	realPatience    = time.Minute
-	virtualPatience = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
-	refusedMost     = 1000                      // writes that are refused while it waits
+	maxRealWait    = time.Minute
+	maxVirtualWait = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
+	refusedMost    = 1000                      // writes that are refused while it waits
 )
 
 // Broker is a broker in memory: topics that any number of groups read, each with
@@ -117,11 +117,11 @@ func (b *Broker) change() {
 // Outside a bubble, a Router that the test runs itself must be Running before.
 func (b *Broker) Wait() {
 	b.tb.Helper()
-	patience := realPatience
+	maxWait := maxRealWait
 	if b.bubble {
-		patience = virtualPatience
+		maxWait = maxVirtualWait
 	}
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
 	b.mu.Lock()
 	refusals := b.refusals
@@ -142,7 +142,7 @@ func (b *Broker) Wait() {
 		select {
 		case <-changed:
 		case <-deadline.C:
-			b.tb.Fatalf("redelivertest: not at rest within %s: %s", patience, strings.Join(busy, "; "))
+			b.tb.Fatalf("redelivertest: not at rest within %s: %s", maxWait, strings.Join(busy, "; "))
 		}
 	}
 }

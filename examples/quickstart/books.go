@@ -197,7 +197,7 @@ func (b *books) read(name string, from func(int32) int64, each func(*sarama.Cons
 }
 
 func (st stretch) drain(records <-chan *sarama.ConsumerMessage, each func(*sarama.ConsumerMessage)) error {
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for {
 		select {
 		case rec, ok := <-records:
@@ -209,7 +209,7 @@ func (st stretch) drain(records <-chan *sarama.ConsumerMessage, each func(*saram
 				return nil
 			}
 		case <-late:
-			return fmt.Errorf("reading %s/%d from %d to %d: nothing came for %s", st.topic, st.partition, st.begin, st.end, patience)
+			return fmt.Errorf("reading %s/%d from %d to %d: nothing came for %s", st.topic, st.partition, st.begin, st.end, maxWait)
 		}
 	}
 }

@@ -206,7 +206,7 @@ func (p *process) stop(t *testing.T) {
 	}
 	select {
 	case <-p.over:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("a child does not end")
 	}
 }

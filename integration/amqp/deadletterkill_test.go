@@ -97,7 +97,7 @@ func replayKilled(d *mortuary) {
 	var task string
 	for done := false; !done; {
 		q, kill := d.openDead()
-		ctx, cancel := context.WithTimeout(d.Context(), patience)
+		ctx, cancel := context.WithTimeout(d.Context(), maxWait)
 		left := 1 + random.IntN(5) // windows until the kill
 		pause := time.Duration(random.IntN(20_000)) * time.Microsecond
 		progress := func(tk deadletter.Task) {

@@ -107,7 +107,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 					again.MessageId != was.MessageId || again.Type != was.Type || string(again.Body) != "{}" {
 					t.Errorf("it came back as %+v, headers %#v", again, again.Headers)
 				}
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatal("it did not come back")
 			}
 			if left := lie(t, q); !slices.Equal(left, []string{"other"}) {
@@ -160,7 +160,7 @@ func TestADLQThatRabbitMQFilledBelievesNoForgedHeaders(t *testing.T) {
 			if !reflect.DeepEqual(again.Headers, forged[again.MessageId]) || again.RoutingKey == "payments" {
 				t.Errorf("%s came back with the headers %#v and the routing key %q", again.MessageId, again.Headers, again.RoutingKey)
 			}
-		case <-time.After(patience):
+		case <-time.After(maxWait):
 			t.Fatal("one did not come back")
 		}
 	}

@@ -88,7 +88,7 @@ func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 			t.Errorf("got %s with %q", msg.UUID, msg.Payload)
 		}
 		msg.Ack()
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("it was published to nobody")
 	}
 	l.await("commit", func() bool { return l.done["later"] == 1 })

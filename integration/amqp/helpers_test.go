@@ -27,7 +27,7 @@ import (
 // errDeclined is what handlers here fail with.
 var errDeclined = errors.New("card declined")
 
-const patience = 4 * time.Minute
+const maxWait = 4 * time.Minute
 
 // lab is one test: a queue of its own on a broker, a client of the adapter, a
 // plain connection beside it, and a journal of what happened.
@@ -204,7 +204,7 @@ func (l *lab) event(e redeliver.Event) {
 // await returns when ok, which reads the journal, says so.
 func (l *lab) await(what string, ok func() bool) {
 	l.Helper()
-	over := time.After(patience)
+	over := time.After(maxWait)
 	for {
 		l.mu.Lock()
 		fine, changed := ok(), l.changed
@@ -218,7 +218,7 @@ func (l *lab) await(what string, ok func() bool) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.Fatalf("no %s within %v: %d ids ran, %d are committed, %d dead-lettered; changes: %v; last event: %T",
-				what, patience, len(l.runs), len(l.done), len(l.dead), l.changes(), append([]redeliver.Event{nil}, l.events...)[len(l.events)])
+				what, maxWait, len(l.runs), len(l.done), len(l.dead), l.changes(), append([]redeliver.Event{nil}, l.events...)[len(l.events)])
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (l *lab) ready(queue string) int {
 // awaitReady returns when a queue has n ready messages.
 func (l *lab) awaitReady(queue string, n int) {
 	l.Helper()
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	for l.ready(queue) != n {
 		select {
@@ -426,7 +426,7 @@ func (l *lab) awaitUnackedIn(queue string, n int) (counted int) {
 // some seconds after the queue is; false when gone is closed before.
 func (l *lab) awaitCounts(queue, want string, gone <-chan struct{}, is func(unacked, ready int) bool) bool {
 	l.Helper()
-	tick, over := time.NewTicker(500*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(500*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	for a := newAdmin(l.T, l.rabbit); ; {
 		var q struct {

@@ -103,13 +103,13 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 		all = append(all, startOrder(t, cfg, i))
 	}
 	random := mathrand.New(mathrand.NewPCG(cfg.Seed, 1))
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)
 	defer tick.Stop()
 	wait := func() {
 		select {
 		case <-tick.C:
 		case <-over:
-			t.Fatalf("seed %d: %d of %d messages were settled within %s", cfg.Seed, len(j.settled), n, patience)
+			t.Fatalf("seed %d: %d of %d messages were settled within %s", cfg.Seed, len(j.settled), n, maxWait)
 		}
 	}
 	killed, written := 0, 0

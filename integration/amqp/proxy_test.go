@@ -116,7 +116,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		at.Host = p.address()
 		l.cfg.URLs = []string{at.String()}
 		l.cfg.AMQP = amqp091.Config{Heartbeat: 2 * time.Second}
-		l.cfg.SendTimeout = patience
+		l.cfg.SendTimeout = maxWait
 	})
 	l.consume(failsOnce)
 	l.awaitChange("consuming", 1)

@@ -161,7 +161,7 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 					t.Errorf("arrived after %v, want %v", took, wait)
 				}
 				late = max(late, took-wait)
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatal("a group got nothing")
 			}
 		}

@@ -45,8 +45,8 @@ type consumerConfig struct {
 	Load    history.Load `json:"load"`
 	Topic   string       `json:"topic"`
 	Group   string       `json:"group"`
-	// Patience is how long the client waits for an answer. Default: the client's own.
-	Patience time.Duration `json:"patience"`
+	// MaxWait is how long the client waits for an answer. Default: the client's own.
+	MaxWait time.Duration `json:"maxWait"`
 }
 
 func (c consumerConfig) policy() redeliver.Policy {

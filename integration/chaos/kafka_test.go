@@ -197,12 +197,12 @@ func connectKafka(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) 
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
 	sc.Consumer.Group.Session.Timeout, sc.Consumer.Group.Heartbeat.Interval = kafkaSession, kafkaSession/8
 	sc.Metadata.RefreshFrequency = 10 * time.Second
-	if cfg.Patience > 0 {
-		sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = cfg.Patience, cfg.Patience, cfg.Patience
+	if cfg.MaxWait > 0 {
+		sc.Net.DialTimeout, sc.Net.ReadTimeout, sc.Net.WriteTimeout = cfg.MaxWait, cfg.MaxWait, cfg.MaxWait
 	}
 	client, err := kafka.Open(ctx, kafka.Config{
 		Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sarama: sc, Sink: sink,
-		MaxInFlight: 20, DrainTimeout: 2 * time.Second, SendTimeout: cfg.Patience,
+		MaxInFlight: 20, DrainTimeout: 2 * time.Second, SendTimeout: cfg.MaxWait,
 	})
 	if err != nil {
 		return consumer.Client{}, err

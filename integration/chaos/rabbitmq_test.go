@@ -58,13 +58,13 @@ func (r *rabbitStage) consumer(load history.Load) consumerConfig {
 }
 
 // rabbitConfig has a dead broker missed soon.
-func rabbitConfig(patience time.Duration) amqp091.Config {
+func rabbitConfig(maxWait time.Duration) amqp091.Config {
 	return amqp091.Config{Heartbeat: rabbitHeartbeat, Dial: func(network, addr string) (net.Conn, error) {
-		c, err := net.DialTimeout(network, addr, patience)
+		c, err := net.DialTimeout(network, addr, maxWait)
 		if err != nil {
 			return nil, err
 		}
-		return c, c.SetDeadline(time.Now().Add(patience)) // the client lifts it
+		return c, c.SetDeadline(time.Now().Add(maxWait)) // the client lifts it
 	}}
 }
 
@@ -191,7 +191,7 @@ func (r *rabbitStage) lanes() []lane {
 func connectRabbitMQ(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
 	client, err := amqp.Open(ctx, amqp.Config{
 		URLs: cfg.Addrs, Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, MaxInFlight: 20, Prefetch: 20, RetryPrefetch: 40,
-		SendTimeout: cfg.Patience, AMQP: rabbitConfig(5 * time.Second),
+		SendTimeout: cfg.MaxWait, AMQP: rabbitConfig(5 * time.Second),
 	})
 	if err != nil {
 		return consumer.Client{}, err

@@ -52,7 +52,7 @@ type plan struct {
 	consumers int   // of each load
 	length    time.Duration
 	deadline  time.Duration // for all to come to its end, when all is healed
-	patience  time.Duration
+	maxWait   time.Duration
 }
 
 // performance is a run.
@@ -85,7 +85,7 @@ func perform(t *testing.T, s stage, p plan) {
 	t.Cleanup(func() { _ = r.crew.end() }) // it has ended, where all is well
 	for _, load := range p.Loads {
 		cfg := s.consumer(load)
-		cfg.History, cfg.Load, cfg.Patience = r.path, load, p.patience
+		cfg.History, cfg.Load, cfg.MaxWait = r.path, load, p.maxWait
 		r.crew.man(cfg, p.consumers)
 	}
 	r.act()

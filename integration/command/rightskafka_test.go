@@ -209,7 +209,7 @@ func (s *stall) awaits(not string, so func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !so(); {
+	for deadline := time.After(maxWait); !so(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -282,7 +282,7 @@ func endings(done chan<- string, failed chan<- error) redeliver.SinkFunc {
 // come back soon, and what was settled on both topics has been given back. What nobody
 // is told, ask finds.
 func (s *stall) run(t *testing.T, ask func() error) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*maxWait)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
 	client, err := sarama.NewClient(s.g.UserAddrs(), login(consumer))

@@ -146,7 +146,7 @@ func (b *booth) sends() {
 
 // run has a subscriber do all that it can be asked for, and returns what it could not do.
 func (b *booth) run(user string) error {
-	ctx, cancel := context.WithTimeout(b.t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 3*maxWait)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
 	config := b.config(user, endings(done, failed))

@@ -267,7 +267,7 @@ func (c *counter) config(endpoint string, sink redeliver.SinkFunc) sqs.Config {
 // run has a subscriber do all that it can be asked for, by the gate, and returns what it
 // could not do.
 func (c *counter) run() error {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 3*maxWait)
 	defer cancel()
 	denied, hidden := c.gate.denied.Load(), c.gate.hidden.Load()
 	failed, done := make(chan error, 1000), make(chan string, 1000)

@@ -115,7 +115,7 @@ func (v *visitor) until(address, says string) string {
 	v.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		page := v.get(address)
 		if strings.Contains(page, says) {

@@ -23,8 +23,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = time.Minute
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = time.Minute
 
 // The window of the browser.
 const width, height = 1280, 900
@@ -56,7 +56,7 @@ func start() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(dir), chromedp.Flag("headless", "new"), chromedp.WindowSize(width, height),
 		chromedp.NoSandbox, // it runs as root, in containers
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true), chromedp.WSURLReadTimeout(patience))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true), chromedp.WSURLReadTimeout(maxWait))
 	allocated, endProcess := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, endBrowser := chromedp.NewContext(allocated, chromedp.WithErrorf(func(string, ...any) {})) // a browser newer than the protocol's description
 	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) }, endProcess, endBrowser)
@@ -86,7 +86,7 @@ func open(t *testing.T, settings ...chromedp.Action) *tab {
 		t.Fatal(err)
 	}
 	ctx, end := chromedp.NewContext(browser)
-	ctx, endTime := context.WithTimeout(ctx, 5*patience)
+	ctx, endTime := context.WithTimeout(ctx, 5*maxWait)
 	b := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
 		endTime()
@@ -189,7 +189,7 @@ func (b *tab) until(js string) {
 	b.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		var ok bool
 		// Between two pages there is none.

@@ -151,7 +151,7 @@ func (s *shop) listen(address string) {
 		s.t.Fatal(err)
 	}
 	s.url = "http://" + ln.Addr().String() + "/"
-	s.server = &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.server = &http.Server{ReadHeaderTimeout: maxWait, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" {
 			s.streams.Add(1)
 			defer s.streams.Add(-1)
@@ -220,7 +220,7 @@ func (s *shop) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !ok(); {
+	for deadline := time.After(maxWait); !ok(); {
 		select {
 		case <-tick.C:
 		case <-deadline:

@@ -333,7 +333,7 @@ func (c *chaos) refresh() {
 // settle waits until every message is accounted for and the group has settled all. When the broker says twice that all
 // is settled, a while apart, and messages are missing nevertheless, they will not come any more.
 func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
-	const patience = 5 * time.Second
+	const maxWait = 5 * time.Second
 	var since time.Time
 	for {
 		n, d, err := c.sys.unsettled(ctx)
@@ -348,7 +348,7 @@ func (c *chaos) settle(ctx context.Context) (settled bool, detail string) {
 			return true, ""
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) > patience:
+		case time.Since(since) > maxWait:
 			return true, ""
 		}
 		if !consumer.Pause(ctx, 100*time.Millisecond) {

@@ -52,7 +52,7 @@ func newest() size {
 //     and did not run here at all;
 //   - all runs of whatever the writer had no confirm of and wrote again.
 func inHand(p plan, out outcome, rewritten int) int {
-	const patience = 100 * time.Millisecond
+	const maxWait = 100 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
 	for _, it := range p.items {
 		items[it.id] = it
@@ -78,7 +78,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 	count := func(r running, from, to time.Time) {
 		for _, end := range ends[r.process] {
 			it := items[r.run.id]
-			if it == nil || from.After(end.Add(patience)) || to.Before(end.Add(-patience)) {
+			if it == nil || from.After(end.Add(maxWait)) || to.Before(end.Add(-maxWait)) {
 				continue
 			}
 			if again[r.process] == nil {

@@ -89,7 +89,7 @@ func (w *world) put(t *testing.T, topic string, ids ...string) {
 // lie waits until n records lie in a topic.
 func (w *world) lie(t *testing.T, topic string, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if _, err := kafkatest.First(ctx, w.addrs, w.topic(topic), n); err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func (w *world) moves(t *testing.T) {
 
 func receive(t *testing.T, from <-chan *message.Message) *message.Message {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	select {
 	case msg := <-from:

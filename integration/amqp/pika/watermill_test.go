@@ -42,7 +42,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, b *bench) {
 				theirs, topology := setUp(b.rabbit.URL(), b.queue)
-				ctx, cancel := context.WithTimeout(context.Background(), fidelity.Patience)
+				ctx, cancel := context.WithTimeout(context.Background(), fidelity.MaxWait)
 				defer cancel()
 				sub, err := wamqp.NewSubscriber(theirs, watermill.NopLogger{})
 				if err != nil {

@@ -70,7 +70,7 @@ func (s *served) end() {
 		if code != 0 {
 			s.t.Errorf("it ends with %d: %s", code, s.errs.String())
 		}
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		s.t.Fatal("it does not end")
 	}
 }
@@ -110,7 +110,7 @@ func (s *served) until(to, says string, header ...string) {
 	page := ""
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !strings.Contains(page, says); {
+	for deadline := time.After(maxWait); !strings.Contains(page, says); {
 		select {
 		case <-tick.C:
 			_, _, page = s.ask(nil, to, header...)

@@ -300,7 +300,7 @@ func (s *sources) close(ctx context.Context) error {
 	for _, q := range s.queues {
 		errs = append(errs, q.Close())
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWait)
 	defer cancel()
 	for _, one := range s.brokers {
 		errs = append(errs, one.b.close(closing))

@@ -18,7 +18,7 @@ func TestReadyTellsByItsExitCode(t *testing.T) {
 	at := server.URL + "/readyz"
 	ready := func(args ...string) ending {
 		t.Helper()
-		return call{}.run(t, append([]string{"ready", "--timeout", patience.String()}, args...)...)
+		return call{}.run(t, append([]string{"ready", "--timeout", maxWait.String()}, args...)...)
 	}
 
 	status.Store(http.StatusOK)

@@ -47,7 +47,7 @@ func (s *stand) handleIn(env map[string]string, args ...string) *handling {
 		select {
 		case e := <-ended:
 			return e
-		case <-time.After(patience):
+		case <-time.After(maxWait):
 			s.t.Error("it does not end")
 			return ending{code: -1}
 		}

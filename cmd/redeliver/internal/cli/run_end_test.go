@@ -188,7 +188,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 		for range 40 {
 			select {
 			case <-posts:
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				_ = cmd.Process.Kill()
 				t.Fatal("nothing is posted")
 			}

@@ -94,12 +94,12 @@ func (s *stand) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatalf("not within %s: %s", patience, what)
+			s.t.Fatalf("not within %s: %s", maxWait, what)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func await(t *testing.T, path string) string {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		if text, err := os.ReadFile(path); err == nil {
 			return string(text)
@@ -131,7 +131,7 @@ func await(t *testing.T, path string) string {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s was not written within %s", path, patience)
+			t.Fatalf("%s was not written within %s", path, maxWait)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func gone(t *testing.T, pid int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		// One that nobody has waited for is there as a zombie: its father is gone, so
 		// init does, sooner or later.
@@ -185,7 +185,7 @@ func TestExecAsksFirst(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "there")
 	e, _ := run(t, "obey", path)
-	e.mercy, e.pipes = patience, patience // it obeys, however late it is told that
+	e.mercy, e.pipes = maxWait, maxWait // it obeys, however late it is told that
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Handle(ctx, message()) }()

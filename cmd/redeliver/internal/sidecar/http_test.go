@@ -19,8 +19,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// patience is for what must happen at last; nothing depends on how soon.
-const patience = time.Minute
+// maxWait is for what must happen at last; nothing depends on how soon.
+const maxWait = time.Minute
 
 // handlerAt is a handler that posts to a server of the test's.
 func handlerAt(t *testing.T, c HTTPConfig, serve http.HandlerFunc) (*HTTP, *httptest.Server) {
@@ -187,7 +187,7 @@ func TestHTTPAnswersWithoutEnd(t *testing.T) {
 				for more(w, r) {
 				}
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 			err := h.Handle(ctx, message())
 			if ctx.Err() != nil || (err == nil) != (code == 200) || err != nil && !strings.Contains(err.Error(), "so far") {
 				t.Errorf("%s, %d: %v", name, code, err)

@@ -85,7 +85,7 @@ func TestHTTPConnectsInTime(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "https", Host: l.Addr().String()}, Requests: 1, Timeout: 400 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	err = h.Handle(ctx, message())
 	if _, unseen := errors.AsType[*UnreachedError](err); !unseen || ctx.Err() != nil {
