@@ -89,7 +89,7 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 		return err
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWait)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.maxClose())
 		defer cancel()
 		if bad := b.close(closing); err == nil && bad != nil {
 			err = bad
@@ -97,9 +97,6 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 	}()
 	return do(b)
 }
-
-// maxWait bounds the end of a command.
-var maxWait = 5 * time.Second
 
 // notThere is the error of a verb that a broker cannot serve.
 func (b *broker) notThere(verb string) error {

@@ -7,12 +7,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,7 +33,11 @@ type Streams struct {
 	InTerminal, OutTerminal, ErrTerminal bool
 	// Screen is the terminal of In and Out; nil where they are no terminal.
 	Screen Screen
+	// MaxClose is how long a command waits for its broker and its handlers at the end. Default: 5 s.
+	MaxClose time.Duration
 }
+
+func (s *Streams) maxClose() time.Duration { return cmp.Or(s.MaxClose, 5*time.Second) }
 
 // Screen is a terminal that a program draws on.
 type Screen interface {

@@ -48,8 +48,7 @@ type source struct {
 	mute    string          // why the DLQs were not listed the last time
 }
 
-// openSources connects to all brokers and opens the DLQs. What it returns is to be
-// closed beside an error, too.
+// openSources connects to all brokers and opens the DLQs. Close the result beside an error, too.
 func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error) {
 	s := &sources{}
 	type named struct {
@@ -133,7 +132,7 @@ func (s *sources) notes() (notes []string) {
 	return notes
 }
 
-// needsPassword tells whether a URL names a user and no password.
+// needsPassword reports whether a URL names a user and no password.
 func needsPassword(url string) bool {
 	_, rest, _ := strings.Cut(url, "://")
 	rest, _, _ = strings.Cut(rest, "/")
@@ -294,13 +293,13 @@ func (s *sources) watch(ctx context.Context, c *console.Console, every time.Dura
 	}
 }
 
-// close lets go of the DLQs, and of the brokers behind them.
-func (s *sources) close(ctx context.Context) error {
+// close closes the DLQs, and the brokers behind them.
+func (s *sources) close(ctx context.Context, timeout time.Duration) error {
 	var errs []error
 	for _, q := range s.queues {
 		errs = append(errs, q.Close())
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWait)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	for _, one := range s.brokers {
 		errs = append(errs, one.b.close(closing))

@@ -2,16 +2,9 @@ package cli
 
 import (
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 )
-
-// Patiently gives the end of commands so long: where the tests run, a machine may stand
-// still for longer than somebody who has told a command to end would wait.
-func Patiently(d time.Duration) { maxWait, sidecar.MostLeave = d, d }
 
 // Commands returns the path of every command, without "redeliver".
 func Commands() (paths []string) {

@@ -18,6 +18,7 @@ import (
 
 // readRun reads the flags. Its error has all problems.
 func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ error) {
+	c.MaxCancel = a.MaxClose
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, usagef(format, args...)) }
 	var err error

@@ -114,7 +114,7 @@ func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do f
 
 // dlqNames gives the shell the names of the DLQs.
 func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), maxWait)
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.maxClose())
 	defer cancel()
 	var names []string
 	if len(args) == 0 {

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,15 +41,16 @@ type Config struct {
 	InFlight, RetriesInFlight int
 	// Drain is how long what is in hand may take when ctx ends.
 	Drain time.Duration
+	// MaxCancel is how long a cancelled call of the handler may take to end. Default: 3 s; a command needs less.
+	MaxCancel time.Duration
 	// DLQ says how the DLQ is made.
 	DLQ deadletter.Config
 	// NoProvisioning refuses to create what is missing.
 	NoProvisioning bool
-	// Health is told how things are. Required.
+	// Health gets the state of the handler and the subscriptions. Required.
 	Health *Health
 	Sink   redeliver.Sink
-	// Log is told when the handler is not reached, why, and when it is again. Nil for
-	// nobody.
+	// Log is called when the handler is not reached, with the reason, and when it is reached again. Optional.
 	Log *slog.Logger
 }
 
@@ -59,7 +61,7 @@ func Run(ctx context.Context, c Config) error {
 	r := &runner{Config: c, ending: ctx.Done()}
 	stop := context.AfterFunc(ctx, c.Health.end)
 	defer stop()
-	defer r.leave()
+	defer r.awaitCalls()
 	switch c.Broker.Broker {
 	case brokerurl.RabbitMQ:
 		return r.rabbitmq(ctx)
@@ -77,19 +79,15 @@ type runner struct {
 	calls  sync.WaitGroup  // of the handler
 }
 
-// MostLeave is how long a handler may take that has been told to leave off. A command
-// needs less. Tests of packages above this one give it longer.
-var MostLeave = 3 * time.Second
-
-// leave waits for calls of the handler that were cut off: a process that ends before
-// they have would leave commands running.
-func (r *runner) leave() {
+// awaitCalls waits for calls of the handler that were cancelled: a process that ends before
+// them would leave commands running.
+func (r *runner) awaitCalls() {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
 		r.calls.Wait()
 	}()
-	timer := time.NewTimer(MostLeave)
+	timer := time.NewTimer(cmp.Or(r.MaxCancel, 3*time.Second))
 	defer timer.Stop()
 	select {
 	case <-left:

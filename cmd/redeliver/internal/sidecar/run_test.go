@@ -22,8 +22,8 @@ func (f handlerFunc) Handle(ctx context.Context, m *Message) error { return f(ct
 
 var errGone = &UnreachedError{errors.New("nobody listens")}
 
-// A handler that is not there is waited for, then the message is put aside: that is no
-// attempt. What it says when it is there counts.
+// A handler that is not there is waited for, then the message is put aside: that is no attempt. Its first answer
+// counts.
 func TestReach(t *testing.T) {
 	for name, c := range map[string]struct {
 		back    time.Duration // when the handler is there
@@ -80,8 +80,7 @@ func TestReachEndsWithTheAttempt(t *testing.T) {
 	})
 }
 
-// A call that is cut off says nothing of whether the handler is there; and what is new
-// about that is told, once.
+// A call that is cut off does not say whether the handler is there; a change is reported once.
 func TestReachTellsWhatIsNew(t *testing.T) {
 	var log strings.Builder
 	var says error
@@ -123,8 +122,8 @@ func TestReachTellsWhatIsNew(t *testing.T) {
 }
 
 // Calls that were cut off are waited for, and not for ever.
-func TestLeave(t *testing.T) {
-	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, MostLeave}} {
+func TestCancelledCallsAreAwaited(t *testing.T) {
+	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, 3 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			entered := make(chan struct{})
 			r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error {
@@ -136,7 +135,7 @@ func TestLeave(t *testing.T) {
 			go func() { done <- r.one(t.Context(), message()) }()
 			<-entered
 			began := time.Now()
-			r.leave()
+			r.awaitCalls()
 			if took := time.Since(began); took != c.want {
 				t.Errorf("a call takes %s, and it is left after %s", c.takes, took)
 			}
@@ -147,7 +146,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// What is told of a queue is said of that queue alone, whatever others are called.
+// A problem of a queue is reported for that queue alone, whatever the names of others.
 func TestHealthOfOneQueue(t *testing.T) {
 	for broker, waits := range map[brokerurl.Broker]string{
 		brokerurl.RabbitMQ: "arn:shop:orders-eu arn:shop:orders http://sqs/1/orders shop/orders shop:orders",
