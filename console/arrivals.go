@@ -12,8 +12,7 @@ const (
 	recent = 5 * time.Minute
 )
 
-// Arrivals tells when what lies in a DLQ was written there. What has left it is not
-// counted any more.
+// Arrivals says when the messages in a DLQ were written. Messages that left it are not counted.
 type Arrivals struct {
 	Now    time.Time // the end
 	Hours  [hours]int64

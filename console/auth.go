@@ -177,7 +177,7 @@ func Basic(users ...User) Auth {
 		if !ok {
 			return Actor{}, ErrLogin
 		}
-		e, ok := known[name] // the zero one for a stranger: as much work, and never right
+		e, ok := known[name] // the zero one for an unknown name: as much work, and never right
 		sum := sha256.Sum256([]byte(password))
 		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !ok {
 			return Actor{}, ErrLogin

@@ -116,7 +116,7 @@ func TestAClosedConsoleBeginsNothing(t *testing.T) {
 	})
 }
 
-// What is asked for while the console is being closed has ended when that is.
+// Requests that run while the console is being closed have ended when Close returns.
 func TestNothingRunsOnWhenTheConsoleIsClosed(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: io.Discard})
 	if err != nil {

@@ -84,15 +84,15 @@ type Level struct {
 	Overdue time.Duration
 }
 
-// Commander is a DLQ whose group's consumers can be told what is to become of what waits
-// for its next attempt, as kafka.Waiting tells them.
+// Commander is a DLQ whose group's consumers accept commands about waiting messages, as kafka.Waiting sends
+// them.
 type Commander interface {
 	// Command gives a command to the consumers, who obey in the background, and returns
 	// it with its id.
 	Command(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
 	// Commands returns those that were given, the oldest first.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
-	// Withdraw takes one back. What it has done stays done.
+	// Withdraw withdraws a command. Its effects until then remain.
 	Withdraw(ctx context.Context, id string) error
 }
 

@@ -51,9 +51,8 @@ func (c *Console) Add(q Queue) error {
 // SetNotes changes [Config.Notes].
 func (c *Console) SetNotes(notes ...string) { c.desk.tell(slices.Clone(notes)) }
 
-// Close ends what runs in the background and returns when it has ended. A task that
-// runs here is paused; it can be resumed from anywhere. An edit may go to its end,
-// for 5 s. What is asked for from then on is not begun.
+// Close ends what runs in the background and returns when it has ended. A task that runs here is paused; it can
+// be resumed from anywhere. An edit may go to its end, for 5 s. Later requests are refused.
 func (c *Console) Close() {
 	c.cancel()
 	c.desk.close()

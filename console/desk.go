@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// desk is the one place that has the DLQs. Whoever wants to see or do something
-// says who asks, and is served here or refused; no page has a queue of its own.
+// desk is the only owner of the DLQs. Every read and every change goes through it with the name of the user, and
+// it allows or refuses; no page has a queue of its own.
 type desk struct {
 	cfg   Config
 	audit audit
@@ -174,8 +174,8 @@ func (d *desk) permit(who Actor, key string, a Action) error {
 	return err
 }
 
-// enter opens a DLQ for an action. What changes or shows something is recorded
-// first, and what was denied, too. From then on who is somebody with the role for this DLQ.
+// enter opens a DLQ for an action. Changes, reveals and denials are recorded first. When it returns without an
+// error, the user has the role for this DLQ.
 func (d *desk) enter(who *Actor, key string, r Record) (*queue, error) {
 	q, here, err := d.queue(*who, key)
 	if err != nil {
@@ -234,7 +234,7 @@ type Overview struct {
 	Key, Cluster string
 	Info         deadletter.Info
 	Costly       bool
-	Commands     bool // the consumers can be told what is to become of what waits
+	Commands     bool // the consumers accept commands about waiting messages
 	Snapshot
 }
 

@@ -17,8 +17,7 @@ type Work struct {
 	Job *Job
 }
 
-// tasks are those of one DLQ, or of all, the newest first. What a broker did not
-// say stands in the errors, by DLQ.
+// tasks are those of one DLQ, or of all, the newest first. The errors of brokers that did not answer are by DLQ.
 func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, errs map[string]error, err error) {
 	queues := d.known()
 	if key != "" {

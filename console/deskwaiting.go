@@ -23,7 +23,7 @@ func actionOf(kind deadletter.CommandKind) (Action, error) {
 	}
 }
 
-// commander is a DLQ of whose group the consumers can be told something.
+// commander is a DLQ whose group's consumers accept commands.
 func (q *queue) commander() (Commander, error) {
 	if c, ok := q.q.(Commander); ok {
 		return c, nil

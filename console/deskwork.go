@@ -84,7 +84,7 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 		return f, false, err
 	}
 	rec := Record{Action: List}
-	if within(&r.Filter) { // the count tells whether there is such a message
+	if within(&r.Filter) { // the count reports whether there is such a message
 		rec = Record{Action: Search, Filter: &r.Filter}
 	}
 	q, err := d.enter(&who, key, rec)
@@ -213,8 +213,8 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 	if err != nil {
 		return "", errors.Join(err, d.left(who, q, rec, nil, err))
 	}
-	maxWait := time.NewTimer(firstWords)
-	defer maxWait.Stop()
+	timer := time.NewTimer(firstWords)
+	defer timer.Stop()
 	select {
 	case id := <-began:
 		return id, nil
@@ -225,7 +225,7 @@ func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expec
 		default:
 		}
 		return "", err
-	case <-maxWait.C:
+	case <-timer.C:
 		return "", errSlow
 	case <-ctx.Done():
 		return "", ctx.Err()

@@ -44,8 +44,8 @@ func quoting() *stub {
 	return q
 }
 
-// secrets are all that is quoted. What begins with x- is the name of a header, which
-// only a viewer must not see.
+// secrets are all that is quoted. A text that begins with x- is the name of a header, which only a viewer must
+// not see.
 var secrets = []string{
 	"secret-group", "secret-key", "secret-tenant", "secret-text", "secret-note", "secret-sum", "secret-other", "secret-before", "secret-after",
 	"secret-error", "secret-why", "x-tenant", "x-region",
@@ -91,7 +91,7 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 		get(t, c, page("task", q, "id", "t-1"), "Role", "viewer").has(t, "key \"[hidden]\"", "header [hidden]: [hidden]", "error text with [hidden]", "refused [hidden]")
 		get(t, c, page("task", q, "id", "t-2"), "Role", "viewer").has(t, "Body before [hidden]", "Body after [hidden], another one")
 
-		// What a broker says goes the way of an error.
+		// A broker's text is treated like an error.
 		q.fail(errors.New(`dial tcp amqp://user:pass-secret@10.0.0.7: reading "secret-record": refused`))
 		for range 2 { // before that was seen in the background, and behind
 			for _, role := range []string{"viewer", "reader"} {

@@ -59,7 +59,7 @@ func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 		if status := get("ann", "a long password", "192.0.2.1:3000"); status != http.StatusOK {
 			t.Errorf("a minute later it is %d", status)
 		}
-		// The name of a stranger may be a password in the wrong field.
+		// An unknown name may be a password in the wrong field.
 		get("my secret password", "", "192.0.2.1:1")
 		if last := rec.lines[len(rec.lines)-1]; last.Who != "" || last.Result != denied {
 			t.Errorf("of a stranger the record says %+v", last)

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop is a group with dead letters, whose handler can be mended.
+// shop is a group with dead letters, whose handler can be fixed.
 type shop struct {
 	t      *testing.T
 	b      *redelivertest.Broker

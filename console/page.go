@@ -96,7 +96,7 @@ type Frame struct {
 	Page            any
 }
 
-// notes are what a page may be told to say first, by its address.
+// notes are the messages that a page shows first when its address asks for them.
 var notes = map[string]string{
 	"started":   "The task was started.",
 	"asked":     "The task was asked. It stops after what it has in hand.",

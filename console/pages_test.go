@@ -155,7 +155,7 @@ func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
 	})
 }
 
-// What the broker says of waiting messages and of its retention is shown.
+// The page shows what the broker reports about waiting messages and its retention.
 func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("waits", 3)
@@ -198,8 +198,8 @@ func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
 	})
 }
 
-// A broker that does not answer is told, with what was known before and without its
-// password, and it comes back by itself.
+// A broker that does not answer is shown, with what was known before and without its password, and it recovers
+// by itself.
 func TestABrokerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("far", 2)

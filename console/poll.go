@@ -34,21 +34,21 @@ type Snapshot struct {
 	Read     time.Time
 	// Partial says that the time was too short to read all messages.
 	Partial bool
-	// Waiting is what waits in the group, where that is told. Mute is why it could not
-	// be told the last time; HasWaiting is false then.
+	// Waiting counts the waiting messages of the group, where the broker reports them. Mute is the error of the
+	// last try; HasWaiting is false then.
 	Waiting    []Level
 	HasWaiting bool
 	Mute       string
 	// Oldest is when the oldest was written there, as the broker tells it without a
 	// look. Zero where it does not.
 	Oldest time.Time
-	// Keeps is the retention, where that is told; 0 for none.
+	// Keeps is the retention, where the broker reports it; 0 for none.
 	Keeps    time.Duration
 	HasKeeps bool
 	// Drops is which bound else makes the broker drop a message; empty for none, or
 	// where that is not told.
 	Drops string
-	// Growth is how the count has changed of late, which is told where the messages
+	// Growth is how the count has changed of late, which is reported where the messages
 	// are not read.
 	Growth Growth
 	// Holder is who has the DLQ now.
@@ -114,14 +114,14 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 	}
 	if err == nil && (q.asked.Load() && !time.Now().Before(r.due) || !q.costly && r.wanted(s.Count, d.cfg.Refresh)) {
 		d.saw(q, &s, nil) // reading may take a while
-		maxWait := time.NewTimer(d.cfg.Refresh)
-		defer maxWait.Stop()
+		timer := time.NewTimer(d.cfg.Refresh)
+		defer timer.Stop()
 		select {
 		case turn <- struct{}{}:
-			q.asked.Store(false) // for once: it may cost something, and what fails is told
+			q.asked.Store(false) // only once: it may cost something, and a failure is shown
 			err = d.read(ctx, q, &s, r)
 			<-turn
-		case <-maxWait.C: // the next time, and counted again before
+		case <-timer.C: // the next time, and counted again before
 		case <-ctx.Done():
 		}
 	}
@@ -190,7 +190,7 @@ func (d *desk) hear(ctx context.Context, q *queue, s *Snapshot, r *reading) {
 	}
 }
 
-// wanted tells whether it is time to read, and not only to count.
+// wanted reports whether it is time to read, and not only to count.
 func (r *reading) wanted(count int64, refresh time.Duration) bool {
 	now := time.Now()
 	if now.Before(r.due) {

@@ -13,9 +13,8 @@ import (
 // the part is shown. It must be safe for concurrent use, quick, and must not change
 // the bytes that it gets.
 //
-// It guards what is shown. Who may search by key, header and error finds messages
-// by what they have, not by what is shown of it: give the role [Viewer] to whom
-// even that is too much.
+// It guards what is shown. A search by key, header or error looks at the original, not at what is shown: give
+// the role [Viewer] to users who must not even search.
 type Redactor func(Part) ([]byte, error)
 
 // Part is one thing that a message brought along.

@@ -71,7 +71,7 @@ func TestASearchGoesOverAllDLQs(t *testing.T) {
 	}
 }
 
-// What a decoder makes of a body is shown, and its trouble beside the body.
+// The page shows a decoder's result, or its error beside the body.
 func TestABodyIsDecoded(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, letter("o-1", "closed", "\x00avro"), letter("o-2", "closed", "\x00bad"), letter("o-3", "closed", "\x00panic"), letter("o-4", "closed", "other"))

@@ -86,7 +86,7 @@ func clean(t *testing.T, target string, a *answer) {
 	})
 }
 
-// Each answer has the headers, those about errors and strangers, too.
+// Every answer has the headers, also errors and refusals.
 func TestEveryAnswerHasThePolicy(t *testing.T) {
 	q := newStub("q", 1)
 	c, err := New(Config{Queues: []Queue{{Queue: q}}})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// DefaultAddress is where a console listens that is told nothing else.
+// DefaultAddress is where a console listens by default.
 const DefaultAddress = "127.0.0.1:8377"
 
 // closeTime bounds how long requests may take to end, and an edit that is on its way.
@@ -23,7 +23,7 @@ type ServeConfig struct {
 	// CertFile and KeyFile are the files of its certificate, in PEM. They are read again
 	// when they have changed, at most once a minute. Default: no TLS.
 	CertFile, KeyFile string
-	// Ready is told the console's URL when it listens. Default: nobody is.
+	// Ready is called with the console's URL when it listens. Optional.
 	Ready func(url string)
 }
 
@@ -95,7 +95,7 @@ func (c *Console) server(ctx context.Context) *http.Server {
 	}
 }
 
-// mayListen tells whether the console is safe where it listens.
+// mayListen reports whether the console is safe where it listens.
 func (c *Console) mayListen(at net.Addr, secure bool) error {
 	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		return nil

@@ -283,7 +283,7 @@ func TestAMessageIsEdited(t *testing.T) {
 	})
 }
 
-// What a form would not give back as it is cannot be edited in one.
+// A body that a form would change cannot be edited in one.
 func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 	for body, locked := range map[string]bool{
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,

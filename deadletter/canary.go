@@ -129,8 +129,8 @@ func (w *watch) cameBack() {
 	w.r.task.Counts.CameBack++
 }
 
-// lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. What
-// was sent lies there no more; what lies there and was replayed once more has come back.
+// lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. A message that is no
+// longer there was sent; one that is there with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*scan); ok {
 		if a, ok := s.r.(driver.Arriver); ok {

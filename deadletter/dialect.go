@@ -30,7 +30,7 @@ const (
 // Dialects returns all dialects but NoDialect.
 func Dialects() []Dialect { return []Dialect{SpringHeaders, WatermillHeaders} }
 
-// Known tells whether d is a dialect, NoDialect among them.
+// Known reports whether d is a dialect, NoDialect among them.
 func (d Dialect) Known() bool { return d == NoDialect || slices.Contains(Dialects(), d) }
 
 // Append appends the dialect's headers for a dead letter with that state. handler and

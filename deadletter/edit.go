@@ -136,7 +136,7 @@ func (c *Change) lock(ps *redeliver.Problems, field, name string) {
 	}
 }
 
-// Locked tells whether a header says what a message is, so that an edit may not touch
+// Locked reports whether a header says what a message is, so that an edit may not touch
 // it: redeliver's own, in upper or lower case, and those that carry the id.
 func Locked(name string) bool {
 	lower := strings.ToLower(name)

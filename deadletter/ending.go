@@ -11,9 +11,8 @@ import (
 // way is finished, what came of it recorded, and the claim released.
 const lastWords = 10 * time.Second
 
-// outlasting is a context that ends lastWords after ctx does. Under it messages are
-// sent: one that is on its way when its runner is told to end is confirmed and
-// recorded, and not sent again by whoever goes on.
+// outlasting is a context that ends lastWords after ctx does. Under it messages are sent: one that is on its way
+// when its runner is told to end is confirmed and recorded, and not sent again by the next runner.
 func outlasting(ctx context.Context) (long context.Context, end context.CancelFunc) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -47,7 +47,7 @@ func (q *queue) Tasks(ctx context.Context) ([]Task, error) {
 	return tasksIn(state), nil
 }
 
-// tasksIn are the tasks of a state, the oldest first. What is unreadable is no task.
+// tasksIn are the tasks of a state, the oldest first. Unreadable values are no tasks.
 func tasksIn(state driver.State) (all []Task) {
 	for key, value := range state {
 		var t Task
@@ -125,8 +125,8 @@ func (q *queue) look(ctx context.Context, s driver.Session, h Holder, from From,
 	return &scan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook waits while somebody else looks. Whoever does not run a task is refused while a
-// runner lives: a runner that died holds its lease, too, but does not renew it.
+// lockLook waits while somebody else looks. A caller that runs no task is refused while a runner lives: a runner
+// that died holds its lease, too, but does not renew it.
 func (q *queue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
 	var first time.Time // until when a runner had the DLQ when it was met
 	for met := false; ; {

@@ -14,8 +14,8 @@ func expecting(n int64) deadletter.Removal {
 	return deadletter.Removal{Who: "ann", Why: "a test", Everything: true, Expect: n}
 }
 
-// What came after the messages were counted was seen by nobody, and used to be removed
-// with them: a runner reads to a later end than whoever counted.
+// Nobody saw the messages that came after the count, and they were once removed with the others: a runner reads
+// to a later end than the count did.
 func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeap(3)

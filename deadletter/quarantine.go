@@ -15,7 +15,7 @@ type Isolation struct {
 	Filter Filter
 	// Window is how many are marked at once. Default 500.
 	Window int
-	// Report is told how it goes. Default: nobody is.
+	// Report is called with the progress. Optional.
 	Report Report
 }
 

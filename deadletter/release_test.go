@@ -49,8 +49,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Whatever a claim was for, it is given up, and a broker that does not answer keeps
-// nobody for ever.
+// Every claim is given up, and a broker that does not answer blocks nobody for ever.
 func TestAReleaseIsBounded(t *testing.T) {
 	for name, do := range map[string]func(context.Context, Queue) error{
 		"replay": func(ctx context.Context, q Queue) error {

@@ -206,9 +206,9 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	return batch, marks, false, nil
 }
 
-// behind ends a task where nothing in hand is to be taken out, so that what lies behind
-// it stays unseen. A replay or purge has done what it could, and says so. What is
-// quarantined stays, and holds up the others by that: it has not been done.
+// behind ends a task where nothing in hand is to be taken out, so that what lies behind it stays unseen. A
+// replay or purge has done what it could, and says so. A quarantined message stays, and so holds up the others:
+// the task is not done.
 func (r *runner) behind(err error, marks int) error {
 	switch {
 	case r.task.Kind != KindQuarantine:
@@ -265,7 +265,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 		}
 	}
 	if len(out)+len(stay) > 0 {
-		// What is confirmed is to be recorded, whoever has lost his patience.
+		// Confirmed messages are recorded, also when the caller's context has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 		for _, done := range [][]Settlement{out, stay} {
@@ -281,10 +281,9 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	return failed
 }
 
-// record settles messages, with the task that counts them. A replay goes on where they
-// cannot be marked: that they are refused, or were replayed too often, is found in the
-// messages themselves by the next one, too. What is quarantined by hand is marked, or it
-// is not quarantined.
+// record settles messages, with the task that counts them. A replay goes on where they cannot be marked: that
+// they are refused, or were replayed too often, is found in the messages themselves by the next one, too. A
+// message that is quarantined by hand is marked, or it is not quarantined.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
 		return nil

@@ -129,7 +129,7 @@ func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	}
 }
 
-// What goes back to Spring says where it first failed, once, and nothing of how.
+// A message that goes back to Spring says where it first failed, once, and nothing of how.
 func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	t.Parallel()
 	headers := springs(4, written,
@@ -148,7 +148,7 @@ func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 	}
 }
 
-// What a dialect writes, its reader reads.
+// The reader of a dialect reads what its writer writes.
 func TestDialectsAreReadAsTheirFillers(t *testing.T) {
 	t.Parallel()
 	st := &redeliver.State{

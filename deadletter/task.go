@@ -15,7 +15,7 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	DLQ  string `json:"dlq"`
-	// Who asked and why.
+	// The user's name and reason.
 	Who string `json:"who"`
 	Why string `json:"why"`
 
@@ -31,7 +31,7 @@ type Task struct {
 	Back   string `json:"back,omitempty"`
 	ReadBy string `json:"read_by,omitempty"`
 
-	// What was asked, frozen.
+	// The request, as it was made.
 	Filter     Filter        `json:"filter,omitzero"`
 	Rate       float64       `json:"rate,omitempty"`
 	Canary     []int         `json:"canary,omitempty"`
@@ -78,9 +78,9 @@ func (c *Counts) count(o Outcome) {
 // Report is how a task tells what it does, by the goroutine that runs it. Zero: it
 // tells nobody.
 type Report struct {
-	// Progress is told how the task stands, after each window.
+	// Progress is called with the task after each window.
 	Progress func(Task)
-	// Result is told what became of each message, once that is recorded.
+	// Result is called with the outcome of each message, once that is recorded.
 	Result func(Result)
 }
 
@@ -131,7 +131,7 @@ const (
 	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
 )
 
-// Resumable tells whether [Resume] can go on with the task: a replay, purge or quarantine that
+// Resumable reports whether [Resume] can go on with the task: a replay, purge or quarantine that
 // nobody runs, and that is neither done nor cancelled. An edit is of one message, and
 // what an import reads is not kept: those cannot be resumed, nor paused.
 func (t *Task) Resumable() bool {
@@ -143,7 +143,7 @@ func (t *Task) Resumable() bool {
 	}
 }
 
-// Open tells whether the task has not ended: it runs, or it is [Task.Resumable].
+// Open reports whether the task has not ended: it runs, or it is [Task.Resumable].
 func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
 
 // History returns the tasks of a DLQ, the oldest first. One that is recorded as
@@ -184,8 +184,8 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // could not be resumed is not paused: of an import and an edit it is refused.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, BePaused) }
 
-// Cancel asks for the end of a task, for good. One that nobody runs is cancelled
-// at once. What it has replayed stays replayed.
+// Cancel asks for the end of a task, for good. One that nobody runs is cancelled at once. Messages that it has
+// replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, BeCancelled); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// underWay are the messages that a task has counted, and that may lie in the DLQ all the same:
-// their runner has recorded that they are confirmed elsewhere, and may have died before they
-// were removed. Whoever resumes sends them again and does not count them again.
+// underWay are the messages that a task has counted, and that may lie in the DLQ all the same: their runner has
+// recorded that they are confirmed elsewhere, and may have died before they were removed. The next runner sends
+// them again and does not count them again.
 type underWay map[uint64]bool
 
 // underWayName is a hash of where a message lies and of how often it was replayed: one that

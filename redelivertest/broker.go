@@ -42,9 +42,9 @@ type stored struct {
 	after *run
 }
 
-// New makes a broker for a test. In a bubble of testing/synctest its clock is the
-// bubble's; elsewhere it is the real one, and the test takes as long as the
-// delays do. What was opened and started ends with the test.
+// New makes a broker for a test. In a bubble of testing/synctest its clock is the bubble's; elsewhere it is the
+// real one, and the test takes as long as the delays do. Everything that was opened and started ends with the
+// test.
 func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{

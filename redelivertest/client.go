@@ -52,7 +52,7 @@ type Config struct {
 	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
 	// It must be safe for concurrent use. Default: all messages are fine.
 	Decode func(*message.Message) error
-	// Sink is told what happens. Default: nobody is.
+	// Sink gets the events. Optional.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer

@@ -123,7 +123,7 @@ func (d *deadQueue) Begin(context.Context) (driver.Session, error) {
 	return &deadSession{d: d}, d.do(func(*queue) {})
 }
 
-// Close implements [driver.DLQ]. What its sessions had locked is free.
+// Close implements [driver.DLQ]. The locks of its sessions are free.
 func (d *deadQueue) Close() error {
 	d.q.b.mu.Lock()
 	defer d.q.b.mu.Unlock()

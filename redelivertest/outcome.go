@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// note is an event and when it was told.
+// note is an event and its time.
 type note struct {
 	at    time.Time
 	event redeliver.Event
@@ -19,7 +19,7 @@ type note struct {
 type Outcome struct {
 	// ID is the message's UUID, or topic/0/offset where it has none.
 	ID string
-	// Committed tells whether it was handled.
+	// Committed reports whether it was handled.
 	Committed bool
 	// State is its latest state. State.Reason says why it is dead; it is empty
 	// for a message that is not.

@@ -45,8 +45,8 @@ type item struct {
 	crashes int     // how often it ran alone then
 }
 
-// run is an item's time with one owner. What a message leaves behind is seen when it is
-// over, so that what is told of the message is in order.
+// run is an item's time with one owner. The effects of a message become visible when it has ended, so that its
+// events are in order.
 type run struct{ over bool }
 
 func (it *item) available() bool {
@@ -135,7 +135,7 @@ func (q *queue) lockFor(it *item, r *reader) bool {
 	return true
 }
 
-// waitsForKey tells whether something of an item's key that stood before it in the
+// waitsForKey reports whether something of an item's key that stood before it in the
 // topic is not settled, wherever that is now.
 func (q *queue) waitsForKey(it *item) bool {
 	if it.key == nil || it.first < 0 {

@@ -255,8 +255,8 @@ type store struct {
 
 var _ driver.Store[*received] = (*store)(nil)
 
-// slack is how much longer a level may be than the wait that is put on it. What waits is let go when it is due, so it costs no
-// lateness.
+// slack is how much longer a level may be than the wait that is put on it. Waiting messages are released when they are due, so
+// it costs no lateness.
 const slack = 100 * time.Millisecond
 
 // Write implements [driver.Store].

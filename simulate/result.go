@@ -100,8 +100,8 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	return r
 }
 
-// at is the bar of a time. What happens after the last message arrived has bars of the
-// same length; when there are too many, all become longer.
+// at is the bar of a time. Time after the last arrival has bars of the same length; when there are too many, all
+// become longer.
 func (r *Result) at(t time.Duration) *Bar {
 	for int(t/r.bar) >= mostBars {
 		r.widen()

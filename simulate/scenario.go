@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// What attempts fail with, for a Policy.Classify that treats them differently.
+// The errors of attempts, for a Policy.Classify that treats them differently.
 var (
 	ErrOutage = errors.New("simulated: the dependency is down")
 	ErrChance = errors.New("simulated: bad luck")

@@ -71,7 +71,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	var broker string
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what is wrong is told once, by the caller
+	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&broker, "broker", "", "`URL` of the broker, as of redeliver (default $"+brokerurl.Env+")")
 	flags.StringVar(&o.topic, "topic", "orders", "the `topic`, or on RabbitMQ and SQS the queue, that orders are sent to")
 	flags.DurationVar(&o.every, "every", time.Second, "how long between two orders")

@@ -13,9 +13,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// books finds out what became of the orders, from the broker alone: which stand
-// in the orders' topic, in the bank's ledger, in the DLQ, and on the topics on
-// which messages wait. What the service says of itself is not asked.
+// books finds out what became of the orders, from the broker alone: which stand in the orders' topic, in the
+// bank's ledger, in the DLQ, and on the topics on which messages wait. It does not ask the service.
 type books struct {
 	client   sarama.Client
 	admin    sarama.ClusterAdmin

@@ -44,7 +44,7 @@ func open(ctx context.Context, urls []string, sink redeliver.Sink, log watermill
 			BindingKeys: func(string) []string { return []string{"order.placed.*", "order.changed.eu"} },
 		},
 		Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)},
-		Sink:   sink, // optional: who is told what happens; the default is log/slog
+		Sink:   sink, // optional: gets the events; the default is log/slog
 	})
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *shop) place(routingKey, id string, body []byte) error {
 	return s.client.Publisher().Publish(routingKey, message.NewMessage(id, body))
 }
 
-// charge handles an order. What it returns says what becomes of the message.
+// charge handles an order. Its result says what becomes of the message.
 func charge(msg *message.Message) error {
 	var o demo.Order
 	if err := json.Unmarshal(msg.Payload, &o); err != nil {

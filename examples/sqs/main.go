@@ -40,7 +40,7 @@ func open(ctx context.Context, cfg *aws.Config, endpoint string, sink redeliver.
 		AWS:      cfg,      // what config.LoadDefaultConfig says, when it is nil
 		Endpoint: endpoint, // of a server that stands for SQS; empty for AWS
 		Policy:   redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)},
-		Sink:     sink, // optional: who is told what happens; the default is log/slog
+		Sink:     sink, // optional: gets the events; the default is log/slog
 	})
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (s *shop) place(kind, id string, body []byte) error {
 	return s.client.Publisher().Publish(queue, msg)
 }
 
-// charge handles an order. What it returns says what becomes of the message.
+// charge handles an order. Its result says what becomes of the message.
 func charge(msg *message.Message) error {
 	var o demo.Order
 	if err := json.Unmarshal(msg.Payload, &o); err != nil {

@@ -158,7 +158,7 @@ type process struct {
 	over chan struct{} // closed when it has ended, and all it said was heard
 }
 
-// start starts a child; what it says is told to hear, one line at a time.
+// start starts a child and passes its output to hear, one line at a time.
 func start(t *testing.T, cfg childConfig, hear func(said)) *process {
 	t.Helper()
 	raw, err := json.Marshal(cfg)

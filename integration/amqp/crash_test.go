@@ -143,8 +143,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	}
 }
 
-// Five restarts in order are no crashes, and make no suspects. What they hand back is
-// counted by the broker like a crash.
+// Five restarts in order are no crashes, and make no suspects. The broker counts the messages that they hand
+// back like a crash.
 func TestGracefulRestarts(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]childConfig{
@@ -226,8 +226,8 @@ func TestClosingChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// A suspect whose connection is lost, again and again, while its process lives,
-// has not crashed: its handler is told at once, and it comes back uncharged.
+// A suspect whose connection is lost, again and again, while its process lives, has not crashed: its handler's
+// context ends at once, and the message comes back uncharged.
 func lostConnectionsChargeNoSuspect(t *testing.T, r *brokers.Rabbit) {
 	const drops = 5 // more than MaxCrashes
 	l := newLab(t, r, nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// mortuary is a lab whose handler fails everything until it is mended.
+// mortuary is a lab whose handler fails everything until it is fixed.
 type mortuary struct {
 	*lab
 	mended atomic.Bool

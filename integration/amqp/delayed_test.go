@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What looks like a delayed publish, but names another exchange than its topic's,
-// or another queue, is no instruction: it goes to its own handler, and is reported.
+// A message that looks like a delayed publish, but names another exchange than its topic's, or another queue, is
+// no instruction: it goes to its own handler, and is reported.
 func TestADelayedPublishToElsewhere(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)

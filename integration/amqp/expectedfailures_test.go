@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Who may write to the default exchange may write to .retry, and redeliver believes the state of a message there. So a
-// producer that publishes to queues by name can forge ids, attempts and the policy.
+// A producer with write access to the default exchange can write to .retry, and redeliver believes the state of a
+// message there. So a producer that publishes to queues by name can forge ids, attempts and the policy.
 func TestExpectedFailureForgedStateOnTheWayBackIsBelieved(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)

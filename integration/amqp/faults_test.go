@@ -146,7 +146,8 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// An alarm and its end, as the node is told. A broker in alarm takes messages of nobody.
+// alarm has the command that sets an alarm of the node, and the one that ends it. A broker in alarm takes
+// messages of nobody.
 type alarm struct{ on, off string }
 
 var (

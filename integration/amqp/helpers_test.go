@@ -138,9 +138,8 @@ func (l *lab) delete(suffixes ...string) {
 // watched are the tests that look for their goroutines at the end.
 var watched sync.Map
 
-// watchGoroutines fails the test when the adapter or its client leave any. They
-// are told from those of other tests, which run at the same time, by a label that
-// a goroutine has from the one that started it.
+// watchGoroutines fails the test when the adapter or its client leave any. They differ from those of other
+// tests, which run at the same time, by a label that a goroutine has from the one that started it.
 func (l *lab) watchGoroutines() {
 	if _, twice := watched.LoadOrStore(l.Name(), true); twice { // a test may have two labs
 		return
@@ -233,7 +232,7 @@ func (l *lab) changes() (all []string) {
 	return all
 }
 
-// count is how often a change was told. The caller holds mu.
+// count is how often a change was reported. The caller holds mu.
 func (l *lab) count(change string) (n int) {
 	for _, c := range l.changes() {
 		if c == change {
@@ -243,7 +242,7 @@ func (l *lab) count(change string) (n int) {
 	return n
 }
 
-// awaitChange returns when a change was told n times.
+// awaitChange returns when a change was reported n times.
 func (l *lab) awaitChange(change string, n int) {
 	l.Helper()
 	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.count(change) >= n })

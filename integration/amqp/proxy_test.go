@@ -91,8 +91,7 @@ func pass(from, to net.Conn, frozen <-chan struct{}) {
 	}
 }
 
-// freeze has nothing pass any more on what is connected. What connects later
-// does.
+// freeze stops all traffic of the existing connections. Later connections work.
 func (p *proxy) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

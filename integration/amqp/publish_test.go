@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// What no queue takes is an error, also when another publish of the same
-// identity, which a queue takes, is on its way at the same time.
+// A publish that no queue takes is an error, also when another publish of the same identity, which a queue
+// takes, is on its way at the same time.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, brokers.RequireRabbitMQ(t), nil)

@@ -180,8 +180,8 @@ func (q *queues) steady(ctx context.Context, queue string, rate int, d time.Dura
 	return w.written(), err
 }
 
-// unsettled counts what is in the queue or among the suspects, visible or not. What the side's process had in hand
-// without having run it was given back, or is counted here.
+// unsettled counts what is in the queue or among the suspects, visible or not. Messages that the side's process
+// received and did not run were given back, or are counted here.
 func (q *queues) unsettled(ctx context.Context, s spec) (int64, error) {
 	var sum int64
 	for _, queue := range []string{s.Topic, s.Topic + "-suspects"} {

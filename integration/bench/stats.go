@@ -106,7 +106,7 @@ func medianBounds(sorted []float64) (low, high float64) {
 // leastPairs is of how many values medianBounds can say something.
 const leastPairs = 6
 
-// sure tells whether Min and Max are the bounds of a median.
+// sure reports whether Min and Max are the bounds of a median.
 func (f *figure) sure() bool { return f.Paired && len(f.Runs) >= leastPairs }
 
 // text is the median and the range, or how sure the median is.

@@ -121,13 +121,13 @@ const restMost = 2 * time.Minute
 func calm() error {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	maxWait := time.NewTimer(restMost)
-	defer maxWait.Stop()
+	timer := time.NewTimer(restMost)
+	defer timer.Stop()
 	for still := 0; still < 5; {
 		before := cpuTime()
 		select {
 		case <-look.C:
-		case <-maxWait.C:
+		case <-timer.C:
 			return fmt.Errorf("the process did not come to rest within %s", restMost)
 		}
 		if still++; cpuTime()-before > 2*time.Millisecond {

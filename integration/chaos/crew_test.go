@@ -85,7 +85,8 @@ func (c *crew) at(i int) *member {
 	return c.posts[i].now
 }
 
-// dismiss ends a consumer by a signal and waits until it is gone. What takes too long is killed, and an error.
+// dismiss ends a consumer by a signal and waits until it is gone. A consumer that takes too long is killed, and
+// an error.
 func (c *crew) dismiss(m *member, how syscall.Signal) error {
 	c.mu.Lock()
 	m.asked = true

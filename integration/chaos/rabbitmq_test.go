@@ -136,7 +136,7 @@ func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Li
 			return nil, fmt.Errorf("reading %s.dlq: %w", load.Name, err)
 		}
 		if !ok {
-			// What was not acked comes back, for the next who looks.
+			// Unacked messages come back, for the next reader.
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.ch = nil
@@ -167,7 +167,7 @@ func (r *rabbitStage) lanes() []lane {
 			return err
 		}
 	}
-	// Whatever is going to be healed was asked for past the gate, so it is done unless the node itself fails.
+	// The request that heals a fault does not pass the gate, so it succeeds unless the node itself fails.
 	return []lane{network, {"node", []kind{
 		{"node killed", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
 			if err := r.broker.Settle(context.WithoutCancel(ctx)); err != nil {

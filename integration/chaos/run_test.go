@@ -22,7 +22,7 @@ import (
 
 // stage is a broker as everybody but redeliver meets it.
 type stage interface {
-	// consumer is what a consumer of a load is told of the broker.
+	// consumer is how a consumer of a load reaches the broker.
 	consumer(load history.Load) consumerConfig
 	// write writes a message once, and calls confirmed when the broker says that it has it, then or later.
 	write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64))
@@ -106,7 +106,7 @@ func perform(t *testing.T, s stage, p plan) {
 func (r *performance) act() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
-	// What a writer has begun may be confirmed when it writes no more.
+	// Writes that have begun may be confirmed after the writer has stopped.
 	writing, cancelWriting := context.WithTimeout(r.t.Context(), r.plan.length+2*r.plan.deadline)
 	defer cancelWriting()
 	var acts sync.WaitGroup

@@ -17,12 +17,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What breaks things is tried, too: a fault that does nothing proves nothing.
+// The faults are tested, too: a fault that does nothing proves nothing.
 
 // envClock makes this test binary try its clock.
 const envClock = "REDELIVER_CHAOS_CLOCK"
 
-// tryClock steps the clock. What was measured before and after goes on as it was.
+// tryClock steps the clock. Monotonic measurements are not affected.
 func tryClock() error {
 	began := time.Now()
 	replaceClock()

@@ -167,7 +167,7 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 	return ids, errs.String(), err
 }
 
-// day is an operator's: messages have died, the cause is found, the service mended,
+// day is an operator's: messages have died, the cause is found, the service fixed,
 // one is replayed to try it, and then the rest.
 func (s *shop) day() {
 	t := s.t
@@ -208,8 +208,8 @@ func (s *shop) day() {
 	}
 }
 
-// interrupt is Ctrl-C while a replay watches its canary: it is paused, and cancelled
-// then. What it had not sent stays.
+// interrupt is Ctrl-C while a replay watches its canary: it is paused, and cancelled then. Messages that it had
+// not sent stay.
 func (s *shop) interrupt() {
 	t := s.t
 	t.Helper()

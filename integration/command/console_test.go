@@ -24,7 +24,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	const kinds, eachKind = 3, 3
 	shops := []*shop{kafkaShop(t), rabbitShop(t, brokers.RequireRabbitMQ(t)), sqsShop(t)}
-	// What waits on RabbitMQ its management API tells, which each profile may have one of.
+	// The management API of RabbitMQ counts its waiting messages; each profile may name one.
 	profiles := filepath.Join(t.TempDir(), "profiles.yaml")
 	text := "rabbitmq:\n  broker: " + shops[1].url + "\n  management-url: " + brokers.RequireRabbitMQ(t).Management() + "\n"
 	if err := os.WriteFile(profiles, []byte(text), 0o600); err != nil {

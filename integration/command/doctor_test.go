@@ -160,7 +160,7 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 	}
 }
 
-// What falls due and is not taken by where it goes is stuck on its level.
+// A due message that its target queue does not take is stuck on its level.
 func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)

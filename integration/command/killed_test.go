@@ -81,9 +81,9 @@ type replay struct {
 	cut     int      // how often it was cut short, each time with a window of duplicates at most
 }
 
-// until runs the task until it has replayed n messages, and kills it; with an n of -1
-// it lets it end. What a killed one holds is waited for, and one that has lost its claim,
-// by standing still for longer than that lasts, is cut short as by a kill.
+// until runs the task until it has replayed n messages, and kills it; with an n of -1 it lets it end. It waits
+// for the claim of a killed runner. A runner that stood still for longer than its claim lasts has lost it, and
+// ends as if killed.
 func (r *replay) until(n int) {
 	t := r.t
 	t.Helper()

@@ -78,7 +78,7 @@ const guards = `window.refused = []; window.hacked = [];
 addEventListener("securitypolicyviolation", (e) => refused.push(e.violatedDirective + " " + e.blockedURI));
 window.alert = (what) => hacked.push("alert " + what);`
 
-// open opens a tab, with the settings that a test wants. What goes wrong in it fails the test.
+// open opens a tab, with the settings that a test wants. An error in the tab fails the test.
 func open(t *testing.T, settings ...chromedp.Action) *tab {
 	t.Helper()
 	browser, err := chromium()

@@ -51,7 +51,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 		b.runsNothing(target)
 	}
 
-	// What is exchanged in an open page comes by another way.
+	// Parts that an open page replaces come by another way.
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters"))
 	s.put(bad)

@@ -24,7 +24,7 @@ import (
 
 var screenshots = flag.String("screenshots", "", "the `directory` into which the screenshots of the pages are written (default one that is thrown away)")
 
-// What a screenshot may have.
+// Options of a screenshot.
 const (
 	mostHeight = 1000
 	mostBytes  = 200_000

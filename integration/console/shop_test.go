@@ -46,7 +46,7 @@ type flaky struct {
 	silent atomic.Bool
 }
 
-// waiting is a DLQ for whose group some wait, and were told what is to become of them.
+// waiting is a DLQ for whose group some messages wait, with commands about them.
 type waiting struct{ *flaky }
 
 func (waiting) Waiting(context.Context) ([]console.Level, error) {
@@ -75,7 +75,7 @@ func (f *flaky) Count(ctx context.Context) (int64, bool, error) {
 	return f.Queue.Count(ctx)
 }
 
-// newShop makes an empty DLQ. Whoever wants a console opens one.
+// newShop makes an empty DLQ. Tests open a console themselves.
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	return newShopOn(t, brokers.RequireKafka(t), "web-"+strings.ToLower(rand.Text()[:10]))

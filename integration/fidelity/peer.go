@@ -1,6 +1,6 @@
-// Package fidelity is what the comparisons with independent clients share: a peer,
-// which publishes and reads what it is told to, and the worker between, which sees
-// each message at every attempt. What a message is on the wire is the suites' own.
+// Package fidelity is what the comparisons with independent clients share: a peer, which publishes and reads
+// what it is told to, and the worker between, which sees each message at every attempt. The form of a message on
+// the wire belongs to the suites.
 package fidelity
 
 import (

@@ -44,7 +44,8 @@ func newest() size {
 	return size{messages: 2000, perState: 2, outside: 1, restarts: 1}
 }
 
-// inHand is how many runs may be made again. What is in hand when its connection ends comes back, at most the prefetch:
+// inHand is how many runs may be made again. Unacked messages come back when their connection ends, at most the
+// prefetch:
 //
 //   - of each run that was not acked by then, that one, and the rest of its ladder, because it may have been written on
 //     already, and that copy runs, too. An ack takes 10 ms and what the broker takes to confirm; a busy machine gets more;

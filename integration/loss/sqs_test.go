@@ -121,7 +121,7 @@ func (s *sqsSystem) write(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// What stands for what SQS has no attribute for.
+// Attributes for what SQS has none for.
 const (
 	sqsKey    = "key"
 	sqsAgain  = "twice.again"

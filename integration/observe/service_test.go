@@ -201,7 +201,7 @@ func (s *service) put(topic string, bodies ...string) {
 	}
 }
 
-// fail has a message fail in each way, replays what is dead, and begins a handler that does not end.
+// fail has a message fail in each way, replays the dead letters, and begins a handler that does not end.
 func (s *service) fail() {
 	s.t.Helper()
 	s.put(s.topic, "ok", "recovers", "fails", "stays", "permanent", "panics", "hangs", "hops", "waits", "postponed")
@@ -333,7 +333,7 @@ func (s *service) deadLetters() deadletter.Queue {
 	return q
 }
 
-// replay sends one that is mended and one that is not, and leaves a task that can be resumed.
+// replay sends one that is fixed and one that is not, and leaves a task that can be resumed.
 func (s *service) replay() {
 	s.t.Helper()
 	s.mu.Lock()

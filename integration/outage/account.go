@@ -82,7 +82,7 @@ func (a *account) bury(id int) {
 	}
 }
 
-// sample adds a sample, and tells whether all is settled.
+// sample adds a sample, and reports whether all is settled.
 func (a *account) sample(at time.Duration) (all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -34,7 +34,7 @@ func one(t *testing.T, file, pattern string) string {
 	return found
 }
 
-// What stands in several files is the same in each.
+// Versions that stand in several files are the same in each.
 func TestVersionsAgree(t *testing.T) {
 	t.Parallel()
 	for what, places := range map[string]map[string]string{
@@ -82,7 +82,7 @@ func TestLinkerFlagsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// What goes into archives is there, and so is what the image is built from.
+// The files of the archives and of the image exist.
 func TestReleasedFilesAreThere(t *testing.T) {
 	t.Parallel()
 	var config struct {

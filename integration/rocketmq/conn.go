@@ -91,7 +91,7 @@ func dial(ctx context.Context, address string) (*conn, error) {
 
 func (c *conn) close() { _ = c.net.Close() }
 
-// read hands out the answers. What nobody waits for (a broker may ask a client, too) is dropped.
+// read hands out the answers. Messages that nobody waits for (a broker may ask a client, too) are dropped.
 func (c *conn) read() {
 	in := bufio.NewReaderSize(c.net, 1<<16)
 	for {

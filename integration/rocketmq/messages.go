@@ -22,7 +22,8 @@ func (c *Client) Produce(ctx context.Context, topic string, queue int, id string
 	request := command{Code: sendMessage, body: body, ExtFields: map[string]string{
 		"producerGroup": "redeliver", "topic": topic, "defaultTopic": defaultTopic, "defaultTopicQueueNums": "4",
 		"queueId": strconv.Itoa(queue), "sysFlag": "0", "bornTimestamp": strconv.FormatInt(time.Now().UnixMilli(), 10), "flag": "0",
-		// What its own producer sets in every message. The bytes between names and values are the protocol's.
+		// The properties that its own producer sets in every message. The bytes between names and values are the
+		// protocol's.
 		"properties": "UNIQ_KEY\x01" + id + "\x02WAIT\x01true\x02", "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
 	}}
 	var answered func(command, error)

@@ -159,8 +159,8 @@ func client(t *testing.T, s *server) (*Client, context.Context) {
 	return c, ctx
 }
 
-// What is written is read, though the broker was too busy at first, answers between requests of its own, and has places
-// in a queue where nothing stands.
+// Every written message is read, though the broker was too busy at first, answers between requests of its own, and has
+// empty places in a queue.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	s := serve(t)
 	s.busy = 7

@@ -32,7 +32,7 @@ type service struct {
 	kept  [][]string    // said, and not yet waited for
 }
 
-// start starts the service; properties are what it is told, name=value.
+// start starts the service; properties are its configuration, name=value.
 func start(t *testing.T, properties ...string) *service {
 	t.Helper()
 	built := brokers.RequireJava(t, "spring", project)
@@ -74,7 +74,7 @@ func start(t *testing.T, properties ...string) *service {
 	return s
 }
 
-// mend lets its handlers succeed from now on.
+// fix lets its handlers succeed from now on.
 func (s *service) mend(t *testing.T) {
 	t.Helper()
 	if _, err := fmt.Fprintln(s.in, "mend"); err != nil {

@@ -282,8 +282,8 @@ func (w *world) arrives(t *testing.T, s *service, dlq, topic, back string, ids [
 	}
 }
 
-// moves has redeliver take the place of the service: the same group on the same topic.
-// What waits on Spring's retry topic is replayed from there.
+// moves has redeliver take the place of the service: the same group on the same topic. It replays the messages
+// that wait on Spring's retry topic.
 func (w *world) moves(t *testing.T) {
 	client := w.open(t, kafka.Config{Group: w.group})
 	handled := make(chan *message.Message, 10)

@@ -196,7 +196,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 		case i > 0:
 			return fmt.Errorf("address %d must be host:port, as in %s", i+1, s.example)
 		default:
-			// Who forgets "@host" has a password here, which begins behind the first colon.
+			// Without "@host" this is the user and the password, which begins behind the first colon.
 			name, _, _ := strings.Cut(text, ":")
 			return fmt.Errorf("the address that begins with %q must be host:port, as in %s", name, s.example)
 		}

@@ -33,9 +33,9 @@ func MakeTopic(tb testing.TB, adm *kadm.Client, partitions int32, configs map[st
 	}
 }
 
-// Listed waits until topics that the controller has created can be used: on a machine that runs
-// many tests at once the broker lists them seconds later, and leads them later still. A subscription
-// is told meanwhile that there is no such topic.
+// Listed waits until topics that the controller has created can be used: on a machine that runs many tests at
+// once the broker lists them seconds later, and leads them later still. A subscription gets the error meanwhile
+// that there is no such topic.
 func Listed(ctx context.Context, adm *kadm.Client, topics ...string) error {
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		ends, err := adm.ListEndOffsets(ctx, topics...)

@@ -21,10 +21,10 @@ type Config struct {
 	// there is no room is not told, and counted: messages never wait for the function.
 	// Default 1000.
 	Queue int
-	// Missed is told of a dead letter that the function was not told of, or failed for,
-	// and why: [ErrFull], [ErrClosed], what the function returned, or a
-	// redeliver.PanicError. It is called on the way of the message where the queue is
-	// full, so it must be as quick as a sink. Default: they are only counted.
+	// Missed is called for a dead letter that did not reach the function, or for which it failed, with the
+	// reason: [ErrFull], [ErrClosed], what the function returned, or a redeliver.PanicError. It is called on the
+	// way of the message where the queue is full, so it must be as quick as a sink. Default: they are only
+	// counted.
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
@@ -58,10 +58,10 @@ type Hook struct {
 	counts struct{ told, failed, missed atomic.Int64 }
 }
 
-// OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one
-// after another in their order, in a goroutine of its own: tell may take its time, and no
-// message waits for it. The message is in the DLQ by then, and stays there whatever tell
-// returns. What is on its way when the process dies is not told; the DLQ has it all.
+// OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one after another in their
+// order, in a goroutine of its own: tell may take its time, and no message waits for it. The message is in the
+// DLQ by then, and stays there whatever tell returns. Calls that are outstanding when the process dies are lost;
+// the DLQ has all messages.
 //
 // The error in [redeliver.DeadLettered] is as the handler gave it; State.Error is its text
 // as it may be shown, cut and without credentials of URLs. The context ends when Close has
@@ -151,10 +151,10 @@ func (h *Hook) Counts() Counts {
 	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
-// Close takes no more, and returns when the function was told of what waits. When ctx ends
-// before, the function's context ends, what still waits is missed, and an error says so; a
-// function that does not heed its context is left behind. Close the adapter's client
-// before: what that dead-letters at its end is told, too. A second Close only waits.
+// Close accepts no more dead letters, and returns when the function was called for those that wait. When ctx
+// ends before, the function's context ends, what still waits is missed, and an error says so; a function that
+// does not heed its context is left behind. Close the adapter's client before: the function is called for its
+// last dead letters, too. A second Close only waits.
 func (h *Hook) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.closed {

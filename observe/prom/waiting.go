@@ -19,8 +19,8 @@ import (
 type WaitingConfig struct {
 	// System is as in Config.
 	System string
-	// Subscriptions are those that are looked at. What their functions need must stay
-	// open for as long as they are collected.
+	// Subscriptions are those that are looked at. Keep the clients of their functions open for as long as they
+	// are collected.
 	Subscriptions []Waiting
 	// Timeout bounds what is asked about one subscription; they are asked at the same
 	// time. Default 5 s.
@@ -44,9 +44,8 @@ type Waiting struct {
 	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 
-// NewWaiting returns a collector that asks the broker what waits for a retry, and is due
-// and not delivered. What events tell is of messages that were delivered; this sees those
-// that nobody comes for:
+// NewWaiting returns a collector that asks the broker what waits for a retry, and is due and not delivered.
+// Events report delivered messages; this collector sees those that nobody consumes:
 //
 //	redeliver_waiting_up               1 where the broker has answered all that was asked, else 0
 //	redeliver_waiting_messages         how many wait, by level; exact is "false" where the broker only estimates it

@@ -15,8 +15,8 @@ type line struct {
 }
 
 // judgeOrder wants each message of a key to run for the first time after those before it have got so far as the load's
-// order says. What was settled before a fault may run again after later ones, so only the first run counts, and no fault
-// excuses it.
+// order says. A message that was settled before a fault may run again after later ones, so only the first run counts,
+// and no fault excuses it.
 func (c *checker) judgeOrder() {
 	lines := make(map[line][]*message)
 	for _, m := range c.messages {

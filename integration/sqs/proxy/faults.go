@@ -107,7 +107,7 @@ func (a *Active) Await(ctx context.Context, n int) error {
 	}
 }
 
-// takes tells whether a call meets the rule, and counts it. The proxy's lock is held.
+// takes reports whether a call meets the rule, and counts it. The proxy's lock is held.
 func (a *Active) takes(c *Call, rng *rand.Rand) bool {
 	r := &a.rule
 	if r.Action != "" && r.Action != c.Action || r.Queue != "" && r.Queue != c.Queue ||

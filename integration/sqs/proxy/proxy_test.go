@@ -158,7 +158,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// What AWS documents is refused although the server behind would take it, and is told.
+// The proxy refuses what AWS documents as refused, although the server behind would take it, and reports it.
 func TestDocumentedLimits(t *testing.T) {
 	attributes := func(n int, name, kind, value string) map[string]any {
 		list := map[string]any{}

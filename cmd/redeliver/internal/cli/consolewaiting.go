@@ -40,7 +40,7 @@ func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter
 	return l, nil
 }
 
-// commanded is a DLQ of whose group the consumers can be told what is to become of what waits.
+// commanded is a DLQ whose group's consumers accept commands about waiting messages.
 type commanded struct {
 	*levelled
 	console.Commander

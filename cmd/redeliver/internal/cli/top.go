@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// topRow is one DLQ, and what waits for its group. What the broker does not report is
-// absent.
+// topRow is one DLQ, and the waiting messages of its group. Fields that the broker does not report are absent.
 type topRow struct {
 	Broker    string     `json:"broker"`
 	DLQ       string     `json:"dlq"`

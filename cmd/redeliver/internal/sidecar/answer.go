@@ -41,8 +41,8 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400:
-		// Whoever moved the handler has to say so here: a message's body must not
-		// go wherever an answer sends it. Nothing is wrong with the message.
+		// Redirects are not followed: a message's body must not go wherever an answer sends it. Nothing is wrong
+		// with the message.
 		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
 			err.Text += fmt.Sprintf(" (it names %q)", redeliver.Cut(to, 200))
@@ -64,7 +64,7 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	}
 }
 
-// misplaced tells whether an answer may be about where and how it is posted rather than
+// misplaced reports whether an answer may be about where and how it is posted rather than
 // about the message: a wrong path, no rights, or http:// to a port that speaks TLS.
 func misplaced(code int, text string) bool {
 	switch code {

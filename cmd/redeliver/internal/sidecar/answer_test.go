@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// What each status says of a message.
+// The meaning of each status.
 func TestVerdict(t *testing.T) {
 	const done, again, never = "done", "again", "never"
 	for code, want := range map[int]string{
@@ -69,7 +69,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What a program says becomes one line of an error, and no more than an error has room for.
+// The output of a program becomes one line of an error, within the bound of an error.
 func TestWords(t *testing.T) {
 	long := strings.Repeat("ä", mostText)
 	for _, c := range []struct{ said, first, last string }{

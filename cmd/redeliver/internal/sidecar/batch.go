@@ -101,9 +101,9 @@ func encodeBatch(all []*Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeAnswers reads what a handler says of n messages. What it says nothing of is
-// done. An answer that cannot be understood as a whole is an error, because then it
-// is not known what was done; one of which only an entry cannot be fails that message.
+// decodeAnswers reads what a handler says of n messages. Messages without an answer are done. An answer that
+// cannot be understood as a whole is an error, because then it is not known what was done; one of which only an
+// entry cannot be fails that message.
 func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil

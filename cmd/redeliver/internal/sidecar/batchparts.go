@@ -12,8 +12,8 @@ import (
 // part is what is posted at once of a batch: messages from one place to before another.
 type part struct{ from, to int }
 
-// parts divides a batch. Whoever is in its last attempt is posted alone: one bad message
-// that fails each batch as a whole would take along all that happen to be with it.
+// parts divides a batch. A message in its last attempt is posted alone: one bad message that fails each batch as
+// a whole would fail all that happen to be with it.
 func (h *HTTP) parts(all []*Message) (parts []part) {
 	begin := 0
 	for i, m := range all {

@@ -18,9 +18,9 @@ func withoutOurs(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ours) })
 }
 
-// environment is what a child is told of a message in its environment, and, as JSON,
-// what there is no room for, or no name: of headers whose names are one in the
-// environment the last has it, and a value with a NUL can stand in none.
+// environment is the environment of a child for a message, and, as JSON, the fields without room or without a
+// name there: of headers whose names are one in the environment the last has it, and a value with a NUL can
+// stand in none.
 func environment(m *Message) (env []string, rest []byte) {
 	e := &environ{left: mostEnvironment, set: make(map[string]bool)}
 	var over jsonMessage

@@ -81,7 +81,7 @@ func TestExecSees(t *testing.T) {
 	}
 }
 
-// What no environment can hold of a message comes on descriptor 3, all of it.
+// Fields that do not fit into an environment come on descriptor 3, all of them.
 func TestEnvironmentIsBounded(t *testing.T) {
 	m := message()
 	m.State.ID, m.Key, m.Properties = "a\x00b", []byte{0, 255}, []Header{{"Routing-Key", "a\x00"}}

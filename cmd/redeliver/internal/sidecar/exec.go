@@ -32,10 +32,9 @@ type Exec struct {
 	reaper *reaper
 }
 
-// NewExec returns a handler that runs a program with its arguments, as they are: no
-// shell reads them. env is the environment of every child, without what begins with
-// REDELIVER_. say is told what children say, line by line, with the id of
-// the message that it is about; it may be called by many goroutines at once.
+// NewExec returns a handler that runs a program with its arguments, as they are: no shell reads them. env is the
+// environment of every child, without what begins with REDELIVER_. say gets the output of children, line by
+// line, with the id of the message; it may be called by many goroutines at once.
 func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	if !groups {
 		return nil, errors.New("commands as handlers are not supported on this system: use --http")

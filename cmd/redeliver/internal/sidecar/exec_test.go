@@ -83,7 +83,7 @@ func TestExecReadsNothing(t *testing.T) {
 	}
 }
 
-// What a child says is bounded, and its end is in the error.
+// The output of a child is bounded, and its end is in the error.
 func TestExecSaysTooMuch(t *testing.T) {
 	t.Parallel()
 	e, said := run(t, "flood")
@@ -185,7 +185,7 @@ func TestExecAsksFirst(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "there")
 	e, _ := run(t, "obey", path)
-	e.mercy, e.pipes = maxWait, maxWait // it obeys, however late it is told that
+	e.mercy, e.pipes = maxWait, maxWait // it obeys, however late the signal comes
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Handle(ctx, message()) }()
@@ -199,7 +199,7 @@ func TestExecAsksFirst(t *testing.T) {
 	}
 }
 
-// What a child leaves running does not hold up its answer.
+// A process that a child leaves behind does not delay its answer.
 func TestExecLeavesSomething(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")

@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// fields yields what a program is told of a message beside its key, headers and body,
-// by the names that it has over HTTP; a command has Redeliver-First-Failed as
-// REDELIVER_FIRST_FAILED. What is not known is left out.
+// fields yields what a program gets of a message beside its key, headers and body, by the names that it has over
+// HTTP; a command has Redeliver-First-Failed as REDELIVER_FIRST_FAILED. Unknown values are left out.
 func (m *Message) fields(yield func(name, value string)) {
 	yield("Redeliver-Id", m.State.ID)
 	yield("Redeliver-Attempt", strconv.Itoa(m.State.Attempt()))
@@ -50,7 +49,7 @@ func (m *Message) contentType() string {
 	return text
 }
 
-// visible tells whether a text is printable ASCII and spaces.
+// visible reports whether a text is printable ASCII and spaces.
 func visible(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }

@@ -27,7 +27,7 @@ func message() *Message {
 	}
 }
 
-// What is sent is read back by a server as it was, in its place, and nothing else is there.
+// A server reads back the headers as they were sent, in their places, and nothing else.
 func TestRequestHeader(t *testing.T) {
 	var wire bytes.Buffer
 	req, err := http.NewRequest(http.MethodPost, "http://handler:8080/orders", strings.NewReader("body"))
@@ -123,7 +123,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 	}
 }
 
-// What tracing says in several headers is one list, and none is lost because it is long.
+// Several headers of tracing become one list, and none is lost because it is long.
 func TestRequestHeaderTraces(t *testing.T) {
 	long := strings.Repeat("x", mostTrace)
 	for name, c := range map[string]struct {

@@ -137,7 +137,7 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 	}
 }
 
-// alerted tells whether the other side of TLS has refused to go on: with TLS 1.3 it
+// alerted reports whether the other side of TLS has refused to go on: with TLS 1.3 it
 // says so of a client's certificate when a request may be under way already, which it
 // does not read.
 func alerted(err error) bool {
@@ -156,7 +156,7 @@ func use(res *http.Response, keep int) []byte {
 		late.Stop()
 		_ = res.Body.Close()
 	}()
-	// What cannot be read is not there: the status says enough.
+	// An unreadable body is ignored: the status says enough.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, int64(keep)))
 	_, _ = io.CopyN(io.Discard, res.Body, mostRead)
 	return text

@@ -33,8 +33,8 @@ func answers(code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Header: make(http.Header), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// What fails before there is a connection was not seen; nor was what TLS has refused.
-// Of all else nobody knows.
+// A request that failed before there was a connection was not seen, nor one that TLS refused. Of all others
+// nobody knows.
 func TestHTTPUnseen(t *testing.T) {
 	t.Parallel()
 	const asked, got = true, false
@@ -131,7 +131,7 @@ func TestAWrongURLCondemnsNothing(t *testing.T) {
 	}
 }
 
-// What Go's own server says of http:// to its TLS is known for that.
+// The answer of Go's own TLS server to plain http:// is recognised.
 func TestHTTPToTLS(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(nil)

@@ -20,14 +20,14 @@ import (
 	"github.com/redeliver/redeliver/observe/hook"
 )
 
-// WebhookConfig says who is told of dead letters. URL is required.
+// WebhookConfig says where dead letters are posted. URL is required.
 type WebhookConfig struct {
 	URL *url.URL
 	// Authorization is the header of that name. Empty for none.
 	Authorization string
 	// Broker is what each post says of where the message comes from.
 	Broker string
-	// Log is told of what could not be posted. Required.
+	// Log is called for dead letters that could not be posted. Required.
 	Log *slog.Logger
 }
 
@@ -39,7 +39,7 @@ type Webhook struct {
 	c         WebhookConfig
 	transport http.RoundTripper
 	pace      func() backoff.BackOff // of tries
-	missing   atomic.Bool            // the queue is full, and that is told
+	missing   atomic.Bool            // the queue is full, and that is logged
 }
 
 const (
@@ -69,8 +69,8 @@ func newWebhook(c WebhookConfig, transport http.RoundTripper, pace func() backof
 	return w
 }
 
-// DeadLetter is what is posted, as JSON: who is told need not be allowed to read messages,
-// so nothing of the message is in it but its id, and what the words of an error tell.
+// DeadLetter is the JSON that is posted. The receiver need not be allowed to read messages, so it has nothing of
+// the message but its id and the text of the error.
 type DeadLetter struct {
 	Event       string `json:"event"` // "dead_lettered"
 	Broker      string `json:"broker"`
@@ -136,8 +136,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	}
 }
 
-// missed tells of a dead letter that is not posted. A queue that is full is told once,
-// until posts go on: an endpoint that is away must not fill the log as well.
+// missed logs a dead letter that is not posted. A full queue is logged once, until posts go on: an endpoint that
+// is down must not fill the log as well.
 func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
 	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.missing.Swap(true) {
 		return
