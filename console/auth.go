@@ -41,8 +41,8 @@ const (
 var (
 	// ErrLogin asks for a name and a password.
 	ErrLogin = errors.New("a name and a password are required")
-	// ErrStranger refuses whoever asks.
-	ErrStranger = errors.New("who asks is not known here")
+	// ErrUnknownUser refuses the request of an unknown user.
+	ErrUnknownUser = errors.New("the user is not known here")
 	// ErrProxied refuses what comes through a proxy, as its headers say, where no
 	// authentication is configured.
 	ErrProxied = errors.New("the request came through a proxy, and no authentication is configured")
@@ -61,7 +61,7 @@ func (a *Auth) who(r *http.Request) (Actor, error) {
 		return Actor{}, err
 	}
 	if !actor.known() {
-		return Actor{}, ErrStranger
+		return Actor{}, ErrUnknownUser
 	}
 	actor.from = r.RemoteAddr
 	return actor, nil
@@ -118,10 +118,10 @@ func local(r *http.Request) (Actor, error) {
 	}
 	at, ok := remote(r)
 	if !ok || !at.IsLoopback() {
-		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrStranger)
+		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrUnknownUser)
 	}
 	if !loopback(r.Host) {
-		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrStranger)
+		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrUnknownUser)
 	}
 	return Actor{Name: "local", Role: Operator}, nil
 }
@@ -242,18 +242,18 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	a.ask = func(r *http.Request) (Actor, error) {
 		at, ok := remote(r)
 		if !ok || !among(cfg.From, at) {
-			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrStranger)
+			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrUnknownUser)
 		}
 		if cfg.Secret != "" {
 			sent := r.Header.Values(cfg.SecretHeader)
 			sum := sha256.Sum256([]byte(strings.Join(sent, "")))
 			if len(sent) != 1 || subtle.ConstantTimeCompare(sum[:], secret[:]) != 1 {
-				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrStranger)
+				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrUnknownUser)
 			}
 		}
 		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
 		if len(users) != 1 || len(groups) > 1 { // one that stands twice has passed a proxy that only adds
-			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrStranger)
+			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrUnknownUser)
 		}
 		var in []string
 		for _, list := range groups {

@@ -34,7 +34,7 @@ func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadlette
 	return h.stub.Claim(ctx, holder)
 }
 
-var operator = Actor{Name: "ann", Role: Operator}
+var anOperator = Actor{Name: "ann", Role: Operator}
 
 // An edit goes to its end when whoever asked has gone, and a console that is closed
 // waits for it: its queues are closed next. It does so for a while.
@@ -43,14 +43,14 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
-				c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &record{}})
+				c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				ctx, gone := context.WithCancel(t.Context())
 				edited, closed := make(chan error, 1), make(chan struct{})
 				go func() {
-					_, err := c.desk.edit(ctx, operator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
+					_, err := c.desk.edit(ctx, anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
 					edited <- err
 				}()
 				synctest.Wait()
@@ -85,17 +85,17 @@ func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 func TestAClosedConsoleBeginsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
-		rec := &record{}
+		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: rec})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
 		began := time.Now()
-		_, edited := c.desk.edit(t.Context(), operator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
-		_, replayed := c.desk.replay(t.Context(), operator, "q", deadletter.Replay{Why: "a test"}, 1)
-		_, purged := c.desk.purge(t.Context(), operator, "q", deadletter.Removal{Why: "a test", Everything: true})
-		resumed := c.desk.resume(t.Context(), operator, "q", "t-1")
+		_, edited := c.desk.edit(t.Context(), anOperator, "q", deadletter.Change{Position: "0", Body: []byte("new"), Why: "a test"})
+		_, replayed := c.desk.replay(t.Context(), anOperator, "q", deadletter.Replay{Why: "a test"}, 1)
+		_, purged := c.desk.purge(t.Context(), anOperator, "q", deadletter.Removal{Why: "a test", Everything: true})
+		resumed := c.desk.resume(t.Context(), anOperator, "q", "t-1")
 		for what, err := range map[string]error{"edit": edited, "replay": replayed, "purge": purged, "resume": resumed} {
 			if !errors.Is(err, errClosing) {
 				t.Errorf("%s: %v", what, err)

@@ -52,7 +52,7 @@ func TestWhatWaitsIsReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &chief{stub: newStub("q", 3)}
 		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "on the way back"}}
-		rec := &record{}
+		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Auth: byHeader(), Audit: rec})
 		if err != nil {
 			t.Fatal(err)

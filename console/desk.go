@@ -24,7 +24,7 @@ type desk struct {
 	turn chan struct{} // to read a DLQ in the background
 
 	shown  sync.RWMutex // of queues and notes
-	queues []*queue     // never changed in place
+	queues []*openQueue // never changed in place
 	notes  []string
 
 	mu     sync.Mutex // of closed, and of what is added to wg
@@ -32,8 +32,8 @@ type desk struct {
 	wg     sync.WaitGroup
 }
 
-// queue is one DLQ with what was seen of it in the background.
-type queue struct {
+// openQueue is one DLQ with what was seen of it in the background.
+type openQueue struct {
 	q       deadletter.Queue
 	info    deadletter.Info
 	cluster string
@@ -60,9 +60,9 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 
 // newQueue is a DLQ that is shown. Its key has the broker's name where the DLQ's alone does
 // not tell it apart.
-func newQueue(q *Queue, ambiguous bool) *queue {
+func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
-	one := &queue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
+	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
 	if ambiguous {
 		one.key = one.cluster + "/" + info.DLQ
 	}
@@ -70,7 +70,7 @@ func newQueue(q *Queue, ambiguous bool) *queue {
 }
 
 // known are the DLQs that are shown.
-func (d *desk) known() []*queue {
+func (d *desk) known() []*openQueue {
 	d.shown.RLock()
 	defer d.shown.RUnlock()
 	return d.queues
@@ -142,8 +142,8 @@ func (d *desk) close() {
 // errNoQueue is a DLQ that the console does not have.
 var errNoQueue = errors.New("there is no such dead-letter queue here")
 
-// queue is a DLQ that is there for somebody, and who they are for it.
-func (d *desk) queue(who Actor, key string) (*queue, Actor, error) {
+// openQueue is a DLQ that is there for somebody, and who they are for it.
+func (d *desk) queue(who Actor, key string) (*openQueue, Actor, error) {
 	for _, q := range d.known() {
 		if q.key == key {
 			if here := who.on(q); here.Role >= Viewer {
@@ -176,7 +176,7 @@ func (d *desk) permit(who Actor, key string, a Action) error {
 
 // enter opens a DLQ for an action. Changes, reveals and denials are recorded first. When it returns without an
 // error, the user has the role for this DLQ.
-func (d *desk) enter(who *Actor, key string, r Record) (*queue, error) {
+func (d *desk) enter(who *Actor, key string, r Record) (*openQueue, error) {
 	q, here, err := d.queue(*who, key)
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (d *desk) causes(who Actor, key string) error {
 }
 
 // left records how something ended.
-func (d *desk) left(who Actor, q *queue, r Record, t *deadletter.Task, err error) error {
+func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err error) error {
 	r.Who, r.Role, r.From, r.For, r.DLQ, r.Result = who.Name, who.Role.String(), who.from, who.through, q.key, done
 	if r.Filter != nil {
 		f := d.filter(auditor, q.info, r.Filter)
@@ -238,7 +238,7 @@ type Overview struct {
 	Snapshot
 }
 
-func (d *desk) overview(who Actor, q *queue) Overview {
+func (d *desk) overview(who Actor, q *openQueue) Overview {
 	q.mu.Lock()
 	s := q.seen
 	q.mu.Unlock()

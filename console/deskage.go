@@ -7,7 +7,7 @@ import (
 
 // age asks how long messages lie there, and may. That is another question than how many
 // there are: where it is not answered it is not known, and the DLQ has no trouble by it.
-func (d *desk) age(ctx context.Context, q *queue, s *Snapshot, r *reading) {
+func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if s.Count == 0 {

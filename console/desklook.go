@@ -129,13 +129,13 @@ func within(f *deadletter.Filter) bool {
 
 // listed is a row of a list, which keeps of a key what a line shows: thousands of them
 // may be kept, and a key is as long as a message.
-func (d *desk) listed(who Actor, q *queue, m *deadletter.Message) Row {
+func (d *desk) listed(who Actor, q *openQueue, m *deadletter.Message) Row {
 	r := d.row(who, q, m)
 	r.Key = bytes.Clone(r.Key[:min(len(r.Key), shownLine+1)])
 	return r
 }
 
-func (d *desk) row(who Actor, q *queue, m *deadletter.Message) Row {
+func (d *desk) row(who Actor, q *openQueue, m *deadletter.Message) Row {
 	r := Row{
 		Position: m.Position, ID: m.ID, Failed: m.Failed(), Attempts: m.State.Attempts, Replays: m.State.Replays,
 		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: d.quotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
@@ -179,7 +179,7 @@ type HeaderView struct {
 // Null tells a header without a value, which is not an empty one.
 func (h HeaderView) Null() bool { return h.Value == nil }
 
-// letter is one message. To see it whole is recorded.
+// failingMessage is one message. To see it whole is recorded.
 func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
 	_, here, err := d.queue(who, key)
 	if err != nil {
@@ -226,7 +226,7 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 // room for a hundred thousand, and the others are not even copied.
 const shownHeaders = 100
 
-func (d *desk) headers(q *queue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
+func (d *desk) headers(q *openQueue, m *deadletter.Message, headers []deadletter.Header) []HeaderView {
 	headers = headers[:min(len(headers), shownHeaders)]
 	views := make([]HeaderView, len(headers))
 	for i, h := range headers {

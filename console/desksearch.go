@@ -41,7 +41,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 		return found, err
 	}
 	defer leave()
-	var queues []*queue
+	var queues []*openQueue
 	for _, q := range d.known() {
 		switch here := who.on(q); {
 		case d.may(here, List) != nil:
@@ -51,7 +51,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 			queues = append(queues, q)
 		}
 	}
-	slices.SortStableFunc(queues, func(x, y *queue) int { return cmp.Compare(x.count(), y.count()) })
+	slices.SortStableFunc(queues, func(x, y *openQueue) int { return cmp.Compare(x.count(), y.count()) })
 	for i, q := range queues {
 		deadline, _ := ctx.Deadline()
 		share, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(queues)-i))
@@ -75,7 +75,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 }
 
 // searchOne looks for a text in one DLQ.
-func (d *desk) searchOne(ctx context.Context, who Actor, q *queue, text string, found *Found) error {
+func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text string, found *Found) error {
 	rec := Record{Action: Search, Text: d.errorText(auditor, q.info, nil, text)}
 	if d.may(who.on(q), Search) != nil { // whoever may not see what stands in messages does not find it out by searching
 		rec = Record{Action: List}
@@ -118,7 +118,7 @@ func has(m *deadletter.Message, text string, in []byte) bool {
 }
 
 // count is how many messages were there, as they were counted last.
-func (q *queue) count() int64 {
+func (q *openQueue) count() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.seen.Count

@@ -25,7 +25,7 @@ func (d *desk) tasks(ctx context.Context, who Actor, key string) (list []Work, e
 		if err != nil {
 			return nil, nil, err
 		}
-		queues = []*queue{q}
+		queues = []*openQueue{q}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -70,7 +70,7 @@ func (d *desk) task(ctx context.Context, who Actor, key, id string) (Work, error
 
 // work is a task as somebody may see it: what it was asked for and what it changed
 // quotes messages.
-func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
+func (d *desk) work(who Actor, q *openQueue, t deadletter.Task) Work {
 	w := Work{Key: q.key, Task: t, Job: d.jobs.view(t.ID)}
 	if w.Job != nil && w.Job.Running {
 		w.Task = w.Job.Task
@@ -92,7 +92,7 @@ func (d *desk) work(who Actor, q *queue, t deadletter.Task) Work {
 
 // diff is what an edit changed, as somebody may see it. The sums of bodies are
 // hidden where a body may be: of a short one they tell what it is.
-func (d *desk) diff(who Actor, q *queue, was *deadletter.Diff) *deadletter.Diff {
+func (d *desk) diff(who Actor, q *openQueue, was *deadletter.Diff) *deadletter.Diff {
 	if was == nil || who.Role >= Reader && d.cfg.Redact == nil {
 		return was
 	}
@@ -111,7 +111,7 @@ func (d *desk) diff(who Actor, q *queue, was *deadletter.Diff) *deadletter.Diff 
 	return &shown
 }
 
-func (d *desk) values(who Actor, q *queue, name string, values [][]byte) [][]byte {
+func (d *desk) values(who Actor, q *openQueue, name string, values [][]byte) [][]byte {
 	shown := make([][]byte, len(values))
 	for i, v := range values {
 		shown[i] = []byte(hidden)

@@ -24,7 +24,7 @@ func actionOf(kind deadletter.CommandKind) (Action, error) {
 }
 
 // commander is a DLQ whose group's consumers accept commands.
-func (q *queue) commander() (Commander, error) {
+func (q *openQueue) commander() (Commander, error) {
 	if c, ok := q.q.(Commander); ok {
 		return c, nil
 	}

@@ -173,7 +173,7 @@ func signature(who Actor) string { return who.Name + " (console)" }
 var errSlow = errors.New("the task is being started, and the broker takes its time; it will stand among the tasks")
 
 // start runs a task in the background, and returns its id as soon as it has one.
-func (d *desk) start(ctx context.Context, who Actor, q *queue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
+func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (string, error) {
 	job := &Job{Expect: expect, Running: true, Began: time.Now()}
 	began, ended := make(chan string, 1), make(chan error, 1)
 	report := deadletter.Report{
@@ -298,7 +298,7 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 }
 
 // editable refuses to write over what whoever edits could not see.
-func (d *desk) editable(ctx context.Context, q *queue, c *deadletter.Change) error {
+func (d *desk) editable(ctx context.Context, q *openQueue, c *deadletter.Change) error {
 	if d.cfg.Redact == nil {
 		return nil
 	}

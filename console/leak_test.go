@@ -71,7 +71,7 @@ func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string
 // A viewer reads nothing of a message in what quotes one; a reader does.
 func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, q, targets := quotations(t, Config{Audit: &record{}})
+		c, q, targets := quotations(t, Config{Audit: &auditLog{}})
 		defer c.Close()
 		read := ""
 		for _, target := range targets {
@@ -118,7 +118,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rec := &record{}
+				rec := &auditLog{}
 				c, q, targets := quotations(t, Config{Audit: rec, Redact: redact})
 				defer c.Close()
 				for _, target := range append(targets, page("replay", q)) { // which says why some are refused
@@ -148,7 +148,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 // The stream of events says that something has changed, and never what.
 func TestTheStreamQuotesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, q, _ := quotations(t, Config{Audit: &record{}})
+		c, q, _ := quotations(t, Config{Audit: &auditLog{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
 		ended := make(chan struct{})

@@ -28,7 +28,7 @@ type ReplayPage struct {
 	Filter   *deadletter.Filter
 	Words    []string
 	Hidden   []Field // the filter, as the form carries it along
-	// What was filled in.
+	// The text of the form's fields.
 	Why, Rate, Canary, Watch string
 	// Ask is set where counting changes something and nobody has asked for it.
 	Ask, AskURL string
@@ -85,7 +85,7 @@ func (c *Console) replayForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 
 // quarantine marks what the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func startedTask(w http.ResponseWriter, key, id string, err error) error {
 	return nil
 }
 
-// filterForm reads a form that was sent, and which messages it means.
-func filterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
+// readFilterForm reads a form that was sent, and which messages it means.
+func readFilterForm(r *http.Request) (v url.Values, f deadletter.Filter, err error) {
 	if err := parseForm(r); err != nil {
 		return nil, f, err
 	}
@@ -219,7 +219,7 @@ func (c *Console) purgeForm(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 
 // command is the form of that page.
 func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
-	v, f, err := filterForm(r)
+	v, f, err := readFilterForm(r)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ type Snapshot struct {
 }
 
 // poke has a DLQ looked at soon.
-func (q *queue) poke() {
+func (q *openQueue) poke() {
 	select {
 	case q.kick <- struct{}{}:
 	default:
@@ -68,7 +68,7 @@ func (q *queue) poke() {
 
 // poll looks at a DLQ from time to time until ctx ends. One DLQ is read at a time,
 // by whoever has the turn.
-func (d *desk) poll(q *queue, turn chan struct{}) {
+func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var reading reading
@@ -100,7 +100,7 @@ type reading struct {
 }
 
 // see looks at a DLQ once.
-func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
+func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 	ctx, cancel := context.WithTimeout(d.ctx, pollTime)
 	defer cancel()
 	q.mu.Lock()
@@ -131,7 +131,7 @@ func (d *desk) see(q *queue, turn chan struct{}, r *reading) {
 }
 
 // saw notes what was seen, or why nothing was.
-func (d *desk) saw(q *queue, s *Snapshot, err error) {
+func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 	was := s.Trouble
 	s.Trouble = ""
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *desk) saw(q *queue, s *Snapshot, err error) {
 }
 
 // count asks for what costs nothing.
-func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
+func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (d *desk) count(ctx context.Context, q *queue, s *Snapshot) error {
 
 // hear asks what waits, from time to time. It is another question than the DLQ's: where it
 // is not answered, the DLQ has no trouble by that.
-func (d *desk) hear(ctx context.Context, q *queue, s *Snapshot, r *reading) {
+func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	w, ok := q.q.(Waiter)
 	if !ok || time.Since(r.asked) < pollLeast*d.cfg.Refresh {
 		return
@@ -200,7 +200,7 @@ func (r *reading) wanted(count int64, refresh time.Duration) bool {
 }
 
 // read goes through all messages.
-func (d *desk) read(ctx context.Context, q *queue, s *Snapshot, r *reading) error {
+func (d *desk) read(ctx context.Context, q *openQueue, s *Snapshot, r *reading) error {
 	began := time.Now()
 	arrivals := newArrivals(began)
 	sum, err := deadletter.Groups(ctx, watching{q.q, arrivals.see}, deadletter.Filter{})

@@ -11,7 +11,7 @@ import (
 // Somebody has another role for each DLQ, and one for which they have none is not there for them: in no list, by no
 // address, and in no answer that differs from that about a DLQ that nobody has.
 func TestRightsAreOfADLQ(t *testing.T) {
-	rec := &record{}
+	rec := &auditLog{}
 	orders, refunds, secret := newStub("orders.billing.dlq", 2), newStub("refunds.billing.dlq", 2), newStub("salaries.hr.dlq", 2)
 	auth := Custom(func(*http.Request) (Actor, error) {
 		return Actor{Name: "ann", Rights: []Right{{Viewer, "*.billing.dlq"}, {Operator, "stub/orders.*"}}}, nil
@@ -75,7 +75,7 @@ func TestRightsThatCannotBeRead(t *testing.T) {
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Rights: func(_ string, groups []string) []Right {
 		return []Right{{Reader, groups[0] + ".*"}}
 	}})
-	c, err := New(Config{Queues: []Queue{{Queue: newStub("orders.dlq", 1)}, {Queue: newStub("refunds.dlq", 1)}}, Auth: proxy, Audit: &record{}})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("orders.dlq", 1)}, {Queue: newStub("refunds.dlq", 1)}}, Auth: proxy, Audit: &auditLog{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestRightsThatCannotBeRead(t *testing.T) {
 
 // DLQs that appear later once needed a console that was started anew.
 func TestADLQIsAddedWhileItRuns(t *testing.T) {
-	c, err := New(Config{Notes: []string{"nothing yet"}, Audit: &record{}})
+	c, err := New(Config{Notes: []string{"nothing yet"}, Audit: &auditLog{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ type Right struct {
 	DLQs string
 }
 
-func (r *Right) covers(q *queue) bool {
+func (r *Right) covers(q *openQueue) bool {
 	if r.DLQs == "" {
 		return true
 	}
@@ -90,7 +90,7 @@ func (r *Right) valid() bool {
 }
 
 // on is somebody with the role that they have for a DLQ. The zero Role is none.
-func (a Actor) on(q *queue) Actor {
+func (a Actor) on(q *openQueue) Actor {
 	for i := range a.Rights {
 		if r := &a.Rights[i]; r.Role > a.Role && r.covers(q) {
 			a.Role = r.Role

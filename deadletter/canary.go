@@ -37,7 +37,7 @@ type watch struct {
 
 func newWatch(ctx context.Context, r *runner) (*watch, error) {
 	w := &watch{r: r, sent: make(map[string]int), came: make(map[string]bool)}
-	if c, ok := r.claim.(*claim); ok && c.q.hides() {
+	if c, ok := r.claim.(*driverClaim); ok && c.q.hides() {
 		return w, nil
 	}
 	scan, err := r.claim.Scan(ctx, End)
@@ -132,7 +132,7 @@ func (w *watch) cameBack() {
 // lookAtAll looks at the whole DLQ, because looking hides and only one may look at a time. A message that is no
 // longer there was sent; one that is there with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
-	if s, ok := w.r.scan.(*scan); ok {
+	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.Arriver); ok {
 			if n, err := a.Arrived(ctx); err != nil || n <= 0 {
 				return err
@@ -142,7 +142,7 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if err := w.r.closeScan(); err != nil {
 		return err
 	}
-	c, _ := w.r.claim.(*claim)
+	c, _ := w.r.claim.(*driverClaim)
 	s, err := c.q.Begin(ctx) // another, because one of the claim sees nothing that has come
 	if err != nil {
 		return err
@@ -162,5 +162,5 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 }
 
 func (w *watch) stop() error {
-	return &end{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
+	return &ending{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
 }

@@ -60,11 +60,11 @@ func Edit(ctx context.Context, q Queue, c Change) (Task, error) {
 		return Task{}, err
 	}
 	t.Filter.Positions = []Position{c.Position}
-	err = conclude(ctx, claim, &t, Report{}, edit(ctx, claim, &t, &c))
+	err = conclude(ctx, claim, &t, Report{}, sendEdited(ctx, claim, &t, &c))
 	return t, err
 }
 
-func edit(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
+func sendEdited(ctx context.Context, claim Claim, t *Task, c *Change) (err error) {
 	scan, err := claim.Scan(ctx, Start)
 	if err != nil {
 		return err

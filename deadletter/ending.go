@@ -28,17 +28,17 @@ func outlasting(ctx context.Context) (long context.Context, end context.CancelFu
 	}
 }
 
-// end is why a task ends other than by its end.
-type end struct {
+// ending is why a task ends other than by its end.
+type ending struct {
 	status Status
 	note   string
 }
 
-func (e *end) Error() string { return string(e.status) + ": " + e.note }
+func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
 // conclude records how a task has ended, also where ctx has, and gives its DLQ up.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
-	var e *end
+	var e *ending
 	switch {
 	case err == nil:
 		t.Status, t.UnderWay = StatusDone, nil

@@ -31,9 +31,9 @@ func (o *orders) obey(ctx context.Context, t *Task) error {
 	o.asked = time.Now()
 	switch {
 	case w == BeCancelled:
-		return &end{StatusCancelled, "as asked"}
+		return &ending{StatusCancelled, "as asked"}
 	case w == BePaused && t.Kind.fixed() == "":
-		return &end{StatusPaused, "as asked"}
+		return &ending{StatusPaused, "as asked"}
 	default:
 		return nil
 	}

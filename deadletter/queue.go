@@ -12,9 +12,9 @@ import (
 // Queue is one DLQ, as an adapter opens it: of one origin and one group. It is
 // safe for concurrent use.
 //
-// Who retries: nobody here. An adapter returns the error of a broker that does
-// not answer; the callers in this package stop with it, and what they did stays
-// recorded. How long a call may block: until its context ends.
+// Nobody retries here. An adapter returns the error of a broker that does not
+// answer; the callers in this package stop with it, and what they did stays
+// recorded. A call may block until its context ends.
 type Queue interface {
 	// Info says what the DLQ is. It asks nobody.
 	Info() Info

@@ -145,7 +145,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		err = t.sameWay(q.Info())
 	}
 	if err == nil {
-		err = goOn(ctx, q, claim, &t)
+		err = endPause(ctx, q, claim, &t)
 	}
 	if err != nil {
 		return t, errors.Join(err, release(ctx, claim))
@@ -154,9 +154,9 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
 }
 
-// goOn ends a pause that was asked for. A task that was cancelled while nobody ran it, and another had the DLQ,
+// endPause ends a pause that was asked for. A task that was cancelled while nobody ran it, and another had the DLQ,
 // stays cancelled.
-func goOn(ctx context.Context, q Queue, claim Claim, t *Task) error {
+func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	w, err := claim.Wanted(ctx, t.ID)
 	if err != nil {
 		return err

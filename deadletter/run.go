@@ -102,7 +102,7 @@ func (r *runner) closeScan() error {
 
 // rest gives back what the broker would soon take back by itself.
 func (r *runner) rest() error {
-	s, ok := r.scan.(*scan)
+	s, ok := r.scan.(*driverScan)
 	if !ok {
 		return nil
 	}
@@ -217,7 +217,7 @@ func (r *runner) behind(err error, marks int) error {
 	case marks > 0:
 		return nil // they are marked first
 	default:
-		return &end{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
+		return &ending{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
 	}
 }
 

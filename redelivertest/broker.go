@@ -27,7 +27,7 @@ type Broker struct {
 	began  time.Time
 
 	mu       sync.Mutex
-	topics   map[string][]stored
+	topics   map[string][]storedRecord
 	queues   map[[2]string]*queue // by topic and group
 	readers  []*reader
 	changed  chan struct{} // closed, and replaced, when something has
@@ -35,11 +35,11 @@ type Broker struct {
 	refusals int
 }
 
-// stored is a record in a topic; its index is its offset.
-type stored struct {
+// storedRecord is a record in a topic; its index is its offset.
+type storedRecord struct {
 	record
 	at    time.Time
-	after *run
+	after *delivery
 }
 
 // New makes a broker for a test. In a bubble of testing/synctest its clock is the bubble's; elsewhere it is the
@@ -49,7 +49,7 @@ func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{
 		tb: tb, bubble: quiet(), began: time.Now(),
-		topics: make(map[string][]stored), queues: make(map[[2]string]*queue), changed: make(chan struct{}),
+		topics: make(map[string][]storedRecord), queues: make(map[[2]string]*queue), changed: make(chan struct{}),
 	}
 }
 
@@ -70,15 +70,15 @@ func (b *Broker) Publish(topic string, msgs ...*message.Message) {
 }
 
 // append writes a record to a topic.
-func (b *Broker) append(topic string, rec record, after *run) {
+func (b *Broker) append(topic string, rec record, after *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.put(topic, rec, after)
 }
 
 // put is append for a caller that holds mu.
-func (b *Broker) put(topic string, rec record, after *run) {
-	b.topics[topic] = append(b.topics[topic], stored{rec, time.Now(), after})
+func (b *Broker) put(topic string, rec record, after *delivery) {
+	b.topics[topic] = append(b.topics[topic], storedRecord{rec, time.Now(), after})
 	for _, q := range b.queues {
 		if q.topic == topic {
 			q.catchUp()

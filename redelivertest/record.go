@@ -73,7 +73,7 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 
 // It reports redeliver headers on a topic that redeliver does not write: a service copied them onward. They are
 // the user's headers like any others.
-func (rec *record) strangers() (found []redeliver.Finding) {
+func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
 			found = redeliver.AppendFinding(found, redeliver.Finding{

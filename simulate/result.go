@@ -228,7 +228,7 @@ func (r *Result) lie(level int, from, to time.Duration) {
 }
 
 func (r *Result) finish() {
-	r.ToSuccess, r.Recovered = quantiles(r.took), quantiles(r.after)
+	r.ToSuccess, r.Recovered = quantilesOf(r.took), quantilesOf(r.after)
 	r.sum()
 	for i := range r.Series {
 		b := &r.Series[i]
@@ -240,7 +240,7 @@ func (r *Result) finish() {
 	r.Operations = r.spent.operations(r)
 }
 
-func quantiles(all []time.Duration) Quantiles {
+func quantilesOf(all []time.Duration) Quantiles {
 	if len(all) == 0 {
 		return Quantiles{}
 	}

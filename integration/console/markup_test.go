@@ -26,9 +26,9 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 		id: "id" + hostile, key: "key" + hostile, body: `{"a":"` + strings.ReplaceAll(hostile, `"`, `\"`) + `"}`, kind: "*type" + hostile, text: "error" + hostile,
 		reason: redeliver.Reason("reason" + hostile), headers: []kgo.RecordHeader{{Key: "name" + hostile, Value: []byte("value" + hostile)}},
 	}
-	stranger := bad
-	stranger.group, stranger.body = "group"+hostile, hostile
-	s.put(bad, stranger)
+	foreign := bad
+	foreign.group, foreign.body = "group"+hostile, hostile
+	s.put(bad, foreign)
 	s.open(console.Config{Title: "title" + hostile})
 	b := open(t)
 	q := url.QueryEscape(hostile)

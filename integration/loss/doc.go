@@ -14,7 +14,7 @@
 //
 // # Kills by state
 //
-// A consumer is told on its standard input to kill itself the n-th time that it comes into a state, and writes the
+// A consumer gets the order on its standard input to kill itself the n-th time that it comes into a state, and writes the
 // message that stands for it into its journal just before. After the run the checker wants that message to have been
 // run again by somebody else: that is what being in the state means.
 //
@@ -45,7 +45,7 @@
 //
 // # Another broker
 //
-// What differs is a [system] in the test (write, read the DLQ, ask what is unsettled, restart) and a [connector] in the
+// Each broker has a [system] in the test (write, read the DLQ, ask what is unsettled, restart) and a [connector] in the
 // consumer (a subscriber, with its client's traffic shown to the [spy]). Plan, chaos, journal and checker stay.
 //
 // REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, victims, moments. The machine's own timing

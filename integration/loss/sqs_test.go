@@ -68,10 +68,10 @@ func (s *sqsSystem) badDays() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for fault, chance := range map[proxy.Fault]float64{
-		proxy.ServerError: 0.01, proxy.Throttled: 0.01, proxy.Cut: 0.005, proxy.Unread: 0.005, proxy.Partial: 0.02, proxy.Liar: 0.005,
+		proxy.ServerError: 0.01, proxy.Throttled: 0.01, proxy.Cut: 0.005, proxy.Unread: 0.005, proxy.Partial: 0.02, proxy.FalseFailure: 0.005,
 	} {
 		rule := s.proxy.Add(proxy.Rule{Fault: fault, Chance: chance})
-		if fault == proxy.Unread || fault == proxy.Liar {
+		if fault == proxy.Unread || fault == proxy.FalseFailure {
 			s.doubt = append(s.doubt, rule)
 		}
 	}

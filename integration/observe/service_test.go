@@ -207,9 +207,9 @@ func (s *service) fail() {
 	s.put(s.topic, "ok", "recovers", "fails", "stays", "permanent", "panics", "hangs", "hops", "waits", "postponed")
 	later := message.NewMessage("later", []byte("later"))
 	delay.Message(later, delay.For(time.Second))
-	liar := message.NewMessage("liar", []byte("liar"))
-	liar.Metadata.Set(redeliver.HeaderAttempt, "7")
-	if err := s.client.Publisher().Publish(s.topic, later, liar); err != nil {
+	forged := message.NewMessage("liar", []byte("liar"))
+	forged.Metadata.Set(redeliver.HeaderAttempt, "7")
+	if err := s.client.Publisher().Publish(s.topic, later, forged); err != nil {
 		s.t.Fatal(err)
 	}
 

@@ -58,7 +58,7 @@ var address = regexp.MustCompile(`"brokerAddrs":\{"?0"?:"([^"]+)"`)
 
 // Dial connects to a name server, host:port, and to the broker that it knows. It fails while there is none.
 func Dial(ctx context.Context, nameServer string) (*Client, error) {
-	names, err := dial(ctx, nameServer)
+	names, err := dialBroker(ctx, nameServer)
 	if err != nil {
 		return nil, fmt.Errorf("rocketmq's name server: %w", err)
 	}
@@ -72,7 +72,7 @@ func Dial(ctx context.Context, nameServer string) (*Client, error) {
 		names.close()
 		return nil, fmt.Errorf("rocketmq's name server at %s knows %d brokers, not one: %s", nameServer, len(found), list.body)
 	}
-	broker, err := dial(ctx, string(found[0][1]))
+	broker, err := dialBroker(ctx, string(found[0][1]))
 	if err != nil {
 		names.close()
 		return nil, fmt.Errorf("rocketmq's broker: %w", err)

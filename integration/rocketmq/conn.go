@@ -78,7 +78,7 @@ type conn struct {
 	broken  error
 }
 
-func dial(ctx context.Context, address string) (*conn, error) {
+func dialBroker(ctx context.Context, address string) (*conn, error) {
 	var d net.Dialer
 	n, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {

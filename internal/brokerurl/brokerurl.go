@@ -9,7 +9,7 @@
 //	sqs://region
 //	sqs+http://host:9324
 //
-// What is special in a user, a password or a virtual host is written in percent:
+// Special characters in a user, a password or a virtual host are percent-encoded:
 // %40 for @, %2F for /.
 package brokerurl
 
@@ -83,12 +83,12 @@ var (
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	// shown matches one host with or without a port, or several with ports.
-	shown = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
+	harmlessURL = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
 )
 
 // Shown returns raw if an error may repeat it, and "" if a part of it may be a password.
 func Shown(raw string) string {
-	if shown.MatchString(raw) {
+	if harmlessURL.MatchString(raw) {
 		return raw
 	}
 	return ""

@@ -23,7 +23,7 @@ func Commands() (paths []string) {
 
 // Abilities are the rows of the table of verbs that differ by broker.
 func Abilities() (rows [][4]string) {
-	for _, a := range abilities {
+	for _, a := range abilityTable {
 		rows = append(rows, [4]string{a.verb, a.kafka, a.rabbitMQ, a.sqs})
 	}
 	return rows

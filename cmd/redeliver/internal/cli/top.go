@@ -73,7 +73,7 @@ or --count times. On RabbitMQ it needs --management-url.`,
 				w := &watch{b: b, queues: make(map[string]*watched)}
 				defer w.close()
 				if a.Screen != nil && a.InTerminal && a.OutTerminal && a.output == formatTable && count == 0 && a.Env("TERM") != "dumb" {
-					s := &screen{a: a, from: u.String(), every: every, order: order}
+					s := &topScreen{a: a, from: u.String(), every: every, order: order}
 					return s.run(cmd.Context(), w)
 				}
 				return a.printTop(cmd.Context(), w, every, max(count, 1), order)

@@ -18,8 +18,8 @@ func TestExecSees(t *testing.T) {
 	t.Setenv("LD_PRELOAD", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the command, too") // docs/reference/sidecar.md says so
 	path := filepath.Join(t.TempDir(), "seen")
-	e, _ := run(t, "echo", path, "$(id)", "a b", ";", "*")
-	m := message()
+	e, _ := startExec(t, "echo", path, "$(id)", "a b", ";", "*")
+	m := newMessage()
 	m.Headers = append(m.Headers,
 		Header{"LD_PRELOAD", "/tmp/evil.so"}, Header{"PATH", "/tmp"}, Header{"BASH_FUNC_x%%", "() { :; }"}, Header{"tenant", "second"}, Header{"Tenant", "last"},
 		Header{"large", strings.Repeat("x", mostEnvironment)}, Header{"a=b", "c"},
@@ -83,7 +83,7 @@ func TestExecSees(t *testing.T) {
 
 // Fields that do not fit into an environment come on descriptor 3, all of them.
 func TestEnvironmentIsBounded(t *testing.T) {
-	m := message()
+	m := newMessage()
 	m.State.ID, m.Key, m.Properties = "a\x00b", []byte{0, 255}, []Header{{"Routing-Key", "a\x00"}}
 	m.Headers = nil
 	for i := range 5000 {

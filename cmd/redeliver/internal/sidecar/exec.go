@@ -23,9 +23,9 @@ type Exec struct {
 	argv []string
 	env  []string // of every child
 	say  func(id, line string)
-	// mercy is how long a child whose time is over may take to end: together with
+	// grace is how long a child whose time is over may take to end: together with
 	// what comes after it, less than makes a handler stuck.
-	mercy time.Duration
+	grace time.Duration
 	// pipes is how long what a child has left running may keep its output open.
 	pipes time.Duration
 	// reaper is nil but in the first process of a container.
@@ -45,7 +45,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 	}
 	e := &Exec{
 		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), say: say,
-		mercy: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
+		grace: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
 	}
 	if os.Getpid() == 1 {
 		e.reaper = newReaper()
@@ -78,7 +78,7 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	ownGroup(cmd)
 	var killing *time.Timer
 	cmd.Cancel = func() error {
-		killing = time.AfterFunc(e.mercy, func() { killGroup(cmd.Process.Pid) })
+		killing = time.AfterFunc(e.grace, func() { killGroup(cmd.Process.Pid) })
 		return endGroup(cmd.Process.Pid)
 	}
 	cmd.WaitDelay = e.pipes

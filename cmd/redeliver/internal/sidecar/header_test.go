@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// message is one with a header of each kind that somebody may mean ill with.
-func message() *Message {
+// newMessage is one with a header of each kind that somebody may mean ill with.
+func newMessage() *Message {
 	return &Message{
 		State: redeliver.State{ID: "orders/0/17", Attempts: 1, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 2},
 		Key:   []byte("o-1\n"), Body: []byte{0, 255, '\n'}, Timestamp: noon,
@@ -34,7 +34,7 @@ func TestRequestHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = requestHeader(message())
+	req.Header = requestHeader(newMessage())
 	if err := req.Write(&wire); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestRequestHeader(t *testing.T) {
 
 // Headers without end are cut, and that is said.
 func TestRequestHeaderIsBounded(t *testing.T) {
-	m := message()
+	m := newMessage()
 	m.Key = bytes.Repeat([]byte("k"), mostKey+1)
 	m.Headers = nil
 	for i := range 1000 {
@@ -87,7 +87,7 @@ func TestRequestHeaderIsBounded(t *testing.T) {
 // All that comes from the message has one bound, as it is written; also as an event.
 func TestRequestHeaderHasOneBound(t *testing.T) {
 	full := func(value string) *Message {
-		m := message()
+		m := newMessage()
 		m.State.ID, m.State.Origin, m.State.Group = strings.Repeat("ü", 256), strings.Repeat("ö", 120), strings.Repeat("g", 249)
 		m.Key, m.Headers = []byte(value), nil
 		for i := range 70 {
@@ -116,7 +116,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 			}
 		}
 	}
-	m := message()
+	m := newMessage()
 	m.Key = bytes.Repeat([]byte("ä"), mostKey/3) // two bytes, and six as they are written
 	if h, got := events(m); got["partitionkey"] != "" || h[fieldKey] != nil || h.Get(fieldOmitted) != "1" {
 		t.Errorf("%v", h)
@@ -148,7 +148,7 @@ func TestRequestHeaderTraces(t *testing.T) {
 }
 
 func FuzzEscape(f *testing.F) {
-	for _, h := range message().Headers {
+	for _, h := range newMessage().Headers {
 		f.Add(h.Name)
 		f.Add(h.Value)
 	}

@@ -54,7 +54,7 @@ const (
 // NewWebhook returns a webhook that posts, one dead letter after another, until Close.
 func NewWebhook(c WebhookConfig) *Webhook {
 	dialer := &net.Dialer{Timeout: webhookTry / 2}
-	return newWebhook(c, &http.Transport{
+	return webhookOver(c, &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTry / 2,
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: idle, DisableCompression: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
 	}, func() backoff.BackOff {
@@ -63,7 +63,7 @@ func NewWebhook(c WebhookConfig) *Webhook {
 	})
 }
 
-func newWebhook(c WebhookConfig, transport http.RoundTripper, pace func() backoff.BackOff) *Webhook {
+func webhookOver(c WebhookConfig, transport http.RoundTripper, pace func() backoff.BackOff) *Webhook {
 	w := &Webhook{c: c, transport: transport, pace: pace}
 	w.Hook = hook.OnDeadLetter(w.tell, hook.Config{Missed: w.missed})
 	return w

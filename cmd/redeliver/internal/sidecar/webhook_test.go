@@ -58,7 +58,7 @@ func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, l
 	var out noted
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	w = newWebhook(WebhookConfig{URL: u, Authorization: "Bearer k3y", Broker: "kafka", Log: slog.New(slog.NewTextHandler(&out, nil))}, transport,
+	w = webhookOver(WebhookConfig{URL: u, Authorization: "Bearer k3y", Broker: "kafka", Log: slog.New(slog.NewTextHandler(&out, nil))}, transport,
 		func() backoff.BackOff { return backoff.WithMaxRetries(backoff.NewConstantBackOff(time.Millisecond), 2) })
 	for _, id := range ids {
 		w.Event(letter(id))
@@ -147,7 +147,7 @@ func TestWebhookThatIsAway(t *testing.T) {
 	}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	enter := sync.OnceFunc(func() { close(entered) })
-	w := newWebhook(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, away(func() error {
+	w := webhookOver(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, away(func() error {
 		enter()
 		<-leave
 		return errors.New("connection refused")
