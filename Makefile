@@ -43,11 +43,11 @@ prove: prove-setup tools ## everything: loss, chaos, kills, every broker version
 prove-setup:
 	@integration/setup.sh prove
 
-lint: ## gofmt and golangci-lint over all modules; links, words and lines of the Markdown pages
+lint: ## gofmt and golangci-lint over all modules; links and lines of the Markdown pages, words of pages, comments and names
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(GOLANGCI) run --build-tags prove ./... ./cmd/redeliver/... ./integration/...
-	$(GO) test ./internal/arch -run '^TestMarkdown' -count=1
+	$(GO) test ./internal/arch -run '^TestMarkdown|^TestGo|^TestNames' -count=1
 
 fmt: ## format every Go file
 	gofmt -w $$(find . -name '*.go' -not -path './bin/*')
