@@ -15,12 +15,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Auth says who a request is from. Make one with [Basic], [BehindProxy] or
-// [Custom]. The zero Auth serves this machine alone, and everybody on it is an
-// operator: the address must be a loopback one, and the name by which the console
-// is asked for, too, so that no page of the web reaches it by a name of its own. A
-// request that has come through a proxy is refused: its proxy is on this machine,
-// and whoever sent it need not be.
+// Auth says who a request is from. Make one with [Basic], [BehindProxy] or [Custom]. The zero Auth serves this
+// machine alone, and everybody on it is an operator: the address must be a loopback one, and the name by which
+// the console is asked for, too, so that no page of the web reaches it by a name of its own. A request that has
+// come through a proxy is refused: its proxy is on this machine, and its sender need not be.
 type Auth struct {
 	kind     authKind
 	ask      func(*http.Request) (Actor, error)
@@ -204,15 +202,15 @@ type ProxyConfig struct {
 	Secret string
 	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
 	SecretHeader string
-	// Role is the role of somebody for all DLQs. Role and Rights must be safe for
-	// concurrent use; who has neither is refused. Required, where there is no Rights.
+	// Role is the role of somebody for all DLQs. Role and Rights must be safe for concurrent use; a user with
+	// neither is refused. Required, where there is no Rights.
 	Role func(user string, groups []string) Role
 	// Rights are those of somebody, as in [Actor]. Default: none.
 	Rights func(user string, groups []string) []Right
 }
 
-// BehindProxy believes what a proxy says, which has authenticated whoever asks. The
-// proxy must remove these headers from what it is sent.
+// BehindProxy believes what a proxy says, which has authenticated the user. The proxy must remove these headers
+// from what it is sent.
 func BehindProxy(cfg ProxyConfig) Auth {
 	if cfg.User == "" {
 		cfg.User = "X-Forwarded-User"

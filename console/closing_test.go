@@ -20,7 +20,7 @@ type heldUp struct {
 	*stub
 	gate    chan struct{}
 	claimed atomic.Int32
-	ended   atomic.Bool // the context of whoever waits
+	ended   atomic.Bool // the context of the request
 }
 
 func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
@@ -36,8 +36,8 @@ func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadlette
 
 var anOperator = Actor{Name: "ann", Role: Operator}
 
-// An edit goes to its end when whoever asked has gone, and a console that is closed
-// waits for it: its queues are closed next. It does so for a while.
+// An edit goes to its end when the client has gone, and a console that is closed waits for it: its queues are
+// closed next. It does so for a while.
 func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
 	for name, opened := range map[string]bool{"it ends": true, "it takes too long": false} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAnAnswerIsBoundedAndAStreamIsNot(t *testing.T) {
 	}
 	defer c.Close()
 	server := c.server(t.Context())
-	if server.WriteTimeout < 3*lookTime+firstWords || server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 {
+	if server.WriteTimeout < 3*lookTime+maxTaskStart || server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 {
 		t.Errorf("an answer may take %s, a request %s, its head %s", server.WriteTimeout, server.ReadTimeout, server.ReadHeaderTimeout)
 	}
 	server.WriteTimeout = 50 * time.Millisecond

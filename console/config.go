@@ -31,8 +31,8 @@ type Config struct {
 	// name of its own that it points there. Default: any name, and without Auth localhost
 	// and the loopback addresses alone.
 	Hosts []string
-	// ReadOnly forbids every change, whoever asks. A look into a DLQ in which looking
-	// costs something is no change. Default: what the role allows.
+	// ReadOnly forbids every change to everybody. A look into a DLQ in which looking costs something is no
+	// change. Default: what the role allows.
 	ReadOnly bool
 	// Redact is asked about each key, body, header and error before it is shown.
 	// Default: they are shown as they are.

@@ -17,7 +17,7 @@ func (d *desk) age(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	} else {
 		s.Oldest = time.Time{}
 	}
-	if time.Since(r.aged) < pollLeast*d.cfg.Refresh {
+	if time.Since(r.aged) < minPoll*d.cfg.Refresh {
 		return // settings do not change so often
 	}
 	r.aged = time.Now()

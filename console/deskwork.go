@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// firstWords bounds how long whoever starts a task waits for its id.
-	firstWords = 20 * time.Second
+	// maxTaskStart bounds how long the start of a task waits for its id.
+	maxTaskStart = 20 * time.Second
 	// keptJobs is how many tasks of this process are remembered, keptResults how
 	// many of their messages.
 	keptJobs    = 50
@@ -213,7 +213,7 @@ func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, e
 	if err != nil {
 		return "", errors.Join(err, d.left(who, q, rec, nil, err))
 	}
-	timer := time.NewTimer(firstWords)
+	timer := time.NewTimer(maxTaskStart)
 	defer timer.Stop()
 	select {
 	case id := <-began:
@@ -254,8 +254,8 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	return err
 }
 
-// edit replays one message changed. It goes on to its end also when whoever asked
-// does not wait for it, and for a while when the console is closed.
+// edit replays one message changed. It goes on to its end also when the client does not wait for it, and for a
+// while when the console is closed.
 func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := d.enter(&who, key, rec)
@@ -272,7 +272,7 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 	}
 	ended := make(chan end, 1)
 	err = d.background(func() {
-		long, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+firstWords)
+		long, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime+maxTaskStart)
 		defer cancel()
 		defer context.AfterFunc(d.ctx, func() {
 			select {
@@ -297,7 +297,7 @@ func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Cha
 	}
 }
 
-// editable refuses to write over what whoever edits could not see.
+// editable refuses to overwrite a body that the user could not see.
 func (d *desk) editable(ctx context.Context, q *openQueue, c *deadletter.Change) error {
 	if d.cfg.Redact == nil {
 		return nil

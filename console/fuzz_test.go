@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Forms come from browsers, and from whoever writes them by hand.
+// Forms come from browsers, and from programs.
 func FuzzReplayForm(f *testing.F) {
 	f.Add("canary=1,+10,+100&rate=10&why=bank+is+back")
 	f.Add("canary=0&rate=NaN&why=")

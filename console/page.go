@@ -128,7 +128,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // whoever has gone does not mind
+	_, _ = w.Write(page.Bytes()) // the client may be gone
 }
 
 // Problem is a page about what cannot be.

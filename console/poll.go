@@ -15,9 +15,9 @@ const (
 	// pollShare is which part of the time at most goes into reading a DLQ: one in
 	// so many.
 	pollShare = 10
-	// pollLeast is how often a DLQ is read again whose count has not changed, in
+	// minPoll is how often a DLQ is read again whose count has not changed, in
 	// refreshes, and how often it is asked what waits: that may take a connection.
-	pollLeast = 6
+	minPoll = 6
 )
 
 // Snapshot is what was seen of a DLQ in the background.
@@ -48,8 +48,7 @@ type Snapshot struct {
 	// Drops is which bound else makes the broker drop a message; empty for none, or
 	// where that is not told.
 	Drops string
-	// Growth is how the count has changed of late, which is reported where the messages
-	// are not read.
+	// Growth is how the count has changed recently, which is reported where the messages are not read.
 	Growth Growth
 	// Holder is who has the DLQ now.
 	Holder *deadletter.Holder
@@ -66,8 +65,8 @@ func (q *openQueue) poke() {
 	}
 }
 
-// poll looks at a DLQ from time to time until ctx ends. One DLQ is read at a time,
-// by whoever has the turn.
+// poll looks at a DLQ from time to time until ctx ends. One DLQ is read at a time, by the goroutine that has the
+// turn.
 func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -171,7 +170,7 @@ func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 // is not answered, the DLQ has no trouble by that.
 func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	w, ok := q.q.(Waiter)
-	if !ok || time.Since(r.asked) < pollLeast*d.cfg.Refresh {
+	if !ok || time.Since(r.asked) < minPoll*d.cfg.Refresh {
 		return
 	}
 	if !r.asked.IsZero() { // the first time it would be shown as not told
@@ -196,7 +195,7 @@ func (r *reading) wanted(count int64, refresh time.Duration) bool {
 	if now.Before(r.due) {
 		return false
 	}
-	return r.due.IsZero() || count != r.count || now.Sub(r.last) >= pollLeast*refresh
+	return r.due.IsZero() || count != r.count || now.Sub(r.last) >= minPoll*refresh
 }
 
 // read goes through all messages.

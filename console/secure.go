@@ -40,7 +40,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 	})
 }
 
-// serve lets in whoever sent a request, and answers it.
+// serve authenticates a request and answers it.
 func (c *Console) serve(next http.Handler, w http.ResponseWriter, r *http.Request, origin *http.CrossOriginProtection) {
 	if origin.Check(r) != nil {
 		c.problem(w, r, http.StatusForbidden, "This came from another site",

@@ -92,12 +92,12 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *Change) (err error
 	if err := claim.Save(ctx, *t); err != nil { // who did what is known before it is done
 		return err
 	}
-	long, over := outlasting(ctx)
+	long, over := finishContext(ctx)
 	defer over()
 	if err := errors.Join(claim.Send(long, []*Message{copied})...); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()
 	done := *t
 	done.Counts.Edited = 1

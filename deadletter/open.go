@@ -153,7 +153,7 @@ func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) 
 
 // closed closes a session, also where ctx has ended.
 func closed(ctx context.Context, s driver.Session) error {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()
 	return s.Close(last)
 }
@@ -186,7 +186,7 @@ func (s *driverScan) Close() error {
 		return nil
 	}
 	s.over = true
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	ctx, cancel := context.WithTimeout(context.Background(), maxFinish)
 	defer cancel()
 	err := s.r.Close(ctx)
 	if s.alone != nil {

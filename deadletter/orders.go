@@ -8,8 +8,8 @@ import (
 // askEvery is how often a runner looks whether it is to pause.
 const askEvery = 500 * time.Millisecond
 
-// orders are what is asked of the runner of a task: by whoever started it, whose
-// context ends, and by anybody else, through the DLQ.
+// orders are what is asked of the runner of a task: by its caller, whose context ends, and by anybody else,
+// through the DLQ.
 type orders struct {
 	told  context.Context // of whoever started it; it breaks nothing off that is under way
 	claim Claim

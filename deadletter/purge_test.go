@@ -33,8 +33,8 @@ func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	})
 }
 
-// Where the clocks tell nothing, there are never more removed than were shown; whoever
-// goes on keeps to that, too.
+// Where the clocks tell nothing, there are never more removed than were shown; the next runner keeps to that,
+// too.
 func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	h := newHeap(0)
 	for _, id := range []string{"a", "b", "c"} {

@@ -44,7 +44,7 @@ type Queue interface {
 	Want(ctx context.Context, task string, w Wanted) error
 	// Holder says who has the DLQ; ok is false when nobody does.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
-	// Close lets go of what Open took. Scans and claims must be closed before.
+	// Close ends the connection of Open. Scans and claims must be closed before.
 	Close() error
 }
 

@@ -15,9 +15,9 @@ import (
 const (
 	// saveEvery is how often a task that settles nothing records how far it is.
 	saveEvery = 2 * time.Second
-	// gatherMost bounds how many messages are looked at before a runner sees to
+	// maxGather bounds how many messages are looked at before a runner sees to
 	// its orders and its progress, where the filter takes few.
-	gatherMost = 10_000
+	maxGather = 10_000
 	// gatherBytes bounds what a window holds in memory.
 	gatherBytes = 32 << 20
 )
@@ -47,7 +47,7 @@ type runner struct {
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.UnderWay)
-	long, over := outlasting(ctx)
+	long, over := finishContext(ctx)
 	defer over()
 	err := r.begin(long)
 	if err == nil {
@@ -164,7 +164,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		return !r.later(m) && r.task.Filter.Match(m)
 	}
-	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < gatherMost && bytes < gatherBytes; looked++ {
+	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < maxGather && bytes < gatherBytes; looked++ {
 		if err := r.orders.told.Err(); err != nil {
 			return nil, nil, false, err
 		}
@@ -266,7 +266,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	}
 	if len(out)+len(stay) > 0 {
 		// Confirmed messages are recorded, also when the caller's context has ended.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 		defer cancel()
 		for _, done := range [][]Settlement{out, stay} {
 			if err := r.record(ctx, done, why); err != nil {

@@ -107,7 +107,7 @@ func TestTimesThatCannotBeAreNotBelieved(t *testing.T) {
 	}
 }
 
-// Nor is the time of the record itself: whoever wrote it may have any clock.
+// Nor is the time of the record itself: its writer may have any clock.
 func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 	t.Parallel()
 	last := time.UnixMilli(253_402_300_799_999).UTC()

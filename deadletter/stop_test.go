@@ -41,7 +41,7 @@ func TestAReplayThatIsToldToEndFinishesItsWindow(t *testing.T) {
 	})
 }
 
-// A broker that does not answer keeps nobody for longer than lastWords.
+// A broker that does not answer keeps nobody for longer than maxFinish.
 func TestAReplayThatIsToldToEndDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

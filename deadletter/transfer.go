@@ -99,7 +99,7 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	if err != nil {
 		return Task{}, err
 	}
-	long, over := outlasting(ctx)
+	long, over := finishContext(ctx)
 	defer over()
 	if err = claim.Save(long, t); err == nil {
 		in := intake{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}

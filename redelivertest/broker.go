@@ -15,7 +15,7 @@ import (
 const (
 	maxRealWait    = time.Minute
 	maxVirtualWait = 20 * 365 * 24 * time.Hour // more than the longest wait, many times
-	refusedMost    = 1000                      // writes that are refused while it waits
+	maxRefused     = 1000                      // writes that are refused while it waits
 )
 
 // Broker is a broker in memory: topics that any number of groups read, each with
@@ -136,7 +136,7 @@ func (b *Broker) Wait() {
 		switch {
 		case len(busy) == 0:
 			return
-		case refused > refusedMost:
+		case refused > maxRefused:
 			b.tb.Fatalf("redelivertest: the broker has refused %d writes and is never told to restore; not at rest: %s", refused, strings.Join(busy, "; "))
 		}
 		select {

@@ -103,7 +103,7 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 // at is the bar of a time. Time after the last arrival has bars of the same length; when there are too many, all
 // become longer.
 func (r *Result) at(t time.Duration) *Bar {
-	for int(t/r.bar) >= mostBars {
+	for int(t/r.bar) >= maxBars {
 		r.widen()
 	}
 	for i := len(r.Series); i <= int(t/r.bar); i++ {

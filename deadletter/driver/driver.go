@@ -106,8 +106,8 @@ type DLQ interface {
 
 // Locks. A driver whose Look is [FreeLook] is not asked for LookLock.
 const (
-	ClaimLock = "claim" // held by whoever may write
-	LookLock  = "look"  // held by whoever reads, where reading hides
+	ClaimLock = "claim" // held by the runner that writes
+	LookLock  = "look"  // held by the reader, where reading hides
 )
 
 // Session is a connection of one reader or one runner. It belongs to one goroutine. When a lock

@@ -6,9 +6,8 @@
 //	orders --broker amqp://guest:guest@localhost:5672/ --topic shop --every 100ms --count 1000
 //	orders --broker sqs+http://localhost:9324 --topic shop
 //
-// The topic or queue is made when it does not exist. An order is JSON,
-// {"number": 1, "card": "4111"}, and every seventh has no card: whoever charges it
-// can only refuse it. A number goes up from 1, in each process anew.
+// The topic or queue is made when it does not exist. An order is JSON, {"number": 1, "card": "4111"}, and every
+// seventh has no card: a handler can only refuse it. A number goes up from 1, in each process anew.
 //
 // SIGTERM and SIGINT end it with exit status 0; a wrong call is 2, all other
 // failures are 1. A broker that is not there yet is a failure: whatever starts the

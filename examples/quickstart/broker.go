@@ -56,7 +56,7 @@ func (k *inProcess) brokers() []string { return k.cluster.ListenAddrs() }
 
 func (k *inProcess) close() {
 	k.cluster.Close()
-	_ = os.Remove(k.address) // whoever finds it asks at the address whether it is true
+	_ = os.Remove(k.address) // the finder asks at the address whether it is still there
 }
 
 // running is where another process has its Kafka on the same directory. The file

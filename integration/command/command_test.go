@@ -27,8 +27,8 @@ const maxWait = 90 * time.Second
 // betweenLooks is how long is waited before the command is asked again: each time is a process.
 const betweenLooks = 250 * time.Millisecond
 
-// mostBinary is how large the command may be.
-const mostBinary = 40 << 20
+// maxBinary is how large the command may be.
+const maxBinary = 40 << 20
 
 var built string // the directory of the programs
 
@@ -63,8 +63,8 @@ func TestTheBinaryIsSmallEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("report: the command has %.1f MiB", float64(info.Size())/(1<<20))
-	if info.Size() > mostBinary {
-		t.Errorf("the command has %d bytes, more than %d", info.Size(), mostBinary)
+	if info.Size() > maxBinary {
+		t.Errorf("the command has %d bytes, more than %d", info.Size(), maxBinary)
 	}
 }
 

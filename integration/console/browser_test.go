@@ -249,8 +249,8 @@ func pressed(key string) chromedp.Action {
 	return events
 }
 
-// mostTabs is how often somebody is ready to press the key.
-const mostTabs = 80
+// maxTabs is how often somebody is ready to press the key.
+const maxTabs = 80
 
 // reach presses Tab until the focus is on an element for which an expression over e is true. Wherever it comes by it can
 // be seen, and it goes round no trap.
@@ -261,7 +261,7 @@ func (b *tab) reach(is string) {
 		Name        string
 	}
 	var passed []string
-	for range mostTabs {
+	for range maxTabs {
 		b.press(kb.Tab)
 		f := eval[focus](b, `(() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
 			return { There: e !== document.body && !!(`+is+`), Seen: e === document.body || s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.width > 0 && r.bottom > 0 && r.top < innerHeight,

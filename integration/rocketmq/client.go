@@ -36,8 +36,8 @@ const (
 	offsetNotFound    = 22
 	readAndWrite      = "6" // a topic's permission
 	withSubscription  = "4" // a pull's flag: the group need not be online, what it wants stands in the request
-	mostUnderWay      = 512
-	mostOfOnePull     = "32" // messages, what a broker gives at most by its defaults
+	maxUnderWay       = 512
+	maxPerPull      = "32" // messages, what a broker gives at most by its defaults
 	defaultTopic      = "TBW102"
 	retryTopicOfGroup = "%RETRY%"
 	dlqOfGroup        = "%DLQ%"
@@ -77,7 +77,7 @@ func Dial(ctx context.Context, nameServer string) (*Client, error) {
 		names.close()
 		return nil, fmt.Errorf("rocketmq's broker: %w", err)
 	}
-	return &Client{names: names, broker: broker, underWay: make(chan struct{}, mostUnderWay)}, nil
+	return &Client{names: names, broker: broker, underWay: make(chan struct{}, maxUnderWay)}, nil
 }
 
 // Close gives up both connections.

@@ -76,7 +76,7 @@ func (c *Client) Read(ctx context.Context, topic string, queues int, f func(Mess
 func (c *Client) pull(ctx context.Context, topic string, queue int, at int64) ([]Message, int64, error) {
 	a, err := c.broker.call(ctx, pullMessage, map[string]string{
 		"consumerGroup": "redeliver-reader", "topic": topic, "queueId": strconv.Itoa(queue), "queueOffset": strconv.FormatInt(at, 10),
-		"maxMsgNums": mostOfOnePull, "sysFlag": withSubscription, "commitOffset": "0", "suspendTimeoutMillis": "0",
+		"maxMsgNums": maxPerPull, "sysFlag": withSubscription, "commitOffset": "0", "suspendTimeoutMillis": "0",
 		"subscription": "*", "subVersion": "0", "expressionType": "TAG",
 	}, nil)
 	// An answer that has none, but says where there may be some.

@@ -46,6 +46,9 @@ func TestGoIsPlainEnglish(t *testing.T) {
 		}
 		for _, name := range declared(parsed) {
 			names++
+			if boundName.MatchString(name) {
+				t.Errorf("%s: %s is a bound: write maxX or minX", file, name)
+			}
 			for _, word := range camelWord.FindAllString(name, -1) {
 				if better := metaphor(strings.ToLower(word)); better != "" {
 					t.Errorf("%s: %s has the metaphor %q: write %s", file, name, word, better)
@@ -109,6 +112,7 @@ func lane() { liarConn := 0; _ = liarConn }
 
 var (
 	camelWord = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+	boundName = regexp.MustCompile(`^(most|least)[A-Z]|[^t](Most|Least)$`)
 	quoted    = regexp.MustCompile(`"[^"]*"`)
 )
 

@@ -153,8 +153,8 @@ func (h *Hook) Counts() Counts {
 
 // Close accepts no more dead letters, and returns when the function was called for those that wait. When ctx
 // ends before, the function's context ends, what still waits is missed, and an error says so; a function that
-// does not heed its context is left behind. Close the adapter's client before: the function is called for its
-// last dead letters, too. A second Close only waits.
+// ignores its context is left behind. Close the adapter's client before: the function is called for its last
+// dead letters, too. A second Close only waits.
 func (h *Hook) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.closed {

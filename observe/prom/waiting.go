@@ -36,11 +36,9 @@ type Waiting struct {
 	// Origin and Group are its labels. Origin is required; on brokers without groups both
 	// are the queue.
 	Origin, Group string
-	// Levels says what waits: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting
-	// of the queue. Nil: nobody is asked.
+	// Levels says what waits: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting of the queue. Optional.
 	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Nil: nobody is
-	// asked.
+	// Doctor says what is wrong: an adapter's Client.Doctor of the topic. Optional.
 	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 

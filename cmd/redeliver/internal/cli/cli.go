@@ -154,8 +154,8 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 	if code == codeFailed && ctx.Err() != nil && !(ok && f.final) {
 		code = codeInterrupted
 	}
-	// An error may repeat a mistyped flag, and with it a URL and its password; and
-	// names come from the broker, whoever chose them.
+	// An error may repeat a mistyped flag, and with it a URL and its password; and the names on a broker may be
+	// anybody's.
 	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(inFlags(err))))
 	if code == codeUsage {
 		fmt.Fprintf(a.Err, "Run \"%s --help\" for usage.\n", called)

@@ -73,7 +73,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 // Close implements [deadletter.Queue].
 func (l *levelled) Close() error { return errors.Join(l.waits.end(), l.Queue.Close()) }
 
-// end lets go of what was opened, where something was.
+// end closes what was opened.
 func (w *waiting) end() error {
 	if w.close == nil {
 		return nil

@@ -103,20 +103,20 @@ func retryAfter(text string, now time.Time) (time.Duration, bool) {
 	return d, d > 0 && d <= redeliver.MaxWait
 }
 
-// mostText is how much of what a program says goes into an error, in bytes.
-const mostText = 700
+// maxText is how much of what a program says goes into an error, in bytes.
+const maxText = 700
 
 // firstWords is the beginning of an answer's body as one line.
 func firstWords(body []byte) string {
-	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*mostText)), " ")
-	return redeliver.Cut(text, mostText)
+	text := strings.Join(strings.Fields(redeliver.Cut(string(body), 2*maxText)), " ")
+	return redeliver.Cut(text, maxText)
 }
 
 // lastWords is the end of what a program said as one line.
 func lastWords(said []byte) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(said), "?")), " ")
-	if len(text) <= mostText {
+	if len(text) <= maxText {
 		return text
 	}
-	return strings.TrimLeft(text[len(text)-mostText:], "\uFFFD") // what is left of a character
+	return strings.TrimLeft(text[len(text)-maxText:], "\uFFFD") // what is left of a character
 }

@@ -42,8 +42,8 @@ func misunderstood(format string, args ...any) error {
 	return &AnswerError{fmt.Sprintf(format, args...)}
 }
 
-// mostAnswer bounds the answer to a batch of n messages, in bytes.
-func mostAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
+// maxAnswer bounds the answer to a batch of n messages, in bytes.
+func maxAnswer(n int) int64 { return 64<<10 + int64(n)*4<<10 }
 
 // HandleBatch implements [Batcher]. Where a batch is refused as a whole, nobody knows
 // for which of its messages, so each is posted alone then.
@@ -70,11 +70,11 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 		return err
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return h.judge(res, firstWords(use(res, 2*mostText)))
+		return h.judge(res, firstWords(use(res, 2*maxText)))
 	}
 	h.well.Store(true)
 	defer func() { _ = res.Body.Close() }()
-	most := mostAnswer(len(all))
+	most := maxAnswer(len(all))
 	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
 	switch {
 	case err != nil && ctx.Err() != nil:

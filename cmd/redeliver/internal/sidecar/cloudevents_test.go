@@ -60,7 +60,7 @@ func TestAnEventStaysWhatItIs(t *testing.T) {
 		t.Errorf("an event of another version: %v", got)
 	}
 	m = newMessage()
-	m.Headers = []Header{{"ce_type", strings.Repeat("x", mostHeaderBytes)}}
+	m.Headers = []Header{{"ce_type", strings.Repeat("x", maxHeaderBytes)}}
 	if h, got := events(m); got["type"] != "shop.order" || h.Get(fieldOmitted) != "1" {
 		t.Errorf("an event whose type has no room: %v", got)
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// mostEnvironment bounds what a child's environment has of a message, in bytes, names
+// maxEnvironment bounds what a child's environment has of a message, in bytes, names
 // included: the system refuses more than a few MiB, and a single text of 128 KiB.
-const mostEnvironment = 32 << 10
+const maxEnvironment = 32 << 10
 
 const ours = "REDELIVER_"
 
@@ -22,7 +22,7 @@ func withoutOurs(env []string) []string {
 // name there: of headers whose names are one in the environment the last has it, and a value with a NUL can
 // stand in none.
 func environment(m *Message) (env []string, rest []byte) {
-	e := &environ{left: mostEnvironment, set: make(map[string]bool)}
+	e := &environ{left: maxEnvironment, set: make(map[string]bool)}
 	var over jsonMessage
 	m.fields(func(name, value string) {
 		if !e.add(strings.TrimPrefix(variable(name), ours), value) && name == "Redeliver-Id" {

@@ -22,7 +22,7 @@ func TestExecSees(t *testing.T) {
 	m := newMessage()
 	m.Headers = append(m.Headers,
 		Header{"LD_PRELOAD", "/tmp/evil.so"}, Header{"PATH", "/tmp"}, Header{"BASH_FUNC_x%%", "() { :; }"}, Header{"tenant", "second"}, Header{"Tenant", "last"},
-		Header{"large", strings.Repeat("x", mostEnvironment)}, Header{"a=b", "c"},
+		Header{"large", strings.Repeat("x", maxEnvironment)}, Header{"a=b", "c"},
 	)
 	if err := e.Handle(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestExecSees(t *testing.T) {
 	for _, h := range third.Headers {
 		rest = append(rest, h.Name+"="+*h.Text)
 	}
-	if want := []string{"tenant=acme", "nul=a\x00b", "two=1", "tenant=second", "large=" + strings.Repeat("x", mostEnvironment)}; !slices.Equal(rest, want) {
+	if want := []string{"tenant=acme", "nul=a\x00b", "two=1", "tenant=second", "large=" + strings.Repeat("x", maxEnvironment)}; !slices.Equal(rest, want) {
 		t.Errorf("descriptor 3 has %.300q, want %.300q", rest, want)
 	}
 	if third.Key != nil || third.KeyText != nil || third.ID != "" || third.Properties != nil {
@@ -104,7 +104,7 @@ func TestEnvironmentIsBounded(t *testing.T) {
 			headers++
 		}
 	}
-	if size > mostEnvironment || headers < 500 || headers+len(over.Headers) != 5000 || over.ID != "a\x00b" || !bytes.Equal(over.Key, []byte{0, 255}) || len(over.Properties) != 1 {
+	if size > maxEnvironment || headers < 500 || headers+len(over.Headers) != 5000 || over.ID != "a\x00b" || !bytes.Equal(over.Key, []byte{0, 255}) || len(over.Properties) != 1 {
 		t.Errorf("%d bytes, %d headers and %d beside; %q %q", size, headers, len(over.Headers), over.ID, over.Key)
 	}
 	if over.Headers[0].Name != "h0" || !strings.HasPrefix(env[len(env)-1], "REDELIVER_HEADER_H") {

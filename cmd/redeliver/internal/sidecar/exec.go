@@ -73,7 +73,7 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	cmd.Env = slices.Concat(e.env, env)
 	cmd.Stdin = bytes.NewReader(m.Body)
 	said := newOutput(func(line string) { e.say(m.State.ID, line) })
-	out, errs := said.stream(0), said.stream(mostText*2)
+	out, errs := said.stream(0), said.stream(maxText*2)
 	cmd.Stdout, cmd.Stderr = out, errs
 	ownGroup(cmd)
 	var killing *time.Timer

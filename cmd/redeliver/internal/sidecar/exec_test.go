@@ -88,18 +88,18 @@ func TestExecSaysTooMuch(t *testing.T) {
 	t.Parallel()
 	e, said := startExec(t, "flood")
 	err := e.Handle(t.Context(), newMessage())
-	if err == nil || !strings.HasSuffix(err.Error(), "x the end") || len(err.Error()) > mostText+50 {
+	if err == nil || !strings.HasSuffix(err.Error(), "x the end") || len(err.Error()) > maxText+50 {
 		t.Errorf("%.1000v", err)
 	}
 	size := 0
 	lines := said.all()
 	for _, l := range lines {
 		size += len(l)
-		if len(l) > mostLine+100 {
+		if len(l) > maxLine+100 {
 			t.Errorf("a line of %d bytes", len(l))
 		}
 	}
-	if last := lines[len(lines)-1]; size > 2*mostOutput || !strings.HasSuffix(last, "more bytes)") {
+	if last := lines[len(lines)-1]; size > 2*maxOutput || !strings.HasSuffix(last, "more bytes)") {
 		t.Errorf("%d bytes were passed on, the last %q", size, last)
 	}
 }
@@ -109,11 +109,11 @@ func TestOutputCutsLines(t *testing.T) {
 	var lines []string
 	o := newOutput(func(line string) { lines = append(lines, line) })
 	s := o.stream(5)
-	for _, text := range []string{"a", "b\nc\n\n", strings.Repeat("x", mostLine+1), "\nend"} {
+	for _, text := range []string{"a", "b\nc\n\n", strings.Repeat("x", maxLine+1), "\nend"} {
 		_, _ = io.WriteString(s, text)
 	}
 	o.end(s)
-	if want := []string{"ab", "c", "", strings.Repeat("x", mostLine), "x", "end"}; !slices.Equal(lines, want) || string(s.tail) != "x\nend" {
+	if want := []string{"ab", "c", "", strings.Repeat("x", maxLine), "x", "end"}; !slices.Equal(lines, want) || string(s.tail) != "x\nend" {
 		t.Errorf("%.200q, %q", lines, s.tail)
 	}
 }

@@ -49,7 +49,7 @@ func FuzzVerdict(f *testing.F) {
 	now := time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, code int, after string, body []byte) {
 		text := firstWords(body)
-		if len(text) > mostText || strings.ContainsAny(text, "\r\n") || len(lastWords(body)) > mostText {
+		if len(text) > maxText || strings.ContainsAny(text, "\r\n") || len(lastWords(body)) > maxText {
 			t.Errorf("%q is said of %q", text, body)
 		}
 		err := verdict(code, http.Header{"Retry-After": {after}, "Location": {after}}, text, now)
@@ -84,7 +84,7 @@ func FuzzEnvironment(f *testing.F) {
 			}
 			names[name] = true
 		}
-		if size > 2*mostEnvironment || !json.Valid(rest) {
+		if size > 2*maxEnvironment || !json.Valid(rest) {
 			t.Errorf("%d bytes of environment, and beside it %q", size, rest)
 		}
 		var over *jsonMessage

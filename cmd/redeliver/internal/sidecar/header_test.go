@@ -69,16 +69,16 @@ func TestRequestHeader(t *testing.T) {
 // Headers without end are cut, and that is said.
 func TestRequestHeaderIsBounded(t *testing.T) {
 	m := newMessage()
-	m.Key = bytes.Repeat([]byte("k"), mostKey+1)
+	m.Key = bytes.Repeat([]byte("k"), maxKey+1)
 	m.Headers = nil
 	for i := range 1000 {
 		m.Headers = append(m.Headers, Header{"h" + strconv.Itoa(i), "value"})
 	}
 	h := requestHeader(m)
-	if n := len(h[ownField("h0")]); n != 1 || len(h) > mostHeaders+15 || h.Get("Redeliver-Omitted") != strconv.Itoa(1000-mostHeaders+len(m.Properties)+1) {
+	if n := len(h[ownField("h0")]); n != 1 || len(h) > maxHeaders+15 || h.Get("Redeliver-Omitted") != strconv.Itoa(1000-maxHeaders+len(m.Properties)+1) {
 		t.Errorf("%d fields, %s omitted", len(h), h.Get("Redeliver-Omitted"))
 	}
-	m.Headers = []Header{{"large", strings.Repeat("x", mostHeaderBytes)}, {"small", "s"}}
+	m.Headers = []Header{{"large", strings.Repeat("x", maxHeaderBytes)}, {"small", "s"}}
 	if h := requestHeader(m); h[ownField("small")] == nil || h[ownField("large")] != nil || h.Get("Redeliver-Omitted") != "2" {
 		t.Errorf("%v", h)
 	}
@@ -95,7 +95,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 		}
 		return m
 	}
-	for _, value := range []string{"x", "ä", strings.Repeat("x", 40), strings.Repeat("x", 900), strings.Repeat("ä", 170), strings.Repeat("ä", 900), strings.Repeat("x", mostHeaderBytes)} {
+	for _, value := range []string{"x", "ä", strings.Repeat("x", 40), strings.Repeat("x", 900), strings.Repeat("ä", 170), strings.Repeat("ä", 900), strings.Repeat("x", maxHeaderBytes)} {
 		for name, h := range map[string]http.Header{"a post": requestHeader(full(value)), "an event": eventHeader(full(value), "shop.order")} {
 			size, fields := 0, 0
 			for name, values := range h {
@@ -106,18 +106,18 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 					}
 				}
 			}
-			if size > mostHeaderBytes || fields > mostHeaders+16 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
+			if size > maxHeaderBytes || fields > maxHeaders+16 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
 				t.Errorf("%s with %.10s, %d bytes: %d bytes, %d fields, %s omitted", name, value, len(value), size, fields, h.Get(fieldOmitted))
 			}
 			for _, key := range []string{fieldKey, "Ce-partitionkey"} {
-				if values := h[key]; values != nil && len(values[0]) > mostKey {
+				if values := h[key]; values != nil && len(values[0]) > maxKey {
 					t.Errorf("%s: %s of %d bytes", name, key, len(values[0]))
 				}
 			}
 		}
 	}
 	m := newMessage()
-	m.Key = bytes.Repeat([]byte("ä"), mostKey/3) // two bytes, and six as they are written
+	m.Key = bytes.Repeat([]byte("ä"), maxKey/3) // two bytes, and six as they are written
 	if h, got := events(m); got["partitionkey"] != "" || h[fieldKey] != nil || h.Get(fieldOmitted) != "1" {
 		t.Errorf("%v", h)
 	}
@@ -125,7 +125,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 
 // Several headers of tracing become one list, and none is lost because it is long.
 func TestRequestHeaderTraces(t *testing.T) {
-	long := strings.Repeat("x", mostTrace)
+	long := strings.Repeat("x", maxTrace)
 	for name, c := range map[string]struct {
 		own  []Header
 		want map[string][]string

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Health is how a sidecar is, for whoever decides whether it is to be restarted, or
-// has begun. It is safe for concurrent use.
+// Health is the state of a sidecar, for the orchestrator that restarts it or sends it traffic. It is safe for
+// concurrent use.
 type Health struct {
 	unreached atomic.Pointer[UnreachedError] // nil while the handler is there, as far as anybody knows
 	sqs       bool                           // queues may be given as URLs and ARNs

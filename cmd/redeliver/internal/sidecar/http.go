@@ -52,10 +52,10 @@ type HTTP struct {
 }
 
 const (
-	// mostRead bounds what is read of an answer that nobody wants, so that its
-	// connection can be used again, and mostWait how long that may take.
-	mostRead = 256 << 10
-	mostWait = time.Second
+	// maxRead bounds what is read of an answer that nobody wants, so that its
+	// connection can be used again, and maxAnswerWait how long that may take.
+	maxRead       = 256 << 10
+	maxAnswerWait = time.Second
 	// idle is how long an unused connection is kept. Servers close theirs after as
 	// little as five seconds, and a post on one that is being closed has failed.
 	idle        = 4 * time.Second
@@ -88,7 +88,7 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	if err != nil {
 		return err
 	}
-	keep := mostText * 2
+	keep := maxText * 2
 	if res.StatusCode < 300 {
 		keep = 0
 	}
@@ -151,14 +151,14 @@ func use(res *http.Response, keep int) []byte {
 	if res.Body == http.NoBody {
 		return nil
 	}
-	late := time.AfterFunc(mostWait, func() { _ = res.Body.Close() })
+	late := time.AfterFunc(maxAnswerWait, func() { _ = res.Body.Close() })
 	defer func() {
 		late.Stop()
 		_ = res.Body.Close()
 	}()
 	// An unreadable body is ignored: the status says enough.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, int64(keep)))
-	_, _ = io.CopyN(io.Discard, res.Body, mostRead)
+	_, _ = io.CopyN(io.Discard, res.Body, maxRead)
 	return text
 }
 

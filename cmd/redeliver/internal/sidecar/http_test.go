@@ -148,7 +148,7 @@ func TestHTTPSaysWhy(t *testing.T) {
 	}{
 		"a word":    {500, "card declined\n", "the handler answered 500 Internal Server Error: card declined"},
 		"nothing":   {500, "", "the handler answered 500 Internal Server Error"},
-		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answered 500 Internal Server Error: " + strings.Repeat("x", mostText)},
+		"a mebi":    {500, strings.Repeat("x", 1<<20), "the handler answered 500 Internal Server Error: " + strings.Repeat("x", maxText)},
 		"all is ok": {200, strings.Repeat("x", 1<<20), ""},
 	} {
 		h, _ := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, _ *http.Request) {

@@ -100,8 +100,8 @@ func (r *runner) awaitCalls() {
 // aside, in which no attempt is counted either.
 const (
 	firstPause = 50 * time.Millisecond
-	mostPause  = time.Second
-	mostTries  = 30 * time.Second
+	maxPause   = time.Second
+	maxTries   = 30 * time.Second
 )
 
 // one has one message handled.
@@ -134,14 +134,14 @@ func (r *runner) reached(err *UnreachedError) {
 func (r *runner) reach(ctx context.Context, call func() error) error {
 	r.calls.Add(1)
 	defer r.calls.Done()
-	until := time.Now().Add(mostTries)
+	until := time.Now().Add(maxTries)
 	if end, ok := ctx.Deadline(); ok {
 		// In time before the attempt is over, which would count.
 		if half := time.Now().Add(time.Until(end) / 2); half.Before(until) {
 			until = half
 		}
 	}
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := call()
 		gone, unreached := errors.AsType[*UnreachedError](err)
 		if !unreached {

@@ -122,7 +122,7 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	if err != nil {
 		return fmt.Errorf("it cannot be reached: %w", err)
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, mostRead) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, res.Body, maxRead) // so that the connection can be used again
 	_ = res.Body.Close()
 	switch code := res.StatusCode; {
 	case code >= 200 && code < 300:
