@@ -37,7 +37,7 @@ const (
 	readAndWrite      = "6" // a topic's permission
 	withSubscription  = "4" // a pull's flag: the group need not be online, what it wants stands in the request
 	maxUnderWay       = 512
-	maxPerPull      = "32" // messages, what a broker gives at most by its defaults
+	maxPerPull        = "32" // messages, what a broker gives at most by its defaults
 	defaultTopic      = "TBW102"
 	retryTopicOfGroup = "%RETRY%"
 	dlqOfGroup        = "%DLQ%"
