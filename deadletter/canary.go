@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// remembered bounds the ids by which what came back is known. Beyond it
-	// every replayed message that is dead again counts, whoever replayed it.
+	// remembered bounds the ids by which the canary recognises messages that came back. Beyond it every replayed
+	// message that is dead again counts, also those of other replays.
 	remembered = 10_000
-	// tolerance is how many of the replayed may come back, one in so many, once
-	// the canary is over.
+	// tolerance is how many of the replayed messages may come back after the canary: one in so many.
 	tolerance = 10
-	// lookEvery is how often the DLQ is looked at while it is watched.
+	// lookEvery is how often the DLQ is read while it is watched.
 	lookEvery = 250 * time.Millisecond
 )
 
-// watch sees what comes into the DLQ while a replay runs, and leads its canary.
+// watch sees the messages that arrive in the DLQ while a replay runs, and decides about its canary.
 type watch struct {
 	r     *runner
 	scan  Scan            // of what comes; nil where looking hides, and the whole DLQ is looked at
@@ -71,7 +70,7 @@ func (w *watch) note(m *Message) {
 // stops the task when too many came back.
 func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	if w.stage >= len(w.r.task.Canary) {
-		// Where a look takes long it is taken more rarely.
+		// A DLQ that is slow to read is read less often.
 		if !atEnd && time.Since(w.looked) < max(lookEvery, 10*w.took) {
 			return nil
 		}
@@ -110,7 +109,7 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 	return nil
 }
 
-// look counts what came back since it was last looked.
+// look counts the messages that came back since the last look.
 func (w *watch) look(ctx context.Context) error {
 	w.looked = time.Now()
 	defer func() { w.took = time.Since(w.looked) }()
@@ -143,7 +142,7 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 		return err
 	}
 	c, _ := w.r.claim.(*driverClaim)
-	s, err := c.q.Begin(ctx) // another, because one of the claim sees nothing that has come
+	s, err := c.q.Begin(ctx) // another scan, because the claim's own does not see new messages
 	if err != nil {
 		return err
 	}

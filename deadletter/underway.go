@@ -28,7 +28,7 @@ func underWayOf(names []byte) underWay {
 	return u
 }
 
-// bytes are the names of those and of what is settled now.
+// bytes are the names of those and of the messages that are settled now.
 func (u underWay) bytes(done []Settlement) (names []byte) {
 	for _, s := range done {
 		if name := underWayName(s.Message); !u[name] {
