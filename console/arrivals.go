@@ -22,7 +22,7 @@ type Arrivals struct {
 
 func newArrivals(now time.Time) Arrivals { return Arrivals{Now: now} }
 
-// see counts a message. Clocks differ: what was written in the future is of now.
+// see counts a message. Clocks differ: a time in the future counts as now.
 func (a *Arrivals) see(m *deadletter.Message) {
 	age := max(0, a.Now.Sub(m.Time))
 	if age < recent {

@@ -41,14 +41,14 @@ var (
 	ErrLogin = errors.New("a name and a password are required")
 	// ErrUnknownUser refuses the request of an unknown user.
 	ErrUnknownUser = errors.New("the user is not known here")
-	// ErrProxied refuses what comes through a proxy, as its headers say, where no
-	// authentication is configured.
+	// ErrProxied refuses requests whose headers say that they came through a proxy, if no authentication is
+	// configured.
 	ErrProxied = errors.New("the request came through a proxy, and no authentication is configured")
 )
 
 func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) }
 
-// who is who asks.
+// who returns the user of a request.
 func (a *Auth) who(r *http.Request) (Actor, error) {
 	ask := a.ask
 	if ask == nil {
@@ -108,7 +108,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// local knows who comes from this machine.
+// local accepts requests from this machine.
 func local(r *http.Request) (Actor, error) {
 	if sign := proxied(r); sign != "" {
 		return Actor{}, fmt.Errorf("%w: it has %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
@@ -196,9 +196,9 @@ type ProxyConfig struct {
 	// their own groups, the proxy must refuse a name with a comma. Default
 	// X-Forwarded-Groups.
 	Groups string
-	// Secret is what the proxy adds to each request in the header SecretHeader, so that
-	// nobody else at its addresses is believed. At least 16 bytes. Required where From has
-	// a loopback address, which every process of this machine has. Default: none is asked for.
+	// Secret is the value that the proxy adds to each request in the header SecretHeader, so that no other
+	// program at its addresses is believed. At least 16 bytes. Required if From has a loopback address, which
+	// every process of this machine has. Default: none.
 	Secret string
 	// SecretHeader is the header with the secret. Default X-Proxy-Secret.
 	SecretHeader string
@@ -210,7 +210,7 @@ type ProxyConfig struct {
 }
 
 // BehindProxy believes what a proxy says, which has authenticated the user. The proxy must remove these headers
-// from what it is sent.
+// from the requests of its clients.
 func BehindProxy(cfg ProxyConfig) Auth {
 	if cfg.User == "" {
 		cfg.User = "X-Forwarded-User"
@@ -250,7 +250,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 			}
 		}
 		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
-		if len(users) != 1 || len(groups) > 1 { // one that stands twice has passed a proxy that only adds
+		if len(users) != 1 || len(groups) > 1 { // a header that is there twice has passed a proxy that only adds
 			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrUnknownUser)
 		}
 		var in []string

@@ -19,8 +19,8 @@ type Console struct {
 	cancel   context.CancelFunc
 }
 
-// New makes a console and begins to look at its DLQs in the background. It returns
-// all problems of the configuration at once. Close it before its queues.
+// New makes a console and begins to read its DLQs in the background. It returns all problems of the
+// configuration at once. Close it before its queues.
 func New(cfg Config) (*Console, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -81,9 +81,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.handler.ServeHTTP(w, r)
 }
 
-// routes says which page is where. All are side by side, so that every address in
-// them is relative; names of queues and places of messages are parameters, because
-// no path holds what they may be made of.
+// routes maps addresses to pages. All are side by side, so that every address in them is relative; names of
+// queues and positions of messages are parameters, because they may have characters that no path can hold.
 func (c *Console) routes() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]func(http.ResponseWriter, *http.Request) error{

@@ -17,9 +17,9 @@ type desk struct {
 	cfg   Config
 	audit audit
 	live  *hub
-	looks chan struct{} // as many as look into DLQs at once
+	looks chan struct{} // one for each reader of DLQs at once
 
-	ctx  context.Context // of what runs in the background
+	ctx  context.Context // of the work in the background
 	jobs jobs
 	turn chan struct{} // to read a DLQ in the background
 
@@ -58,8 +58,7 @@ func newDesk(ctx context.Context, cfg Config) *desk {
 	return d
 }
 
-// newQueue is a DLQ that is shown. Its key has the broker's name where the DLQ's alone does
-// not tell it apart.
+// newQueue returns a DLQ that is shown. Its key has the broker's name if the DLQ's own is not unique.
 func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
 	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, costly: info.Look != deadletter.FreeLook, kick: make(chan struct{}, 1)}
@@ -76,7 +75,7 @@ func (d *desk) known() []*openQueue {
 	return d.queues
 }
 
-// add shows one more DLQ, and begins to look at it.
+// add shows one more DLQ, and begins to read it.
 func (d *desk) add(q *Queue) error {
 	d.shown.Lock()
 	defer d.shown.Unlock()
@@ -116,7 +115,7 @@ func (d *desk) tell(notes []string) {
 	}
 }
 
-// errClosing refuses what would run on when the console has been closed.
+// errClosing refuses work that would outlive the console.
 var errClosing = errors.New("the console is closing, and starts nothing")
 
 // background runs something for whose end close waits. Once that waits, nothing
@@ -142,14 +141,14 @@ func (d *desk) close() {
 // errNoQueue is a DLQ that the console does not have.
 var errNoQueue = errors.New("there is no such dead-letter queue here")
 
-// openQueue is a DLQ that is there for somebody, and who they are for it.
+// queue is a DLQ that is there for somebody, and who they are for it.
 func (d *desk) queue(who Actor, key string) (*openQueue, Actor, error) {
 	for _, q := range d.known() {
 		if q.key == key {
 			if here := who.on(q); here.Role >= Viewer {
 				return q, here, nil
 			}
-			break // somebody without a role there does not learn that it is there
+			break // a user without a role there does not learn that it exists
 		}
 	}
 	return nil, Actor{}, errNoQueue
@@ -165,7 +164,7 @@ func (d *desk) may(who Actor, a Action) error {
 	return nil
 }
 
-// permit is may for what is asked for and not only offered: a denial is recorded.
+// permit is may for a request, not for an offer: a denial is recorded.
 func (d *desk) permit(who Actor, key string, a Action) error {
 	_, here, err := d.queue(who, key)
 	if err == nil && d.may(here, a) != nil {
@@ -226,7 +225,7 @@ func (d *desk) left(who Actor, q *openQueue, r Record, t *deadletter.Task, err e
 	return d.audit.write(r)
 }
 
-// auditor is who reads the record: what the redactor hides, it hides there, too.
+// auditor is the reader of the record: the redactor hides the same there.
 var auditor = Actor{Role: Reader}
 
 // Overview is a DLQ with what was seen of it.

@@ -30,20 +30,19 @@ type wants struct {
 	Newest bool // first
 }
 
-// Rows is a part of what a filter takes.
+// Rows is a part of the messages that a filter takes.
 type Rows struct {
 	Rows []Row
-	// Scanned were looked at. More says that there are more, Cut that the time was
-	// over before the end was reached.
+	// Scanned were read. More says that there are more, Cut that the time was over before the end.
 	Scanned   int64
 	More, Cut bool
 }
 
-// Row is what a list tells of a message.
+// Row is a message in a list.
 type Row struct {
 	Position       deadletter.Position
 	ID             string
-	Key            []byte // nil for who may not see it
+	Key            []byte // nil for users who may not see it
 	Failed         time.Time
 	Attempts       int
 	Replays        int
@@ -52,10 +51,10 @@ type Row struct {
 	Mark           deadletter.Outcome
 	Mismatch       string
 	Size           int
-	HasKey, Hidden bool // Hidden: there is a key, and who asks may not see it
+	HasKey, Hidden bool // Hidden: there is a key, and the user may not see it
 }
 
-// look waits for its turn to look into a DLQ, and bounds how long that may take.
+// look waits for its turn to read a DLQ, and bounds how long the reading may take.
 func (d *desk) look(ctx context.Context) (bounded context.Context, leave func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, lookTime)
 	select {
@@ -121,7 +120,7 @@ func (d *desk) list(ctx context.Context, who Actor, key string, w wants) (Rows, 
 	return out, err
 }
 
-// within reports whether a filter asks for what stands in messages: a user who may not see that must not find it
+// within reports whether a filter asks for the content of messages: a user who may not see that must not find it
 // out by searching, either.
 func within(f *deadletter.Filter) bool {
 	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != ""
@@ -176,10 +175,10 @@ type HeaderView struct {
 	Whole bool
 }
 
-// Null tells a header without a value, which is not an empty one.
+// Null marks a header without a value, which is not an empty one.
 func (h HeaderView) Null() bool { return h.Value == nil }
 
-// failingMessage is one message. To see it whole is recorded.
+// letter is one message. To see it whole is recorded.
 func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.Position) (*Letter, error) {
 	_, here, err := d.queue(who, key)
 	if err != nil {
@@ -209,7 +208,7 @@ func (d *desk) letter(ctx context.Context, who Actor, key string, at deadletter.
 	l.State.Error = l.Row.Error
 	if r.Action != Reveal {
 		l.HeadersHidden = len(m.Headers) + len(m.Foreign)
-		l.Findings = nil // they quote what headers say
+		l.Findings = nil // they quote headers
 		return l, nil
 	}
 	l.Shown = true

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// maxHits bounds what a search finds.
+// maxHits bounds the results of a search.
 const maxHits = 100
 
 // Hit is a message that a search has found.
@@ -22,7 +22,7 @@ type Hit struct {
 	Row
 }
 
-// Found is what a search has found.
+// Found is the result of a search.
 type Found struct {
 	Hits    []Hit
 	Scanned int64
@@ -77,7 +77,7 @@ func (d *desk) search(ctx context.Context, who Actor, text string) (found Found,
 // searchOne looks for a text in one DLQ.
 func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text string, found *Found) error {
 	rec := Record{Action: Search, Text: d.errorText(auditor, q.info, nil, text)}
-	if d.may(who.on(q), Search) != nil { // whoever may not see what stands in messages does not find it out by searching
+	if d.may(who.on(q), Search) != nil { // a user who may not see the content of messages does not find it out by searching
 		rec = Record{Action: List}
 		found.ByID = append(found.ByID, q.key)
 	}
@@ -111,7 +111,7 @@ func (d *desk) searchOne(ctx context.Context, who Actor, q *openQueue, text stri
 	}
 }
 
-// has reports whether a text stands in a message.
+// has reports whether a message contains a text.
 func has(m *deadletter.Message, text string, in []byte) bool {
 	return bytes.Contains(m.Key, in) || strings.Contains(m.State.Error, text) || bytes.Contains(m.Body, in) ||
 		slices.ContainsFunc(m.Headers, func(h deadletter.Header) bool { return bytes.Contains(h.Value, in) })

@@ -52,7 +52,7 @@ func (j *jobs) change(do func()) {
 	do()
 }
 
-// view is a copy of what is known of a task, or nil.
+// view is a copy of the state of a task, or nil.
 func (j *jobs) view(id string) *Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,7 +78,7 @@ func (j *jobs) running() (n int) {
 	return n
 }
 
-// forecast says what a replay would do.
+// forecast counts what a replay would send.
 func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.Replay) (f deadletter.Forecast, cut bool, err error) {
 	if err := d.permit(who, key, a); err != nil {
 		return f, false, err
@@ -121,7 +121,7 @@ func (d *desk) replay(ctx context.Context, who Actor, key string, r deadletter.R
 	})
 }
 
-// resume goes on with a task in this process.
+// resume continues a task in this process.
 func (d *desk) resume(ctx context.Context, who Actor, key, id string) error {
 	rec := Record{Action: Resume, Task: id}
 	q, err := d.enter(&who, key, rec)
@@ -166,7 +166,7 @@ func (d *desk) purge(ctx context.Context, who Actor, key string, p deadletter.Re
 	})
 }
 
-// signature is how an actor stands in the history.
+// signature is an actor's name in the history.
 func signature(who Actor) string { return who.Name + " (console)" }
 
 // errSlow is a task that has said nothing yet.
@@ -232,7 +232,7 @@ func (d *desk) start(ctx context.Context, who Actor, q *openQueue, rec Record, e
 	}
 }
 
-// ask tells the runner of a task, wherever that is, to pause or to end.
+// ask asks the runner of a task, in whatever process, to pause or to end.
 func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) error {
 	rec := Record{Action: a, Task: id}
 	q, err := d.enter(&who, key, rec)
@@ -254,8 +254,8 @@ func (d *desk) ask(ctx context.Context, who Actor, key, id string, a Action) err
 	return err
 }
 
-// edit replays one message changed. It goes on to its end also when the client does not wait for it, and for a
-// while when the console is closed.
+// edit replays one message changed. It continues to its end also when the client does not wait, and for a while
+// when the console is closed.
 func (d *desk) edit(ctx context.Context, who Actor, key string, c deadletter.Change) (string, error) {
 	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
 	q, err := d.enter(&who, key, rec)

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Bounds of what a form may ask for.
+// Bounds of the values of a form.
 const (
 	maxRate    = 1_000_000
 	maxWatch   = time.Hour
@@ -20,7 +20,7 @@ const (
 	usualWatch = deadletter.DefaultWatch
 )
 
-// ReplayPage is what a replay would do, and the form that starts it.
+// ReplayPage is a replay's forecast, and the form that starts it.
 type ReplayPage struct {
 	Overview
 	Forecast deadletter.Forecast
@@ -113,7 +113,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	return startedTask(w, key, id, err)
 }
 
-// quarantine marks what the page of a replay has shown.
+// quarantine marks the messages that the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
 	v, f, err := readFilterForm(r)
 	if err != nil {
@@ -183,7 +183,7 @@ func readCanary(s string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// PurgePage is what a purge would remove, and the form that does it.
+// PurgePage is a purge's forecast, and the form that starts it.
 type PurgePage struct {
 	Overview
 	Forecast    deadletter.Forecast

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// pollTime bounds one look at a DLQ.
+	// pollTime bounds one read of a DLQ.
 	pollTime = 5 * time.Minute
 	// pollShare is which part of the time at most goes into reading a DLQ: one in
 	// so many.
@@ -20,44 +20,42 @@ const (
 	minPoll = 6
 )
 
-// Snapshot is what was seen of a DLQ in the background.
+// Snapshot is the state of a DLQ that was read in the background.
 type Snapshot struct {
 	// Count is how many messages lie there, by the broker's word; Counted is when
 	// that was.
 	Count   int64
 	Exact   bool
 	Counted time.Time
-	// Summary and Arrivals are what the messages said, Read is when. Zero where
-	// they were not read yet, or are not read in the background at all.
+	// Summary and Arrivals are from the messages, which were read at Read. Zero if they were not read yet, or
+	// are not read in the background at all.
 	Summary  deadletter.Summary
 	Arrivals Arrivals
 	Read     time.Time
-	// Partial says that the time was too short to read all messages.
+	// Partial says that there was not enough time to read all messages.
 	Partial bool
 	// Waiting counts the waiting messages of the group, where the broker reports them. Mute is the error of the
 	// last try; HasWaiting is false then.
 	Waiting    []Level
 	HasWaiting bool
 	Mute       string
-	// Oldest is when the oldest was written there, as the broker tells it without a
-	// look. Zero where it does not.
+	// Oldest is when the oldest message was written, if the broker reports it without a read, or zero.
 	Oldest time.Time
 	// Keeps is the retention, where the broker reports it; 0 for none.
 	Keeps    time.Duration
 	HasKeeps bool
-	// Drops is which bound else makes the broker drop a message; empty for none, or
-	// where that is not told.
+	// Drops is another bound at which the broker drops messages; empty for none, or if it is unknown.
 	Drops string
 	// Growth is how the count has changed recently, which is reported where the messages are not read.
 	Growth Growth
-	// Holder is who has the DLQ now.
+	// Holder is the runner that has the DLQ now.
 	Holder *deadletter.Holder
 	// Trouble is why it could not be seen, and since when. Empty when it could.
 	Trouble string
 	Since   time.Time
 }
 
-// poke has a DLQ looked at soon.
+// poke has a DLQ read soon.
 func (q *openQueue) poke() {
 	select {
 	case q.kick <- struct{}{}:
@@ -65,7 +63,7 @@ func (q *openQueue) poke() {
 	}
 }
 
-// poll looks at a DLQ from time to time until ctx ends. One DLQ is read at a time, by the goroutine that has the
+// poll reads a DLQ from time to time until ctx ends. One DLQ is read at a time, by the goroutine that has the
 // turn.
 func (d *desk) poll(q *openQueue, turn chan struct{}) {
 	timer := time.NewTimer(0)
@@ -98,7 +96,7 @@ type reading struct {
 	grown growing
 }
 
-// see looks at a DLQ once.
+// see reads a DLQ once.
 func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 	ctx, cancel := context.WithTimeout(d.ctx, pollTime)
 	defer cancel()
@@ -129,7 +127,7 @@ func (d *desk) see(q *openQueue, turn chan struct{}, r *reading) {
 	}
 }
 
-// saw notes what was seen, or why nothing was.
+// saw records the new state, or the error.
 func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 	was := s.Trouble
 	s.Trouble = ""
@@ -148,7 +146,7 @@ func (d *desk) saw(q *openQueue, s *Snapshot, err error) {
 	}
 }
 
-// count asks for what costs nothing.
+// count asks for the values that cost nothing.
 func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
@@ -166,8 +164,7 @@ func (d *desk) count(ctx context.Context, q *openQueue, s *Snapshot) error {
 	return nil
 }
 
-// hear asks what waits, from time to time. It is another question than the DLQ's: where it
-// is not answered, the DLQ has no trouble by that.
+// hear counts the waiting messages from time to time. An error there is no error of the DLQ.
 func (d *desk) hear(ctx context.Context, q *openQueue, s *Snapshot, r *reading) {
 	w, ok := q.q.(Waiter)
 	if !ok || time.Since(r.asked) < minPoll*d.cfg.Refresh {

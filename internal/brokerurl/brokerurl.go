@@ -82,7 +82,7 @@ var (
 	// schemeOf guesses the scheme of an address by its port; the default is Kafka's.
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
-	// shown matches one host with or without a port, or several with ports.
+	// harmlessURL matches one host with or without a port, or several with ports.
 	harmlessURL = regexp.MustCompile(`^([a-z+]+://)?([a-zA-Z0-9._-]+|([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}(,([a-zA-Z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5})*)/?$`)
 )
 
