@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// ability says what the brokers can do of one verb: "yes", "yes: with what", or "no: why, and what to do instead".
+// ability says which brokers support a verb: "yes", "yes: with what", or "no: why, and what to do instead".
 // docs/reference/command.md has the same table, which a test compares.
 type ability struct {
 	verb                 string

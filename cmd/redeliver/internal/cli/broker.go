@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// broker is all that the verbs need of a broker. A nil function is what it cannot do.
+// broker has the functions of a broker that verbs need. A nil function is not supported.
 type broker struct {
 	kind brokerurl.Broker
 	// queues lists the DLQs of all groups; nil where the broker cannot be asked.
@@ -41,7 +41,7 @@ type subject struct {
 	lease        time.Duration
 }
 
-// reader is who reads the topic, for people.
+// reader names the reader of the topic, for people.
 func (s *subject) reader() string {
 	if s.group == "" {
 		return "queue " + s.topic
@@ -49,7 +49,7 @@ func (s *subject) reader() string {
 	return "group " + s.group + " of " + s.topic
 }
 
-// setup says what a broker is opened for.
+// setup is the purpose for which a broker is opened.
 type setup struct {
 	group     string           // empty where it does not matter
 	api       string           // the management API of RabbitMQ; empty for none

@@ -22,8 +22,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Streams is what the command has of its surroundings. Data goes to Out and all
-// else to Err.
+// Streams is the environment of the command. Data goes to Out and all else to Err.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer

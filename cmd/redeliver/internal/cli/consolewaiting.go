@@ -12,13 +12,13 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// levelled is a DLQ that also tells what waits for its group.
+// levelled is a DLQ that also counts the waiting messages of its group.
 type levelled struct {
 	deadletter.Queue
 	waits *waiting
 }
 
-// withLevels adds what waits, where the broker tells that.
+// withLevels adds the waiting messages, if the broker reports them.
 func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
 	if b.waiting == nil {
 		return q, nil

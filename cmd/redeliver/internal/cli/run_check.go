@@ -47,7 +47,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	return c, nil
 }
 
-// checkWhat reads what is consumed.
+// checkWhat reads the topics and their group.
 func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, ...any)) {
 	c.Topics, c.Instance, c.KeyHeader, c.NoProvisioning = f.topics, f.instance, f.keyHeader, f.noProvisioning
 	if c.DLQ.Retention = f.retention; f.retention < 0 {

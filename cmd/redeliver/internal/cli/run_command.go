@@ -44,7 +44,7 @@ type handlingRow struct {
 	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
 
-// runFlags say what is consumed, and what handles it.
+// runFlags are the topics that are consumed, and their handler.
 type runFlags struct {
 	policy                       policyFlags
 	guards                       guardFlags

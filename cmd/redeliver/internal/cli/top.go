@@ -169,7 +169,7 @@ func (w *watch) sample(ctx context.Context) ([]topRow, error) {
 	return rows, ctx.Err()
 }
 
-// discover opens new DLQs, and closes those that are gone.
+// discover opens new DLQs, and closes those that no longer exist.
 func (w *watch) discover(ctx context.Context) error {
 	all, err := w.b.queues(ctx)
 	if err != nil {

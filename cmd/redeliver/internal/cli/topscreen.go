@@ -97,7 +97,7 @@ func (s *topScreen) took(rows []topRow, err error) {
 	}
 }
 
-// press does what a key means, and reports whether to go on.
+// press handles a key, and reports whether to continue.
 func (s *topScreen) press(key byte) bool {
 	switch key {
 	case 'q', 'Q', 3, 4: // and Ctrl-C, Ctrl-D: a raw terminal sends no signal
@@ -116,7 +116,7 @@ func (s *topScreen) press(key byte) bool {
 	return true
 }
 
-// keys reads what is pressed. It is closed when there is no more.
+// keys reads the keys that are pressed. It is closed at the end of the input.
 func (s *topScreen) keys(ctx context.Context) <-chan byte {
 	keys := make(chan byte)
 	go func() { // a read from a terminal cannot be ended

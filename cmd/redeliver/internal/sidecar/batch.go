@@ -13,19 +13,19 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// batchRequest is what is posted of a batch.
+// batchRequest is the body of a request with a batch.
 type batchRequest struct {
 	Origin   string        `json:"origin"`
 	Group    string        `json:"group"`
 	Messages []jsonMessage `json:"messages"`
 }
 
-// batchAnswers are what a handler says of a batch.
+// batchAnswers are a handler's answers to a batch.
 type batchAnswers struct {
 	Answers *[]batchAnswer `json:"answers"`
 }
 
-// batchAnswer is what it says of one message.
+// batchAnswer is the answer to one message.
 type batchAnswer struct {
 	Index  *int   `json:"index"`  // of the message in the request, from 0
 	Answer string `json:"answer"` // ack, retry, reject
@@ -101,7 +101,7 @@ func encodeBatch(all []*Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeAnswers reads what a handler says of n messages. Messages without an answer are done. An answer that
+// decodeAnswers reads a handler's answers to n messages. Messages without an answer are done. An answer that
 // cannot be understood as a whole is an error, because then it is not known what was done; one of which only an
 // entry cannot be fails that message.
 func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {

@@ -23,7 +23,7 @@ type Message struct {
 	// partition and offset, exchange and routing key, message group. Their names are
 	// ours, each as a part of a field of HTTP: Routing-Key.
 	Properties []Header
-	// ContentType is what the message says of its body; empty for nothing.
+	// ContentType is the content type that the message gives; empty for none.
 	ContentType string
 }
 

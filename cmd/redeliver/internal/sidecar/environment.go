@@ -12,8 +12,8 @@ const maxEnvironment = 32 << 10
 
 const ours = "REDELIVER_"
 
-// withoutOurs is an environment without what begins with our prefix: what stands there
-// is about a message, or ours alone to know, as the broker's password.
+// withoutOurs is an environment without the variables that begin with our prefix: these are about a message, or
+// secret, as the broker's password.
 func withoutOurs(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ours) })
 }

@@ -26,7 +26,7 @@ type Exec struct {
 	// grace is how long a child whose time is over may take to end: together with
 	// what comes after it, less than makes a handler stuck.
 	grace time.Duration
-	// pipes is how long what a child has left running may keep its output open.
+	// pipes is how long processes that a child left behind may keep its output open.
 	pipes time.Duration
 	// reaper is nil but in the first process of a container.
 	reaper *reaper
@@ -56,7 +56,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 // ExitError is a child that has not handled its message.
 type ExitError struct {
 	How  string // "exit status 75", "signal: killed"
-	Text string // the end of what it said on its standard error
+	Text string // the end of its standard error
 }
 
 func (e *ExitError) Error() string {
@@ -99,14 +99,14 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	if ctx.Err() != nil {
 		if killing != nil {
 			killing.Stop()
-			killGroup(cmd.Process.Pid) // what the child has started goes with it
+			killGroup(cmd.Process.Pid) // processes that the child has started end with it
 		}
 		return context.Cause(ctx)
 	}
 	return exited(cmd.ProcessState, err, lastWords(errs.tail))
 }
 
-// exited is what the end of a child says of its message.
+// exited returns the meaning of a child's end for its message.
 func exited(state *os.ProcessState, err error, text string) error {
 	if state == nil {
 		return fmt.Errorf("waiting for the command: %w", err)
@@ -122,7 +122,7 @@ func exited(state *os.ProcessState, err error, text string) error {
 	}
 }
 
-// beside is what a child may read on descriptor 3.
+// beside is the data that a child may read on descriptor 3.
 type beside struct {
 	read, write *os.File
 	text        []byte

@@ -31,8 +31,8 @@ func (m *Message) fields(yield func(name, value string)) {
 // octets is the type of a body of which nothing is known.
 const octets = "application/octet-stream"
 
-// contentType is what the message says of its body, in its properties or in a header
-// of that name, where it can be believed to be one.
+// contentType is the content type that the message gives, in its properties or in a header of that name, if it
+// is a valid one.
 func (m *Message) contentType() string {
 	text := m.ContentType
 	for _, h := range m.Headers {

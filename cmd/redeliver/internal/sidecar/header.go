@@ -27,8 +27,8 @@ const (
 // looks for them there. Several of the first are one too many; the others are lists.
 var traced = [...]string{"Traceparent", "Tracestate", "Baggage"}
 
-// requestHeader is what is said of a message in the headers of a request. A message's headers stand behind a
-// prefix of ours, so that none can be Host, Authorization or X-Forwarded-For.
+// requestHeader returns the headers of a request for a message. A message's headers get a prefix of ours, so
+// that none can be Host, Authorization or X-Forwarded-For.
 func requestHeader(m *Message) http.Header { return newHeading(m).end(m, m.Headers) }
 
 // heading is the header of a request that is being made.
@@ -75,7 +75,7 @@ func (h *heading) end(m *Message, own []Header) http.Header {
 	return h.header
 }
 
-// trace adds the headers that are about tracing, and tells which of them now are there.
+// trace adds the headers that are about tracing, and returns which of them are there now.
 func (h *heading) trace(own []Header) (done [len(traced)]bool) {
 	var values [len(traced)]string
 	for _, o := range own {
@@ -134,7 +134,7 @@ func (h *heading) add(name, value string) {
 
 var userAgent = []string{"redeliver"}
 
-// budget bounds what comes from the wire.
+// budget bounds the headers that come from the wire.
 type budget struct{ bytes, fields int }
 
 func (b *budget) take(n int) bool {

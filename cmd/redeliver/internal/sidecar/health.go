@@ -86,7 +86,7 @@ func (h *Health) reached(err *UnreachedError) (changed bool) {
 	return (old == nil) != (err == nil) || old.answered() != err.answered()
 }
 
-// answered reports whether somebody is there, though it seems not to be who is meant.
+// answered reports whether something listens, though it seems not to be the handler.
 func (e *UnreachedError) answered() bool {
 	if e == nil {
 		return false
@@ -95,7 +95,7 @@ func (e *UnreachedError) answered() bool {
 	return ok
 }
 
-// note keeps what an adapter tells of a topic.
+// note keeps an adapter's event about a topic.
 func (h *Health) note(e redeliver.SubscriptionChanged) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,8 +110,7 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 	}
 }
 
-// queueName is the name of a queue of SQS, by which its adapter tells of it, where it was
-// given as a URL or an ARN.
+// queueName is the name of a queue of SQS, as in its adapter's events, if it was given as a URL or an ARN.
 func queueName(topic string) string {
 	if strings.Contains(topic, "://") || strings.HasPrefix(topic, "arn:") {
 		return topic[strings.LastIndexAny(topic, "/:")+1:]
@@ -119,7 +118,7 @@ func queueName(topic string) string {
 	return topic
 }
 
-// sink listens to what adapters tell on its way to next.
+// sink reads the adapters' events on their way to next.
 func (h *Health) sink(next redeliver.Sink) redeliver.Sink { return &healthSink{next, h} }
 
 type healthSink struct {

@@ -48,12 +48,12 @@ func (c *HTTPConfig) dialer() *net.Dialer {
 type HTTP struct {
 	c         HTTPConfig
 	transport http.RoundTripper
-	well      atomic.Bool // it has answered 2xx once: it is who is meant
+	well      atomic.Bool // it has answered 2xx once: it is the handler
 }
 
 const (
-	// maxRead bounds what is read of an answer that nobody wants, so that its
-	// connection can be used again, and maxAnswerWait how long that may take.
+	// maxRead bounds the rest of an answer that is read so that its connection can be used again, and
+	// maxAnswerWait how long that may take.
 	maxRead       = 256 << 10
 	maxAnswerWait = time.Second
 	// idle is how long an unused connection is kept. Servers close theirs after as
@@ -172,8 +172,7 @@ func CheckAuthorization(value string) (string, error) {
 	return value, nil
 }
 
-// CheckURL says what is wrong with a handler's URL; nil for nothing. The error does
-// not repeat it.
+// CheckURL returns an error for a handler's URL that is wrong, or nil. The error does not repeat it.
 func CheckURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":

@@ -68,7 +68,7 @@ func (s *stream) flush() {
 	s.line = s.line[:0]
 }
 
-// end says what is left when the child is gone.
+// end passes on the rest when the child has ended.
 func (o *output) end(all ...*stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

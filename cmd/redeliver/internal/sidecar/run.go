@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Config says what a sidecar reads, and who handles it. Broker, Topics and Handler are
-// required, and on Kafka Group.
+// Config is the topics of a sidecar, and their handler. Broker, Topics and Handler are required, and on Kafka
+// Group.
 type Config struct {
 	Broker brokerurl.URL
 	// Topics are the topics, or the queues.
@@ -36,10 +36,10 @@ type Config struct {
 	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
 	// of 0 is no batches.
 	Batch engine.BatchConfig
-	// InFlight and RetriesInFlight are how many first deliveries of each topic, and
-	// how many retries beside them, are in hand at once.
+	// InFlight and RetriesInFlight are how many first deliveries of each topic, and how many retries beside
+	// them, run at once.
 	InFlight, RetriesInFlight int
-	// Drain is how long what is in hand may take when ctx ends.
+	// Drain is how long running messages may take when ctx ends.
 	Drain time.Duration
 	// MaxCancel is how long a cancelled call of the handler may take to end. Default: 3 s; a command needs less.
 	MaxCancel time.Duration
@@ -54,8 +54,8 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Run gives the messages of c.Topics to c.Handler until ctx ends, and what is in hand
-// then has been answered, or c.Drain is over. It returns an error when it cannot begin.
+// Run passes the messages of c.Topics to c.Handler until ctx ends, and running messages have been answered, or
+// c.Drain is over. It returns an error when it cannot begin.
 func Run(ctx context.Context, c Config) error {
 	c.Sink = c.Health.sink(c.Sink)
 	r := &runner{Config: c, ending: ctx.Done()}
@@ -118,8 +118,7 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
 
-// reached notes whether the handler was there, nil when it was, and tells it when that
-// is new.
+// reached records whether the handler was reached, nil when it was, and logs a change.
 func (r *runner) reached(err *UnreachedError) {
 	switch changed := r.Health.reached(err); {
 	case !changed || r.Log == nil:
@@ -130,7 +129,7 @@ func (r *runner) reached(err *UnreachedError) {
 	}
 }
 
-// reach calls a handler until it is there.
+// reach calls a handler until it answers.
 func (r *runner) reach(ctx context.Context, call func() error) error {
 	r.calls.Add(1)
 	defer r.calls.Done()

@@ -87,7 +87,7 @@ type DeadLetter struct {
 	Where       string `json:"where"` // the DLQ
 }
 
-// tell posts one dead letter, until somebody has taken it or it makes no sense to go on.
+// tell posts one dead letter, until it is accepted or cannot succeed.
 func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
 	body, err := json.Marshal(DeadLetter{
@@ -158,7 +158,7 @@ func (w *Webhook) to() string { return WebhookName(w.c.URL) }
 // WebhookName is a webhook's URL as it may be shown.
 func WebhookName(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// End posts what waits, for a few seconds, and tells what was not posted in all.
+// End posts the waiting dead letters, for a few seconds, and logs how many were not posted in all.
 func (w *Webhook) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), webhookEnd)
 	defer cancel()
@@ -168,8 +168,7 @@ func (w *Webhook) End() {
 	}
 }
 
-// CheckWebhook says what is wrong with a webhook's URL; nil for nothing. The error does not
-// repeat it.
+// CheckWebhook returns an error for a webhook's URL that is wrong, or nil. The error does not repeat it.
 func CheckWebhook(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
