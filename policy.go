@@ -43,9 +43,9 @@ type Policy struct {
 	// cancelled with a TimeoutError and the attempt has failed, even when the
 	// handler never returns. Default 5 minutes. NoTimeout for none.
 	Timeout time.Duration
-	// MaxAge bounds a message's life from its timestamp in the origin (where
-	// the broker has none: from its first failure), or from its latest replay
-	// out of the DLQ. A retry that would pass it is not waited for: the message is dead-lettered now, expired. Default 0, no bound.
+	// MaxAge bounds a message's life from its timestamp in the origin (where it has none: from its first failure), or from
+	// its latest replay out of the DLQ. It is checked before every attempt, the first included: a message that is older goes
+	// to the DLQ, expired, without running. A retry that would begin later is not waited for. Default 0, no bound.
 	MaxAge time.Duration
 	// Order says which messages wait for which. Default [KeyOrder]. A Blocking policy
 	// waits where its message is: its Backoff is Fixed(1s) by default, and every

@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 const headerID = redeliver.HeaderID
@@ -194,10 +195,7 @@ func strangers(headers amqp091.Table) []redeliver.Finding {
 			if !ok {
 				text = fmt.Sprintf("%T", v)
 			}
-			found = redeliver.AppendFinding(found, redeliver.Finding{
-				Header: name, Value: text,
-				Problem: "on a queue that redeliver does not write; it is not believed",
-			})
+			found = engine.AppendStranger(found, name, text)
 		}
 	}
 	return found

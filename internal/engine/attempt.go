@@ -119,7 +119,7 @@ func (d *Delivery) hear(err error) (goesOn bool, answer error) {
 	if d.warned { // whatever it answers
 		err = &redeliver.TimeoutError{After: d.w.timeout}
 	}
-	if d.sub.Sink != nil {
+	if d.sub.Sink != nil && d.at != waiting { // else it expired before its batch began
 		d.sub.attempted(d, err, d.at)
 	}
 	return true, err
@@ -211,7 +211,7 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 }
 
 func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
-	d.said = outcomeOf(dec)
+	d.said = ill
 	d.c.stay(&dec.State)
 }
 

@@ -121,6 +121,14 @@ func (m *Batched) Expired(timeout error) error {
 // the queue with the context of its lane, which does not end with the loss of one message.
 func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
 
+// expired returns why a message that waited is too old now. Its clock stands still: no attempt of it began.
+func (m *Batched) expired() error {
+	if m.d == nil {
+		return nil
+	}
+	return m.d.sub.expired(m.d.state, m.d.c)
+}
+
 func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
 
 func retryAsked(delay []time.Duration) error {

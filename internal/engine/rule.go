@@ -26,13 +26,20 @@ func Untold(p redeliver.Policy) string {
 // the headers with which the message goes on. Either way what the rule does not say is
 // the policy's: its Timeout, its functions, its order, its levels.
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
-	own := s.Schedule()
-	if st.Schedule != "" && st.Schedule != own && !s.Policy.Supersede {
-		if old, ok := s.Policy.Under(st.Schedule); ok && s.takes(&old) {
+	rule := s.ruleOf(st.Schedule)
+	if rule == &s.Policy {
+		st.Schedule = s.Schedule()
+	}
+	return rule
+}
+
+// ruleOf is rule for a message that brought this schedule, empty for none.
+func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
+	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
+		if old, ok := s.Policy.Under(schedule); ok && s.takes(&old) {
 			return &old
 		}
 	}
-	st.Schedule = own
 	return &s.Policy
 }
 
