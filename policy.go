@@ -80,6 +80,8 @@ type Policy struct {
 	// MaxLevels bounds the number of levels that are made when Levels is not
 	// given. Default 8.
 	MaxLevels int
+	// Rate bounds how many attempts begin in a second. Default: no bound.
+	Rate Rate
 	// Outage tells an outage of what the handler depends on from messages that fail,
 	// and waits for its end. Default: off; DefaultOutage() is on.
 	Outage Outage

@@ -300,3 +300,17 @@ func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What the broker sends ahead must begin before the broker takes it away.
+func TestARateAtWhichTheBrokerTakesMessagesAwayIsRefused(t *testing.T) {
+	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
+	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
+	_, err := newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Policy.Rate.PerSecond is 0.1: must let the 200 messages`) {
+		t.Error(err)
+	}
+	cfg.MaxInFlight, cfg.MaxRetriesInFlight = 10, 10
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+}

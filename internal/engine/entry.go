@@ -152,6 +152,7 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 	probe := e.current.Load().probe
 	e.begin(st)
 	e.current.Load().probe = probe
+	e.lane.e.sub.slots.began()
 	e.lane.e.pool.Give(e)
 }
 
