@@ -3,6 +3,7 @@ package redeliver
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"time"
 )
 
@@ -43,6 +44,8 @@ type Policy struct {
 	// cancelled with a TimeoutError and the attempt has failed, even when the
 	// handler never returns. Default 5 minutes. NoTimeout for none.
 	Timeout time.Duration
+	// MaxTimeout bounds an attempt that its handler extends, see [Extend]. Default four times Timeout.
+	MaxTimeout time.Duration
 	// MaxAge bounds a message's life from its timestamp in the origin (where it has none: from its first failure), or from
 	// its latest replay out of the DLQ. It is checked before every attempt, the first included: a message that is older goes
 	// to the DLQ, expired, without running. A retry that would begin later is not waited for. Default 0, no bound.
@@ -140,6 +143,12 @@ func (p Policy) WithDefaults() Policy {
 	if p.Timeout == 0 {
 		p.Timeout = DefaultTimeout
 	}
+	if p.MaxTimeout == 0 {
+		p.MaxTimeout = 4 * max(p.Timeout, 0)
+		if p.Timeout > math.MaxInt64/4 {
+			p.MaxTimeout = p.Timeout
+		}
+	}
 	if p.MaxLevels == 0 {
 		p.MaxLevels = DefaultMaxLevels
 	}
@@ -173,6 +182,9 @@ func (p Policy) check(ps *Problems, prefix string) {
 	}
 	if p.Timeout < 0 && p.Timeout != NoTimeout {
 		ps.Add(field("Timeout"), p.Timeout, "must be positive, 0 for the default, or NoTimeout")
+	}
+	if p.MaxTimeout < max(p.Timeout, 0) {
+		ps.Add(field("MaxTimeout"), p.MaxTimeout, fmt.Sprintf("must be at least Timeout, %s, or 0 for four times that", p.Timeout))
 	}
 	if p.MaxAge < 0 {
 		ps.Add(field("MaxAge"), p.MaxAge, "must not be negative; 0 for no bound")

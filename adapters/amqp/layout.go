@@ -144,6 +144,9 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
 			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: it takes away what waits for longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
 	}
+	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
+		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
+	}
 	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is below; Plan notes it
 		return
 	}

@@ -314,3 +314,17 @@ func TestARateAtWhichTheBrokerTakesMessagesAwayIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An attempt may be extended for as long as the broker leaves it its message, by default at most.
+func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
+	cfg := Config{Policy: redeliver.Policy{Timeout: 10 * time.Minute}}.withDefaults()
+	l, err := newLayout(&cfg, "orders")
+	if err != nil || l.policy.MaxTimeout != 30*time.Minute {
+		t.Errorf("%s, want ConsumerTimeout: %v", l.policy.MaxTimeout, err)
+	}
+	cfg.Policy.MaxTimeout = time.Hour
+	_, err = newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.MaxTimeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s") {
+		t.Error(err)
+	}
+}

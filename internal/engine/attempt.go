@@ -117,7 +117,7 @@ func (d *Delivery) hear(err error) (goesOn bool, answer error) {
 		return false, nil
 	}
 	if d.warned { // whatever it answers
-		err = &redeliver.TimeoutError{After: d.w.timeout}
+		err = &redeliver.TimeoutError{After: d.timeoutLocked()} // which does not change any more
 	}
 	if d.sub.Sink != nil && d.at != waiting { // else it expired before its batch began
 		d.sub.attempted(d, err, d.at)
@@ -239,13 +239,13 @@ func (d *Delivery) Deadline() (time.Time, bool) {
 		return outer, ok
 	}
 	d.w.mu.Lock()
-	at := d.at
+	at, timeout := d.at, d.timeoutLocked()
 	d.w.mu.Unlock()
 	if at == waiting {
 		return outer, ok
 	}
 	now := time.Now()
-	if own := now.Add(d.w.timeout - (now.Sub(epoch) - at)); !ok || own.Before(outer) {
+	if own := now.Add(timeout - (now.Sub(epoch) - at)); !ok || own.Before(outer) {
 		return own, true
 	}
 	return outer, true
@@ -335,6 +335,8 @@ func (d *Delivery) Gather() bool {
 	if d.over != nil || d.warned {
 		return false
 	}
+	d.extension.stop()
+	d.extension = nil
 	d.at = waiting
 	return true
 }

@@ -45,6 +45,9 @@ func (m *Batched) Init(ctx context.Context, who BatchWaiter, d *Delivery, bytes 
 	m.who, m.d, m.ctx, m.bytes = who, d, ctx, bytes
 }
 
+// Batch is the batch that the message is in; nil while it waits for one.
+func (m *Batched) Batch() *Batch { return m.batch }
+
 // Waiter is who waits for the answer.
 func (m *Batched) Waiter() BatchWaiter { return m.who }
 
@@ -156,6 +159,11 @@ type Batch struct {
 	over   bool  // the function has returned, or what stands for that
 	called bool  // AckAll or RetryAll was
 	answer error // of that call
+
+	messages      []*Batched
+	extended      bool
+	began, until  time.Duration // counted from epoch; until 0: there is no Timeout
+	expiry, stuck *time.Timer   // nil: likewise
 }
 
 // AckAll acks, when the function returns, every message that is not settled by

@@ -75,6 +75,7 @@ type Delivery struct {
 	over       *overrun      // the attempt was settled without its handler's answer. Guarded by w's lock
 	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock
 	answered   bool          // its handler has answered. Guarded by w's lock
+	extension  *extension    // nil for none. Guarded by w's lock
 
 	wrote   How                    // where the message was written to
 	written *redeliver.State       // as what
