@@ -68,7 +68,7 @@ type Policy struct {
 	// It must be quick and must not change the message.
 	Invalid func(Message) error
 	// ErrorText says how an error is written down in headers and events.
-	// Default: its Error method. The result is redacted (see Redact) and cut to
+	// Default: its Error method, and after a panic the place of it. The result is redacted (see Redact) and cut to
 	// MaxErrorText bytes in any case.
 	ErrorText func(error) string
 	// Supersede has this policy's rule decide about messages that wait under another

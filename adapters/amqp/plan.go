@@ -173,9 +173,7 @@ func (s *survey) delays(p *Plan) {
 	if !ok {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	if untold := engine.Untold(l.policy); untold != "" {
-		p.Notes = append(p.Notes, untold)
-	}
+	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	for i, d := range delays {
 		hops := l.ladder.Path(d)
 		if l.ordered() {

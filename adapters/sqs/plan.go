@@ -133,9 +133,7 @@ func (l *layout) delays(p *Plan) {
 	if !ok {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays")
 	}
-	if untold := engine.Untold(l.policy); untold != "" {
-		p.Notes = append(p.Notes, untold)
-	}
+	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	for i, d := range delays {
 		hops, mechanism := l.spend(d)
 		p.Delays = append(p.Delays, PlannedDelay{Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: mechanism})

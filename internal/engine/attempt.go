@@ -198,6 +198,10 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // no handler asked for that long
 		dec.Delay, dec.State.Due = longest, redeliver.CeilMilli(now.UTC().Add(longest))
 	case longest == 0:
+		if dec.Delay > redeliver.MaxBlock {
+			dec.State.Error = redeliver.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s",
+				dec.Delay, redeliver.MaxBlock, dec.State.Error), redeliver.MaxErrorText)
+		}
 		wait = min(max(wait, redeliver.MinBlock), redeliver.MaxBlock)
 		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
 	case dec.Delay > longest: // not wait: due times are rounded up

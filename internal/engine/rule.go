@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/redeliver/redeliver"
+import (
+	"fmt"
+
+	"github.com/redeliver/redeliver"
+)
 
 // Schedule is [redeliver.Policy.Schedule] of the policy, reckoned once.
 func (s *Subscription) Schedule() string {
@@ -12,13 +16,17 @@ func (s *Subscription) Schedule() string {
 	return rule
 }
 
-// Untold is what a plan notes of a policy whose rule does not travel with the messages
-// that wait; empty where it does.
-func Untold(p redeliver.Policy) string {
-	if p.Schedule() != "" {
-		return ""
+// Notes are what a plan says of a policy on every broker: that its rule does not travel with the messages that wait, and that
+// some waits are cut.
+func Notes(p redeliver.Policy) (notes []string) {
+	if p.Schedule() == "" {
+		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one")
 	}
-	return "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one"
+	if p.Order == redeliver.Blocking {
+		notes = append(notes, fmt.Sprintf("in Blocking order a wait that a handler or Classify asks for is cut to %s to %s where it is another, and the error of the message says so",
+			redeliver.MinBlock, redeliver.MaxBlock))
+	}
+	return notes
 }
 
 // rule is what decides about a message: the rule that it brought, where that is
