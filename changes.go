@@ -10,6 +10,7 @@ const (
 	ChangeDisconnected  Change = "disconnected"                // the connection or the membership is lost; it tries again with backoff
 	ChangeTopicMissing  Change = "a topic is missing"          // Kafka: somebody deleted a topic of ours; the others are read
 	ChangeNotRead       Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
+	ChangeReadFromStart Change = "levels are read from start"  // Kafka: the group has no offsets, so all that lies on its levels runs
 	ChangeReadingBack   Change = "reading back what waits"     // Kafka, PerKey: a new owner reads the messages that wait; none runs before
 	ChangeRunsSuspects  Change = "begins with care"            // Kafka: the last owner died; messages that may have killed it run alone
 	ChangeNotChecked    Change = "not checked"                 // RabbitMQ: the management API did not answer at the start

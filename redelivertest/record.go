@@ -2,6 +2,7 @@ package redelivertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -77,7 +78,7 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 func (rec *record) strangers() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
-			found = engine.AppendStranger(found, h.name, string(h.value))
+			found = engine.AppendStranger(found, h.name, string(h.value), "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found
@@ -110,9 +111,7 @@ type received struct {
 // Message is the message as its handler gets it.
 func (d *received) Message() (msg *message.Message, err error) {
 	msg = d.unmarshal()
-	if msg.UUID == "" {
-		msg.UUID = d.id
-	}
+	msg.UUID = cmp.Or(msg.UUID, d.id)
 	if d.decode == nil {
 		return msg, nil
 	}

@@ -177,14 +177,8 @@ func strangers(m *types.Message) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range m.MessageAttributes {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			if name != redeliver.HeaderExpires {
-				found = redeliver.AppendFinding(found, redeliver.Finding{
-					Header: name, Value: aws.ToString(v.StringValue),
-					Problem: "was not written, or not signed, by redeliver for this queue; it is not believed",
-				})
-				continue
-			}
-			found = engine.AppendStranger(found, name, aws.ToString(v.StringValue))
+			found = engine.AppendStranger(found, name, aws.ToString(v.StringValue),
+				"was not written, or not signed, by redeliver for this queue; it is not believed")
 		}
 	}
 	return found
