@@ -44,7 +44,7 @@ type Decision struct {
 // The rules, first match wins:
 //
 //  1. no error: Commit.
-//  2. InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
+//  2. ExpiredError, InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
 //  3. Permanent: DeadLetter (permanent; rejected after Reject).
 //  4. Postpone: as 7. RetryAfter: on with 8, whatever Classify says.
 //  5. KindPermanent: DeadLetter (permanent).
@@ -69,12 +69,16 @@ func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 
 func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	s := &d.State
+	was, wasType := s.Error, s.ErrorType
 	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
 	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
 	s.Attempts = min(max(0, s.Attempts), MaxAttempts)
 
 	if end := final(err); end != "" {
 		s.PostponedSince = time.Time{}
+		if end == ReasonExpired && was != "" { // no handler has failed with that: say what it waited for
+			s.Error, s.ErrorType = safeText(func() string { return s.Error + "; the failure was: " + was }), wasType
+		}
 		d.bury(end)
 		return
 	}
@@ -119,6 +123,8 @@ func final(err error) Reason {
 	switch {
 	case is(err, ErrInvalid):
 		return ReasonInvalidated
+	case is(err, ErrExpired):
+		return ReasonExpired
 	case is(err, ErrUndecodable):
 		return ReasonUndecodable
 	case is(err, ErrCrashed):
@@ -218,24 +224,11 @@ func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.T
 // message's own end, and reports whether it has none of that before it.
 func (p *Policy) alive(d *Decision, t time.Time) bool {
 	s := &d.State
-	if !s.Expires.IsZero() && t.After(s.Expires) {
-		d.bound(ReasonExpired, fmt.Sprintf("a retry at %s would pass the end that the message itself names, %s", appendTime(nil, t), appendTime(nil, s.Expires)))
-		return false
-	}
-	if p.MaxAge <= 0 {
+	e := p.expired(s, t)
+	if e == nil {
 		return true
 	}
-	born, of := s.Replayed, "its replay"
-	if born.IsZero() {
-		born, of = s.Source.Timestamp, "its timestamp in the origin"
-	}
-	if born.IsZero() {
-		born, of = s.FirstFailed, "its first failure"
-	}
-	if born.IsZero() || !t.After(born.Add(p.MaxAge)) {
-		return true
-	}
-	d.bound(ReasonExpired, fmt.Sprintf("a retry at %s would pass MaxAge, %s after %s, %s", appendTime(nil, t), p.MaxAge, of, appendTime(nil, born)))
+	d.bound(ReasonExpired, fmt.Sprintf("a retry at %s would pass %s", appendTime(nil, t), e.Limit))
 	return false
 }
 

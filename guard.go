@@ -108,6 +108,7 @@ func (p *Policy) guardDefaults() {
 	if p.DeadLetterRate.On() {
 		p.DeadLetterRate = p.DeadLetterRate.withDefaults()
 	}
+	p.Rate = p.Rate.withDefaults()
 }
 
 // checkGuards notes what is wrong with the guards of a policy that has its defaults.
@@ -123,6 +124,7 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 		}
 		ps.Count(in("Probes"), o.Probes, 1, 100)
 	}
+	p.Rate.check(ps, field("Rate"))
 	if r := p.DeadLetterRate; r.On() {
 		ps.Count(field("DeadLetterRate.Most"), r.Most, 1, 0)
 		ps.Duration(field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)

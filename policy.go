@@ -3,6 +3,7 @@ package redeliver
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"time"
 )
 
@@ -43,9 +44,11 @@ type Policy struct {
 	// cancelled with a TimeoutError and the attempt has failed, even when the
 	// handler never returns. Default 5 minutes. NoTimeout for none.
 	Timeout time.Duration
-	// MaxAge bounds a message's life from its timestamp in the origin (where
-	// the broker has none: from its first failure), or from its latest replay
-	// out of the DLQ. A retry that would pass it is not waited for: the message is dead-lettered now, expired. Default 0, no bound.
+	// MaxTimeout bounds an attempt that its handler extends, see [Extend]. Default four times Timeout.
+	MaxTimeout time.Duration
+	// MaxAge bounds a message's life from its timestamp in the origin (where it has none: from its first failure), or from
+	// its latest replay out of the DLQ. It is checked before every attempt, the first included: a message that is older goes
+	// to the DLQ, expired, without running. A retry that would begin later is not waited for. Default 0, no bound.
 	MaxAge time.Duration
 	// Order says which messages wait for which. Default [KeyOrder]. A Blocking policy
 	// waits where its message is: its Backoff is Fixed(1s) by default, and every
@@ -65,7 +68,7 @@ type Policy struct {
 	// It must be quick and must not change the message.
 	Invalid func(Message) error
 	// ErrorText says how an error is written down in headers and events.
-	// Default: its Error method. The result is redacted (see Redact) and cut to
+	// Default: its Error method, and after a panic the place of it. The result is redacted (see Redact) and cut to
 	// MaxErrorText bytes in any case.
 	ErrorText func(error) string
 	// Supersede has this policy's rule decide about messages that wait under another
@@ -80,6 +83,8 @@ type Policy struct {
 	// MaxLevels bounds the number of levels that are made when Levels is not
 	// given. Default 8.
 	MaxLevels int
+	// Rate bounds how many attempts begin in a second. Default: no bound.
+	Rate Rate
 	// Outage tells an outage of what the handler depends on from messages that fail,
 	// and waits for its end. Default: off; DefaultOutage() is on.
 	Outage Outage
@@ -138,6 +143,12 @@ func (p Policy) WithDefaults() Policy {
 	if p.Timeout == 0 {
 		p.Timeout = DefaultTimeout
 	}
+	if p.MaxTimeout == 0 {
+		p.MaxTimeout = 4 * max(p.Timeout, 0)
+		if p.Timeout > math.MaxInt64/4 {
+			p.MaxTimeout = p.Timeout
+		}
+	}
 	if p.MaxLevels == 0 {
 		p.MaxLevels = DefaultMaxLevels
 	}
@@ -171,6 +182,9 @@ func (p Policy) check(ps *Problems, prefix string) {
 	}
 	if p.Timeout < 0 && p.Timeout != NoTimeout {
 		ps.Add(field("Timeout"), p.Timeout, "must be positive, 0 for the default, or NoTimeout")
+	}
+	if p.MaxTimeout < max(p.Timeout, 0) {
+		ps.Add(field("MaxTimeout"), p.MaxTimeout, fmt.Sprintf("must be at least Timeout, %s, or 0 for four times that", p.Timeout))
 	}
 	if p.MaxAge < 0 {
 		ps.Add(field("MaxAge"), p.MaxAge, "must not be negative; 0 for no bound")

@@ -69,7 +69,11 @@ func TestPoliciesThatAreRefused(t *testing.T) {
 		"P.Immediate is -1: must be from 0 to MaxRetries, 3: immediate tries are retries":                {Immediate: -1},
 		"P.Immediate is 4: must be from 0 to MaxRetries, 3: immediate tries are retries":                 {Immediate: 4},
 		"P.Immediate is 1: must be from 0 to MaxRetries, 0: immediate tries are retries":                 {MaxRetries: redeliver.NoRetries, Immediate: 1},
+		"P.MaxTimeout is 4m0s: must be at least Timeout, 5m0s, or 0 for four times that":                 {MaxTimeout: 4 * time.Minute},
 		"P.Timeout is -1s: must be positive, 0 for the default, or NoTimeout":                            {Timeout: -time.Second},
+		"P.Rate.PerSecond is 0: must be from 0.000001 to 1000000, or 0 without a Burst for no bound":     {Rate: redeliver.Rate{Burst: 1}},
+		"P.Rate.PerSecond is NaN: must be from 0.000001 to 1000000, or 0 without a Burst for no bound":   {Rate: redeliver.Rate{PerSecond: math.NaN(), Burst: 1}},
+		"P.Rate.Burst is -1: must be from 1 to 1000000, or 0 for the default":                            {Rate: redeliver.Rate{PerSecond: 1, Burst: -1}},
 		"P.MaxAge is -1s: must not be negative; 0 for no bound":                                          {MaxAge: -time.Second},
 		"P.MaxCrashes is -1: must be from 1 to 100, 0 for the default":                                   {MaxCrashes: -1},
 		"P.MaxCrashes is 101: must be from 1 to 100, 0 for the default":                                  {MaxCrashes: 101},
@@ -141,7 +145,7 @@ func TestAllProblemsOfAPolicyAreToldAtOnce(t *testing.T) {
 // WithDefaults, or stand here with the reason why zero is its default already.
 func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
-		"Immediate": "none", "MaxAge": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
+		"Immediate": "none", "MaxAge": "no bound", "Rate": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
 		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
 		"Outage": "off", "DeadLetterRate": "off",
 		"Supersede": "each message finishes by its own rule",
@@ -157,7 +161,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	if len(zeroIs) > 0 {
 		t.Errorf("no such fields: %v", zeroIs)
 	}
-	want := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential(), Timeout: 5 * time.Minute, MaxLevels: 8, MaxCrashes: 3}
+	want := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential(), Timeout: 5 * time.Minute, MaxTimeout: 20 * time.Minute, MaxLevels: 8, MaxCrashes: 3}
 	if got := (redeliver.Policy{}).WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}

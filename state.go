@@ -42,9 +42,9 @@ type State struct {
 	// Schedule is the rule by which the wait was planned, and by which the message
 	// goes on, see [Policy.Schedule]. It travels with Policy, where that is a fingerprint.
 	Schedule string
-	// Expires is the end that the message itself names (on RabbitMQ its
-	// expiration): an attempt that would pass it is not waited for. Zero for
-	// none. It is no header: the adapter reckons it from the message.
+	// Expires is the end that the message itself names, in HeaderExpires or, on RabbitMQ, by
+	// its expiration: from then on no attempt begins. Zero for none. The adapter reads it from
+	// the message each time.
 	Expires time.Time
 	// Replays counts how often the message was sent again from the DLQ.
 	Replays int
@@ -88,7 +88,7 @@ type Reason string
 const (
 	ReasonExhausted     Reason = "exhausted"     // its retries ran out
 	ReasonPermanent     Reason = "permanent"     // the handler or Classify said that a retry is useless
-	ReasonExpired       Reason = "expired"       // the next retry would pass MaxAge, or it was postponed too long
+	ReasonExpired       Reason = "expired"       // it is past MaxAge or its own end, or its next retry would be, or it was postponed too long
 	ReasonUndecodable   Reason = "undecodable"   // its bytes are no message
 	ReasonTimeout       Reason = "timeout"       // its retries ran out, the last attempt by its Timeout
 	ReasonPanic         Reason = "panic"         // its retries ran out, the last attempt by a panic

@@ -89,7 +89,14 @@ func (p *Policy) errorText(err error) string {
 	if p.ErrorText != nil {
 		return safeText(func() string { return p.ErrorText(err) })
 	}
-	return safeText(err.Error)
+	text := safeText(err.Error)
+	if p, ok := as[*PanicError](err); ok && p != nil {
+		if place := p.place(); place != "" {
+			place = " in " + place
+			text = Cut(text, MaxErrorText-len(place)) + place
+		}
+	}
+	return text
 }
 
 // safeText makes what a function of the user's says fit for headers and logs:

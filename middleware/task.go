@@ -61,6 +61,14 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
+// Batch is the batch that the handler has put the message into; nil for none.
+func (t *task) Batch() *engine.Batch {
+	if t.batch == nil {
+		return nil
+	}
+	return t.batch.place.Batch()
+}
+
 // Expired implements [engine.Task].
 func (t *task) Expired(err error) error {
 	if t.batch != nil {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -77,13 +78,21 @@ func (rec record) split() (users record, ours []redeliver.Header) {
 func (rec *record) foreignHeaders() (found []redeliver.Finding) {
 	for _, h := range rec.headers {
 		if strings.HasPrefix(h.name, redeliver.HeaderPrefix) {
-			found = redeliver.AppendFinding(found, redeliver.Finding{
-				Header: h.name, Value: string(h.value),
-				Problem: "on a topic that redeliver does not write; it is not believed",
-			})
+			found = engine.AppendStranger(found, h.name, string(h.value), "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found
+}
+
+// expires is the end that the message names.
+func (rec *record) expires() time.Time {
+	for _, h := range slices.Backward(rec.headers) {
+		if h.name == redeliver.HeaderExpires {
+			at, _ := redeliver.ParseExpires(string(h.value))
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // received is a record as one service reads it.

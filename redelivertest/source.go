@@ -134,7 +134,7 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	s.sub.Met(stay.State)
 	m.Record.record, m.Record.state, m.Record.id = users, stay.State, stay.State.ID
 	s.readDeadLetter(m.Record)
-	stay.State.DeadLetter = m.Record.deadLetter
+	stay.State.DeadLetter, stay.State.Expires = m.Record.deadLetter, m.Record.expires()
 	m.Retry, m.Until, m.Place = true, stay.Until, it.where
 	switch {
 	case stay.Hops:
@@ -234,6 +234,19 @@ func (c codec) Headers(m *driver.Message[*received]) redeliver.Headers {
 	return m.Record.unmarshal().Metadata
 }
 
+// Age implements [driver.Codec].
+func (c codec) Age(m *driver.Message[*received]) (brought *redeliver.State, born, expires time.Time) {
+	rec := m.Record
+	switch {
+	case rec.state != nil:
+		return rec.state, time.Time{}, time.Time{}
+	case rec.deadLetter != nil:
+		return nil, rec.it.at, time.Time{}
+	default:
+		return nil, rec.it.at, rec.expires()
+	}
+}
+
 // State implements [driver.Codec].
 func (c codec) State(m *driver.Message[*received], st *redeliver.State) {
 	rec := m.Record
@@ -243,7 +256,7 @@ func (c codec) State(m *driver.Message[*received], st *redeliver.State) {
 	}
 	st.ID, st.Group, st.Origin = rec.id, c.q.group, c.q.topic
 	st.Source = redeliver.Source{Known: true, Offset: rec.it.offset, Timestamp: rec.it.at}
-	st.DeadLetter = rec.deadLetter
+	st.DeadLetter, st.Expires = rec.deadLetter, rec.expires()
 }
 
 // store writes the messages of one queue to where they wait, to the DLQ and to their topic.

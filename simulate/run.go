@@ -67,7 +67,11 @@ type flight struct {
 // attempt runs a message that is due, and does what the policy says, until it is
 // through, waits, or is dead.
 func (p *play) attempt(f flight) {
-	start := p.free.take(f.due, p.s.Handler)
+	start := p.free.next(f.due)
+	if !p.mayRun(&f, start) {
+		return
+	}
+	p.free.take(f.due, p.s.Handler)
 	for {
 		failure := p.s.Fails(f.id, int(f.attempts)+1, start)
 		end := start + p.s.Handler
@@ -81,7 +85,9 @@ func (p *play) attempt(f flight) {
 		switch st := &p.dec.State; p.dec.Action {
 		case redeliver.RetryNow:
 			f.remember(p.began, st)
-			start = end
+			if start = end; !p.mayRun(&f, start) {
+				return
+			}
 		case redeliver.RetryLater, redeliver.Postponed:
 			f.remember(p.began, st)
 			f.due = st.Due.Sub(p.began)
@@ -95,8 +101,27 @@ func (p *play) attempt(f flight) {
 	}
 }
 
+// mayRun reports whether a message may run that would begin at start. It buries one that has expired.
+func (p *play) mayRun(f *flight, start time.Duration) bool {
+	if p.s.Policy.MaxAge <= 0 {
+		return true
+	}
+	p.know(f)
+	if p.s.Policy.Expired(&p.dec.State, p.began.Add(start)) == nil {
+		return true
+	}
+	p.res.bury(start, redeliver.ReasonExpired)
+	return false
+}
+
 // decide asks the policy, as a subscriber does.
 func (p *play) decide(f *flight, failure error, now time.Duration) {
+	p.know(f)
+	p.dec = p.s.Policy.Decide(p.dec.State, failure, p.began.Add(now))
+}
+
+// know makes the state of a message.
+func (p *play) know(f *flight) {
 	st := &p.dec.State
 	*st = redeliver.State{
 		ID: strconv.FormatUint(uint64(f.id), 10), Attempts: int(f.attempts),
@@ -108,7 +133,6 @@ func (p *play) decide(f *flight, failure error, now time.Duration) {
 	if f.postponed > 0 {
 		st.PostponedSince = p.began.Add(f.postponed - 1)
 	}
-	p.dec = p.s.Policy.Decide(p.dec.State, failure, p.began.Add(now))
 }
 
 func (f *flight) remember(began time.Time, st *redeliver.State) {
@@ -171,13 +195,18 @@ func (s *slots) Push(any) {}
 // Pop implements [heap.Interface], which is not used to.
 func (s *slots) Pop() any { return nil }
 
-// take is when an attempt begins that may begin at due and takes so long.
-func (s slots) take(due, takes time.Duration) time.Duration {
+// next is when an attempt begins that may begin at due.
+func (s slots) next(due time.Duration) time.Duration {
 	if len(s) == 0 {
 		return due
 	}
-	start := max(due, s[0])
-	s[0] = start + takes
-	heap.Fix(&s, 0)
-	return start
+	return max(due, s[0])
+}
+
+// take notes that an attempt begins at next, and takes so long.
+func (s slots) take(due, takes time.Duration) {
+	if len(s) > 0 {
+		s[0] = s.next(due) + takes
+		heap.Fix(&s, 0)
+	}
 }

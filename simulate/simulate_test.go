@@ -142,6 +142,15 @@ func TestThePolicyDecides(t *testing.T) {
 	}
 }
 
+// A message that waits for its turn for too long expires, and takes no turn of another.
+func TestWhatWaitsForTooLongExpires(t *testing.T) {
+	p := redeliver.Policy{MaxAge: 10 * time.Second}
+	r := run(t, simulate.Scenario{Policy: p, For: 100 * time.Second, Rate: 2, Handler: time.Second, Concurrency: 1})
+	if dead := r.DeadBy[redeliver.ReasonExpired]; dead != r.Dead || r.Attempts+dead != 200 || dead < 85 || dead > 95 || r.ToSuccess.Max > simulate.Seconds(11*time.Second) {
+		t.Errorf("%d attempts, dead %v, the latest success after %s; want half dead without an attempt, and none later than 11s", r.Attempts, r.DeadBy, r.ToSuccess.Max)
+	}
+}
+
 func TestNoMoreRunAtOnceThanMay(t *testing.T) {
 	r := run(t, simulate.Scenario{For: 10 * time.Second, Rate: 100, Handler: 50 * time.Millisecond, Concurrency: 2})
 	if r.PeakLoad != 40 || r.Done != simulate.Seconds(25010*time.Millisecond) {

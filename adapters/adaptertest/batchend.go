@@ -20,6 +20,7 @@ func batchEnds() []test {
 		{name: "ABatchFunctionThatNeverReturnsHoldsUpNoOther", body: stuckBatch},
 		{name: "ABatchThatDiesWithItsProcessComesBackUncounted", needs: "KeepsAttempts", body: killedBatch},
 		{name: "WhatMayHaveKilledItsProcessIsABatchOfItsOwn", needs: "CountsCrashes", body: suspectsAlone},
+		{name: "ABatchFunctionExtendsItsBatch", body: extendedBatch},
 	}
 	for i := range tests {
 		tests[i].needs = strings.TrimSpace(tests[i].needs + " SlowHoldsUpNone")
@@ -179,4 +180,24 @@ func suspectsAlone(b *bench) {
 			}
 		}
 	}
+}
+
+// extendedBatch: by its own context, or by that of a message in it.
+func extendedBatch(b *bench) {
+	p, takes := extending()
+	var runs atomic.Int32
+	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(ctx context.Context, mb *Batch) error {
+		if runs.Add(1) == 2 {
+			ctx = mb.Messages[1].Context()
+		}
+		return works(ctx, takes)
+	})
+	for _, ids := range [][]string{{"a", "b"}, {"c", "d"}} {
+		b.put(named(ids...)...)
+		b.awaitEnds(ids...)
+	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		b.wantRuns(id, 1)
+	}
+	b.dead(0)
 }

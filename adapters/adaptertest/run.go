@@ -27,7 +27,7 @@ type test struct {
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), verdicts(), waits(), levels(), fidelity(), bounds(), liars(), hostile(), replays(), traces(),
+	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), waits(), levels(), fidelity(), bounds(), liars(), hostile(), replays(), traces(),
 		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), loads())
 }
 

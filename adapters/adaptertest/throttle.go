@@ -11,6 +11,42 @@ import (
 func throttles() []test {
 	return []test{
 		{name: "WhatIsInFlightShrinksWhileMessagesFail", needs: "SlowHoldsUpNone", body: shrinks},
+		{name: "AttemptsBeginAtTheRate", body: paced},
+	}
+}
+
+// paced: to wait for the rate is no attempt, and loses nothing.
+func paced(b *bench) {
+	const n = 20
+	p := quick(1)
+	p.Rate = redeliver.Rate{PerSecond: 20, Burst: 1}
+	b.start(Config{Policy: p}, func(a *attempt) error {
+		if a.State.ID == "m-000" {
+			return errDeclined
+		}
+		return nil
+	})
+	msgs, ids := many(n)
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	for _, id := range ids[1:] {
+		b.wantRuns(id, 1)
+	}
+	b.wantRuns(ids[0], 2)
+	b.buried(redeliver.ReasonExhausted, 2)
+	all := b.all()
+	first, last := all[0].Began, all[0].Began
+	for _, a := range all {
+		if a.Began.Before(first) {
+			first = a.Began
+		}
+		if a.Began.After(last) {
+			last = a.Began
+		}
+	}
+	// 20 more begin after the first, each 50 ms after the one before. The first handler may have got its goroutine late.
+	if took, least := last.Sub(first), n*50*time.Millisecond/2; took < least {
+		b.Errorf("%d attempts began within %s, want at least %s", len(all), took, least)
 	}
 }
 

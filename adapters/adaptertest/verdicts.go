@@ -23,6 +23,7 @@ func verdicts() []test {
 		{name: "UndecodableGoesToTheDLQAsItIs", body: undecodable},
 		{name: "APanicIsAnAttemptAndEndsAsPanic", body: panics},
 		{name: "AHandlerThatNeverReturnsEndsAsTimeout", body: neverReturns},
+		{name: "AHandlerExtendsItsAttempt", body: extended},
 		{name: "WhatIsInvalidNeverRuns", body: invalidated},
 		{name: "WhatIsInvalidByItsKeyNeverRuns", needs: "PerKey", body: invalidByKey},
 		{name: "WhatWouldPassMaxAgeIsExpired", body: expired},
@@ -149,6 +150,39 @@ func neverReturns(b *bench) {
 	b.wantRuns("a", 2)
 	b.buried(redeliver.ReasonTimeout, 2)
 	awaitEvents[redeliver.HandlerStuck](b, 2)
+}
+
+// extending is a policy with a short Timeout, and a handler's time that is longer.
+func extending() (p redeliver.Policy, takes time.Duration) {
+	p = quick(1)
+	p.Timeout, p.MaxTimeout = time.Second, time.Minute
+	return p, 1500 * time.Millisecond
+}
+
+// works takes time, and fails when ctx ends before.
+func works(ctx context.Context, takes time.Duration) error {
+	if err := redeliver.Extend(ctx, 30*time.Second); err != nil {
+		return err
+	}
+	timer := time.NewTimer(takes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// extended: where a lock is renewed meanwhile, it is renewed for as long.
+func extended(b *bench) {
+	p, takes := extending()
+	b.start(Config{Policy: p}, func(a *attempt) error { return works(a.Msg.Context(), takes) })
+	b.put(named("a", "b")...)
+	b.awaitEnds("a", "b")
+	b.wantRuns("a", 1)
+	b.wantRuns("b", 1)
+	b.dead(0)
 }
 
 func invalidated(b *bench) {

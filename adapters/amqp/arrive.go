@@ -230,9 +230,19 @@ func (r *reader) publishesTo(exchange, key string) bool {
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
 }
 
-// expires is when a message's own expiration is over. It counts from the publisher's time, which has whole seconds only, or
-// from when we first saw it.
+// expires is when a message expires by itself: the earlier end of those that its header and its expiration name.
 func expires(d *amqp091.Delivery, seen time.Time) time.Time {
+	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
+	named, ok := redeliver.ParseExpires(text)
+	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
+		return end
+	}
+	return named
+}
+
+// expirationEnd is when a message's own expiration is over. It counts from the publisher's time, which has whole seconds only,
+// or from when we first saw it.
+func expirationEnd(d *amqp091.Delivery, seen time.Time) time.Time {
 	life, ok := lifetime(d.Expiration)
 	switch {
 	case !ok:

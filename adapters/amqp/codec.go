@@ -1,6 +1,8 @@
 package amqp
 
 import (
+	"time"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
@@ -41,6 +43,15 @@ func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.Body }
 
 // Headers implements [driver.Codec].
 func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.record }
+
+// Age implements [driver.Codec].
+func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, ends time.Time) {
+	d := m.Record
+	if d.state != nil {
+		return d.state, time.Time{}, time.Time{}
+	}
+	return nil, d.Timestamp, expires(d.own(), d.arrived)
+}
 
 // State implements [driver.Codec].
 func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {

@@ -168,9 +168,18 @@ func (c Config) withDefaults() Config {
 // policy is the policy of a queue, with its defaults.
 func (c Config) policy(queue string) redeliver.Policy {
 	if p, ok := c.Queues[queue]; ok {
-		return p.WithDefaults()
+		return c.withMaxTimeout(p)
 	}
-	return c.Policy.WithDefaults()
+	return c.withMaxTimeout(c.Policy)
+}
+
+// withMaxTimeout is a policy with its defaults. That of MaxTimeout is at most what the broker allows.
+func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
+	given := p.MaxTimeout
+	if p = p.WithDefaults(); given == 0 {
+		p.MaxTimeout = max(p.Timeout, min(p.MaxTimeout, c.ConsumerTimeout))
+	}
+	return p
 }
 
 // maxUnrunPerSlot is how many messages may be in hand for each that runs, where the broker's

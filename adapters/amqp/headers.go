@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
@@ -200,9 +201,7 @@ func strangers(headers amqp091.Table, problem string) []redeliver.Finding {
 			if !ok {
 				text = fmt.Sprintf("%T", v)
 			}
-			found = redeliver.AppendFinding(found, redeliver.Finding{
-				Header: name, Value: text, Problem: problem,
-			})
+			found = engine.AppendStranger(found, name, text, problem)
 		}
 	}
 	return found

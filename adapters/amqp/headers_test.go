@@ -403,3 +403,24 @@ func TestAnExpirationCountsFromTheMessagesTime(t *testing.T) {
 		})
 	}
 }
+
+// Of the end in the header and that of the expiration the earlier counts. The header may be a time of AMQP's, too.
+func TestTheEarlierEndOfAMessageCounts(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	for name, row := range map[string]struct {
+		header     any
+		expiration string
+		want       time.Time
+	}{
+		"header":          {at.Add(time.Hour).UTC().Format(time.RFC3339), "", at.Add(time.Hour)},
+		"a time":          {at.Add(time.Hour), "", at.Add(time.Hour)},
+		"header first":    {at.Add(time.Second), "60000", at.Add(time.Second)},
+		"expiration":      {at.Add(time.Hour), "60000", at.Add(61 * time.Second)},
+		"header is wrong": {int64(7), "60000", at.Add(61 * time.Second)},
+	} {
+		d := &amqp091.Delivery{Headers: amqp091.Table{redeliver.HeaderExpires: row.header}, Expiration: row.expiration, Timestamp: at}
+		if got := expires(d, at); !got.Equal(row.want) {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}

@@ -165,9 +165,7 @@ func (s *survey) delays(p *Plan) {
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	if untold := engine.Untold(l.policy); untold != "" {
-		p.Notes = append(p.Notes, untold)
-	}
+	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	if l.ordered() {
 		s.inPlace(p)
 		return

@@ -93,6 +93,11 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	if err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
+	if out.Timestamp.IsZero() { // Policy.MaxAge counts from here
+		if out.Timestamp = now; later {
+			out.Timestamp = due
+		}
+	}
 	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
 	if err := writable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)

@@ -300,3 +300,31 @@ func TestAHandlerLongerThanTheConsumerTimeoutIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What the broker sends ahead must begin before the broker takes it away.
+func TestARateAtWhichTheBrokerTakesMessagesAwayIsRefused(t *testing.T) {
+	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
+	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
+	_, err := newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Policy.Rate.PerSecond is 0.1: must let the 200 messages`) {
+		t.Error(err)
+	}
+	cfg.MaxInFlight, cfg.MaxRetriesInFlight = 10, 10
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+}
+
+// An attempt may be extended for as long as the broker leaves it its message, by default at most.
+func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
+	cfg := Config{Policy: redeliver.Policy{Timeout: 10 * time.Minute}}.withDefaults()
+	l, err := newLayout(&cfg, "orders")
+	if err != nil || l.policy.MaxTimeout != 30*time.Minute {
+		t.Errorf("%s, want ConsumerTimeout: %v", l.policy.MaxTimeout, err)
+	}
+	cfg.Policy.MaxTimeout = time.Hour
+	_, err = newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.MaxTimeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s") {
+		t.Error(err)
+	}
+}

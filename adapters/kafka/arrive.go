@@ -32,6 +32,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	stay := s.r.arrive(rec, ours, *s.level)
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported when it came first
+	st.Expires = expiresOf(rec)
 	s.r.sub.Met(st)
 	if len(stay.Findings) > 0 {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})

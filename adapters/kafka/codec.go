@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -54,6 +55,28 @@ func (codec) Headers(m *driver.Message[*sarama.ConsumerMessage]) redeliver.Heade
 	return (*headers)(m.Record)
 }
 
+// Age implements [driver.Codec].
+func (codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (brought *redeliver.State, born, expires time.Time) {
+	if m.State != nil {
+		return m.State, time.Time{}, time.Time{}
+	}
+	return nil, timestamp(m.Record), expiresOf(m.Record)
+}
+
+// timestamp is a record's; zero where its producer has no clock, which writes 0 or -1.
+func timestamp(rec *sarama.ConsumerMessage) time.Time {
+	if rec.Timestamp.UnixMilli() > 0 {
+		return rec.Timestamp
+	}
+	return time.Time{}
+}
+
+// expiresOf is the end that a record names.
+func expiresOf(rec *sarama.ConsumerMessage) time.Time {
+	at, _ := redeliver.ParseExpires((*headers)(rec).Get(redeliver.HeaderExpires))
+	return at
+}
+
 // State implements [driver.Codec].
 func (c codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State) {
 	if m.State != nil {
@@ -62,10 +85,8 @@ func (c codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.S
 	}
 	rec := m.Record
 	st.ID, st.Group, st.Origin = uuidOf(rec), c.group, c.origin
-	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset}
-	if rec.Timestamp.UnixMilli() > 0 { // producers that have no clock write 0 or -1
-		st.Source.Timestamp = rec.Timestamp
-	}
+	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset, Timestamp: timestamp(rec)}
+	st.Expires = expiresOf(rec)
 }
 
 // headers are a record's, as the policy sees them.

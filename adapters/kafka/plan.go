@@ -91,9 +91,7 @@ func (l *layout) plan() *Plan {
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	if untold := engine.Untold(l.policy); untold != "" {
-		p.Notes = append(p.Notes, untold)
-	}
+	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	return p
 }
 

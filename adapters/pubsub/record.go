@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -101,10 +102,7 @@ func (r *record) id() string {
 func (r *record) strangers() (found []redeliver.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(r.metadata)) {
 		if name == StateKey || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = redeliver.AppendFinding(found, redeliver.Finding{
-				Header: name, Value: r.metadata[name],
-				Problem: "on a topic that redeliver does not write; it is not believed",
-			})
+			found = engine.AppendStranger(found, name, r.metadata[name], "on a topic that redeliver does not write; it is not believed")
 		}
 	}
 	return found
@@ -153,13 +151,27 @@ func (codec) Body(m *driver.Message[*record]) []byte { return m.Record.payload }
 // Headers implements [driver.Codec].
 func (codec) Headers(m *driver.Message[*record]) redeliver.Headers { return m.Record.metadata }
 
+// Age implements [driver.Codec]. Nothing says when a message was published.
+func (codec) Age(m *driver.Message[*record]) (brought *redeliver.State, born, expires time.Time) {
+	if st := m.Record.state; st != nil {
+		return st, time.Time{}, time.Time{}
+	}
+	return nil, time.Time{}, m.Record.expires()
+}
+
+// expires is the end that the message names.
+func (r *record) expires() time.Time {
+	at, _ := redeliver.ParseExpires(r.metadata[redeliver.HeaderExpires])
+	return at
+}
+
 // State implements [driver.Codec].
 func (c codec) State(m *driver.Message[*record], st *redeliver.State) {
 	if m.Record.state != nil {
 		*st = *m.Record.state
 		return
 	}
-	st.ID, st.Group, st.Origin = m.Record.id(), c.layout.group, c.layout.topic
+	st.ID, st.Group, st.Origin, st.Expires = m.Record.id(), c.layout.group, c.layout.topic, m.Record.expires()
 }
 
 // MessageFromContext returns the message behind the one whose handler got ctx, as

@@ -151,6 +151,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	}
 	stay := delayqueue.Arrive(&a, rec.headers, rec.id)
 	rec.state = stay.State
+	rec.state.Expires = rec.expires()
 	rec.publish = rec.publish && stay.Publish
 	if len(stay.Findings) > 0 {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.topic, ID: stay.State.ID, Findings: stay.Findings})

@@ -107,7 +107,7 @@ func (s *source) believe(d *delivery, c *carried, at time.Time) {
 	if st.Source.Timestamp.IsZero() { // a delayed publish
 		st.Source.Timestamp = sent(&d.native)
 	}
-	st.DeadLetter = d.deadLetter
+	st.DeadLetter, st.Expires = d.deadLetter, d.ownEnd()
 	d.first(c, st)
 	d.copies = c.copies
 	d.state = st
@@ -131,5 +131,6 @@ func (s *source) stateOf(d *delivery) redeliver.State {
 	queue := s.layout.main.name
 	return redeliver.State{
 		ID: d.stateID(), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sent(&d.native)}, DeadLetter: d.deadLetter,
+		Expires: d.ownEnd(),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -53,6 +54,15 @@ func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.publish
 
 // Headers implements [driver.Codec].
 func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.record }
+
+// Age implements [driver.Codec].
+func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, expires time.Time) {
+	d := m.Record
+	if d.state != nil {
+		return d.state, time.Time{}, time.Time{}
+	}
+	return nil, sent(&d.native), d.ownEnd()
+}
 
 // State implements [driver.Codec].
 func (codec) State(m *driver.Message[*delivery], st *redeliver.State) {

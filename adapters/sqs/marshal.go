@@ -11,6 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver"
 )
 
 const (
@@ -110,9 +112,12 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 	names := slices.Sorted(maps.Keys(msg.Metadata))
 	var plain []string
 	for _, name := range names {
-		if v := msg.Metadata[name]; v != "" && legal(v) && attributeName(name) {
+		switch v := msg.Metadata[name]; {
+		case name == redeliver.HeaderExpires && v != "" && legal(v): // first: it is believed in an attribute of its own only
+			plain = append([]string{name}, plain...)
+		case v != "" && legal(v) && attributeName(name):
 			plain = append(plain, name)
-		} else {
+		default:
 			e.Metadata[name] = v
 		}
 	}

@@ -89,9 +89,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 	if p.Delays, listed = delayqueue.PlanDelays(l.policy, l.spend); !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays")
 	}
-	if untold := engine.Untold(l.policy); untold != "" {
-		p.Notes = append(p.Notes, untold)
-	}
+	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
 	if l.main.fifo {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",

@@ -51,6 +51,15 @@ func (r *record) Get(name string) string {
 	return aws.ToString(v.StringValue)
 }
 
+// ownEnd is the end that the message names.
+func (r *record) ownEnd() time.Time {
+	if r.deadLetter != nil {
+		return time.Time{}
+	}
+	at, _ := redeliver.ParseExpires(r.Get(redeliver.HeaderExpires))
+	return at
+}
+
 // newRecord takes a received message apart: what is the user's, and what is ours,
 // which is nil where nothing of it is believed.
 func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKeys) (record, *carried) {
@@ -168,10 +177,8 @@ func strangers(m *types.Message) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range m.MessageAttributes {
 		if name == StateAttribute || strings.HasPrefix(name, redeliver.HeaderPrefix) {
-			found = redeliver.AppendFinding(found, redeliver.Finding{
-				Header: name, Value: aws.ToString(v.StringValue),
-				Problem: "was not written, or not signed, by redeliver for this queue; it is not believed",
-			})
+			found = engine.AppendStranger(found, name, aws.ToString(v.StringValue),
+				"was not written, or not signed, by redeliver for this queue; it is not believed")
 		}
 	}
 	return found

@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 		"github.com/cenkalti/backoff/v4"},
 	"internal/driver": {module, "github.com/ThreeDotsLabs/watermill/message"},
 	"internal/engine": {module, module + "/delayqueue", module + "/internal/driver", "github.com/ThreeDotsLabs/watermill/message",
-		"github.com/cenkalti/backoff/v4"},
+		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":    {module},
 	"doctor":                {}, // what the Doctor of a client finds
 	"deadletter/driver":     {module, module + "/internal/driver"},

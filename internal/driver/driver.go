@@ -132,6 +132,10 @@ type Codec[R any] interface {
 	Body(m *Message[R]) []byte
 	// Headers are the message's own, without redeliver's.
 	Headers(m *Message[R]) redeliver.Headers
+	// Age is what decides whether the message is too old to run: the state that it brought, which must not be changed, or, for
+	// a first delivery, nil, its time in its origin and the end that it names itself, zero where there is none. It is asked
+	// before each attempt.
+	Age(m *Message[R]) (brought *redeliver.State, born, expires time.Time)
 	// State sets st, which is zero: what the message brought from where redeliver wrote it, or, for a first delivery, ID,
 	// Group, Origin, Source and Expires.
 	State(m *Message[R], st *redeliver.State)

@@ -117,9 +117,9 @@ func (d *Delivery) hear(err error) (goesOn bool, answer error) {
 		return false, nil
 	}
 	if d.warned { // whatever it answers
-		err = &redeliver.TimeoutError{After: d.w.timeout}
+		err = &redeliver.TimeoutError{After: d.timeoutLocked()} // which does not change any more
 	}
-	if d.sub.Sink != nil {
+	if d.sub.Sink != nil && d.at != waiting { // else it expired before its batch began
 		d.sub.attempted(d, err, d.at)
 	}
 	return true, err
@@ -198,6 +198,10 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // no handler asked for that long
 		dec.Delay, dec.State.Due = longest, redeliver.CeilMilli(now.UTC().Add(longest))
 	case longest == 0:
+		if dec.Delay > redeliver.MaxBlock {
+			dec.State.Error = redeliver.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s",
+				dec.Delay, redeliver.MaxBlock, dec.State.Error), redeliver.MaxErrorText)
+		}
 		wait = min(max(wait, redeliver.MinBlock), redeliver.MaxBlock)
 		dec.Delay, dec.State.Due = wait, redeliver.CeilMilli(now.UTC().Add(wait))
 	case dec.Delay > longest: // not wait: due times are rounded up
@@ -211,7 +215,7 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 }
 
 func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
-	d.said = outcomeOf(dec)
+	d.said = ill
 	d.c.stay(&dec.State)
 }
 
@@ -239,13 +243,13 @@ func (d *Delivery) Deadline() (time.Time, bool) {
 		return outer, ok
 	}
 	d.w.mu.Lock()
-	at := d.at
+	at, timeout := d.at, d.timeoutLocked()
 	d.w.mu.Unlock()
 	if at == waiting {
 		return outer, ok
 	}
 	now := time.Now()
-	if own := now.Add(d.w.timeout - (now.Sub(epoch) - at)); !ok || own.Before(outer) {
+	if own := now.Add(timeout - (now.Sub(epoch) - at)); !ok || own.Before(outer) {
 		return own, true
 	}
 	return outer, true
@@ -335,6 +339,8 @@ func (d *Delivery) Gather() bool {
 	if d.over != nil || d.warned {
 		return false
 	}
+	d.extension.stop()
+	d.extension = nil
 	d.at = waiting
 	return true
 }

@@ -125,6 +125,11 @@ func (q *Batches) take(now time.Duration) []*Batched {
 			q.dismiss(m)
 			continue
 		}
+		if err := m.expired(); err != nil {
+			q.unlink(m)
+			m.who.Verdict(err)
+			continue
+		}
 		bytes += m.bytes
 		if len(all) > 0 && (q.config.Bytes > 0 && bytes > q.config.Bytes || m.isAlone()) {
 			break

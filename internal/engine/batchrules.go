@@ -45,6 +45,9 @@ func (m *Batched) Init(ctx context.Context, who BatchWaiter, d *Delivery, bytes 
 	m.who, m.d, m.ctx, m.bytes = who, d, ctx, bytes
 }
 
+// Batch is the batch that the message is in; nil while it waits for one.
+func (m *Batched) Batch() *Batch { return m.batch }
+
 // Waiter is who waits for the answer.
 func (m *Batched) Waiter() BatchWaiter { return m.who }
 
@@ -121,6 +124,14 @@ func (m *Batched) Expired(timeout error) error {
 // the queue with the context of its lane, which does not end with the loss of one message.
 func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
 
+// expired returns why a message that waited is too old now. Its clock stands still: no attempt of it began.
+func (m *Batched) expired() error {
+	if m.d == nil {
+		return nil
+	}
+	return m.d.sub.expired(m.d.state, m.d.c)
+}
+
 func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
 
 func retryAsked(delay []time.Duration) error {
@@ -148,6 +159,11 @@ type Batch struct {
 	over   bool  // the function has returned, or what stands for that
 	called bool  // AckAll or RetryAll was
 	answer error // of that call
+
+	messages      []*Batched
+	extended      bool
+	began, until  time.Duration // counted from epoch; until 0: there is no Timeout
+	expiry, stuck *time.Timer   // nil: likewise
 }
 
 // AckAll acks, when the function returns, every message that is not settled by

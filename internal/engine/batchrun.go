@@ -64,22 +64,15 @@ func (b *Batch) do(all []*Batched) {
 	if d := all[0].d; d != nil {
 		timeout = d.Timeout()
 	}
-	now, deadline := time.Now(), time.Time{}
-	if timeout > 0 {
-		deadline = now.Add(timeout)
-	}
-	b.Init(b.beginSpan(values(all[0]), all), deadline)
+	now := time.Now()
+	b.Init(b.beginSpan(values(all[0]), all), noDeadline)
 	b.Expires()
 	stop := b.watchSessions(all)
 	beginGathered(now, all)
 	if timeout > 0 {
-		expiry := time.AfterFunc(timeout, func() { b.expire(timeout, all) })
-		stuck := time.AfterFunc(timeout+StuckAfter, func() {
-			b.leave()
-			b.endSpan(&redeliver.TimeoutError{After: timeout})
-		})
-		defer expiry.Stop()
-		defer stuck.Stop()
+		b.watch(now.Sub(epoch), timeout, all)
+		defer b.expiry.Stop()
+		defer b.stuck.Stop()
 	}
 	returned := false
 	var err error
@@ -100,20 +93,46 @@ func (b *Batch) do(all []*Batched) {
 	returned = true
 }
 
+// watch sets the timers of a batch that has a Timeout.
+func (b *Batch) watch(began, timeout time.Duration, all []*Batched) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.messages, b.began, b.until = all, began, began+timeout
+	b.expiry = time.AfterFunc(timeout, b.expire)
+	b.stuck = time.AfterFunc(timeout+StuckAfter, func() {
+		if after, over := b.isOver(StuckAfter); over {
+			b.leave()
+			b.endSpan(&redeliver.TimeoutError{After: after})
+		}
+	})
+}
+
+// isOver reports whether the time of the batch has been over for so long: a timer may fire while the batch is extended. after is
+// its whole time.
+func (b *Batch) isOver(since time.Duration) (after time.Duration, over bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.until - b.began, time.Since(epoch) >= b.until+since
+}
+
 // expire ends the context of a function that has settled all its messages; else
 // the watch does, when it has taken them out of the function's hands. Where messages
 // keep their places (see [Subscription].Blocking) it takes them only from one that
-// is stuck, so they are over time here and now.
-func (b *Batch) expire(timeout time.Duration, all []*Batched) {
+// is stuck, and one that was extended is not in its list, so they are over time here and now.
+func (b *Batch) expire() {
+	timeout, over := b.isOver(0)
+	if !over {
+		return
+	}
 	b.mu.Lock()
 	ends := b.open == 0
-	if sub := b.queue.sub; sub != nil && sub.Blocking && !b.over {
-		for _, m := range all {
+	if sub := b.queue.sub; sub != nil && (sub.Blocking || b.extended) && !b.over {
+		for _, m := range b.messages {
 			if !m.settled && m.d != nil {
 				m.d.overtime()
 			}
 		}
-		ends = true
+		ends = ends || sub.Blocking
 	}
 	b.mu.Unlock()
 	if ends {

@@ -51,6 +51,10 @@ func (s *benchSource) Message(*driver.Message[*record]) (*message.Message, error
 	return nil, errors.ErrUnsupported
 }
 
+func (s *benchSource) Age(*driver.Message[*record]) (st *redeliver.State, born, expires time.Time) {
+	return nil, time.Time{}, time.Time{}
+}
+
 func (s *benchSource) Settle(*driver.Message[*record]) {
 	if s.left--; s.left == 0 {
 		close(s.done)

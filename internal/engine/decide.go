@@ -24,7 +24,7 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	f := failure{
 		err: err, id: maphash.String(keySeed, before.ID), probe: d.isProbe(),
-		ill: outcomeOf(dec) == ill, sparable: dec.Sparable(),
+		ill: outcomeOf(dec, err) == ill, sparable: dec.Sparable(),
 	}
 	if f.ill {
 		f.print, f.key = dec.State.Cause(), d.keyHash(before.ID)
@@ -43,9 +43,12 @@ const (
 )
 
 // outcomeOf is what a decision about a failure says of the dependency. A fault of the message itself says nothing.
-func outcomeOf(dec *redeliver.Decision) outcome {
+func outcomeOf(dec *redeliver.Decision, cause error) outcome {
 	if dec.Action != redeliver.DeadLetter {
 		return ill
+	}
+	if _, old := cause.(*redeliver.ExpiredError); old { //nolint:errorlint // it is the engine's own: no handler ran
+		return silent
 	}
 	switch dec.State.Reason {
 	case redeliver.ReasonExhausted, redeliver.ReasonTimeout, redeliver.ReasonPanic, redeliver.ReasonExpired, redeliver.ReasonUnschedulable:

@@ -29,6 +29,8 @@ type carrier interface {
 	key() []byte
 	body() []byte
 	headers() redeliver.Headers
+	// age is Codec.Age.
+	age() (brought *redeliver.State, born, expires time.Time)
 	readState(*redeliver.State)
 	truncates() bool
 	// isFirst reports whether the message brought no state.
@@ -73,6 +75,7 @@ type Delivery struct {
 	over       *overrun      // the attempt was settled without its handler's answer. Guarded by w's lock
 	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock
 	answered   bool          // its handler has answered. Guarded by w's lock
+	extension  *extension    // nil for none. Guarded by w's lock
 
 	wrote   How                    // where the message was written to
 	written *redeliver.State       // as what
@@ -160,7 +163,7 @@ func (d *Delivery) readState(st *redeliver.State) {
 // Task is what runs the attempt, nil before Run.
 func (d *Delivery) Task() Task { return d.task }
 
-// Invalid returns why the message must not run, see Policy.Invalid.
+// Invalid returns why the message must not run: it is too old, or Policy.Invalid says so.
 func (d *Delivery) Invalid() error { return d.check() }
 
 // Lost reports whether the message is no longer this process's to settle: it comes back by itself.
@@ -183,8 +186,11 @@ func (d *Delivery) isFirst() bool {
 // isProbe reports whether the message was let through in an outage.
 func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
-// check returns why the message must not run: Policy.Invalid says so. A panic of it is an answer, too.
+// check returns why the message must not run: it is too old, or Policy.Invalid says so. A panic of that is an answer, too.
 func (d *Delivery) check() (err error) {
+	if err := d.sub.expired(d.state, d.c); err != nil {
+		return err
+	}
 	if d.sub.Policy.Invalid == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -83,10 +84,13 @@ func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Ke
 func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
-func (e *entry[R]) isFirst() bool                 { return !e.Retry && !e.Returned }
-func (e *entry[R]) isLost() bool                  { return e.lost.Load() || e.lane.isOver() || e.lane.isLost() }
-func (e *entry[R]) isDraining() bool              { return e.lane.isDraining() }
-func (e *entry[R]) session() context.Context      { return e.lane.ctx }
+func (e *entry[R]) age() (*redeliver.State, time.Time, time.Time) {
+	return e.lane.e.opt.Codec.Age(&e.Message)
+}
+func (e *entry[R]) isFirst() bool            { return !e.Retry && !e.Returned }
+func (e *entry[R]) isLost() bool             { return e.lost.Load() || e.lane.isOver() || e.lane.isLost() }
+func (e *entry[R]) isDraining() bool         { return e.lane.isDraining() }
+func (e *entry[R]) session() context.Context { return e.lane.ctx }
 func (e *entry[R]) truncates() bool {
 	t, ok := e.lane.e.opt.Store.(driver.Truncating)
 	return ok && t.Truncates()
@@ -148,6 +152,7 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 	probe := e.current.Load().probe
 	e.begin(st)
 	e.current.Load().probe = probe
+	e.lane.e.sub.slots.began()
 	e.lane.e.pool.Give(e)
 }
 

@@ -459,6 +459,11 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 func (l *lane[R]) mayBegin(e *entry[R]) Word {
 	sub := l.e.sub
 	slotted, probe := false, false
+	if sub.slots.pace != nil && e.Step == driver.Handle { // what never runs does not use up the rate
+		if err := sub.expired(e.State, e); err != nil {
+			e.Step, e.Err = driver.Bury, err
+		}
+	}
 	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
 		slotted, probe = sub.slots.take(class, &l.waiters[class])
 		if l.waiting[class] = !slotted; !slotted {
@@ -472,11 +477,14 @@ func (l *lane[R]) mayBegin(e *entry[R]) Word {
 		word = NothingYet
 	}
 	if slotted && (word != Begins || e.Alone) {
-		sub.slots.give(e.class(), probe, silent)
+		sub.slots.cancel(e.class(), probe)
 		slotted, probe = false, false
 	}
 	if word != Begins {
 		return word
+	}
+	if !slotted && e.Step == driver.Handle {
+		sub.slots.began()
 	}
 	e.slotted = slotted
 	e.rested.Store(!takesTurn && !e.Alone)

@@ -27,6 +27,8 @@ type record struct {
 	key   string
 	state *redeliver.State // of one that waits; nil for a first delivery
 	body  []byte
+	// born and expires are a first delivery's own times.
+	born, expires time.Time
 	// replayed says that the message brought a state without attempts.
 	replayed bool
 }
@@ -152,12 +154,16 @@ func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers {
 	}
 	return message.Metadata{}
 }
+func (b *broker) Age(m *driver.Message[*record]) (st *redeliver.State, born, expires time.Time) {
+	return m.Record.state, m.Record.born, m.Record.expires
+}
 func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
 	if m.Record.state != nil {
 		*st = *m.Record.state
 		return
 	}
 	st.ID, st.Group, st.Origin = m.Record.id, "billing", "orders"
+	st.Source.Timestamp, st.Expires = m.Record.born, m.Record.expires
 }
 
 func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {

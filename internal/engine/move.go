@@ -121,7 +121,7 @@ func (m *move) finish(where string) {
 	case m.hops && !buried:
 		s.Tell(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
-		d.said = outcomeOf(m.dec)
+		d.said = outcomeOf(m.dec, m.cause)
 		if buried {
 			s.slots.buried(d)
 		}
@@ -140,7 +140,7 @@ func (m *move) finish(where string) {
 // discard is the end of a message that nobody wants to have in a DLQ.
 func (m *move) discard() {
 	m.release()
-	m.d.said = outcomeOf(m.dec)
+	m.d.said = outcomeOf(m.dec, m.cause)
 	m.d.sub.slots.buried(m.d)
 	m.d.sub.Tell(redeliver.Discarded{State: m.dec.State, Err: m.cause})
 	m.d.c.end(forwarded)

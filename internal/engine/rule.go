@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/redeliver/redeliver"
+import (
+	"fmt"
+
+	"github.com/redeliver/redeliver"
+)
 
 // Schedule is [redeliver.Policy.Schedule] of the policy, reckoned once.
 func (s *Subscription) Schedule() string {
@@ -12,13 +16,17 @@ func (s *Subscription) Schedule() string {
 	return rule
 }
 
-// Untold is what a plan notes of a policy whose rule does not travel with the messages
-// that wait; empty where it does.
-func Untold(p redeliver.Policy) string {
-	if p.Schedule() != "" {
-		return ""
+// Notes are what a plan says of a policy on every broker: that its rule does not travel with the messages that wait, and that
+// some waits are cut.
+func Notes(p redeliver.Policy) (notes []string) {
+	if p.Schedule() == "" {
+		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one")
 	}
-	return "the rule does not fit into a header (redeliver.Policy.Schedule): what waits when the policy changes goes on by the new one"
+	if p.Order == redeliver.Blocking {
+		notes = append(notes, fmt.Sprintf("in Blocking order a wait that a handler or Classify asks for is cut to %s to %s where it is another, and the error of the message says so",
+			redeliver.MinBlock, redeliver.MaxBlock))
+	}
+	return notes
 }
 
 // rule is what decides about a message: the rule that it brought, where that is
@@ -26,13 +34,20 @@ func Untold(p redeliver.Policy) string {
 // the headers with which the message goes on. Either way what the rule does not say is
 // the policy's: its Timeout, its functions, its order, its levels.
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
-	own := s.Schedule()
-	if st.Schedule != "" && st.Schedule != own && !s.Policy.Supersede {
-		if old, ok := s.Policy.Under(st.Schedule); ok && s.takes(&old) {
+	rule := s.ruleOf(st.Schedule)
+	if rule == &s.Policy {
+		st.Schedule = s.Schedule()
+	}
+	return rule
+}
+
+// ruleOf is rule for a message that brought this schedule, empty for none.
+func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
+	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
+		if old, ok := s.Policy.Under(schedule); ok && s.takes(&old) {
 			return &old
 		}
 	}
-	st.Schedule = own
 	return &s.Policy
 }
 

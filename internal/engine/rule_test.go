@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,10 +175,44 @@ func TestAgreementIsReportedOnceAndForgetsWhatWas(t *testing.T) {
 
 // A plan says so where a rule does not fit into a header.
 func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
-	if note := engine.Untold(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); note != "" {
-		t.Errorf("noted %q", note)
+	if notes := engine.Notes(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); notes != nil {
+		t.Errorf("noted %q", notes)
 	}
-	if note := engine.Untold(redeliver.Policy{Backoff: function{}}); note == "" {
-		t.Error("nothing is noted")
+	if notes := engine.Notes(redeliver.Policy{Backoff: function{}}); len(notes) != 1 {
+		t.Errorf("noted %q, want that the rule does not travel", notes)
 	}
+}
+
+// A plan says where waits are cut, and so does the error of the message.
+func TestBlockingCutsNoWaitInSilence(t *testing.T) {
+	blocking := redeliver.Policy{Order: redeliver.Blocking}
+	if notes := engine.Notes(blocking); len(notes) != 1 || !strings.Contains(notes[0], "cut to 10ms to 30s") {
+		t.Errorf("noted %q", notes)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(blocking)
+		j.sub.Blocking = true
+		waits := []time.Duration{time.Hour, 30 * time.Second, time.Second}
+		j.start(t, handle(func(ctx context.Context, _ *record) error {
+			if st, _ := redeliver.FromContext(ctx); st.Attempts < len(waits) {
+				return redeliver.RetryAfter(errOurs, waits[st.Attempts])
+			}
+			return nil
+		}))
+		j.publish("a")
+		<-time.After(time.Hour)
+		synctest.Wait()
+		all := events[redeliver.RetryScheduled](j)
+		if len(all) != 3 {
+			t.Fatalf("%d retries", len(all))
+		}
+		if text := all[0].State.Error; all[0].Delay != 30*time.Second || !strings.Contains(text, "1h0m0s is cut to 30s") || !strings.Contains(text, errOurs.Error()) {
+			t.Errorf("a retry in %s: %q", all[0].Delay, text)
+		}
+		for _, e := range all[1:] {
+			if e.State.Error != errOurs.Error() {
+				t.Errorf("a retry in %s: %q", e.Delay, e.State.Error)
+			}
+		}
+	})
 }

@@ -38,6 +38,7 @@ type slots struct {
 	used     [2]int
 	inFlight int // of both
 	guard    *guard
+	pace     *pace // nil for none
 
 	minLimit, maxLimit int // of both classes together; minLimit 0: they do not shrink
 	limit              int // now; 0: they have not shrunk
@@ -64,7 +65,7 @@ func (s *slots) init(sub *Subscription) {
 	s.sub = sub
 	s.limits = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
 	s.minLimit, s.maxLimit = sub.MinInFlight, sub.MaxInFlight+sub.MaxRetriesInFlight
-	s.guard = newGuard(&sub.Policy)
+	s.guard, s.pace = newGuard(&sub.Policy), newPace(sub.Policy.Rate)
 }
 
 // take takes a slot of a class. Where there is none, the waiter is queued, and rung when it is its turn.
@@ -83,6 +84,7 @@ func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	if !w.queued {
 		w.queued = true
 		q.Push(w)
+		s.armPaceLocked()
 	}
 	return false, false
 }
@@ -98,6 +100,9 @@ func (s *slots) takeLocked(class int) (ok, probe bool) {
 		s.armLocked()
 		probe = true
 	}
+	if s.pace != nil {
+		s.pace.take(time.Now())
+	}
 	s.used[class]++
 	s.inFlight++
 	s.peak = max(s.peak, s.inFlight)
@@ -108,6 +113,8 @@ func (s *slots) takeLocked(class int) (ok, probe bool) {
 func (s *slots) hasRoomLocked(class int) bool {
 	switch {
 	case s.limits[class] > 0 && s.used[class] >= s.limits[class]:
+		return false
+	case s.pace != nil && s.pace.wait(time.Now()) > 0:
 		return false
 	case s.guard != nil && s.guard.held():
 		return s.guard.mayLend(s.guard.now())
@@ -139,11 +146,12 @@ func (s *slots) wakeLocked() {
 			w := q.Pop()
 			w.queued, w.turn = false, true
 			w.ring()
-			if s.limit > 0 || s.guard != nil && s.guard.held() {
+			if s.limit > 0 || s.pace != nil || s.guard != nil && s.guard.held() {
 				return
 			}
 		}
 	}
+	s.armPaceLocked()
 }
 
 // give gives back the slot of a message that ended so.

@@ -263,6 +263,10 @@ func (stormCodec) ID(m *driver.Message[*drop]) string               { return m.R
 func (stormCodec) Key(m *driver.Message[*drop]) []byte              { return []byte(m.Record.key) }
 func (stormCodec) Body(*driver.Message[*drop]) []byte               { return []byte("v") }
 func (stormCodec) Headers(*driver.Message[*drop]) redeliver.Headers { return message.Metadata{} }
+func (stormCodec) Age(m *driver.Message[*drop]) (brought *redeliver.State, born, expires time.Time) {
+	return m.Record.state, time.Time{}, time.Time{}
+}
+
 func (stormCodec) State(m *driver.Message[*drop], st *redeliver.State) {
 	if m.Record.state != nil {
 		*st = *m.Record.state

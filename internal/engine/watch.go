@@ -57,6 +57,7 @@ func (w *watch) appendLocked(d *Delivery) {
 func (w *watch) remove(d *Delivery) {
 	w.mu.Lock()
 	w.unlinkLocked(d)
+	d.extension.stop()
 	d.answered = true
 	w.mu.Unlock()
 }
@@ -99,19 +100,20 @@ func (w *watch) tick() {
 // endLocked ends an attempt that is over time. A message that keeps its place is taken out of its handler's hands only when
 // the handler is stuck: the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
+	timeout := d.timeoutLocked()
 	if !d.sub.Blocking {
 		if d.takeOver() {
-			go d.expire(w.timeout)
+			go d.expire(timeout)
 		}
 		return
 	}
 	d.warned = true
-	go d.Expire(&redeliver.TimeoutError{After: w.timeout})
+	go d.Expire(&redeliver.TimeoutError{After: timeout})
 	time.AfterFunc(StuckAfter, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !d.answered && d.takeOver() {
-			go d.expire(w.timeout)
+			go d.expire(timeout)
 		}
 	})
 }
@@ -123,7 +125,7 @@ func (d *Delivery) overtime() {
 	}
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
-	if d.w.unlinkLocked(d) {
+	if d.w.unlinkLocked(d) || d.extension != nil && d.runsLocked() {
 		d.w.endLocked(d)
 	}
 }

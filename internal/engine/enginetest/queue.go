@@ -187,6 +187,10 @@ func (c codec) Key(*driver.Message[struct{}]) []byte                { return nil
 func (c codec) Body(*driver.Message[struct{}]) []byte               { return []byte("payload") }
 func (c codec) Headers(*driver.Message[struct{}]) redeliver.Headers { return c.q.Metadata }
 
+func (c codec) Age(*driver.Message[struct{}]) (brought *redeliver.State, born, expires time.Time) {
+	return nil, time.Time{}, time.Time{}
+}
+
 func (c codec) Message(*driver.Message[struct{}]) (*message.Message, error) {
 	msg := message.NewMessage(c.q.ID, []byte("payload"))
 	maps.Copy(msg.Metadata, c.q.Metadata)

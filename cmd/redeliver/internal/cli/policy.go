@@ -36,7 +36,7 @@ func (p *policyFlags) define(flags *pflag.FlagSet) {
 	flags.Lookup("levels").DefValue = "" // pflag would print it as []
 	flags.IntVar(&p.maxLevels, "max-levels", redeliver.DefaultMaxLevels, "Derive at most this `number` of levels when --levels is not given")
 	flags.DurationVar(&p.timeout, "timeout", redeliver.DefaultTimeout, "Fail an attempt that takes longer than this `duration`")
-	flags.DurationVar(&p.maxAge, "max-age", 0, "Dead-letter a message instead of retrying it when it would be older than this `duration` (default no limit)")
+	flags.DurationVar(&p.maxAge, "max-age", 0, "Dead-letter a message instead of running it when it is older than this `duration` (default no limit)")
 	flags.StringVar(&p.order, "order", "", "The `order` of messages with the same key: KeyOrder, Unordered, Blocking or PerKey (default KeyOrder)")
 }
 

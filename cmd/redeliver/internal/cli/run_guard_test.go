@@ -23,12 +23,20 @@ func TestRunGuards(t *testing.T) {
 		g.read(&p)
 		return p
 	}
-	if p := read(); p.Guarded() {
+	if p := read(); p.Guarded() || p.Rate.On() {
 		t.Errorf("nobody asked for %+v", p)
 	}
 	p := read("--outage", "--dead-letter-rate", "50")
 	if !p.Outage.On() || p.DeadLetterRate.Most != 50 || p.Validate("Policy") != nil {
 		t.Errorf("%+v: %v", p, p.Validate("Policy"))
+	}
+	p = read("--rate-limit", "2.5", "--burst", "4")
+	if want := (redeliver.Rate{PerSecond: 2.5, Burst: 4}); p.Rate != want || p.Validate("Policy") != nil {
+		t.Errorf("%+v, want %+v: %v", p.Rate, want, p.Validate("Policy"))
+	}
+	p = read("--burst", "4")
+	if err := p.Validate("Policy"); err == nil || !strings.Contains(inFlags(err), "--rate-limit is 0") {
+		t.Errorf("a burst without a rate is not refused: %v", err)
 	}
 	p = read("--dead-letter-rate", "-1")
 	if err := p.Validate("Policy"); err == nil || !strings.Contains(err.Error(), "Policy.DeadLetterRate.Most") {

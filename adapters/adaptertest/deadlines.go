@@ -1,0 +1,72 @@
+package adaptertest
+
+import (
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// deadlines: a message that names its own end does not run after it.
+func deadlines() []test {
+	return []test{
+		{name: "WhatHasExpiredNeverRuns", body: expiredBefore},
+		{name: "WhatExpiresWhileItWaitsIsNotRetried", body: expiresMeanwhile},
+		{name: "AReplayedMessageRunsAlthoughItsEndIsOver", body: expiredReplay},
+	}
+}
+
+// expires is a header that names an end.
+func expires(value string) Header { return Header{redeliver.HeaderExpires, []byte(value)} }
+
+func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+
+func expiredBefore(b *bench) {
+	p := b.start(Config{Policy: quick(1)}, succeed)
+	over := message.NewMessage("published", []byte("published"))
+	redeliver.SetExpires(over.Metadata, time.Now().Add(-time.Minute))
+	if err := p.svc.Publisher().Publish(b.origin, over); err != nil {
+		b.Fatal(err)
+	}
+	b.put(b.underOneKey([]Message{
+		{ID: "over", Body: []byte("over"), Headers: []Header{expires(in(-time.Second)), {"trace", []byte("t-1")}}},
+		{ID: "in time", Body: []byte("in time"), Headers: []Header{expires(in(time.Hour))}},
+		{ID: "unreadable", Body: []byte("unreadable"), Headers: []Header{expires("tomorrow")}},
+		{ID: "plain", Body: []byte("plain")},
+	})...)
+	b.awaitEnds("published", "over", "in time", "unreadable", "plain")
+	for id, runs := range map[string]int{"published": 0, "over": 0, "in time": 1, "unreadable": 1, "plain": 1} {
+		b.wantRuns(id, runs)
+	}
+	for _, m := range b.dead(2) {
+		b.buriedAs(b.why(m), redeliver.ReasonExpired, 0)
+	}
+	for _, e := range heard[redeliver.HeadersIgnored](b.journal) {
+		if e.ID != "unreadable" {
+			b.Errorf("the headers of %s are ignored: %v", e.ID, e.Findings)
+		}
+	}
+	awaitEvents[redeliver.HeadersIgnored](b, 1)
+}
+
+func expiresMeanwhile(b *bench) {
+	b.start(Config{Policy: quick(50)}, decline)
+	b.put(Message{ID: "a", Body: []byte("a"), Headers: []Header{expires(in(2 * time.Second))}})
+	b.awaitEnds("a")
+	st := b.why(b.dead(1)[0])
+	if st.Reason != redeliver.ReasonExpired || st.Attempts == 0 || st.Attempts > 21 {
+		b.Errorf("it is dead as %q after %d attempts (%s), want expired after at most 2 seconds of them", st.Reason, st.Attempts, st.Error)
+	}
+}
+
+func expiredReplay(b *bench) {
+	b.start(Config{Policy: quick(1)}, succeed)
+	st := redeliver.State{ID: "a", Group: b.group, Origin: b.origin, Replays: 1, Replayed: time.Now()}
+	b.h.PutBack(b.T, b.origin, b.group, Message{
+		ID: "a", Body: []byte("a"), Headers: []Header{expires(in(-time.Hour))}, Ours: st.AppendHeaders(nil),
+	})
+	b.awaitEnds("a")
+	b.wantRuns("a", 1)
+	b.dead(0)
+}

@@ -1,0 +1,27 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// expired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is what it became in this process,
+// nil while its record says it all. For a message without an end it reads no clock.
+func (s *Subscription) expired(state *redeliver.State, c carrier) error {
+	var first redeliver.State
+	if state == nil {
+		state, first.Source.Timestamp, first.Expires = c.age()
+	}
+	if state != nil {
+		rule := s.ruleOf(state.Schedule)
+		if rule.MaxAge <= 0 && state.Expires.IsZero() {
+			return nil
+		}
+		return rule.Expired(state, time.Now())
+	}
+	if s.Policy.MaxAge <= 0 && first.Expires.IsZero() {
+		return nil
+	}
+	return s.Policy.Expired(&first, time.Now())
+}

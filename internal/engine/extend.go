@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// extension is the end of an attempt that was extended. It is no longer in the watch's list, which is in the order of the
+// deadlines: it has a timer of its own, or its batch's. The watch's lock guards it.
+type extension struct {
+	until time.Duration // counted from epoch
+	timer *time.Timer   // nil for the batch's
+}
+
+func (e *extension) stop() {
+	if e != nil && e.timer != nil {
+		e.timer.Stop()
+	}
+}
+
+// Extend is what redeliver.Extend asks for. An attempt in a batch has the batch's time.
+func (d *Delivery) Extend(by time.Duration) error {
+	if t, ok := d.task.(interface{ Batch() *Batch }); ok {
+		if b := t.Batch(); b != nil {
+			return b.Extend(by)
+		}
+	}
+	if d.task == nil {
+		return fmt.Errorf("%w: no attempt runs", redeliver.ErrNotExtended)
+	}
+	w := d.w
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !d.runsLocked() || d.at == waiting {
+		return errOver
+	}
+	until, err := d.sub.extended(d.at, by)
+	if e := w.extendLocked(d, until); e != nil {
+		e.timer = time.AfterFunc(until-time.Since(epoch), func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if d.extension == e && d.runsLocked() {
+				w.endLocked(d)
+			}
+		})
+	}
+	return err
+}
+
+var errOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
+
+// extended is until when an attempt may run that began at a time and is to run for so long from now. It is cut to MaxTimeout,
+// which is an error.
+func (s *Subscription) extended(began, by time.Duration) (until time.Duration, err error) {
+	now := time.Since(epoch)
+	most := began + s.Policy.MaxTimeout
+	if by > most-now {
+		return most, fmt.Errorf("%w by %s: MaxTimeout, %s, leaves %s", redeliver.ErrNotExtended, by, s.Policy.MaxTimeout, max(0, most-now).Round(time.Millisecond))
+	}
+	return now + by, nil
+}
+
+// extendLocked notes that an attempt ends at until. It returns nil where it ends later anyway.
+func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
+	if until <= d.at+d.timeoutLocked() {
+		return nil
+	}
+	w.unlinkLocked(d)
+	d.extension.stop()
+	d.extension = &extension{until: until}
+	return d.extension
+}
+
+// runsLocked reports whether the answer of the attempt's handler would still count as in time.
+func (d *Delivery) runsLocked() bool { return !d.answered && !d.warned && d.over == nil }
+
+// timeoutLocked is how long the attempt may take in all.
+func (d *Delivery) timeoutLocked() time.Duration {
+	if d.extension != nil {
+		return d.extension.until - d.at
+	}
+	return d.w.timeout
+}
+
+// Extend is what redeliver.Extend asks for.
+func (b *Batch) Extend(by time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.over:
+		return errOver
+	case b.expiry == nil: // no Timeout
+		return nil
+	case time.Since(epoch) >= b.until:
+		return errOver
+	}
+	until, err := b.queue.sub.extended(b.began, by)
+	if until <= b.until {
+		return err
+	}
+	b.until, b.extended = until, true
+	left := until - time.Since(epoch)
+	b.expiry.Reset(left)
+	b.stuck.Reset(left + StuckAfter)
+	for _, m := range b.messages {
+		if d := m.d; !m.settled && d != nil && d.w != nil {
+			d.w.mu.Lock()
+			if d.runsLocked() {
+				d.w.extendLocked(d, until)
+			}
+			d.w.mu.Unlock()
+		}
+	}
+	return err
+}
+
+// Value implements [context.Context].
+func (b *Batch) Value(key any) any {
+	if _, ok := key.(redeliver.ContextKey); ok {
+		return b
+	}
+	return b.Lazy.Value(key)
+}
+
+// Deadline implements [context.Context].
+func (b *Batch) Deadline() (time.Time, bool) {
+	outer, ok := b.Lazy.Deadline()
+	b.mu.Lock()
+	until := b.until
+	b.mu.Unlock()
+	if until == 0 {
+		return outer, ok
+	}
+	now := time.Now()
+	if own := now.Add(until - now.Sub(epoch)); !ok || own.Before(outer) {
+		return own, true
+	}
+	return outer, true
+}

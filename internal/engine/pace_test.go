@@ -1,0 +1,151 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// starts notes when handlers begin.
+type starts struct {
+	mu  sync.Mutex
+	at  []time.Duration
+	ids []string
+}
+
+func (s *starts) note(j *journal, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.ids = append(s.at, time.Since(j.begun).Round(time.Millisecond)), append(s.ids, id)
+}
+
+func (s *starts) take() ([]time.Duration, []string) {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ids := s.at, s.ids
+	s.at, s.ids = nil, nil
+	return at, ids
+}
+
+func numbered(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	return ids
+}
+
+// Attempts begin at the rate, retries and those that are made at once among them; to wait for it is no attempt.
+func TestAttemptsBeginAtTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{Immediate: 1, MaxRetries: 2, Backoff: redeliver.Fixed(time.Second), Rate: redeliver.Rate{PerSecond: 2, Burst: 3}})
+		var s starts
+		j.start(t, handle(func(ctx context.Context, r *record) error {
+			s.note(j, r.id)
+			if st, _ := redeliver.FromContext(ctx); r.id == "0" && st.Attempts < 2 {
+				return errOurs
+			}
+			return nil
+		}))
+		j.publish(numbered(6)...)
+		<-time.After(time.Minute)
+		at, ids := s.take()
+		// 0 runs twice at once, which is counted: 3 begin in the burst, and the fourth makes the next wait for two.
+		if want := []time.Duration{0, 0, 0, 0, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond}; !slices.Equal(at, want) {
+			t.Errorf("%q began at %v, want %v", ids, at, want)
+		}
+		if settled, dead := j.all(); len(settled) != 7 || len(dead) > 0 { // 0 was settled twice: its copy, too
+			t.Errorf("settled %v, dead %v", settled, dead)
+		}
+	})
+}
+
+// All lanes of a subscription share its rate, and each gets its part.
+func TestLanesShareTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 10, Burst: 1}})
+		two := &journal{broker: newBroker(redeliver.Policy{})}
+		var s starts
+		opt := handle(func(_ context.Context, r *record) error { s.note(one, r.id); return nil })
+		opt.Sub, opt.Codec, opt.Store = one.sub, one, one
+		e := engine.New(opt)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i, j := range []*journal{one, two} {
+			for range 50 {
+				j.publish([]string{"one", "two"}[i])
+			}
+			all.Go(func() {
+				e.RunLane(ctx, context.Background(), j.broker, engine.LaneOptions[*record]{DrainTimeout: time.Hour}, nil)
+			})
+		}
+		<-time.After(2*time.Second + 50*time.Millisecond)
+		_, ids := s.take()
+		ones := len(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "two" }))
+		if len(ids) != 21 || ones < 9 || ones > 12 {
+			t.Errorf("%d began in two seconds, %d of the first lane; want 21, and half of them", len(ids), ones)
+		}
+		// What waits for its turn does not hold up the end: it is returned.
+		began := time.Now()
+		cancel()
+		all.Wait()
+		e.Close()
+		if took := time.Since(began); took > 0 || len(one.returned)+len(two.returned) != 79 {
+			t.Errorf("the end took %s, and %d were returned; want 79 at once", took, len(one.returned)+len(two.returned))
+		}
+	})
+}
+
+// A message that waits for its turn holds no slot: what is in flight is what runs.
+func TestWhatWaitsForTheRateHoldsNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}})
+		j.start(t, handle(func(context.Context, *record) error { return nil }))
+		j.publish(numbered(5)...)
+		<-time.After(time.Second)
+		synctest.Wait()
+		if l := j.sub.Load(); l.InFlight != 0 || l.Held != 4 {
+			t.Errorf("%+v, want nothing in flight and 4 held", l)
+		}
+	})
+}
+
+// What has expired uses up nothing of the rate, and neither does what a gater refuses.
+func TestWhatDoesNotRunUsesUpNoRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.01, Burst: 2}})
+		var s starts
+		opt := handle(func(_ context.Context, r *record) error { s.note(j, r.id); return nil })
+		opt.Store = j
+		j.run(t, opt, engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{refusing{}}})
+		for i := range 20 {
+			j.in <- &record{id: fmt.Sprint("old ", i), expires: time.Now().Add(-time.Second)}
+			j.in <- &record{id: fmt.Sprint("refused ", i)}
+		}
+		j.publish("a", "b", "c")
+		<-time.After(time.Second)
+		if _, ids := s.take(); !slices.Equal(ids, []string{"a", "b"}) || len(j.dead) != 20 {
+			t.Errorf("%q ran, %d are dead; want a and b, and 20", ids, len(j.dead))
+		}
+	})
+}
+
+// refusing is a gater that lets nothing begin whose name says so.
+type refusing struct{}
+
+func (refusing) Begin(m *driver.Message[*record]) engine.Word {
+	if len(m.Record.id) > len("refused") && m.Record.id[:len("refused")] == "refused" {
+		return engine.NotYet
+	}
+	return engine.Begins
+}
+func (refusing) Rest(*driver.Message[*record])               {}
+func (refusing) End(*driver.Message[*record], engine.Ending) {}

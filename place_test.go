@@ -1,0 +1,63 @@
+package redeliver_test
+
+import (
+	"errors"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// caught is what an attempt makes of a panic.
+func caught(f func()) (err *redeliver.PanicError) {
+	defer func() { err = &redeliver.PanicError{Value: recover(), Stack: debug.Stack()} }()
+	f()
+	return nil
+}
+
+func outer(f func()) { f() }
+
+// The DLQ says in which functions a handler panicked, the innermost first, and no more than a few of them.
+func TestAPanicNamesItsPlace(t *testing.T) {
+	var nobody *struct{ name string }
+	for name, c := range map[string]struct {
+		f           func()
+		text, func1 string
+	}{
+		"by itself":            {func() { panic("boom") }, "panic: boom in ", "TestAPanicNamesItsPlace"},
+		"by the runtime":       {func() { _ = []int{}[len(t.Name())] }, "index out of range", "TestAPanicNamesItsPlace"},
+		"by a nil pointer":     {func() { _ = nobody.name }, "nil pointer dereference in ", "TestAPanicNamesItsPlace"},
+		"in a deferred second": {func() { defer func() { panic("second") }(); panic("first") }, "second", "TestAPanicNamesItsPlace"},
+		"in another function":  {func() { outer(func() { panic("boom") }) }, "boom in ", "redeliver_test.outer (place_test.go:"},
+	} {
+		d := redeliver.Policy{MaxRetries: redeliver.NoRetries}.Decide(redeliver.State{}, caught(c.f), now)
+		text := d.State.Error
+		if !strings.Contains(text, c.text) || !strings.Contains(text, c.func1) || !strings.Contains(text, "(place_test.go:") || strings.Count(text, ".go:") > 3 {
+			t.Errorf("%s: the DLQ says %q", name, text)
+		}
+	}
+}
+
+// A long text leaves room for the place, hides what it must, and a policy's own text stands for itself.
+func TestThePlaceFitsBehindTheText(t *testing.T) {
+	long := caught(func() { panic("amqp://user:secret@host " + strings.Repeat("x", 5000)) })
+	text := redeliver.Policy{}.Decide(redeliver.State{}, long, now).State.Error
+	if len(text) > redeliver.MaxErrorText || !strings.Contains(text, "place_test.go:") || strings.Contains(text, "secret") {
+		t.Errorf("%d bytes: %q", len(text), text)
+	}
+	own := redeliver.Policy{ErrorText: func(error) string { return "ours" }}
+	if text := own.Decide(redeliver.State{}, long, now).State.Error; text != "ours" {
+		t.Errorf("%q, want the policy's own text", text)
+	}
+	for _, stack := range []string{"", "panic(", "panic(\n", "no stack\nat all\n\n", "panic(1)\n\tp.go:1\nruntime.x\n"} {
+		if text := (redeliver.Policy{}).Decide(redeliver.State{}, &redeliver.PanicError{Value: 1, Stack: []byte(stack)}, now.Add(time.Second)).State.Error; text != "panic: 1" {
+			t.Errorf("with the stack %q: %q", stack, text)
+		}
+	}
+	var none *redeliver.PanicError
+	if text := (redeliver.Policy{}).Decide(redeliver.State{}, errors.Join(none), now).State.Error; text != redeliver.ErrPanic.Error() {
+		t.Errorf("of nothing: %q", text)
+	}
+}

@@ -1,0 +1,36 @@
+package redeliver
+
+import "math"
+
+// Rate bounds how many attempts begin in a second, first ones and retries together, in one process. The others wait in it
+// for their turn: that is no attempt, and costs no retry. In a batch each message counts. What runs alone, because it may have
+// crashed its process, does not wait for its turn.
+type Rate struct {
+	// PerSecond is how many begin in a second, in the mean. It may be a fraction. Default 0, no bound.
+	PerSecond float64
+	// Burst is how many may begin at once after a pause. Default: a tenth of PerSecond, at least 1.
+	Burst int
+}
+
+// maxRate is the largest rate and the largest burst: more is no bound.
+const maxRate = 1_000_000
+
+// On reports whether there is a bound.
+func (r Rate) On() bool { return r != Rate{} }
+
+func (r Rate) withDefaults() Rate {
+	if r.On() && r.Burst == 0 && r.PerSecond <= maxRate {
+		r.Burst = int(max(1, math.Ceil(r.PerSecond/10)))
+	}
+	return r
+}
+
+func (r Rate) check(ps *Problems, field string) {
+	if !r.On() {
+		return
+	}
+	if !(r.PerSecond >= 1e-6 && r.PerSecond <= maxRate) {
+		ps.Add(field+".PerSecond", r.PerSecond, "must be from 0.000001 to 1000000, or 0 without a Burst for no bound")
+	}
+	ps.Count(field+".Burst", r.Burst, 1, maxRate)
+}
