@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
@@ -75,6 +76,8 @@ func (p place) forgeAt(t *testing.T, at time.Time, key string, value any) {
 	if os.Getenv("REDELIVER_TEST_KAFKA") == "" {
 		at = time.Now()
 	}
+	compact, byBroker := "compact", "LogAppendTime"
+	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 1, map[string]*string{"cleanup.policy": &compact, "message.timestamp.type": &byBroker}, p.ours("control"))
 	put(t, p.addrs, &kgo.Record{Topic: p.ours("control"), Key: []byte(key), Value: text, Timestamp: at})
 }
 

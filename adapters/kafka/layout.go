@@ -155,8 +155,7 @@ func (l *layout) need(cfg Config, there map[string]*sarama.TopicMetadata, replic
 	}
 	l.state = companion(cfg.Names.dlq(l.origin, l.group)+stateSuffix, stateKind, replicas, settings["min.insync.replicas"])
 	l.state.exists = there[l.state.name] != nil
-	l.control = companion(cfg.Names.control(l.origin, l.group), controlKind, replicas, settings["min.insync.replicas"])
-	l.control.settings["message.timestamp.type"] = "LogAppendTime"
+	l.control = controlTopic(cfg.Names.control(l.origin, l.group), replicas, settings["min.insync.replicas"])
 	l.control.exists = there[l.control.name] != nil
 }
 
