@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -188,6 +189,16 @@ func TestOnKafkaWhatWaitsIsReleasedAndCancelledByCommand(t *testing.T) {
 		kill()
 		kill = live()
 	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		levels, err := w.Levels(context.WithoutCancel(t.Context()))
+		t.Logf("%d are committed, %d dead; levels %+v, %v", len(all[redeliver.Committed](ev)), len(all[redeliver.DeadLettered](ev)), levels, err)
+		for _, e := range ev.last(60) {
+			t.Logf("%T %+v", e, e)
+		}
+	})
 	eventually(t, "nothing waits", func() bool { return depth(t, w) == 0 })
 	ran, dead := make(map[string]int), make(map[string]int)
 	for _, e := range all[redeliver.Committed](ev) {

@@ -94,6 +94,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// last returns the last n events.
+func (e *events) last(n int) []redeliver.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.list[max(0, len(e.list)-n):])
+}
+
 // all returns the events of type E so far.
 func all[E redeliver.Event](e *events) []E {
 	e.mu.Lock()

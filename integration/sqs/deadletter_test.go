@@ -34,7 +34,8 @@ func TestDeadLetterQueue(t *testing.T) {
 func deadLetters(endpoint string) adaptertest.DeadLetters {
 	return func(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
 		t.Helper()
-		w := &wire{h: &harness{}, cut: make(chan struct{})}
+		api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+		w := newWire(&harness{api: api})
 		own := anyAWS()
 		own.HTTPClient = &http.Client{Transport: w}
 		own.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
@@ -53,7 +54,6 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			api := awssqs.NewFromConfig(*anyAWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
 			state := strings.TrimSuffix(q.Info().DLQ, ".fifo") + "-state.fifo"
 			if out, err := api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &state}); err == nil {
 				_, _ = api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})

@@ -37,8 +37,8 @@ import (
 // features are what standard queues can do.
 var features = adaptertest.Features{BinaryHeaders: true, CountsCrashes: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, SlowHoldsUpNone: true}
 
-// hidden is the visibility timeout in the kit: so long a message of a killed process takes to come back. With 5 s a machine
-// that stood still for some of them had messages come back that nobody had let go.
+// hidden is the visibility timeout in the kit. With 5 s, messages of a living process came back on a machine that stood
+// still for some of them.
 const hidden = 12 * time.Second
 
 // kitKey signs redeliver's state in the kit: a producer without it forges none.
@@ -185,6 +185,13 @@ type wire struct {
 	h    *harness
 	cut  chan struct{}
 	once sync.Once
+
+	mu     sync.Mutex
+	inHand map[string]string // queue URLs by the receipt handles of messages that the service received and did not end
+}
+
+func newWire(h *harness) *wire {
+	return &wire{h: h, cut: make(chan struct{}), inHand: map[string]string{}}
 }
 
 var errCut = errors.New("the connection is cut")
@@ -195,34 +202,98 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errCut
 	default:
 	}
-	ctx, cancel := context.WithCancelCause(req.Context())
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-w.cut:
-			cancel(errCut)
-		case <-stop:
-		}
-	}()
+	sent, _ := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(sent))
 	if status, text := w.h.refuses(req); status != 0 {
 		return &http.Response{
 			StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Request: req, Body: io.NopCloser(strings.NewReader(text)),
 		}, nil
 	}
-	resp, err := connections.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		return nil, err
+	ctx, cancel := context.WithCancelCause(req.Context())
+	type answer struct {
+		resp *http.Response
+		err  error
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	answered := make(chan answer, 1)
+	go func() {
+		resp, err := connections.RoundTrip(req.WithContext(ctx))
+		if err == nil {
+			var body []byte
+			body, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			resp.Body = io.NopCloser(bytes.NewReader(body))
+			w.follow(req, sent, body)
+		}
+		select {
+		case <-w.cut: // nobody reads the answer
+			w.release()
+		default:
+		}
+		cancel(nil)
+		answered <- answer{resp, err}
+	}()
 	select {
-	case <-w.cut: // what had come when it was cut, nobody has read
+	case a := <-answered:
+		select {
+		case <-w.cut:
+			return nil, errCut
+		default:
+			return a.resp, a.err
+		}
+	case <-w.cut:
+		// A receive goes on: the server may still hand out messages, which release then shows again.
+		if !isReceive(req) {
+			cancel(errCut)
+		}
 		return nil, errCut
-	default:
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	return resp, err
+}
+
+func isReceive(req *http.Request) bool {
+	return strings.HasSuffix(req.Header.Get("X-Amz-Target"), ".ReceiveMessage")
+}
+
+// follow records the receipt handles of a receive, and removes those that a request deleted, gave back, or hid for longer
+// than the visibility timeout.
+func (w *wire) follow(req *http.Request, sent, answer []byte) {
+	type entry struct {
+		ReceiptHandle     string
+		VisibilityTimeout int
+	}
+	var in struct {
+		QueueUrl string
+		Entries  []entry
+		entry
+	}
+	_ = json.Unmarshal(sent, &in)
+	action := req.Header.Get("X-Amz-Target")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case isReceive(req):
+		var out struct{ Messages []entry }
+		_ = json.Unmarshal(answer, &out)
+		for _, m := range out.Messages {
+			w.inHand[m.ReceiptHandle] = in.QueueUrl
+		}
+	case strings.Contains(action, ".DeleteMessage"), strings.Contains(action, ".ChangeMessageVisibility"):
+		for _, e := range append(in.Entries, in.entry) {
+			if e.VisibilityTimeout == 0 || e.VisibilityTimeout > int(hidden/time.Second) {
+				delete(w.inHand, e.ReceiptHandle)
+			}
+		}
+	}
+}
+
+// release ends the visibility timeout of what a killed service has in hand, as time would.
+func (w *wire) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for receipt, url := range w.inHand {
+		// An error means that the message is deleted or another's.
+		_, _ = w.h.api.ChangeMessageVisibility(context.Background(), &awssqs.ChangeMessageVisibilityInput{QueueUrl: &url, ReceiptHandle: &receipt})
+	}
+	clear(w.inHand)
 }
 
 // refuses returns SQS's answer to a request that writes to a place that takes nothing, or a message that is too large.
@@ -263,7 +334,7 @@ func (h *harness) refuses(req *http.Request) (status int, text string) {
 }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	w := &wire{h: h, cut: make(chan struct{})}
+	w := newWire(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
 	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats by itself
@@ -294,8 +365,14 @@ type service struct {
 func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() }
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
-// Kill cuts the connections: the server shows what was not deleted when its time is over.
-func (s service) Kill() { s.wire.once.Do(func() { close(s.wire.cut) }) }
+// Kill cuts the connections. The server shows at once what the service had in hand, so that no test waits for the
+// visibility timeout.
+func (s service) Kill() {
+	s.wire.once.Do(func() {
+		close(s.wire.cut)
+		s.wire.release()
+	})
+}
 
 // marshaler refuses what the kit says no decoder takes.
 type marshaler struct{ sqs.DefaultMarshaler }
