@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -174,6 +175,25 @@ func TestTheGroupJoinsAnewOnceForAllRungs(t *testing.T) {
 			t.Errorf("member %d joined %d times, want %d", i, n, len(members)-i+1)
 		}
 	}
+}
+
+// In a service's own loop it is as with Subscribe: the session ends, and Topics has the rungs.
+func TestOnKafkaWrapReadsRungs(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	ev := wrap(t, p, kafka.Config{}, func(ctx context.Context, _ *sarama.ConsumerMessage) error {
+		if st, _ := redeliver.FromContext(ctx); st.Attempts == 0 {
+			return redeliver.RetryAfter(errDeclined, 2*time.Minute)
+		}
+		return nil
+	})
+	write(t, p.addrs, order(p.topic, "a"))
+	eventually(t, "the message waits on the rung", func() bool {
+		return slices.Contains(p.topics(t), "retry.1m") && count(t, p.addrs, p.ours("retry.1m")) > 0
+	})
+	give(t, p.waiting(t), release())
+	ev.awaitEnds(t, "a")
+	ev.noFindings(t)
 }
 
 // A broker may refuse to create what a message needs. The message hops over the levels that are there until an
