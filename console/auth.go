@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -214,15 +215,9 @@ type ProxyConfig struct {
 // BehindProxy believes what a proxy says, which has authenticated whoever asks. The
 // proxy must remove these headers from what it is sent.
 func BehindProxy(cfg ProxyConfig) Auth {
-	if cfg.User == "" {
-		cfg.User = "X-Forwarded-User"
-	}
-	if cfg.Groups == "" {
-		cfg.Groups = "X-Forwarded-Groups"
-	}
-	if cfg.SecretHeader == "" {
-		cfg.SecretHeader = "X-Proxy-Secret"
-	}
+	cfg.User = cmp.Or(cfg.User, "X-Forwarded-User")
+	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")
+	cfg.SecretHeader = cmp.Or(cfg.SecretHeader, "X-Proxy-Secret")
 	a := Auth{kind: authProxy}
 	secret := sha256.Sum256([]byte(cfg.Secret))
 	var ps redeliver.Problems

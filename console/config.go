@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -97,12 +98,8 @@ type Commander interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Refresh == 0 {
-		c.Refresh = DefaultRefresh
-	}
-	if c.Title == "" {
-		c.Title = "Dead letters"
-	}
+	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
+	c.Title = cmp.Or(c.Title, "Dead letters")
 	if c.Audit == nil {
 		c.Audit = toLogger{}
 	}

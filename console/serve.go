@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -34,9 +35,7 @@ var ErrPublic = errors.New("the console would be open to others than this machin
 // that is not a loopback one is refused ([ErrPublic]) without [Config.Auth], and
 // with [Basic] but without TLS: passwords would go over the network as they are.
 func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
-	if cfg.Address == "" {
-		cfg.Address = DefaultAddress
-	}
+	cfg.Address = cmp.Or(cfg.Address, DefaultAddress)
 	server, secure := c.server(ctx), cfg.CertFile != "" || cfg.KeyFile != ""
 	if secure {
 		renewed := certificate{cert: cfg.CertFile, key: cfg.KeyFile}

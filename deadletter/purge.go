@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -33,9 +34,7 @@ var ErrMore = errors.New("the filter takes more than was expected; nothing was r
 // Purge removes dead letters for good. Task.Counts.Purged says how many. Only what
 // lies there now is touched. It can be resumed like a replay.
 func Purge(ctx context.Context, q Queue, p Removal) (Task, error) {
-	if p.Window == 0 {
-		p.Window = DefaultWindow
-	}
+	p.Window = cmp.Or(p.Window, DefaultWindow)
 	if err := p.validate(); err != nil {
 		return Task{}, err
 	}

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,7 @@ type Isolation struct {
 // [ErrFull]. Of a group of a FIFO queue of SQS no more is marked than SQS shows at once;
 // where there may be more, the task has failed, and its note says so.
 func Quarantine(ctx context.Context, q Queue, i Isolation) (Task, error) {
-	if i.Window == 0 {
-		i.Window = DefaultWindow
-	}
+	i.Window = cmp.Or(i.Window, DefaultWindow)
 	if err := i.validate(); err != nil {
 		return Task{}, err
 	}

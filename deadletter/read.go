@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -35,9 +36,7 @@ func Read(m *Message, info Info, ours []redeliver.Header, fallback func() string
 			}
 		}
 	}
-	if m.ID == "" {
-		m.ID = m.State.ID
-	}
+	m.ID = cmp.Or(m.ID, m.State.ID)
 	if m.ID == "" {
 		m.ID = fallback()
 	}
@@ -62,12 +61,8 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
 	}
 	foreign.Belongs(m, info, m.State.Group, m.State.Origin)
-	if m.State.Group == "" {
-		m.State.Group = info.Group
-	}
-	if m.State.Origin == "" {
-		m.State.Origin = info.Origin
-	}
+	m.State.Group = cmp.Or(m.State.Group, info.Group)
+	m.State.Origin = cmp.Or(m.State.Origin, info.Origin)
 }
 
 // original says where a message was first.

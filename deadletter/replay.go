@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,15 +50,9 @@ type Replay struct {
 }
 
 func (r Replay) withDefaults() Replay {
-	if r.Watch == 0 {
-		r.Watch = DefaultWatch
-	}
-	if r.Window == 0 {
-		r.Window = DefaultWindow
-	}
-	if r.MaxReplays == 0 {
-		r.MaxReplays = DefaultMaxReplays
-	}
+	r.Watch = cmp.Or(r.Watch, DefaultWatch)
+	r.Window = cmp.Or(r.Window, DefaultWindow)
+	r.MaxReplays = cmp.Or(r.MaxReplays, DefaultMaxReplays)
 	return r
 }
 

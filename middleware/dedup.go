@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,12 +58,8 @@ func (c DedupConfig) withDefaults() DedupConfig {
 	if c.Store == nil {
 		c.Store = NewDedupMemory(0)
 	}
-	if c.TTL == 0 {
-		c.TTL = DefaultDedupTTL
-	}
-	if c.StoreTimeout == 0 {
-		c.StoreTimeout = DefaultDedupStoreTimeout
-	}
+	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, DefaultDedupStoreTimeout)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -32,9 +33,7 @@ func NewDedupMemory(most int) *DedupMemory {
 	if most < 0 {
 		panic(fmt.Sprintf("dedup: a memory of %d ids: must not be negative; 0 is the default, %d", most, DefaultDedupIDs))
 	}
-	if most == 0 {
-		most = DefaultDedupIDs
-	}
+	most = cmp.Or(most, DefaultDedupIDs)
 	return &DedupMemory{most: most, keys: make(map[string]*list.Element)}
 }
 

@@ -1,7 +1,9 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -65,18 +67,10 @@ func (c ResequenceConfig) Validate() error {
 }
 
 func (c ResequenceConfig) withDefaults() ResequenceConfig {
-	if c.First == 0 {
-		c.First = 1
-	}
-	if c.Settle == 0 {
-		c.Settle = DefaultResequenceSettle
-	}
-	if c.Wait == 0 {
-		c.Wait = DefaultResequenceWait
-	}
-	if c.Buffer == 0 {
-		c.Buffer = DefaultResequenceBuffer
-	}
+	c.First = cmp.Or(c.First, 1)
+	c.Settle = cmp.Or(c.Settle, DefaultResequenceSettle)
+	c.Wait = cmp.Or(c.Wait, DefaultResequenceWait)
+	c.Buffer = cmp.Or(c.Buffer, DefaultResequenceBuffer)
 	return c
 }
 
@@ -116,16 +110,19 @@ func Resequence(config ResequenceConfig) message.HandlerMiddleware {
 			if err != nil {
 				return nil, err
 			}
-			over := false
-			defer func() { s.leave(seq, number, over) }()
+			var failure error = &redeliver.PanicError{Value: errNotReturned} // unless it returns
+			defer func() { s.leave(seq, number, failure == nil || ends(ctx, failure)) }()
 			produced, err := h(msg)
-			over = err == nil || ends(ctx, err)
+			failure = err
 			return produced, err
 		}
 	}
 }
 
-// ends tells whether a failure sends the message to the DLQ, so that nobody need
+// errNotReturned stands for the value of a handler's panic, which is not recovered here, and for runtime.Goexit.
+var errNotReturned = errors.New("the handler did not return")
+
+// ends reports whether a failure sends the message to the DLQ, so that nobody need
 // wait for it.
 func ends(ctx context.Context, err error) bool {
 	d := engine.FromContext(ctx)

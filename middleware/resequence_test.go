@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -338,6 +339,32 @@ func TestResequenceDoesNotGoOnWithWhatIsLost(t *testing.T) {
 		b.Wait()
 		h.want(t, "a/1", "a/2", "a/6")
 	})
+}
+
+// A panic or runtime.Goexit at the last attempt ends a message, and the stream once waited for it until Wait was over.
+func TestResequenceDoesNotWaitForAMessageThatPanicked(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				began := time.Now()
+				took := time.Hour // unless it runs
+				seq := middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered})
+				b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
+					Handle("documents", func(msg *message.Message) error {
+						if msg.UUID == "a/1" {
+							end()
+						}
+						took = time.Since(began)
+						return nil
+					}, seq)
+				publish(b, "a/1", "a/2")
+				b.Wait()
+				if took > second {
+					t.Errorf("the message behind one that panicked at its last attempt ran after %s, want at most %s", took, second)
+				}
+			})
+		})
+	}
 }
 
 func TestResequenceRefusesBadConfigurations(t *testing.T) {

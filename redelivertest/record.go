@@ -2,6 +2,7 @@ package redelivertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -101,9 +102,7 @@ type received struct {
 // Message is the message as its handler gets it.
 func (d *received) Message() (msg *message.Message, err error) {
 	msg = d.unmarshal()
-	if msg.UUID == "" {
-		msg.UUID = d.id
-	}
+	msg.UUID = cmp.Or(msg.UUID, d.id)
 	if d.decode == nil {
 		return msg, nil
 	}

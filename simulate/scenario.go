@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -62,15 +63,9 @@ type Outage struct {
 
 func (s Scenario) withDefaults() Scenario {
 	s.Policy = s.Policy.WithDefaults()
-	if s.For == 0 {
-		s.For = DefaultFor
-	}
-	if s.Rate == 0 {
-		s.Rate = DefaultRate
-	}
-	if s.Bars == 0 {
-		s.Bars = DefaultBars
-	}
+	s.For = cmp.Or(s.For, DefaultFor)
+	s.Rate = cmp.Or(s.Rate, DefaultRate)
+	s.Bars = cmp.Or(s.Bars, DefaultBars)
 	return s
 }
 

@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -116,9 +117,7 @@ func (b *bench) open(group string, cfg Config, sink redeliver.Sink) Service {
 // config is the whole configuration of a process.
 func (b *bench) config(group string, cfg Config, sink redeliver.Sink) Config {
 	cfg.Origin, cfg.Group, cfg.Sink = b.origin, group, sink
-	if cfg.DrainTimeout == 0 {
-		cfg.DrainTimeout = time.Second // nothing of the kit takes longer that is to end at all
-	}
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, time.Second) // nothing of the kit takes longer that is to end at all
 	return cfg
 }
 

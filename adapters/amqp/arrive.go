@@ -28,7 +28,7 @@ const restsBefore = time.Second
 // done with it.
 func (s *source) arrive(d *delivery, m *driver.Message[*delivery]) {
 	d.raw, d.unread = unreadable(&d.Delivery)
-	d.marshaler = s.r.client.cfg.Marshaler
+	d.marshaler, d.keys = s.r.client.cfg.Marshaler, s.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
 	count, counted := deliveryCount(d.Headers)
 	var found []redeliver.Finding
@@ -61,7 +61,7 @@ func (s *source) reportStrangers(d *delivery, found []redeliver.Finding) {
 	if s.r.sub.Sink == nil {
 		return
 	}
-	if found = append(found, strangers(d.Headers)...); found != nil {
+	if found = append(found, strangers(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
 		s.r.sub.Tell(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
 	}
 }
@@ -120,6 +120,7 @@ func (s *source) readKeyAgain(d *delivery) {
 
 // arriveAgain is arrive for a message from a queue that we write.
 func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count int) {
+	forged := disown(d.keys, &d.Delivery)
 	d.rewritten = copiesOf(d.Headers)
 	leaves := leaves(d.Headers, d.arrived.Add(s.level))
 	ours, findings := original(&d.Delivery)
@@ -128,7 +129,7 @@ func (s *source) arriveAgain(d *delivery, m *driver.Message[*delivery], count in
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
 		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
-		Findings: findings, Written: d.arrived, Jitter: s.mayHold(), Now: d.arrived,
+		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.mayHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
 		a.Jitter = max(a.Jitter, restsBefore)

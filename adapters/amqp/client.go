@@ -83,7 +83,7 @@ func (c *Client) disconnect() {
 // Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
 // subscriptions and closes neither the client, nor what other subscribers need.
 func (c *Client) Subscriber() *Subscriber {
-	s := newSubscriber(c)
+	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("amqp: the subscriber is closed"))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subs = append(c.subs, s)

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // Defaults of [Config].
@@ -125,6 +127,15 @@ type Config struct {
 	// Marshaler turns deliveries into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
+	// StateKeys sign the state that redeliver keeps in the headers of what it writes (HMAC-SHA256 over the state and the
+	// digest of the body). The first key signs; a state signed with any of them is believed. They are for virtual hosts
+	// where others may write to the default exchange, by which every queue can be reached. Give every process of the queue
+	// the same keys, the command and the console included.
+	//
+	// To change a key, first add the new one as the second key everywhere, then make it the first, and remove the old one
+	// when nothing signed with it waits or stands in the DLQ. With keys, an unsigned state counts for nothing: its message
+	// is a new one, also where it waited when the first key came. At least 16 random bytes each. Default: none.
+	StateKeys [][]byte
 	// Sink is told what happens. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
@@ -137,24 +148,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	long := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&c.MaxInFlight, DefaultMaxInFlight)
-	def(&c.MaxRetriesInFlight, c.MaxInFlight)
-	def(&c.RetryBytes, DefaultRetryBytes)
-	def(&c.Shards, 1)
-	long(&c.DrainTimeout, DefaultDrainTimeout)
-	long(&c.SendTimeout, DefaultSendTimeout)
-	long(&c.DialTimeout, DefaultDialTimeout)
-	long(&c.ConsumerTimeout, DefaultConsumerTimeout)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.RetryBytes = cmp.Or(c.RetryBytes, DefaultRetryBytes)
+	c.Shards = cmp.Or(c.Shards, 1)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.ConsumerTimeout = cmp.Or(c.ConsumerTimeout, DefaultConsumerTimeout)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -243,6 +244,7 @@ func (c Config) validate() error {
 			ps.Add("ManagementURL", redeliver.RedactAddress(c.ManagementURL), "must be http://user:password@host:15672, or https")
 		}
 	}
+	statekeys.Keys(c.StateKeys).Check(&ps)
 	checkRecovery(&ps, c.AMQP)
 	return ps.Err()
 }

@@ -102,7 +102,7 @@ func TestEveryFieldHasADefault(t *testing.T) {
 	exempt := map[string]string{
 		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Key": "required where it is used", "Prefetch": "depends on the policy", "Topology": "its own zero value is the default",
 		"RetryPrefetch": "depends on the policy", "NackDelay": "the policy's", "NoProvisioning": "false", "ManagementURL": "not asked", "MinInFlight": "nothing shrinks",
-		"Names": "its own zero value is the default", "AMQP": "the client's", "Tracer": "none", "DLQ": "its own zero value is the default",
+		"StateKeys": "nothing is signed", "Names": "its own zero value is the default", "AMQP": "the client's", "Tracer": "none", "DLQ": "its own zero value is the default",
 	}
 	cfg := reflect.ValueOf(Config{}.withDefaults())
 	for i := range cfg.NumField() {

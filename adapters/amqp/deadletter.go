@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // DeadLetterConfig says which DLQ is opened. Topic is required.
@@ -57,7 +58,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	q := &deadLetters{c: c, info: info, foreign: foreign, inside: make(chan struct{}, 1)}
+	q := &deadLetters{c: c, info: info, foreign: foreign, keys: c.cfg.StateKeys, inside: make(chan struct{}, 1)}
 	q.noting = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
 	q.looking = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
 	err := q.there(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
@@ -79,6 +80,7 @@ type deadLetters struct {
 	c       *Client
 	info    deadletter.Info
 	foreign bool
+	keys    statekeys.Keys
 	limit   int // deliveries that end a message; 0 where none do
 	// noting publishes, looking does not: see link.
 	noting, looking *link

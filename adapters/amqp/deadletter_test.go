@@ -54,7 +54,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 	if m.State.Attempts != 4 || m.Mismatch != "" || m.Filler != deadletter.FilledByRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
-	if again := plain(&recordOfDead(m, m.Headers).Delivery); !reflect.DeepEqual(again, was) {
+	if again := plain(&recordOfDead(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
 	var file bytes.Buffer
@@ -71,7 +71,7 @@ func TestADeadLetterIsWrittenAgainAsItWas(t *testing.T) {
 	if fake.added.State != m.State {
 		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
 	}
-	if again := plain(&recordOfDead(fake.added, fake.added.Headers).Delivery); !reflect.DeepEqual(again, was) {
+	if again := plain(&recordOfDead(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("out of the file it is %+v, want %+v", again, was)
 	}
 }
@@ -144,7 +144,7 @@ func TestAnEditKeepsTheTypesOfOtherHeaders(t *testing.T) {
 		}
 	}
 	m.Headers = append(m.Headers, deadletter.Header{Name: "x-death", Value: []byte("[]")})
-	again := recordOfDead(m, m.Headers).Headers
+	again := recordOfDead(m, m.Headers, nil).Headers
 	was.Headers["text"] = "new"
 	if !reflect.DeepEqual(again, was.Headers) {
 		t.Errorf("the headers are %#v, want %#v", again, was.Headers)

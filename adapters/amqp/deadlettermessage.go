@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // corpse is a dead letter's own delivery, as its publisher made it, and where it is
@@ -33,6 +34,10 @@ type corpse struct {
 func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
+	var forged []redeliver.Finding
+	if !q.foreign {
+		forged = disown(q.keys, d)
+	}
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
@@ -62,7 +67,7 @@ func (q *deadLetters) message(g *grasped, h *hand) *deadletter.Message {
 	if part != "" && !q.foreign {
 		m.Mismatch = fmt.Sprintf("it is part %s of a message whose body is too large for the broker (%s): join the bodies of the parts", part, m.State.Truncated)
 	}
-	m.Findings = append(m.Findings, findings...)
+	m.Findings = slices.Concat(m.Findings, forged, findings)
 	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {
 		if !brokers(h.Name) {
 			return false
@@ -141,8 +146,8 @@ func shown(v any) any {
 
 // recordOfDead makes the record of a message with these headers. A header that is
 // as it was has its type, too.
-func recordOfDead(m *deadletter.Message, headers []deadletter.Header) *record {
-	r := &record{}
+func recordOfDead(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
+	r := &record{keys: keys}
 	if own, ok := m.Native.(*corpse); ok {
 		r.Delivery, r.raw = own.rec, own.raw
 	} else {

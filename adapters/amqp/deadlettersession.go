@@ -89,18 +89,18 @@ func (s *deadSession) Close(context.Context) error {
 // Write implements [driver.Session]. What the broker itself wrote of a message cannot be written
 // into the DLQ again: it is in redeliver's headers then.
 func (s *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadletter.Message) []error {
-	frame := s.frame()
+	frame, keys := s.frame(), s.q.keys
 	if to == driver.Back {
 		return s.write(ctx, msgs, s.q.info.Back, func(m *deadletter.Message) (amqp091.Publishing, error) {
 			st := deadletter.NewState(m, s.q.info)
-			return recordOfDead(m, m.Headers).waiting(&st, time.Time{}, frame, spare)
+			return recordOfDead(m, m.Headers, keys).waiting(&st, time.Time{}, frame, spare)
 		})
 	}
 	return s.write(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
 		if m.Filler == deadletter.FilledByRedeliver || m.Filler == deadletter.FilledByRabbitMQ {
-			return recordOfDead(m, m.Headers).dead(&m.State, frame), nil
+			return recordOfDead(m, m.Headers, keys).dead(&m.State, frame), nil
 		}
-		return recordOfDead(m, slices.Concat(m.Headers, m.Foreign)).publishing(nil), nil
+		return recordOfDead(m, slices.Concat(m.Headers, m.Foreign), keys).publishing(nil), nil
 	})
 }
 

@@ -147,19 +147,12 @@ func (d *examination) late(ctx context.Context) error {
 	return nil
 }
 
-// stuck is how many messages of each level are neither ready nor in anybody's hand.
+// stuck is how many messages of each level are stuck.
 func (d *examination) stuck(queues map[string]queueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
-		if _, level := d.layout.names.level(d.layout.queue, name); !level || q.Messages == nil || q.Ready == nil {
-			continue
-		}
-		over := *q.Messages - *q.Ready
-		if q.Unacked != nil {
-			over -= *q.Unacked
-		}
-		if over > 0 {
-			found[name] = over
+		if _, level := d.layout.names.level(d.layout.queue, name); level && q.stuck() > 0 {
+			found[name] = q.stuck()
 		}
 	}
 	return found

@@ -41,6 +41,7 @@ func (r *record) waiting(st *redeliver.State, until time.Time, frame, room int) 
 	if !fit(&p, frame, room, dispensable) {
 		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", driver.ErrRefused, headerSize(&p), frame)
 	}
+	sign(r.keys, &p)
 	return p, nil
 }
 
@@ -54,6 +55,7 @@ func (r *record) dead(st *redeliver.State, frame int) amqp091.Publishing {
 		spent = append([]string{HeaderRaw}, spent...)
 	}
 	if fit(&p, frame, counted, spent) {
+		sign(r.keys, &p)
 		return p
 	}
 	if p = r.publishing(nil); fit(&p, frame, 0, nil) {

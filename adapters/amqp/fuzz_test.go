@@ -102,7 +102,7 @@ func FuzzProperties(f *testing.F) {
 			key, text, _ := strings.Cut(line, "=")
 			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
 		}
-		r := recordOfDead(m, m.Headers)
+		r := recordOfDead(m, m.Headers, nil)
 		v, there := r.Headers[name]
 		if there == brokers(name) {
 			t.Fatalf("header %q is there: %t", name, there)

@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 const headerID = redeliver.HeaderID
@@ -33,6 +34,8 @@ const (
 	// HeaderUntil is when a message leaves the level on which it waits, where
 	// that is before it is due.
 	HeaderUntil = "redeliver-amqp-until"
+	// HeaderMAC signs redeliver's other headers and the body where there are Config.StateKeys.
+	HeaderMAC = "redeliver-amqp-mac"
 )
 
 // headerCopies is how often a message on the way back was written there anew because it
@@ -119,6 +122,9 @@ func (r *record) publishing(st *redeliver.State) amqp091.Publishing {
 	if d.DeliveryMode != amqp091.Persistent {
 		p.Headers[HeaderDeliveryMode] = strconv.Itoa(int(d.DeliveryMode))
 	}
+	if st != nil && len(r.keys) > 0 {
+		p.Headers[HeaderMAC] = strings.Repeat("=", statekeys.Size) // its room, until all headers stand
+	}
 	p.Headers[HeaderExchange] = d.Exchange // the default exchange is "", and that is said
 	p.Headers[HeaderRoutingKey] = d.RoutingKey
 	if st != nil {
@@ -185,8 +191,8 @@ func original(d *amqp091.Delivery) (ours []redeliver.Header, findings []redelive
 	return ours, findings
 }
 
-// strangers reports redeliver headers on a queue that redeliver does not write.
-func strangers(headers amqp091.Table) []redeliver.Finding {
+// strangers reports redeliver headers that are not believed.
+func strangers(headers amqp091.Table, problem string) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -195,8 +201,7 @@ func strangers(headers amqp091.Table) []redeliver.Finding {
 				text = fmt.Sprintf("%T", v)
 			}
 			found = redeliver.AppendFinding(found, redeliver.Finding{
-				Header: name, Value: text,
-				Problem: "on a queue that redeliver does not write; it is not believed",
+				Header: name, Value: text, Problem: problem,
 			})
 		}
 	}

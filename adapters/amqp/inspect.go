@@ -258,14 +258,8 @@ func (s *survey) depth(q ownQueue, there queueInfo) {
 	if there.State != "" && there.State != "running" {
 		s.notef("%s is %s", q.name, there.State)
 	}
-	if q.kind != delayQueue || there.Messages == nil || there.Ready == nil {
-		return
-	}
-	over := *there.Messages - *there.Ready
-	if there.Unacked != nil {
-		over -= *there.Unacked // somebody looks at them
-	}
-	if over <= 0 {
+	over := there.stuck()
+	if q.kind != delayQueue || over == 0 {
 		return
 	}
 	why := s.layout.retry() + " does not take them, or the broker is behind with them"

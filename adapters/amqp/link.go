@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -79,12 +80,8 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 	if _, ok := cfg.Properties["connection_name"]; !ok {
 		cfg.Properties.SetClientConnectionName(l.name)
 	}
-	if cfg.Locale == "" {
-		cfg.Locale = "en_US"
-	}
-	if cfg.Heartbeat == 0 {
-		cfg.Heartbeat = 10 * time.Second
-	}
+	cfg.Locale = cmp.Or(cfg.Locale, "en_US")
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 10*time.Second)
 	if cfg.Dial == nil {
 		cfg.Dial = func(network, addr string) (net.Conn, error) {
 			d := net.Dialer{Timeout: l.cfg.DialTimeout}
@@ -140,9 +137,7 @@ func inside(raw string, cfg *tls.Config) (url string, secure *tls.Config, err er
 			return "", nil, err
 		}
 	}
-	if cfg.ServerName == "" {
-		cfg.ServerName = uri.Host
-	}
+	cfg.ServerName = cmp.Or(cfg.ServerName, uri.Host)
 	u, err := neturl.Parse(raw)
 	if err != nil {
 		return "", nil, err

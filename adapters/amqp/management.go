@@ -188,6 +188,18 @@ type queueInfo struct {
 	HeadTimestamp  any     `json:"head_message_timestamp"` // Unix seconds, or an empty text
 }
 
+// stuck is how many messages of a level are over and not on their way: neither ready nor in anybody's hand.
+func (q *queueInfo) stuck() int64 {
+	if q.Messages == nil || q.Ready == nil {
+		return 0
+	}
+	over := *q.Messages - *q.Ready
+	if q.Unacked != nil {
+		over -= *q.Unacked
+	}
+	return max(0, over)
+}
+
 const queueColumns = "name,type,state,durable,auto_delete,arguments,policy,operator_policy,effective_policy_definition," +
 	"delivery_limit,messages,messages_ready,messages_unacknowledged,head_message_timestamp"
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -32,7 +31,7 @@ type Plan struct {
 	// State is the DLQ's companion, which is made when somebody works on the DLQ for
 	// the first time. No subscriber needs it.
 	State  PlannedQueue
-	Delays []PlannedDelay
+	Delays []delayqueue.PlannedDelay
 	// Rights are what a subscriber's user needs where all queues are there already
 	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ
 	// and to send its messages back, where State is there, too.
@@ -65,15 +64,6 @@ type PlannedQueue struct {
 	// Messages is how many the queue holds, those included that are stuck; -1
 	// is not checked.
 	Messages int64
-}
-
-// PlannedDelay is the wait before one retry.
-type PlannedDelay struct {
-	Retry     int           // 1 for the first retry
-	Delay     time.Duration // without jitter; 0 is an immediate try
-	Jitter    time.Duration // the most that is added
-	Hops      []time.Duration
-	Mechanism string
 }
 
 // Plan asks the broker what there is and says what Subscribe would use and
@@ -159,37 +149,30 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	}
 	s.delays(p)
 	s.timeout(p)
-	s.newer(p)
 	return p
 }
 
 // delays says how each wait of the policy is spent.
 func (s *survey) delays(p *Plan) {
 	l := s.layout
-	for n := range l.policy.Immediate {
-		p.Delays = append(p.Delays, PlannedDelay{Retry: n + 1, Mechanism: "at once, in the process"})
-	}
-	delays, jitter, ok := l.policy.Delays()
-	if !ok {
+	var listed bool
+	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
+		if l.ordered() {
+			return nil, "in its place, unacked"
+		}
+		return l.ladder.Spend(d, "delay queue", l.retry())
+	})
+	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
 	if untold := engine.Untold(l.policy); untold != "" {
 		p.Notes = append(p.Notes, untold)
 	}
-	for i, d := range delays {
-		hops := l.ladder.Path(d)
-		if l.ordered() {
-			p.Delays = append(p.Delays, PlannedDelay{Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Mechanism: "in its place, unacked"})
-			continue
-		}
-		p.Delays = append(p.Delays, PlannedDelay{
-			Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: l.mechanism(d, hops),
-		})
-	}
 	if l.ordered() {
 		s.inPlace(p)
 		return
 	}
+	_, jitter, _ := l.policy.Delays()
 	if jitter <= 0 {
 		return
 	}
@@ -213,23 +196,6 @@ func (s *survey) inPlace(p *Plan) {
 		who, s.cfg.prefetch(l.policy)))
 }
 
-// mechanism tells in words how a wait is spent.
-func (l *layout) mechanism(d time.Duration, hops []time.Duration) string {
-	if len(hops) == 0 {
-		return "held by the reader of " + l.retry()
-	}
-	parts := make([]string, len(hops))
-	for i, h := range hops {
-		parts[i] = delayqueue.LevelName(h)
-		d -= h
-	}
-	text := "delay queue " + strings.Join(parts, ", then ")
-	if d > 0 {
-		text += ", the last " + d.String() + " held by the reader of " + l.retry()
-	}
-	return text
-}
-
 // timeout notes handlers that may meet the broker's own timeout.
 func (s *survey) timeout(p *Plan) {
 	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
@@ -242,22 +208,11 @@ func (s *survey) timeout(p *Plan) {
 	}
 }
 
-// newer notes what the server can do that older ones cannot.
-func (s *survey) newer(p *Plan) {
-	if s.since(4, 0) {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s gives quorum queues without a delivery limit one of %d; redeliver's have their own", s.server, limitOfFour))
-	}
-	if s.since(4, 3) {
-		p.Notes = append(p.Notes, s.server+" can delay what is handed back by itself (x-delayed-retry-type, -min, -max): without a copy, by min times the number of deliveries up to max. "+
-			"redeliver does not use it: it knows no other backoff, no time of a handler's own, and it counts deliveries, which are no attempts")
-	}
-}
-
 // String is the plan as a text for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "queue %s, %s\n\n", p.Queue, p.Server)
-	table(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
+	delayqueue.WriteTable(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
 		for _, q := range p.Queues {
 			state, messages := "exists", "not checked"
 			if !q.Exists {
@@ -271,13 +226,8 @@ func (p *Plan) String() string {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", q.Name, q.Kind, messages, state)
 		}
 	})
-	fmt.Fprintln(&b)
-	table(&b, "retry\tafter\tjitter up to\twaits on", func(w io.Writer) {
-		for _, d := range p.Delays {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
-		}
-	})
-	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
+	delayqueue.WriteDelays(&b, "waits on", p.Delays)
+	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
 	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
 		p.Rate, delayqueue.LevelName(readMost), perQueue, p.Shards)
 	for _, n := range p.Notes {
@@ -290,13 +240,6 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "not checked: %s\n", n)
 	}
 	return b.String()
-}
-
-func table(b *strings.Builder, header string, rows func(io.Writer)) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, header)
-	rows(w)
-	_ = w.Flush() // a Builder takes everything
 }
 
 func argsText(args amqp091.Table) string {

@@ -104,7 +104,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	if err != nil {
 		return out, err
 	}
-	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key)}
+	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key), keys: c.cfg.StateKeys}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time

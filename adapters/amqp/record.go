@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // record is a delivery as the handler sees it first: redeliver's own headers are
@@ -26,6 +27,7 @@ type record struct {
 	unread    error  // why its headers could not be read
 	raw       []byte // they, where that is so and they are not too long
 	marshaler Marshaler
+	keys      statekeys.Keys
 	copies    int    // see headerCopies
 	part      string // see headerPart
 	key       string // where the Order is PerKey
@@ -55,7 +57,7 @@ func (r *record) stateID() string {
 // readDeadLetter takes redeliver's headers of a DLQ off a message that was read from there, and puts back what they stand for.
 // Of headers that name another DLQ nothing is believed.
 func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
-	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.unread != nil {
+	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.unread != nil || !verify(r.keys, &r.Delivery) {
 		return nil
 	}
 	shown := r.Delivery

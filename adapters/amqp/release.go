@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // releaseWindow is how many messages of a level are written to the way back before they are acked there. A killed process
@@ -139,7 +140,7 @@ func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved in
 			}
 			err := p.wait(ctx)
 			if refuses(err) {
-				_, err = out.alone(ctx, "", r.to, released(&window[i].Delivery, now))
+				_, err = out.alone(ctx, "", r.to, released(&window[i].Delivery, now, r.c.cfg.StateKeys))
 			}
 			switch {
 			case err == nil:
@@ -164,7 +165,7 @@ func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved in
 				break
 			}
 		}
-		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now))
+		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now, r.c.cfg.StateKeys))
 		if err != nil {
 			failed = cmp.Or(failed, err)
 			break
@@ -182,7 +183,7 @@ func (r *release) move(ctx context.Context, h *hand, window []grasped) (moved in
 }
 
 // released is the copy of a waiting message that is due now. All else stays as it was written to the level.
-func released(d *amqp091.Delivery, now time.Time) amqp091.Publishing {
+func released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
 	p := plain(d)
 	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
 	delete(p.Headers, HeaderUntil)
@@ -190,6 +191,9 @@ func released(d *amqp091.Delivery, now time.Time) amqp091.Publishing {
 		st := redeliver.State{Due: now}
 		due := maps.Collect(st.Headers())
 		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
+	}
+	if verify(keys, d) {
+		sign(keys, &p)
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,9 +31,7 @@ type denial struct {
 
 func (n *denial) add(what string, refused *amqp091.Error) {
 	n.of = append(n.of, what)
-	if n.reason == "" {
-		n.reason = refused.Reason
-	}
+	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 
 // problems are one for each right: the user's patterns are mended in one place.

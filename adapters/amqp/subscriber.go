@@ -21,10 +21,6 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("amqp: the subscriber is closed"))}
-}
-
 // Subscribe reads the queue of a topic and its retries, after it has declared
 // what it needs, and delivers messages until ctx ends or the subscriber is
 // closed. Every call is a consumer of its own.

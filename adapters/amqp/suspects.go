@@ -148,6 +148,7 @@ func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	p, err := rec.waiting(st, time.Time{}, w.sender.link.frameMax(), counted)
 	if err != nil { // it was written there before
 		p = rec.publishing(st)
+		sign(rec.keys, &p)
 	}
 	return p
 }

@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by origin
+	static  map[string]bool    // topics that a static member reads
 	subs    []*Subscriber
 	closed  bool
 
@@ -113,7 +116,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout),
+		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
 		owner: newOwner(), turn: engine.NewTurn(), sweepEvery: sweepEvery,
 	}, nil
 }
@@ -126,10 +129,7 @@ func whatToCheck(cfg *sarama.Config) string {
 		encrypted = "on"
 	}
 	if cfg.Net.SASL.Enable {
-		mechanism := cfg.Net.SASL.Mechanism
-		if mechanism == "" {
-			mechanism = sarama.SASLTypePlaintext // sarama's default
-		}
+		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext) // sarama's default
 		as = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
 	}
 	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, as)
@@ -145,7 +145,7 @@ func (c *Client) disconnect() {
 // (a Router does) ends its subscriptions and closes neither the client, nor what
 // other subscribers need.
 func (c *Client) Subscriber() *Subscriber {
-	s := newSubscriber(c)
+	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafka: the subscriber is closed"))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subs = append(c.subs, s)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -81,14 +82,14 @@ type Config struct {
 	MaxParked int
 	// InstanceID makes the members static (group.instance.id): after a restart
 	// within the session timeout a member gets its partitions back at once. It
-	// must be different in every process; the topic is appended. Default: none.
+	// must be different in every process; the topic is appended, and each topic can be
+	// subscribed to once. Default: none.
 	InstanceID string
-	// DeadLetterHeaders has each dead letter tell what happened in somebody else's header
-	// names, too: deadletter.SpringHeaders for a Spring Kafka listener on the DLQ,
-	// deadletter.WatermillHeaders for what reads a Watermill poison queue. They stand
-	// behind redeliver's own, and neither a handler nor a replay sees them. A dead
-	// letter that is too large for the DLQ with them is written without. Default: none.
-	DeadLetterHeaders deadletter.Dialect
+	// SpringHeaders adds the headers of Spring Kafka's DeadLetterPublishingRecoverer to dead
+	// letters, for a Spring listener on the DLQ. They stand behind redeliver's own, and
+	// neither a handler nor a replay sees them. A dead letter that is too large for the DLQ
+	// with them is written without. Default: none.
+	SpringHeaders bool
 	// DLQ says how the DLQ is made. Default: it keeps its messages.
 	DLQ deadletter.Config
 	// Names says how our topics are called. Default: see Names.
@@ -118,24 +119,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
-	if c.MaxRetriesInFlight == 0 {
-		c.MaxRetriesInFlight = c.MaxInFlight
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = DefaultDrainTimeout
-	}
-	if c.SendTimeout == 0 {
-		c.SendTimeout = 30 * time.Second
-	}
-	if c.MaxPartitions == 0 {
-		c.MaxPartitions = DefaultMaxPartitions
-	}
-	if c.MaxParked == 0 {
-		c.MaxParked = DefaultMaxParked
-	}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, 30*time.Second)
+	c.MaxPartitions = cmp.Or(c.MaxPartitions, DefaultMaxPartitions)
+	c.MaxParked = cmp.Or(c.MaxParked, DefaultMaxParked)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -199,9 +188,6 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 	ps.Count("RetryPartitions", c.RetryPartitions, 0, 0)
 	ps.Count("MaxPartitions", c.MaxPartitions, 1, 0)
 	ps.Count("MaxParked", c.MaxParked, 1, 0)
-	if d := c.DeadLetterHeaders; !d.Known() {
-		ps.Add("DeadLetterHeaders", d, fmt.Sprintf("must be one of %q, or empty", deadletter.Dialects()))
-	}
 }
 
 // checkGroupConfig notes what of the client's configuration a member of the group

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,7 @@ type waitingTopic struct {
 // Waiting opens what waits for a topic and a group. Its delay topics are found by name,
 // those of older policies too. The client must stay open for as long as it is used.
 func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, error) {
-	if cfg.Group == "" {
-		cfg.Group = c.cfg.Group
-	}
+	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps redeliver.Problems
 	checkTopic(&ps, "Topic", cfg.Topic)
 	checkGroup(&ps, "Group", cfg.Group)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,12 +52,8 @@ type DeadLetterConfig struct {
 // exist. Its companion, "<dlq>.state", is made when something is to be
 // written there. The client must stay open for as long as the queue is used.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
-	if cfg.Lease == 0 {
-		cfg.Lease = DefaultLease
-	}
-	if cfg.Group == "" {
-		cfg.Group = c.cfg.Group
-	}
+	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
+	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps redeliver.Problems
 	checkTopic(&ps, "Topic", cfg.Topic)
 	checkGroup(&ps, "Group", cfg.Group)

@@ -79,7 +79,6 @@ func (s *deadReader) turn(ctx context.Context) error {
 		return err
 	}
 	s.page = p.records
-	s.sieve.turn()
 	for i, rec := range s.page { // what came after the scan began is not its own
 		if rec.offset >= part.end {
 			s.page = s.page[:i]

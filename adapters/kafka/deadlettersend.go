@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/foreign"
 )
 
 // deadOut is what a session writes with. But for end it belongs to the session's goroutine.
@@ -80,7 +81,9 @@ func (c *deadSession) Write(ctx context.Context, to driver.Place, msgs []*deadle
 		c.out.headers(rec, m.Headers)
 		if m.Filler == deadletter.FilledByRedeliver {
 			appendState(rec, &m.State)
-			appendHeaders(rec, c.q.c.cfg.DeadLetterHeaders.Append(nil, &m.State, "", ""))
+			if c.q.c.cfg.SpringHeaders {
+				appendHeaders(rec, foreign.AppendSpring(nil, &m.State))
+			}
 		} else {
 			c.out.headers(rec, m.Foreign)
 		}

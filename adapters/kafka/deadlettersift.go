@@ -16,20 +16,7 @@ type deadSieve struct {
 	place   deadPlace
 	headers []deadletter.Header
 	names   deadNames
-
-	looked, wanted int  // bytes of the page, about
-	dense          bool // half of the page before was wanted
-	slab           []deadletter.Message
-	users          []deadletter.Header // theirs
 }
-
-// turn begins a page.
-func (v *deadSieve) turn() {
-	v.dense = v.wanted > 0 && v.wanted >= v.looked/2
-	v.looked, v.wanted = 0, 0
-}
-
-func weight(m *deadletter.Message) int { return 1 + len(m.Key) + len(m.Body) }
 
 // Next implements [driver.Reader].
 func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
@@ -46,7 +33,9 @@ func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 			case want != nil && !want(m):
 				return nil, nil //nolint:nilnil // that is how Next says it
 			default:
-				return s.keep(m), nil
+				m = own(m)
+				m.Native = s.sieve.place
+				return m, nil
 			}
 		}
 		if err := s.turn(ctx); err != nil {
@@ -82,42 +71,12 @@ func (s *deadReader) message(part *deadPart, rec *fetched) *deadletter.Message {
 		Position: placeOf(part.partition, rec.offset), Time: rec.at.UTC(),
 		Key: rec.key, Body: rec.value, Headers: v.headers,
 	}
-	v.looked += weight(m)
 	var room [20]redeliver.Header
 	var texts []redeliver.Header
 	if len(ours) > 0 {
 		texts = appendTexts(room[:0], ours)
 	}
 	deadletter.Read(m, q.info, texts, func() string { return q.idOf(m, v.place) })
-	return m
-}
-
-// slabMessages is how many messages a claim's scan makes room for at once.
-const slabMessages = 32
-
-// keep is what becomes of a message that is wanted. Whoever has the claim is done with it
-// when its window is settled: where half of a page was wanted, the messages of the next
-// stay on theirs. What anybody else keeps, or what is one of many, must not keep megabytes.
-func (s *deadReader) keep(sifted *deadletter.Message) *deadletter.Message {
-	v := &s.sieve
-	v.wanted += weight(sifted)
-	if s.claim == nil || !v.dense {
-		m := own(sifted)
-		m.Native = v.place
-		return m
-	}
-	if len(v.slab) == 0 {
-		v.slab, v.users = make([]deadletter.Message, slabMessages), make([]deadletter.Header, 0, slabMessages*max(1, len(sifted.Headers)))
-	}
-	m := &v.slab[0]
-	v.slab = v.slab[1:]
-	*m = *sifted
-	if len(m.Headers) > 0 {
-		n := len(v.users)
-		v.users = append(v.users, m.Headers...)
-		m.Headers = v.users[n:len(v.users):len(v.users)]
-	}
-	m.Native = v.place
 	return m
 }
 

@@ -45,7 +45,40 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err := d.waiting(ctx, g); err != nil {
 		return nil, err
 	}
-	return d.Diagnosis, nil
+	return d.Diagnosis, d.abandoned(ctx)
+}
+
+// abandoned looks for messages that wait for groups without members, as those of a group do that was renamed.
+func (d *examination) abandoned(ctx context.Context) error {
+	there, err := d.c.admin.topics()
+	if err != nil {
+		return err
+	}
+	names := d.c.cfg.Names
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		rest, ok := strings.CutPrefix(name, d.l.origin+".")
+		escaped, _, level := strings.Cut(rest, ".retry")
+		group := unescapeGroup(escaped)
+		if !ok || !level || group == d.l.group {
+			continue
+		}
+		if _, level = names.level(d.l.origin, group, name); !level && name != names.retry(d.l.origin, group) {
+			continue
+		}
+		found, err := d.c.admin.sarama.DescribeConsumerGroups([]string{group})
+		if err != nil || len(found) != 1 || len(found[0].Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found[0].State) {
+			continue // it has members, or nobody knows
+		}
+		lags, err := d.lags(ctx, group, []string{name})
+		if err != nil {
+			return err
+		}
+		if n := lags[name].all(); n > 0 {
+			d.Find(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
+		}
+	}
+	d.Checked = append(d.Checked, "what waits for other groups of the topic that have no members")
+	return nil
 }
 
 // adopt takes the levels that there are for those of the policy.
@@ -103,7 +136,7 @@ func (d *examination) waiting(ctx context.Context, g *groupState) error {
 			topics = append(topics, t.name)
 		}
 	}
-	lags, err := d.lags(ctx, topics)
+	lags, err := d.lags(ctx, d.l.group, topics)
 	if err != nil {
 		return err
 	}

@@ -95,9 +95,9 @@ func TestOnKafkaADoctorFindsNothingWhereAllIsWell(t *testing.T) {
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		d := p.examine(t, how)
 		has(t, d)
-		checked, unchecked := 5, 0
+		checked, unchecked := 6, 0
 		if how.AnyPolicy { // levels of older policies are not
-			checked, unchecked = 4, 1
+			checked, unchecked = 5, 1
 		}
 		if len(d.Checked) != checked || len(d.NotChecked) != unchecked {
 			t.Errorf("checked: %q, not checked: %q", d.Checked, d.NotChecked)
@@ -186,4 +186,22 @@ func TestOnKafkaADoctorFindsRetentionThatIsTooShort(t *testing.T) {
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		has(t, p.examine(t, how), "retention "+p.ours("retry.1m")+" retention.ms is 3600000: must be -1", "settings "+p.ours("dlq")+" cleanup.policy is compact")
 	}
+}
+
+// What waits for a group whose members have another name now is read by nobody, which the doctor once did not find.
+func TestADoctorFindsRetriesOfARenamedGroup(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.provision(t, p.policy)
+	p.waits(t, "1s", time.Now().Add(-time.Hour))
+	left := p.ours("retry.1s")
+	p.group += "-renamed"
+	p.member(t, p.policy)
+	d := p.examine(t, doctor.Examination{})
+	for _, s := range d.Symptoms {
+		if s.Place == left {
+			return
+		}
+	}
+	t.Errorf("found %v, want that a message waits on %s, which no member reads", d.Symptoms, left)
 }

@@ -174,8 +174,8 @@ func (l lag) all() (n int64) {
 // marksMost is how many offsets behind a group's last may be nothing that anybody reads.
 const marksMost = 100
 
-// lags asks what the group has not settled; nil where it may not be asked for.
-func (d *examination) lags(ctx context.Context, topics []string) (map[string]lag, error) {
+// lags asks what a group has not settled; nil where it may not be asked for.
+func (d *examination) lags(ctx context.Context, group string, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {
 		all, err := d.c.admin.client.Partitions(topic)
@@ -184,15 +184,15 @@ func (d *examination) lags(ctx context.Context, topics []string) (map[string]lag
 		}
 		partitions[topic] = all
 	}
-	committed, err := d.c.admin.sarama.ListConsumerGroupOffsets(d.l.group, partitions)
+	committed, err := d.c.admin.sarama.ListConsumerGroupOffsets(group, partitions)
 	for try := 1; moves(err) && try < restTries && rest(ctx); try++ {
-		committed, err = d.c.admin.sarama.ListConsumerGroupOffsets(d.l.group, partitions)
+		committed, err = d.c.admin.sarama.ListConsumerGroupOffsets(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return nil, nil //nolint:nilnil // nobody knows, and that is no failure
 	}
 	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // which has never committed anything
-		return nil, fmt.Errorf("kafka: asking for the offsets of group %s: %w", d.l.group, err)
+		return nil, fmt.Errorf("kafka: asking for the offsets of group %s: %w", group, err)
 	}
 	lags := make(map[string]lag, len(topics))
 	for _, topic := range topics {

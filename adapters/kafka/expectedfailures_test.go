@@ -3,20 +3,14 @@
 package kafka_test
 
 import (
-	"context"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/doctor"
 )
 
 // enough is how long a test waits for what the fault prevents.
@@ -51,78 +45,6 @@ func TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions(t *testing.T) {
 	ids := on(t, p, "a-", 4)
 	if !within(func() bool { return len(ev.attempts()) == len(ids) }) {
 		t.Errorf("%d of %d messages on the partitions that have levels ran within %s", len(ev.attempts()), len(ids), enough)
-	}
-}
-
-// Without the right to delete records, delay topics keep all retries. When the group's offsets are gone, each of them
-// runs again, and nothing reports that.
-func TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone(t *testing.T) {
-	t.Parallel()
-	const n = 50
-	cluster := fake(t, "orders")
-	p := place{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
-	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)}
-	first, ev := open(t, cfg)
-	kafka.SweepEvery(first, 50*time.Millisecond)
-	route(t, first, p.topic, failFirst(0))
-	recs, ids := orders(p.topic, n)
-	put(t, p.addrs, recs...)
-	ev.awaitEnds(t, ids...)
-	ev.await(t, 1, func(e redeliver.Event) bool {
-		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeTopicsNotEmptied
-	})
-	if err := first.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteGroup(t.Context(), p.group); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Sarama = newest() // the origin does not repeat anything
-	second, after := open(t, cfg)
-	route(t, second, p.topic, func(*message.Message) error { return nil })
-	after.joined(t, 1)
-	within(func() bool { return len(after.attempts()) == n })
-	reported := false
-	for _, c := range all[redeliver.SubscriptionChanged](after) {
-		reported = reported || c.Change != redeliver.ChangeAssigned && strings.Contains(c.Detail, p.ours("retry.100ms"))
-	}
-	if again := len(after.attempts()); again > 0 && !reported {
-		t.Errorf("%d of %d retries that had succeeded ran again, and no event says so", again, n)
-	}
-}
-
-// What waits for a group whose members have another name now is read by nobody. The doctor does not find it.
-func TestExpectedFailureDoctorDoesNotFindRetriesOfARenamedGroup(t *testing.T) {
-	t.Parallel()
-	p := newPatient(t)
-	p.provision(t, p.policy)
-	p.waits(t, "1s", time.Now().Add(-time.Hour))
-	left := p.ours("retry.1s")
-	p.group += "-renamed"
-	p.member(t, p.policy)
-	d := p.examine(t, doctor.Examination{})
-	for _, s := range d.Symptoms {
-		if s.Place == left {
-			return
-		}
-	}
-	t.Errorf("found %v, want that a message waits on %s, which no member reads", d.Symptoms, left)
-}
-
-// Two subscriptions of a topic in one process have the same static member. The group fences one of them for good.
-func TestExpectedFailureTwoSubscriptionsHaveOneInstanceID(t *testing.T) {
-	t.Parallel()
-	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
-	for range 2 {
-		if _, err := c.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
-			return // refused
-		}
-	}
-	if members := membersOf(t, p); !within(func() bool { return members() == 2 }) {
-		t.Errorf("the group has %d members, want 2", members())
 	}
 }
 

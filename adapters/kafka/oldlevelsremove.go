@@ -40,7 +40,7 @@ func (c *Client) lookAtOld(ctx context.Context, topic string, wanted func(place 
 	}
 	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, doctor.Examination{}}
 	everyone := d.keepsAll(d.group(ctx))
-	lags, err := d.lags(ctx, names)
+	lags, err := d.lags(ctx, d.l.group, names)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -22,7 +21,7 @@ type Plan struct {
 	// DLQ's state is of who works on the DLQ, and made when that is done first; the other
 	// has the commands about messages that wait, and is made with the first of them.
 	Companions []PlannedTopic
-	Delays     []PlannedDelay
+	Delays     []delayqueue.PlannedDelay
 	// Rights are what the group's members need where all topics are there already
 	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ,
 	// to send its messages back, and to ask Doctor, where the companions are there, too.
@@ -44,15 +43,6 @@ type PlannedTopic struct {
 	Exists     bool // false: it is created at start, or, where Later says so, when a message needs it
 	Later      bool // a level for waits that only a handler or a publisher asks for
 	Old        bool // a level of an older policy, read until it is empty
-}
-
-// PlannedDelay is the wait before one retry.
-type PlannedDelay struct {
-	Retry     int           // 1 for the first retry
-	Delay     time.Duration // without jitter; 0 is an immediate try
-	Jitter    time.Duration // the most that is added
-	Hops      []time.Duration
-	Mechanism string
 }
 
 // Plan asks the broker what there is and says what Subscribe would use and
@@ -98,21 +88,15 @@ func (l *layout) plan() *Plan {
 	if l.maxWait < redeliver.MaxWait {
 		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))
 	}
-	for n := range l.policy.Immediate {
-		p.Delays = append(p.Delays, PlannedDelay{Retry: n + 1, Mechanism: "at once, in the process"})
-	}
-	delays, jitter, ok := l.policy.Delays()
-	if !ok {
+	var listed bool
+	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
+		return l.ladder.Spend(d, "delay topic", "the retry topic")
+	})
+	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
 	if untold := engine.Untold(l.policy); untold != "" {
 		p.Notes = append(p.Notes, untold)
-	}
-	for i, d := range delays {
-		hops := l.ladder.Path(d)
-		p.Delays = append(p.Delays, PlannedDelay{
-			Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: l.mechanism(d, hops),
-		})
 	}
 	return p
 }
@@ -132,28 +116,11 @@ func (t ownTopic) planned() PlannedTopic {
 	}
 }
 
-// mechanism tells in words how a wait is spent.
-func (l *layout) mechanism(d time.Duration, hops []time.Duration) string {
-	if len(hops) == 0 {
-		return "held by the reader of the retry topic"
-	}
-	parts := make([]string, len(hops))
-	for i, h := range hops {
-		parts[i] = delayqueue.LevelName(h)
-		d -= h
-	}
-	text := "delay topic " + strings.Join(parts, ", then ")
-	if d > 0 {
-		text += ", the last " + d.String() + " held by its reader"
-	}
-	return text
-}
-
 // String is the plan as a text for people.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, group %s\n\n", p.Origin, p.Group)
-	table(&b, "topic\tkind\tpartitions\treplicas\t", func(w io.Writer) {
+	delayqueue.WriteTable(&b, "topic\tkind\tpartitions\treplicas\t", func(w io.Writer) {
 		for _, t := range p.Topics {
 			state := "is created"
 			switch {
@@ -165,22 +132,10 @@ func (p *Plan) String() string {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Kind, t.Partitions, t.Replicas, state)
 		}
 	})
-	fmt.Fprintln(&b)
-	table(&b, "retry\tafter\tjitter up to\twaits on", func(w io.Writer) {
-		for _, d := range p.Delays {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
-		}
-	})
-	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to a few milliseconds\n", p.LongestWait)
+	delayqueue.WriteDelays(&b, "waits on", p.Delays)
+	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to a few milliseconds\n", p.LongestWait)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
 	return b.String()
-}
-
-func table(b *strings.Builder, header string, rows func(io.Writer)) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, header)
-	rows(w)
-	_ = w.Flush() // a Builder takes everything
 }

@@ -164,3 +164,23 @@ func TestALostGroupIsToldOnceNotPerTry(t *testing.T) {
 	put(t, addrs, order("orders", "a"))
 	ev.awaitEnds(t, "a")
 }
+
+// Two static members of a topic would have one group.instance.id, and the group would fence one of them for good.
+func TestASecondStaticMemberOfATopicIsRefused(t *testing.T) {
+	t.Parallel()
+	p := place{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
+	first := c.Subscriber()
+	if _, err := first.Subscribe(t.Context(), p.topic); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Subscriber().Subscribe(t.Context(), p.topic); err == nil {
+		t.Error("a second static member of the topic was not refused")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
+		t.Errorf("when the first has left, the next is refused: %v", err)
+	}
+}

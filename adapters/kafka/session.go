@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
 )
 
 // session is the handler of one consumer group session. sarama calls
@@ -34,6 +37,9 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	r.lives = lives
+	if err := r.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
+		return err
+	}
 	if r.startsAtNewest() {
 		if _, err := r.placeAtNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
 			return err
@@ -51,6 +57,40 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r.reach()
 	r.extra.suspect.Store(true)
 	r.joined(claimsText(r.layout.origin, sess.Claims()))
+	return nil
+}
+
+// reportNoOffsets reports that the group has no offsets although records lie on its levels: its offsets have expired, were
+// deleted, or delayed messages were published before its first member. All records run. Where the right Delete is missing those
+// that were settled are among them.
+func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32) error {
+	origin, client := r.layout.origin, r.client.admin.client
+	all, err := client.Partitions(origin)
+	if err != nil {
+		return fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
+	}
+	committed, err := r.client.admin.committed(r.layout.group, map[string][]int32{origin: all})
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if offset, err := committed.of(origin, p); err != nil || offset >= 0 {
+			return err
+		}
+	}
+	for topic := range r.levels {
+		log, n := logReader{client: client, topic: topic}, int64(0)
+		for _, p := range claims[topic] {
+			start, end, err := log.bounds(ctx, p)
+			if err != nil {
+				return err
+			}
+			n += end - start
+		}
+		if n > 0 {
+			r.tell(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
+		}
+	}
 	return nil
 }
 

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/foreign"
 )
 
 // slack is how much longer a level may be than the wait that is put on it. A
@@ -36,7 +36,7 @@ func (l *layout) place(due, now time.Time) (topic string, short bool) {
 type store struct {
 	producer  *producer
 	layout    *layout
-	dialect   deadletter.Dialect
+	spring    bool   // see Config.SpringHeaders
 	doubt     func() // is called when what the broker says shows that our topics are not as they were
 	wantRungs func() // is called when a message would wait on a rung that cannot be written to
 }
@@ -87,30 +87,17 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 	s.producer.post(ctx, c, partition, done)
 }
 
-// bury writes a dead letter. With a dialect it says in another's header names, too, what happened. They stand in our own
-// block, behind what we write there: whoever reads the DLQ by a name finds the last of it, and split cuts them off with the
-// rest, so that they are never taken for the user's. A message that the DLQ refuses with them goes there without.
+// bury writes a dead letter. Spring's headers stand in our own block, behind what we write there: whoever reads the DLQ by a
+// name finds the last of it, and split cuts them off with the rest, so that they are never taken for the user's. A message that
+// the DLQ refuses with them goes there without.
 func (s *store) bury(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
 	topic := s.layout.find(deadTopic, 0).name
-	if s.dialect == deadletter.NoDialect {
-		s.write(ctx, topic, rec, st, nil, done)
+	plain := func() { s.write(ctx, topic, rec, st, nil, done) }
+	if !s.spring {
+		plain()
 		return
 	}
-	var handler, subscriber string
-	if r, ok := inner(done).(driver.Ran); ok {
-		if ran := r.Ran(); ran != nil {
-			handler, subscriber = message.HandlerNameFromCtx(ran), message.SubscriberNameFromCtx(ran)
-		}
-	}
-	plain := func() { s.write(ctx, topic, rec, st, nil, done) }
-	s.write(ctx, topic, rec, st, s.dialect.Append(nil, st, handler, subscriber), translated{done, plain})
-}
-
-func inner(done driver.Done) driver.Done {
-	if o, ok := done.(outcome); ok {
-		return o.Done
-	}
-	return done
+	s.write(ctx, topic, rec, st, foreign.AppendSpring(nil, st), translated{done, plain})
 }
 
 // outcome has our topics looked at when one is not there, or refuses a message.
@@ -127,7 +114,7 @@ func (o outcome) Confirmed(where string, err error) {
 	o.Done.Confirmed(where, err)
 }
 
-// translated hears of a dead letter in a dialect.
+// translated hears of a dead letter with the headers of Spring, too.
 type translated struct {
 	driver.Done
 	plain func()

@@ -24,10 +24,6 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafka: the subscriber is closed"))}
-}
-
 // Subscribe joins the group for a topic and its delay topics, which it creates
 // or checks before, and delivers messages until ctx ends or the subscriber is
 // closed. Every call is a member of its own.
@@ -44,7 +40,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			return nil, err
 		}
 		out = make(chan *message.Message)
-		return func(ctx context.Context) { r.run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out}) }, nil
+		return func(ctx context.Context) {
+			defer s.client.unclaim(topic)
+			r.run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out})
+		}, nil
 	})
 	return out, err
 }
@@ -56,11 +55,36 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.claim(topic); err != nil {
+		return nil, err
+	}
 	group, err := sarama.NewConsumerGroup(c.cfg.Brokers, c.cfg.Group, c.cfg.consumerConfig(topic))
 	if err != nil {
+		c.unclaim(topic)
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
 	}
 	return newReader(context.WithoutCancel(ctx), c, l, group), nil
+}
+
+// claim refuses a second member that is static and reads a topic: both would have one group.instance.id, and the group would
+// fence one of them for good.
+func (c *Client) claim(topic string) error {
+	if c.cfg.InstanceID == "" {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.static[topic] {
+		return fmt.Errorf("kafka: topic %s is subscribed to already: a client with an InstanceID reads each topic once; raise MaxInFlight instead", topic)
+	}
+	c.static[topic] = true
+	return nil
+}
+
+func (c *Client) unclaim(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.static, topic)
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It
@@ -114,7 +138,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		r.sub.Turn = c.turn
 	}
 	r.rungs.bell = make(chan struct{}, 1)
-	r.store = &store{producer: c.producer, layout: l, dialect: cfg.DeadLetterHeaders, doubt: func() { r.extra.suspect.Store(true) }, wantRungs: r.rungs.want}
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, doubt: func() { r.extra.suspect.Store(true) }, wantRungs: r.rungs.want}
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
 	r.commits = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval

@@ -42,7 +42,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 // Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
 // subscriptions and closes neither the client, nor the user's subscriber.
 func (c *Client) Subscriber() *Subscriber {
-	s := newSubscriber(c)
+	s := &Subscriber{client: c, readers: engine.NewReaders(errClosed)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subs = append(c.subs, s)

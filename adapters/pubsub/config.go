@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -104,15 +105,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = DefaultDrainTimeout
-	}
-	if c.SendTimeout == 0 {
-		c.SendTimeout = DefaultSendTimeout
-	}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
 	if c.Sink == nil {
 		c.Sink = redeliver.NewSlogSink(slog.Default())
 	}

@@ -20,10 +20,6 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: engine.NewReaders(errClosed)}
-}
-
 // Subscribe reads a topic and all that comes back to the group from where it
 // waits, and delivers messages until ctx ends or the subscriber is closed. Each
 // call makes as many Subscribes of the user's subscriber as Config.MaxInFlight

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -77,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 // Subscriber returns a Watermill subscriber. Closing it (a Router does) ends its
 // subscriptions and closes neither the client, nor what other subscribers need.
 func (c *Client) Subscriber() *Subscriber {
-	s := newSubscriber(c)
+	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("sqs: the subscriber is closed"))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subs = append(c.subs, s)

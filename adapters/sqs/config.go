@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // Defaults of [Config].
@@ -131,24 +133,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	long := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&c.MaxInFlight, DefaultMaxInFlight)
-	def(&c.MaxRetriesInFlight, c.MaxInFlight)
-	def(&c.Pollers, DefaultPollers)
-	long(&c.VisibilityTimeout, DefaultVisibilityTimeout)
-	long(&c.DrainTimeout, DefaultDrainTimeout)
-	long(&c.SendTimeout, DefaultSendTimeout)
-	def(&c.hand.messages, max(handMost, c.MaxInFlight+c.MaxRetriesInFlight+batchMost*c.Pollers))
-	def(&c.hand.bytes, handBytes)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.Pollers = cmp.Or(c.Pollers, DefaultPollers)
+	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, DefaultVisibilityTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
+	c.hand.messages = cmp.Or(c.hand.messages, max(handMost, c.MaxInFlight+c.MaxRetriesInFlight+batchMost*c.Pollers))
+	c.hand.bytes = cmp.Or(c.hand.bytes, handBytes)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -204,7 +196,7 @@ func (c *Config) validate() error {
 	if c.MaxMessageSize != 0 {
 		ps.Count("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
 	}
-	stateKeys(c.StateKeys).validate(&ps)
+	statekeys.Keys(c.StateKeys).Check(&ps)
 	return ps.Err()
 }
 

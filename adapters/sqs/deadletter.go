@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -40,9 +41,7 @@ const longestLease = 10 * time.Minute
 // "<dlq>-state.fifo" is made when something is looked at. The client must stay open
 // for as long as the DLQ is used.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
-	if cfg.Lease == 0 {
-		cfg.Lease = DefaultLease
-	}
+	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	a := parseTopic(cfg.Topic)
 	var ps redeliver.Problems
 	checkName(&ps, "queue of topic "+strconv.Quote(redeliver.Cut(redeliver.Redact(cfg.Topic), 200)), a.name)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redeliver/redeliver/delayqueue"
@@ -25,7 +24,7 @@ type Plan struct {
 	// State is the DLQ's companion, which is made when somebody looks into the DLQ for
 	// the first time. No subscriber needs it.
 	State  PlannedQueue
-	Delays []PlannedDelay
+	Delays []delayqueue.PlannedDelay
 	// Rights are what a subscriber needs where all queues are there already
 	// (Config.NoProvisioning), and OperatorRights what it takes to look into the DLQ
 	// and to send its messages back, where State is there, too.
@@ -50,15 +49,6 @@ type PlannedQueue struct {
 	// Messages is about how many the queue holds, delayed and received ones
 	// included; -1 is not known.
 	Messages int64
-}
-
-// PlannedDelay is the wait before one retry.
-type PlannedDelay struct {
-	Retry     int           // 1 for the first retry
-	Delay     time.Duration // without jitter; 0 is an immediate try
-	Jitter    time.Duration // the most that is added
-	Hops      []time.Duration
-	Mechanism string
 }
 
 // Plan asks SQS what there is and says what Subscribe would use and create,
@@ -95,7 +85,13 @@ func (l *layout) plan(cfg *Config) *Plan {
 		p.State = PlannedQueue{Name: stateName(l.dlq.name), Kind: "state", Attributes: stateAttributes(p.Queues[2].Attributes), Messages: -1}
 	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
-	l.delays(p)
+	var listed bool
+	if p.Delays, listed = delayqueue.PlanDelays(l.policy, l.spend); !listed {
+		p.Notes = append(p.Notes, "the backoff cannot list its delays")
+	}
+	if untold := engine.Untold(l.policy); untold != "" {
+		p.Notes = append(p.Notes, untold)
+	}
 	if l.main.fifo {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
@@ -122,24 +118,6 @@ func (q *queue) messages() int64 {
 		sum += n
 	}
 	return sum
-}
-
-// delays says how each wait of the policy is spent.
-func (l *layout) delays(p *Plan) {
-	for n := range l.policy.Immediate {
-		p.Delays = append(p.Delays, PlannedDelay{Retry: n + 1, Mechanism: "at once, in the process"})
-	}
-	delays, jitter, ok := l.policy.Delays()
-	if !ok {
-		p.Notes = append(p.Notes, "the backoff cannot list its delays")
-	}
-	if untold := engine.Untold(l.policy); untold != "" {
-		p.Notes = append(p.Notes, untold)
-	}
-	for i, d := range delays {
-		hops, mechanism := l.spend(d)
-		p.Delays = append(p.Delays, PlannedDelay{Retry: l.policy.Immediate + i + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: mechanism})
-	}
 }
 
 // spend says how a wait is spent: by which copies, each with its DelaySeconds.
@@ -177,7 +155,7 @@ func (p *Plan) String() string {
 		what = "FIFO"
 	}
 	fmt.Fprintf(&b, "queue %s, Amazon SQS %s\n\n", p.Queue, what)
-	table(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
+	delayqueue.WriteTable(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
 		for _, q := range p.Queues {
 			state, messages := "exists", "not known"
 			if !q.Exists {
@@ -189,13 +167,8 @@ func (p *Plan) String() string {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", q.Name, q.Kind, messages, state)
 		}
 	})
-	fmt.Fprintln(&b)
-	table(&b, "retry\tafter\tjitter up to\twaits as", func(w io.Writer) {
-		for _, d := range p.Delays {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
-		}
-	})
-	fmt.Fprintf(&b, "\nlongest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
+	delayqueue.WriteDelays(&b, "waits as", p.Delays)
+	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
@@ -203,11 +176,4 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "not checked: %s\n", n)
 	}
 	return b.String()
-}
-
-func table(b *strings.Builder, header string, rows func(io.Writer)) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, header)
-	rows(w)
-	_ = w.Flush() // a Builder takes everything
 }

@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,10 +15,6 @@ import (
 type Subscriber struct {
 	client  *Client
 	readers *engine.Readers
-}
-
-func newSubscriber(c *Client) *Subscriber {
-	return &Subscriber{client: c, readers: engine.NewReaders(errors.New("sqs: the subscriber is closed"))}
 }
 
 // Subscribe reads the queue of a topic, retries included, after it has created

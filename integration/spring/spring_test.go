@@ -23,7 +23,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/fidelity"
 	"github.com/redeliver/redeliver/integration/programs"
@@ -151,7 +150,7 @@ func TestAServiceOfSpringKafkaSharesTopicsAndDLQs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ours := w.name + "-ours"
-	client := w.open(t, kafka.Config{Group: ours, DeadLetterHeaders: deadletter.SpringHeaders})
+	client := w.open(t, kafka.Config{Group: ours, SpringHeaders: true})
 	fidelity.Consume(t, w.topic("shared"), client.Subscriber(), client.Close, func(*message.Message) error {
 		return redeliver.Permanent(errDeclined)
 	})

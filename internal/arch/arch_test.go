@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"internal/driver": {module, "github.com/ThreeDotsLabs/watermill/message"},
 	"internal/engine": {module, module + "/delayqueue", module + "/internal/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4"},
+	"internal/statekeys":    {module},
 	"doctor":                {}, // what the Doctor of a client finds
 	"deadletter/driver":     {module, module + "/internal/driver"},
 	"internal/foreign":      {module, module + "/deadletter/driver"},
@@ -32,11 +33,11 @@ var allowed = map[string][]string{
 	"simulate":              {module, module + "/delayqueue"},
 	"middleware":            {module, module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
-	"adapters/kafka": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", module + "/internal/uncounted",
+	"adapters/kafka": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", module + "/internal/uncounted", module + "/internal/foreign",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
-	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// Any Watermill Pub/Sub: it knows no client at all.

@@ -48,7 +48,7 @@ type URL struct {
 	VHost          string     // of RabbitMQ, "/" by default
 	Client         url.Values // of RabbitMQ: parameters that its client reads
 	Region         string     // of sqs://
-	StateKeys      [][]byte   // of SQS; never part of a URL, the command's flag sets them
+	StateKeys      [][]byte   // of RabbitMQ and SQS; never part of a URL, the command's flag sets them
 }
 
 // scheme is what stands before ://.

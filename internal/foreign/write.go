@@ -33,15 +33,6 @@ func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
 		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, redeliver.MaxErrorText))
 }
 
-// AppendWatermill appends the headers of Watermill's middleware.PoisonQueue.
-func AppendWatermill(to []driver.Header, st *redeliver.State, handler, subscriber string) []driver.Header {
-	return append(to,
-		text(watermillReason, st.Error, redeliver.MaxErrorText),
-		text(watermillTopic, st.Origin, maxText),
-		text(watermillHandler, handler, maxText),
-		text(watermillSubscriber, subscriber, maxText))
-}
-
 func text(name, value string, most int) driver.Header {
 	return driver.Header{Name: name, Value: []byte(redeliver.Cut(value, most))}
 }

@@ -14,6 +14,7 @@
 package redisdedup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -49,9 +50,7 @@ func New(client redis.Cmdable, cfg Config) (*Store, error) {
 		ps.Add("client", "nil", "is required")
 		return nil, fmt.Errorf("redisdedup: %w", ps.Err())
 	}
-	if cfg.Prefix == "" {
-		cfg.Prefix = DefaultPrefix
-	}
+	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)
 	return &Store{client, cfg.Prefix}, nil
 }
 

@@ -1,6 +1,7 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,7 @@ func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = api.GetMeterProvider()
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = observed.DefaultTimeout
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
 	queues, err := observed.DLQs(cfg.Queues)
 	if err != nil {
 		return nil, fmt.Errorf("otel: %w", err)

@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("prom: System and Queues are required: which DLQs, and of which broker")
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = observed.DefaultTimeout
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
 	of := prometheus.Labels{"messaging_system": cfg.System}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"dlq", "origin", "group"}, more...), of)

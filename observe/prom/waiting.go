@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,12 +62,8 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 	if cfg.System == "" || len(cfg.Subscriptions) == 0 {
 		return nil, errors.New("prom: System and Subscriptions are required: what is looked at, and on which broker")
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = observed.DefaultTimeout
-	}
-	if cfg.Every == 0 {
-		cfg.Every = 30 * time.Second
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, observed.DefaultTimeout)
+	cfg.Every = cmp.Or(cfg.Every, 30*time.Second)
 	of := prometheus.Labels{"messaging_system": cfg.System}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"origin", "group"}, more...), of)

@@ -18,13 +18,8 @@ type expectedFailure struct {
 // expectedFailures are all known faults that a test shows. prove runs the tests and prints the list. It fails when one of
 // them passes, or when a test fails that is not listed.
 var expectedFailures = []expectedFailure{
-	{"./adapters/kafka", "TestExpectedFailureDoctorDoesNotFindRetriesOfARenamedGroup", "Kafka: what waits for a renamed group is read by nobody, and the doctor does not find it."},
 	{"./adapters/kafka", "TestExpectedFailureEachTopicOfAProcessIsAMember", "Kafka: each topic of a process is a member of the group, so a deploy rebalances all topics once for each."},
 	{"./adapters/kafka", "TestExpectedFailurePerKeyAPartitionMoreStopsAllPartitions", "Kafka: with PerKey, one more partition of the origin stops all its partitions."},
-	{"./adapters/kafka", "TestExpectedFailureTwoSubscriptionsHaveOneInstanceID", "Kafka: two subscriptions of a topic in one process have one group.instance.id, and one of them is fenced."},
-	{"./adapters/kafka", "TestExpectedFailureWithoutDeleteAllRetriesRunAgainWhenOffsetsAreGone", "Kafka: without the right to delete records, all retries run again when the group's offsets are gone."},
-	{"./middleware", "TestExpectedFailureResequenceWaitsForAMessageThatPanicked", "Resequence holds a stream up for Wait when the last attempt of a message panics."},
-	{"./integration/amqp", "TestExpectedFailureForgedStateOnTheWayBackIsBelieved", "RabbitMQ: the state of a message that a producer publishes to .retry by its name is believed."},
 }
 
 // packagesOf returns the packages of the list, each once.

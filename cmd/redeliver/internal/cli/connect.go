@@ -46,7 +46,7 @@ func (c *connection) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.config, "config", "", "Read profiles from this YAML `file` (default $"+envConfig+", or redeliver/config.yaml in the user's configuration directory)")
 	flags.StringVar(&c.passwordFile, "password-file", "", "Read the password of the URL's user from this `file` (default the value of $"+envPassword+")")
 	flags.StringVar(&c.management, "management-url", "", "RabbitMQ: the `URL` of the management API, http://host:15672. AMQP cannot list queues (default $"+envManagement+", or the profile's)")
-	flags.StringVar(&c.stateKeyFile, "state-key-file", "", "SQS: read the keys that sign redeliver's state from this `file`, one per line. The first key signs, and every key verifies (default the profile's)")
+	flags.StringVar(&c.stateKeyFile, "state-key-file", "", "RabbitMQ and SQS: read the keys that sign redeliver's state from this `file`, one per line. The first key signs, and every key verifies (default the profile's)")
 }
 
 // url returns the URL of the broker. Its errors contain no password.

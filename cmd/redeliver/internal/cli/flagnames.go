@@ -16,7 +16,7 @@ var flagOf = map[string]string{
 	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
 	"Policy.Outage": "--outage", "Policy.DeadLetterRate": "--dead-letter-rate",
 	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
-	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "DeadLetterHeaders": "--dead-letter-headers",
+	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "SpringHeaders": "--spring-headers",
 	"ManagementURL": "--management-url", "Topic": "--topic", "topic": "--topic", "topics": "--topic", "queues": "--topic", "Group": "--group",
 	"DLQ": "the DLQ", "DLQ.Retention": "--retention", "Back": "--back", "ReadBy": "--read-by", "Lease": "--lease",
 	"Rate": "--rate", "Canary": "--canary", "Watch": "--watch", "Window": "--window", "MaxReplays": "--max-replays", "Expect": "--expect", "Everything": "--all",

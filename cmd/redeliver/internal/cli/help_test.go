@@ -109,20 +109,19 @@ func TestDidYouMean(t *testing.T) {
 func TestEnumerationsAreCompleted(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"plan --order ":              "KeyOrder\nUnordered\nBlocking\nPerKey\n:4\n",
-		"plan --backoff ":            "exponential:1s,60s\nfixed:10s\nsteps:10s,1m,1h\nrocketmq\n:4\n",
-		"plan --for ":                "consumer\noperator\n:4\n",
-		"dlq replay --reason ":       "exhausted\npermanent\nexpired\nundecodable\ntimeout\npanic\ncrashed\ninvalidated\nrejected\nunschedulable\n:4\n",
-		"dlq list --broker ":         ":4\n", // no files
-		"dlq list --password-file ":  ":0\n", // files
-		"dlq edit x --body-file ":    ":0\n",
-		"simulate --rate ":           ":4\n",
-		"dlq replay --note ":         ":4\n",
-		"run --log ":                 "text\njson\n:4\n",
-		"version ":                   ":4\n",
-		"run --exec -- ":             ":0\n",
-		"run --dead-letter-headers ": "spring\nwatermill\n:4\n",
-		"waiting list --order ":      "KeyOrder\nUnordered\nBlocking\nPerKey\n:4\n",
+		"plan --order ":             "KeyOrder\nUnordered\nBlocking\nPerKey\n:4\n",
+		"plan --backoff ":           "exponential:1s,60s\nfixed:10s\nsteps:10s,1m,1h\nrocketmq\n:4\n",
+		"plan --for ":               "consumer\noperator\n:4\n",
+		"dlq replay --reason ":      "exhausted\npermanent\nexpired\nundecodable\ntimeout\npanic\ncrashed\ninvalidated\nrejected\nunschedulable\n:4\n",
+		"dlq list --broker ":        ":4\n", // no files
+		"dlq list --password-file ": ":0\n", // files
+		"dlq edit x --body-file ":   ":0\n",
+		"simulate --rate ":          ":4\n",
+		"dlq replay --note ":        ":4\n",
+		"run --log ":                "text\njson\n:4\n",
+		"version ":                  ":4\n",
+		"run --exec -- ":            ":0\n",
+		"waiting list --order ":     "KeyOrder\nUnordered\nBlocking\nPerKey\n:4\n",
 	} {
 		got := call{}.run(t, append([]string{"__complete"}, strings.Split(args, " ")...)...).want(t, 0)
 		if got.out != want {

@@ -59,7 +59,7 @@ const profileTemplate = `# Profiles of the command redeliver: one for each broke
   # RabbitMQ: the management API. AMQP cannot list queues, so "redeliver dlq list" needs it.
   # management-url: http://host:15672
 
-  # SQS: the keys that the consumers sign redeliver's state with (Config.StateKeys), one per line.
+  # RabbitMQ and SQS: the keys that the consumers sign redeliver's state with (Config.StateKeys), one per line.
   # state-key-file: state-keys
 
 # Another broker, for: redeliver dlq list --profile staging

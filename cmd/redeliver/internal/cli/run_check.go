@@ -11,7 +11,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
-	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -71,9 +70,7 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		if c.Group = cmp.Or(f.group, group); c.Group == "" {
 			bad("%w", missing("--group", "the consumer group"))
 		}
-		if c.DeadLetterHeaders = deadletter.Dialect(f.deadHeaders); !c.DeadLetterHeaders.Known() {
-			bad("--dead-letter-headers is %q: it must be one of %q", f.deadHeaders, deadletter.Dialects())
-		}
+		c.SpringHeaders = f.springHeaders
 		if f.keyHeader != "" {
 			bad("--key-header is %q: a Kafka record has a key; omit --key-header", f.keyHeader)
 		}
@@ -81,8 +78,8 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		if f.group != "" {
 			bad("--group is %q: only Kafka has consumer groups; omit --group", f.group)
 		}
-		if f.deadHeaders != "" {
-			bad("--dead-letter-headers is %q: only Kafka supports it; omit --dead-letter-headers", f.deadHeaders)
+		if f.springHeaders {
+			bad("--spring-headers: only Kafka supports it; omit --spring-headers")
 		}
 		if f.instance != "" {
 			bad("--instance-id is %q: only Kafka supports it; omit --instance-id", f.instance)

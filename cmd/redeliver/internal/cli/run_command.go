@@ -16,7 +16,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
-	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -50,7 +49,7 @@ type runFlags struct {
 	guards                       guardFlags
 	topics                       []string
 	group, instance, keyHeader   string
-	deadHeaders                  string
+	springHeaders                bool
 	retention                    time.Duration // of the DLQ
 	url, eventType               string
 	exec, events, noProvisioning bool
@@ -101,7 +100,7 @@ that do not finish come back. See docs/reference/sidecar.md.`,
 	flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer `group` (required, unless the profile has one)")
 	flags.StringVar(&f.instance, "instance-id", "", "Kafka: static membership with this `id`, which no other process of the group may use")
 	flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
-	flags.StringVar(&f.deadHeaders, "dead-letter-headers", "", "Kafka: add the headers of this `framework` to dead letters: spring or watermill")
+	flags.BoolVar(&f.springHeaders, "spring-headers", false, "Kafka: add Spring Kafka's headers to dead letters")
 	flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have it (default for ever, on SQS 336h, or as the DLQ that exists)")
 	flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
 	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
@@ -127,7 +126,6 @@ that do not finish come back. See docs/reference/sidecar.md.`,
 		f.webhook.flags(flags)
 		flags.StringVar(&f.log, "log", "text", "Log to stderr in this `format`: text or json")
 	})
-	oneOf(cmd, "dead-letter-headers", string(deadletter.SpringHeaders), string(deadletter.WatermillHeaders))
 	oneOf(cmd, "log", "text", "json")
 	return cmd
 }

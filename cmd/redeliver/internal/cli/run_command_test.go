@@ -174,7 +174,7 @@ func TestRunWritesOthersHeaders(t *testing.T) {
 	s.topics("payments")
 	p := newProgram(t, func(w http.ResponseWriter, _ asked) { http.Error(w, "no such card", http.StatusUnprocessableEntity) })
 	s.put(payments("a")...)
-	h := s.handle("--dead-letter-headers", "spring", "--http", p.URL)
+	h := s.handle("--spring-headers", "--http", p.URL)
 	said := make(map[string]string)
 	for _, own := range s.records("payments.billing.dlq", 1)[0].Headers {
 		said[own.Key] = string(own.Value)

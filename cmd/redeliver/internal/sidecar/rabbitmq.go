@@ -18,7 +18,7 @@ import (
 func (r *runner) rabbitmq(ctx context.Context) error {
 	c := amqp.Config{
 		URLs: r.Broker.AMQP(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
-		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, DLQ: r.DLQ, Sink: r.Sink,
+		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, DLQ: r.DLQ, StateKeys: r.Broker.StateKeys, Sink: r.Sink,
 	}
 	if r.KeyHeader != "" {
 		c.Key = amqp.KeyHeader(r.KeyHeader)

@@ -27,11 +27,10 @@ type Config struct {
 	// KeyHeader is the header that is a message's key (RabbitMQ), which the order
 	// PerKey wants. Empty for none.
 	KeyHeader string
-	// DeadLetterHeaders are whose headers a dead letter carries beside redeliver's own
-	// (Kafka).
-	DeadLetterHeaders deadletter.Dialect
-	Policy            redeliver.Policy
-	Handler           Handler
+	// SpringHeaders adds Spring's headers to dead letters (Kafka).
+	SpringHeaders bool
+	Policy        redeliver.Policy
+	Handler       Handler
 	// Batch says when a batch is handed over, to a Handler that is a Batcher. A Size
 	// of 0 is no batches.
 	Batch engine.BatchConfig

@@ -1,0 +1,49 @@
+package amqp
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/statekeys"
+)
+
+// signed is what a signature stands for: redeliver's headers, but for the signature itself.
+func signed(headers amqp091.Table) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if strings.HasPrefix(name, redeliver.HeaderPrefix) && name != HeaderMAC {
+			b.WriteString(name + "\x00" + string(headerBytes(headers[name])) + "\x00")
+		}
+	}
+	return b.String()
+}
+
+// sign puts the signature into a message with a state. Its headers must not change any more.
+func sign(keys statekeys.Keys, p *amqp091.Publishing) {
+	if _, ok := p.Headers[HeaderMAC]; ok && len(keys) > 0 {
+		p.Headers[HeaderMAC] = keys.Sign(signed(p.Headers), p.Body)
+	}
+}
+
+// verify reports whether redeliver's headers of a delivery were signed with one of the keys.
+func verify(keys statekeys.Keys, d *amqp091.Delivery) bool {
+	if len(keys) == 0 {
+		return true
+	}
+	mac, _ := d.Headers[HeaderMAC].(string)
+	return keys.Verify(mac, signed(d.Headers), d.Body)
+}
+
+// disown takes redeliver's headers off a delivery on a queue of ours that none of the keys has signed, and reports them.
+func disown(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
+	if verify(keys, d) {
+		return nil
+	}
+	found := strangers(d.Headers, "is not signed with a key of StateKeys; it is not believed")
+	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
+	return found
+}

@@ -1,0 +1,69 @@
+package amqp
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/statekeys"
+)
+
+// What was signed is believed as the broker brings it back; what somebody has changed is a message without a state.
+func TestASignedState(t *testing.T) {
+	keys := statekeys.Keys{[]byte("sixteen bytes and more")}
+	user := amqp091.Delivery{Body: []byte("b"), Expiration: "1000", ReplyTo: directReplyTo, RoutingKey: "orders", Headers: amqp091.Table{
+		"mine": int32(1), "CC": []any{"x"}, "redeliver-id": "copied", "redeliver-odd": amqp091.Table{"f": float32(1.5), "n": nil, "b": []byte{1}, "t": time.Unix(1, 0)},
+	}}
+	st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 2, Error: "no"}
+	written := func(r record) amqp091.Delivery {
+		r.copies = 1
+		p, err := r.waiting(&st, time.Unix(9, 0), 131072, spare)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return deliveryOfCopy(p, "orders.retry")
+	}
+	for name, tt := range map[string]struct {
+		keys     statekeys.Keys
+		change   func(*amqp091.Delivery)
+		believed bool
+	}{
+		"as it was written": {keys, func(*amqp091.Delivery) {}, true},
+		"with the broker's": {keys, func(d *amqp091.Delivery) { d.Headers["x-death"] = []any{}; d.Headers["x-delivery-count"] = int64(3) }, true},
+		"not signed":        {nil, func(*amqp091.Delivery) {}, false},
+		"another attempt":   {keys, func(d *amqp091.Delivery) { d.Headers[redeliver.HeaderAttempt] = "0" }, false},
+		"a header more":     {keys, func(d *amqp091.Delivery) { d.Headers[redeliver.HeaderReplays] = "1" }, false},
+		"another body":      {keys, func(d *amqp091.Delivery) { d.Body = []byte("c") }, false},
+		"another way":       {keys, func(d *amqp091.Delivery) { d.Headers[HeaderRoutingKey] = "refunds" }, false},
+		"as if rarely":      {keys, func(d *amqp091.Delivery) { delete(d.Headers, headerCopies) }, false},
+		"a signature of ours, without the rest": {keys, func(d *amqp091.Delivery) {
+			d.Headers = amqp091.Table{HeaderMAC: d.Headers[HeaderMAC], redeliver.HeaderAttempt: "0"}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := written(record{Delivery: user, keys: tt.keys})
+			d.Headers = maps.Clone(d.Headers)
+			tt.change(&d)
+			found := disown(keys, &d)
+			ours, _ := original(&d)
+			if believed := len(ours) > 0; believed != tt.believed || believed == (len(found) > 0) {
+				t.Errorf("believed is %v with findings %v, want %v", believed, found, tt.believed)
+			}
+		})
+	}
+	d := written(record{Delivery: user, keys: keys})
+	if now := deliveryOfCopy(released(&d, time.Now(), keys), "orders.retry"); !verify(keys, &now) {
+		t.Error("what is released is not signed")
+	}
+	forged := written(record{Delivery: user})
+	if now := deliveryOfCopy(released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
+		t.Error("what was forged is signed when it is released")
+	}
+	dead := deliveryOfCopy((&record{Delivery: user, keys: keys}).dead(&st, 131072), "orders.dlq")
+	if !verify(keys, &dead) {
+		t.Error("a dead letter is not signed")
+	}
+}

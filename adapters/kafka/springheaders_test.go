@@ -1,0 +1,64 @@
+package kafka_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+)
+
+// Where there is no room for them a dead letter goes without.
+func TestADeadLetterThatIsTooLargeHasNoHeadersOfSpring(t *testing.T) {
+	t.Parallel()
+	addrs := fake(t, "orders").ListenAddrs()
+	c, ev := open(t, kafka.Config{
+		Brokers: addrs, Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, SpringHeaders: true,
+	})
+	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
+		t.Fatal(err)
+	}
+	const most = 20 << 10
+	adm := kadm.NewClient(independent(t, addrs))
+	limit := fmt.Sprint(most)
+	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, "orders.billing.dlq"); err != nil {
+		t.Fatal(err)
+	}
+	route(t, c, "orders", func(*message.Message) error { return errDeclined })
+	const n = 8
+	for i := range n { // from one that has room enough to one that has hardly any
+		rec := order("orders", fmt.Sprint(i))
+		rec.Value = noise(byte(i), most-1800+i*150)
+		write(t, addrs, rec)
+	}
+	ev.await(t, n, is[redeliver.DeadLettered])
+	with := 0
+	for _, rec := range read(t, addrs, "orders.billing.dlq", n) {
+		if slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return strings.HasPrefix(h.Key, "kafka_dlt-") }) {
+			with++
+		}
+	}
+	if with == 0 || with == n {
+		t.Errorf("%d of %d have them, want some", with, n)
+	}
+}
+
+func TestWhereADLQIsOursNothingElseIsNamed(t *testing.T) {
+	t.Parallel()
+	addrs := fake(t, "orders").ListenAddrs()
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
+	for field, cfg := range map[string]kafka.DeadLetterConfig{
+		"Back":   {Topic: "orders", Back: "orders-retry"},
+		"ReadBy": {Topic: "orders", ReadBy: "billing-retry"},
+	} {
+		if _, err := c.DeadLetters(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}

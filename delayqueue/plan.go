@@ -1,0 +1,71 @@
+package delayqueue
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// PlannedDelay is the wait before one retry, in the plan of an adapter.
+type PlannedDelay struct {
+	Retry     int           // 1 for the first retry
+	Delay     time.Duration // without jitter; 0 is an immediate try
+	Jitter    time.Duration // the most that is added
+	Hops      []time.Duration
+	Mechanism string // how it is spent, in words
+}
+
+// PlanDelays returns how the waits of a policy are spent: spend returns the hops of one, and says in words how it is spent.
+// listed is false where the backoff cannot list its delays.
+func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Duration, mechanism string)) (all []PlannedDelay, listed bool) {
+	for range p.Immediate {
+		all = append(all, PlannedDelay{Retry: len(all) + 1, Mechanism: "at once, in the process"})
+	}
+	delays, jitter, listed := p.Delays()
+	for _, d := range delays {
+		hops, mechanism := spend(d)
+		all = append(all, PlannedDelay{Retry: len(all) + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: mechanism})
+	}
+	return all, listed
+}
+
+// Spend returns the hops of a wait, and says in words how it is spent: on places of a kind ("delay topic"), and for the rest
+// in the hands of the reader of a place.
+func (l Ladder) Spend(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
+	hops = l.Path(d)
+	if len(hops) == 0 {
+		return nil, "held by the reader of " + reader
+	}
+	names := make([]string, len(hops))
+	for i, h := range hops {
+		names[i] = LevelName(h)
+		d -= h
+	}
+	mechanism = kind + " " + strings.Join(names, ", then ")
+	if d > 0 {
+		mechanism += ", the last " + d.String() + " held by the reader of " + reader
+	}
+	return hops, mechanism
+}
+
+// WriteDelays writes delays as a table. waits says where they are spent: "waits on".
+func WriteDelays(w io.Writer, waits string, all []PlannedDelay) {
+	WriteTable(w, "retry\tafter\tjitter up to\t"+waits, func(w io.Writer) {
+		for _, d := range all {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", d.Retry, d.Delay, d.Jitter, d.Mechanism)
+		}
+	})
+}
+
+// WriteTable writes a table whose cells end with tabs, with an empty line behind it. w must be one that takes everything.
+func WriteTable(w io.Writer, header string, rows func(io.Writer)) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, header)
+	rows(table)
+	_ = table.Flush()
+	fmt.Fprintln(w)
+}

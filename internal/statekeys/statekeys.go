@@ -1,0 +1,55 @@
+// Package statekeys signs the state that redeliver keeps beside a message, for queues to which others may write.
+package statekeys
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+
+	"github.com/redeliver/redeliver"
+)
+
+// minKey is the shortest key: half of what SHA-256 gives.
+const minKey = 16
+
+// Size is the length of a signature.
+var Size = base64.StdEncoding.EncodedLen(sha256.Size)
+
+// Keys sign states: the first one signs, each of them verifies. Without keys nothing is signed and everything verifies.
+type Keys [][]byte
+
+// Sign returns the HMAC-SHA256 of a state, which names its origin, and of the digest of the body it belongs to; empty without keys.
+func (k Keys) Sign(state string, body []byte) string {
+	if len(k) == 0 {
+		return ""
+	}
+	return sign(k[0], state, body)
+}
+
+// Verify reports whether one of the keys has signed a state for a message with this body.
+func (k Keys) Verify(signature, state string, body []byte) bool {
+	for _, key := range k {
+		if hmac.Equal([]byte(signature), []byte(sign(key, state, body))) {
+			return true
+		}
+	}
+	return len(k) == 0
+}
+
+func sign(key []byte, state string, body []byte) string {
+	digest := sha256.Sum256(body)
+	h := hmac.New(sha256.New, key)
+	h.Write(digest[:])
+	h.Write([]byte(state))
+	return base64.StdEncoding.EncodeToString(h.Sum(nil))
+}
+
+// Check adds the problems of the keys of Config.StateKeys. The keys themselves are in no error.
+func (k Keys) Check(ps *redeliver.Problems) {
+	for i, key := range k {
+		if len(key) < minKey {
+			ps.Add(fmt.Sprintf("StateKeys[%d]", i), fmt.Sprintf("%d bytes", len(key)), fmt.Sprintf("must have at least %d random bytes", minKey))
+		}
+	}
+}
