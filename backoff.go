@@ -19,7 +19,7 @@ type Backoff interface {
 	Delay(n int, draw float64) (d time.Duration, ok bool)
 }
 
-// Listed is a [Backoff] that can tell its delays beforehand. The delay topics
+// Listed is a [Backoff] that knows its delays beforehand. The delay topics
 // are then made of these delays, so that a planned retry waits on one of them;
 // without it they are 1s 5s 30s 2m 10m 1h.
 type Listed interface {

@@ -35,7 +35,7 @@ type Decision struct {
 	State State
 }
 
-// Decide says what becomes of a message after an attempt. s is the state under
+// Decide says what happens to a message after an attempt. s is the state under
 // which the attempt ran, err the handler's answer, now the time of the answer.
 // It is a pure function of its arguments and the policy's own functions. It does
 // not panic: where Classify does, the failure is an ordinary one, and where the
@@ -215,7 +215,7 @@ func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.T
 }
 
 // alive buries a message whose next attempt, at t, would pass MaxAge or the
-// message's own end, and tells whether it has none of that before it.
+// message's own end, and reports whether it has none of that before it.
 func (p *Policy) alive(d *Decision, t time.Time) bool {
 	s := &d.State
 	if !s.Expires.IsZero() && t.After(s.Expires) {

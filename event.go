@@ -2,17 +2,17 @@ package redeliver
 
 import "time"
 
-// Sink is told what happened. Event is called from many goroutines at once, on
+// Sink receives what happened. Event is called from many goroutines at once, on
 // the way of the messages, so it must be quick and must not block. What the
 // library does is the same with and without a sink.
 type Sink interface{ Event(Event) }
 
 // Selective is a Sink that says beforehand what it does not want. Of events that
 // every message has, [Attempted] and [Committed], there are as many as messages:
-// one that nobody wants is not made. All others are told in any case.
+// one that nobody wants is not made. All others are reported in any case.
 type Selective interface {
 	Sink
-	// Wants tells whether Event should be called for events of e's type; e's
+	// Wants reports whether Event should be called for events of e's type; e's
 	// fields mean nothing. It is called as Event is, before each.
 	Wants(e Event) bool
 }
@@ -23,8 +23,8 @@ type SinkFunc func(Event)
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
 
-// Sinks tells several sinks of every event that one of them wants, in order: a
-// [Selective] one hears of what the others want, too. A nil sink is passed over.
+// Sinks passes every event that one of several sinks wants to all of them, in order: a
+// [Selective] one gets what the others want, too. A nil sink is passed over.
 func Sinks(sinks ...Sink) Sink {
 	var all sinkList
 	for _, s := range sinks {

@@ -48,7 +48,7 @@ func DefaultOutage() Outage {
 	return o
 }
 
-// On tells whether the guard is asked for.
+// On reports whether the guard is asked for.
 func (o Outage) On() bool { return o != Outage{} }
 
 func (o Outage) withDefaults(order Order) Outage {
@@ -84,7 +84,7 @@ type DeadLetterRate struct {
 	Trickle int
 }
 
-// On tells whether the guard is asked for.
+// On reports whether the guard is asked for.
 func (r DeadLetterRate) On() bool { return r != DeadLetterRate{} }
 
 func (r DeadLetterRate) withDefaults() DeadLetterRate {
@@ -95,7 +95,7 @@ func (r DeadLetterRate) withDefaults() DeadLetterRate {
 	return r
 }
 
-// Guarded tells whether the policy has a guard.
+// Guarded reports whether the policy has a guard.
 func (p *Policy) Guarded() bool {
 	return p.Outage.On() || p.DeadLetterRate.On()
 }

@@ -33,7 +33,7 @@ func (s *State) Cause() uint64 {
 	return h
 }
 
-// Sparable tells whether an outage keeps a decision's message out of the DLQ and its
+// Sparable reports whether an outage keeps a decision's message out of the DLQ and its
 // attempt uncounted: the dependency may have failed, and not the message, which has met
 // no limit in time.
 func (d *Decision) Sparable() bool {

@@ -209,7 +209,7 @@ var fields = [...]string{
 	HeaderPolicy, HeaderReplays, HeaderReplayed, HeaderTrace, HeaderTruncated,
 }
 
-// first tells whether h is a header that is read, for the first time. That it
+// first reports whether h is a header that is read, for the first time. That it
 // stands again is one finding, however often it does: a message of a megabyte
 // has room for a hundred thousand headers.
 func (p *parser) first(h Header) bool {
@@ -346,7 +346,7 @@ func (p *parser) trace(h Header) string {
 	return ""
 }
 
-// inRange tells whether t can be written as an RFC 3339 time and is not zero.
+// inRange reports whether t can be written as an RFC 3339 time and is not zero.
 func inRange(t time.Time) bool {
 	year := t.UTC().Year()
 	return year >= 1 && year <= 9999 && !t.IsZero()

@@ -229,7 +229,7 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// plain tells whether a number or a duration begins with a digit: no sign.
+// plain reports whether a number or a duration begins with a digit: no sign.
 func plain(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
 // shortDuration is d as time.ParseDuration reads it, without what is zero: 1m, 1h30m.

@@ -93,7 +93,7 @@ type Burial struct {
 	Err error
 }
 
-// isTraceparent tells whether s is a traceparent as https://www.w3.org/TR/trace-context/
+// isTraceparent reports whether s is a traceparent as https://www.w3.org/TR/trace-context/
 // has it in version 00: 00-<trace id>-<span id>-<flags>, in small hexadecimal digits.
 func isTraceparent(s string) bool {
 	return len(s) == 55 && s[:3] == "00-" && isTraceID(s[3:35]) && s[35] == '-' && isTraceID(s[36:52]) && s[52] == '-' && isHex(s[53:])
@@ -108,7 +108,7 @@ func (s *State) TraceID() string {
 	return s.Trace[3:35]
 }
 
-// isTraceID tells whether s is hexadecimal and not zero, which is no id.
+// isTraceID reports whether s is hexadecimal and not zero, which is no id.
 func isTraceID(s string) bool { return isHex(s) && strings.Trim(s, "0") != "" }
 
 func isHex(s string) bool {

@@ -223,7 +223,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	var ps redeliver.Problems
 	switch {
 	case cfg.Secret == "" && slices.ContainsFunc(cfg.From, hasLoopback):
-		ps.Add("Auth: Secret", "empty", "is required where From has a loopback address: every process of this machine has one")
+		ps.Add("Auth: Secret", "empty", "it is required where From has a loopback address: every process of this machine has one")
 	case cfg.Secret != "" && (len(cfg.Secret) < minSecret || strings.ContainsFunc(cfg.Secret, func(r rune) bool { return r <= ' ' || r > '~' })):
 		ps.Add("Auth: Secret", "a secret", fmt.Sprintf("must have at least %d bytes, letters, digits and signs of ASCII without spaces", minSecret))
 	}
@@ -231,7 +231,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 		ps.Add("Auth: From", "empty", "must have the addresses of the proxy")
 	}
 	if cfg.Role == nil && cfg.Rights == nil {
-		ps.Add("Auth: Role", nil, "is required, or Rights: they say who may do what")
+		ps.Add("Auth: Role", nil, "it is required, or Rights: they say who may do what")
 	}
 	a.problems = ps
 	a.ask = func(r *http.Request) (Actor, error) {

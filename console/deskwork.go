@@ -84,7 +84,7 @@ func (d *desk) forecast(ctx context.Context, who Actor, key string, a Action, r 
 		return f, false, err
 	}
 	rec := Record{Action: List}
-	if within(&r.Filter) { // the count tells whether there is such a message
+	if within(&r.Filter) { // the count reports whether there is such a message
 		rec = Record{Action: Search, Filter: &r.Filter}
 	}
 	q, err := d.enter(&who, key, rec)

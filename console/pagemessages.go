@@ -46,7 +46,7 @@ func newForm(key string, within bool, w wants) FilterForm {
 // More reports whether the fields that are folded away are filled in.
 func (f FilterForm) More() bool { return f.Header != "" || f.After != "" || f.Before != "" }
 
-// Is tells whether a reason is chosen.
+// Is reports whether a reason is chosen.
 func (f FilterForm) Is(r redeliver.Reason) bool {
 	return len(f.Filter.Reasons) == 1 && f.Filter.Reasons[0] == r
 }

@@ -190,7 +190,7 @@ func (d *desk) hear(ctx context.Context, q *queue, s *Snapshot, r *reading) {
 	}
 }
 
-// wanted tells whether it is time to read, and not only to count.
+// wanted reports whether it is time to read, and not only to count.
 func (r *reading) wanted(count int64, refresh time.Duration) bool {
 	now := time.Now()
 	if now.Before(r.due) {

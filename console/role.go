@@ -129,7 +129,7 @@ func scope(a Actor) string {
 // maxActor bounds a name, which may come from a proxy's header.
 const maxActor = 200
 
-// known tells whether an actor has a name that can be recorded.
+// known reports whether an actor has a name that can be recorded.
 func (a *Actor) known() bool {
 	if a.Role == 0 && len(a.Rights) == 0 || a.Role > Operator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.valid() }) {
 		return false
@@ -175,7 +175,7 @@ func (a Action) needs() Role {
 	}
 }
 
-// changes tells whether an action changes anything, which a read-only console
+// changes reports whether an action changes anything, which a read-only console
 // does not do.
 func (a Action) changes() bool { return a.needs() >= Operator }
 

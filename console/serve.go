@@ -94,7 +94,7 @@ func (c *Console) server(ctx context.Context) *http.Server {
 	}
 }
 
-// mayListen tells whether the console is safe where it listens.
+// mayListen reports whether the console is safe where it listens.
 func (c *Console) mayListen(at net.Addr, secure bool) error {
 	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		return nil

@@ -130,7 +130,7 @@ func newPayload(body []byte) *Payload {
 	return p
 }
 
-// indents tells whether JSON may be indented: a message that is nested deeply
+// indents reports whether JSON may be indented: a message that is nested deeply
 // would become gigabytes of spaces.
 func indents(body []byte) bool {
 	if len(body) > maxIndent {

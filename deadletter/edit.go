@@ -112,7 +112,7 @@ func (c *Change) validate() error {
 	var ps redeliver.Problems
 	signed(&ps, c.Who, c.Why)
 	if c.Position == "" {
-		ps.Add("Position", `""`, "is required")
+		ps.Add("Position", `""`, "it is required")
 	}
 	if c.Body == nil && len(c.Set)+len(c.Remove) == 0 {
 		ps.Add("Body, Set, Remove", "empty", "one must say what is to change")
@@ -136,7 +136,7 @@ func (c *Change) lock(ps *redeliver.Problems, field, name string) {
 	}
 }
 
-// Locked tells whether a header says what a message is, so that an edit may not touch
+// Locked reports whether a header says what a message is, so that an edit may not touch
 // it: redeliver's own, in upper or lower case, and those that carry the id.
 func Locked(name string) bool {
 	lower := strings.ToLower(name)

@@ -2,12 +2,16 @@ package deadletter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/redelivertest"
 )
 
 // Errors with different numbers and ids have one cause.
@@ -39,36 +43,59 @@ func ExampleFilter_Match() {
 }
 
 // The usual way after an incident: look at the causes, then replay one of them, a single message first.
-func Example() { //nolint:testableexamples // it needs a broker
-	ctx := context.Background()
-	var queue deadletter.Queue // client.DeadLetters of redeliver's client on the broker
+func Example() {
+	b, end := newBroker() // in the place of your client
+	defer end()
+	ctx, bank := context.Background(), errors.New("bank is down")
+	orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
+		Handle("orders", func(*message.Message) error { return bank })
+	b.Publish("orders", message.NewMessage("4711", nil), message.NewMessage("4712", nil))
+	b.Wait()
+	bank = nil // it is back
+
+	queue := orders.DeadLetterQueue() // client.DeadLetters of redeliver's client on the broker
+	defer queue.Close()
 	summary, err := deadletter.Groups(ctx, queue, deadletter.Filter{})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
-	for _, g := range summary.Groups {
-		fmt.Println(g.Count, g.Fingerprint, g.Error)
+	for _, cause := range summary.Groups {
+		fmt.Println(cause.Count, cause.Reason, cause.Error)
 	}
 	task, err := deadletter.Run(ctx, queue, deadletter.Replay{
 		Who: "ann", Why: "the bank is back",
 		Filter: deadletter.Filter{Fingerprints: []string{summary.Groups[0].Fingerprint}},
-		Canary: []int{1, 10}, Watch: time.Minute,
+		Canary: []int{1}, Watch: 10 * time.Millisecond,
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	fmt.Println(task.Status, task.Counts.Replayed)
+	// Output:
+	// 2 exhausted bank is down
+	// done 2
 }
 
 // A purge removes what a filter takes, and refuses if that is more than expected.
-func ExamplePurge() { //nolint:testableexamples // it needs a broker
-	ctx := context.Background()
-	var queue deadletter.Queue // see Example
-	task, err := deadletter.Purge(ctx, queue, deadletter.Removal{
-		Who: "ann", Why: "test orders", Expect: 3, Filter: deadletter.Filter{Headers: map[string]string{"test": "yes"}},
+func ExamplePurge() {
+	b, end := newBroker() // in the place of your client
+	defer end()
+	orders := b.Open(redelivertest.Config{Group: "billing"}).Handle("orders", func(*message.Message) error {
+		return redeliver.Permanent(errors.New("a test order"))
+	})
+	test := message.NewMessage("4711", nil)
+	test.Metadata.Set("test", "yes")
+	b.Publish("orders", test, message.NewMessage("4712", nil))
+	b.Wait()
+
+	queue := orders.DeadLetterQueue() // client.DeadLetters of redeliver's client on the broker
+	defer queue.Close()
+	task, err := deadletter.Purge(context.Background(), queue, deadletter.Removal{
+		Who: "ann", Why: "test orders", Expect: 1, Filter: deadletter.Filter{Headers: map[string]string{"test": "yes"}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
-	fmt.Println(task.Status)
+	fmt.Println(task.Status, task.Counts.Purged)
+	// Output: done 1
 }

@@ -40,7 +40,7 @@ type Filter struct {
 	Quarantined bool `json:"quarantined,omitempty"`
 }
 
-// Match tells whether a message is meant. It does not look at Quarantined.
+// Match reports whether a message is meant. It does not look at Quarantined.
 func (f *Filter) Match(m *Message) bool {
 	switch {
 	case len(f.IDs) > 0 && !slices.Contains(f.IDs, m.ID),
@@ -72,7 +72,7 @@ func hasHeader(m *Message, name, value string) bool {
 	return slices.ContainsFunc(m.Headers, func(h Header) bool { return h.Name == name && string(h.Value) == value })
 }
 
-// All tells whether the filter takes every message.
+// All reports whether the filter takes every message.
 func (f *Filter) All() bool {
 	return len(f.Fingerprints)+len(f.IDs)+len(f.Positions)+len(f.Headers)+len(f.Reasons) == 0 &&
 		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""

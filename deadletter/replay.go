@@ -89,10 +89,10 @@ func (r Replay) check(ps *redeliver.Problems) {
 // signed refuses work that nobody has signed.
 func signed(ps *redeliver.Problems, who, why string) {
 	if who == "" {
-		ps.Add("Who", `""`, "is required: the history says who did it")
+		ps.Add("Who", `""`, "it is required: the history says who did it")
 	}
 	if why == "" {
-		ps.Add("Why", `""`, "is required: the history says why")
+		ps.Add("Why", `""`, "it is required: the history says why")
 	}
 }
 

@@ -131,7 +131,7 @@ const (
 	StatusInterrupted Status = "interrupted" // recorded as running, and nobody runs it: its process died
 )
 
-// Resumable tells whether [Resume] can go on with the task: a replay, purge or quarantine that
+// Resumable reports whether [Resume] can go on with the task: a replay, purge or quarantine that
 // nobody runs, and that is neither done nor cancelled. An edit is of one message, and
 // what an import reads is not kept: those cannot be resumed, nor paused.
 func (t *Task) Resumable() bool {
@@ -143,7 +143,7 @@ func (t *Task) Resumable() bool {
 	}
 }
 
-// Open tells whether the task has not ended: it runs, or it is [Task.Resumable].
+// Open reports whether the task has not ended: it runs, or it is [Task.Resumable].
 func (t *Task) Open() bool { return t.Status == StatusRunning || t.Resumable() }
 
 // History returns the tasks of a DLQ, the oldest first. One that is recorded as

@@ -54,7 +54,7 @@ type WaitingFilter struct {
 	Filter Filter `json:"filter,omitzero"`
 }
 
-// Match tells whether a message that waits on a level is meant.
+// Match reports whether a message that waits on a level is meant.
 func (f *WaitingFilter) Match(m *Message, level time.Duration) bool {
 	return f.OnLevel(level) && f.Filter.Match(m)
 }
@@ -64,7 +64,7 @@ func (f *WaitingFilter) OnLevel(level time.Duration) bool {
 	return len(f.Levels) == 0 || slices.Contains(f.Levels, delayqueue.LevelName(level))
 }
 
-// All tells whether the filter takes every message.
+// All reports whether the filter takes every message.
 func (f *WaitingFilter) All() bool { return len(f.Levels) == 0 && f.Filter.All() }
 
 // Check returns all that is wrong with a filter.
@@ -115,7 +115,7 @@ func (c *Command) Check() error {
 	return errors.Join(ps.Err(), c.Filter.Check())
 }
 
-// Takes tells whether a command is about a message that waits on a level, 0 for the
+// Takes reports whether a command is about a message that waits on a level, 0 for the
 // way back. m.Time is when it was written there, zero where that is not known.
 func (c *Command) Takes(m *Message, level time.Duration, now time.Time) bool {
 	at := scheduled(m)

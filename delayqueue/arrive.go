@@ -40,9 +40,9 @@ type Stay struct {
 	State *redeliver.State
 	// Until is when the message goes on. It may be over already.
 	Until time.Time
-	// Hops tells whether it is not due then, and moves to another level.
+	// Hops reports whether it is not due then, and moves to another level.
 	Hops bool
-	// Publish tells whether it is a delayed publish, which no handler has seen:
+	// Publish reports whether it is a delayed publish, which no handler has seen:
 	// when it is due it goes to its topic.
 	Publish bool
 	// Findings are what is wrong with the headers, to be told.

@@ -69,7 +69,7 @@ func Batch(config BatchConfig, fn BatchFunc) message.NoPublishHandlerFunc {
 	var ps redeliver.Problems
 	config.Check(&ps)
 	if fn == nil {
-		ps.Add("fn", "nil", "is required")
+		ps.Add("fn", "nil", "it is required")
 	}
 	if err := ps.Err(); err != nil {
 		panic(err)

@@ -33,7 +33,7 @@ type MessageBatch struct {
 }
 
 // AckAll acks, when the function returns, every message that is not settled by
-// itself, whatever the function returns. It tells whether the call counts: a
+// itself, whatever the function returns. It reports whether the call counts: a
 // former AckAll or RetryAll stands, and so does the end of the batch.
 func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 
@@ -44,7 +44,7 @@ func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.Re
 
 // BatchMessage is a message of a batch. The first answer that it is given counts,
 // and takes effect at once: its handler has returned, and the batch goes on. Each
-// method tells whether its call was that answer. What comes later, or after the
+// method reports whether its call was that answer. What comes later, or after the
 // message's Timeout, is ignored; what comes after the end of the batch is told to
 // the sink, too (LateAnswer, with [ErrBatchOver]).
 //

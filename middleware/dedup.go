@@ -50,7 +50,7 @@ type DedupConfig struct {
 	// so that equal messages are duplicates. Default: such a message is handled
 	// however often it comes, and the sink is told once.
 	Derived bool
-	// Skipped is told of each duplicate. It must be quick. Default: nobody is.
+	// Skipped is called for each duplicate. It must be quick. Default: none.
 	Skipped func(*message.Message)
 }
 
@@ -79,7 +79,7 @@ func (c DedupConfig) Validate() error {
 // DedupStore knows what was handled. It is safe for concurrent use. A key names
 // a message, its origin and the group that handled it, and may have any bytes.
 type DedupStore interface {
-	// Seen tells whether a key was marked and its time is not over.
+	// Seen reports whether a key was marked and its time is not over.
 	Seen(ctx context.Context, key string) (bool, error)
 	// Mark notes a key for a time.
 	Mark(ctx context.Context, key string, ttl time.Duration) error
@@ -97,7 +97,7 @@ type DedupStore interface {
 //
 // It makes duplicates rare, and *engine.Delivery not exactly-once:
 //   - A process that dies between the end of the handler and the mark runs the
-//     message again. Only the handler's own transaction can mend that.
+//     message again. Only the handler's own transaction can fix that.
 //   - Copies at the same time in two processes may both run.
 //   - A copy that comes after the TTL, or after more ids than the store holds,
 //     runs again; and each process has a memory of its own.

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"strconv"
@@ -10,7 +11,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/redelivertest"
 )
 
 // What a service has: a Router, and the two of redeliver's client on its broker, client.Subscriber() and client.Publisher().
@@ -22,33 +25,54 @@ var (
 
 func charge(*message.Message) error { return nil }
 
-func save(context.Context, []*middleware.BatchMessage) error { return nil }
-
 // One Retry serves all handlers of a Router.
-func ExampleRetry() { //nolint:testableexamples // it needs a broker
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NewSlogLogger(nil))
+func ExampleRetry() {
+	b, end := newBroker() // in the place of your client
+	defer end()
+	billing := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Millisecond)}})
+
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	router.AddMiddleware(middleware.Retry())
-	router.AddConsumerHandler("charge", "orders", subscriber, charge)
-	if err := router.Run(context.Background()); err != nil {
-		log.Print(err)
-	}
+	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), func(msg *message.Message) error {
+		state, _ := redeliver.FromContext(msg.Context())
+		if state.Attempt() < 3 {
+			return errors.New("bank is busy")
+		}
+		fmt.Printf("charged %s, attempt %d\n", msg.UUID, state.Attempt())
+		return nil
+	})
+	b.Start(router)
+
+	b.Publish("orders", message.NewMessage("4711", []byte("card 17")))
+	b.Wait()
+	// Output: charged 4711, attempt 3
 }
 
-// A hundred messages, or those of two seconds, are stored in one go. An error retries all of them.
-func ExampleBatch() { //nolint:testableexamples // it needs a broker
-	config := middleware.BatchConfig{Size: 100, Timeout: 2 * time.Second}
-	router.AddConsumerHandler("store", "orders", subscriber, middleware.Batch(config,
-		func(ctx context.Context, b *middleware.MessageBatch) error {
+// A hundred messages, or those of 50 ms, are stored in one go. An error would retry all of them.
+func ExampleBatch() {
+	b, end := newBroker() // in the place of your client
+	defer end()
+	search := b.Open(redelivertest.Config{Group: "search"})
+
+	config := middleware.BatchConfig{Size: 100, Timeout: 50 * time.Millisecond}
+	documents := search.Handle("documents", middleware.Batch(config,
+		func(_ context.Context, b *middleware.MessageBatch) error {
 			for _, m := range b.Messages {
 				if len(m.Payload) == 0 {
-					m.Reject("an order has a body") // this one alone, and now
+					m.Reject("a document has a text") // this one alone, and now
 				}
 			}
-			return save(ctx, b.Messages)
+			return nil // the others are done
 		}))
+
+	b.Publish("documents", message.NewMessage("1", []byte("Dear Sir")), message.NewMessage("2", nil))
+	for _, dead := range documents.DeadLetters() {
+		fmt.Println(dead.Message.UUID, dead.State.Error)
+	}
+	// Output: 2 rejected: a document has a text
 }
 
 // Messages that were handled before are acked. With Redis instead of memory all processes know of them.
@@ -85,7 +109,7 @@ func ExampleReceiver() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	receiver, err := middleware.NewReceiver(ctx, subscriber, "orders")
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer receiver.Close()
 	received, err := receiver.Receive(ctx, 16, 30*time.Second)

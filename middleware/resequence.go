@@ -41,7 +41,7 @@ type ResequenceConfig struct {
 	// stream goes on at once. Default 1,000, and never more than what the
 	// subscriber has in flight, since they are.
 	Buffer int
-	// Skipped is told which numbers of a stream are not waited for any longer:
+	// Skipped is called with the numbers of a stream that are not waited for any longer:
 	// from, to, both included. It must be quick, and must not call Resequence's
 	// handlers. Default: nobody is.
 	Skipped func(stream string, from, to uint64)
@@ -52,7 +52,7 @@ type ResequenceConfig struct {
 func (c ResequenceConfig) Validate() error {
 	var ps redeliver.Problems
 	if c.Sequence == nil {
-		ps.Add("ResequenceConfig.Sequence", "nil", "is required")
+		ps.Add("ResequenceConfig.Sequence", "nil", "it is required")
 	}
 	if c.Settle < 0 {
 		ps.Add("ResequenceConfig.Settle", c.Settle, "must not be negative; 0 is the default, 100ms")

@@ -53,7 +53,7 @@ type Config struct {
 	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
 	// It must be safe for concurrent use. Default: all messages are fine.
 	Decode func(*message.Message) error
-	// Sink is told what happens. Default: nobody is.
+	// Sink receives the events. Default: none.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
@@ -75,7 +75,7 @@ func (c Config) policy(topic string) redeliver.Policy {
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	if c.Group == "" {
-		ps.Add("Group", `""`, "is required")
+		ps.Add("Group", `""`, "it is required")
 	}
 	ps.Policy("Policy", c.Policy)
 	ps.Order("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)

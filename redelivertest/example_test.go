@@ -2,6 +2,7 @@ package redelivertest_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,6 +51,36 @@ func ExampleRun() {
 		}
 		t.Log(got) // its story
 	})
+}
+
+// Without a bubble the broker keeps real time.
+func ExampleNew() {
+	b, end := newBroker() // redelivertest.New(t) in a test
+	defer end()
+	policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(10 * time.Millisecond)}
+	orders := b.Open(redelivertest.Config{Group: "billing", Policy: policy}).Handle("orders", bank{opens: time.Now().Add(time.Hour)}.charge)
+
+	b.Publish("orders", message.NewMessage("o-1", []byte("4711")), message.NewMessage("o-2", nil))
+	for _, id := range []string{"o-1", "o-2"} {
+		got := orders.Outcome(id)
+		fmt.Println(got.ID, len(got.Attempts), got.State.Reason)
+	}
+	// Output:
+	// o-1 2 exhausted
+	// o-2 1 permanent
+}
+
+// A dead letter prints as one line.
+func ExampleSubscription_DeadLetters() {
+	b, end := newBroker() // redelivertest.Run has one
+	defer end()
+	orders := b.Open(redelivertest.Config{Group: "billing", Policy: policy}).Handle("orders", bank{}.charge)
+
+	b.Publish("orders", message.NewMessage("o-1", nil))
+	for _, dead := range orders.DeadLetters() {
+		fmt.Println(dead)
+	}
+	// Output: o-1 on orders.billing.dlq, attempts: 1, permanent: no such card
 }
 
 // Table tests need a bubble for each row.

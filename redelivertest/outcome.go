@@ -15,11 +15,11 @@ type note struct {
 	event redeliver.Event
 }
 
-// Outcome is what became of one message in one group.
+// Outcome is what happened to one message in one group.
 type Outcome struct {
 	// ID is the message's UUID, or topic/0/offset where it has none.
 	ID string
-	// Committed tells whether it was handled.
+	// Committed reports whether it was handled.
 	Committed bool
 	// State is its latest state. State.Reason says why it is dead; it is empty
 	// for a message that is not.
@@ -48,7 +48,7 @@ type Wait struct {
 func (o Outcome) String() string { return o.ID + strings.Join(o.lines, "") }
 
 // Events waits until everything has come to rest (see [Broker.Wait]), and returns
-// all that the clients of the group told of the topic, in order.
+// all events of the group's clients about the topic, in order.
 func (s *Subscription) Events() []redeliver.Event {
 	s.q.b.tb.Helper()
 	s.q.b.Wait()
@@ -59,8 +59,8 @@ func (s *Subscription) Events() []redeliver.Event {
 	return all
 }
 
-// Outcome waits until everything has come to rest (see [Broker.Wait]), and tells
-// what became of a message. It fails the test when the group has never seen it.
+// Outcome waits until everything has come to rest (see [Broker.Wait]), and returns
+// what happened to a message. It fails the test when the group has never seen it.
 func (s *Subscription) Outcome(id string) Outcome {
 	s.q.b.tb.Helper()
 	all := s.Outcomes()

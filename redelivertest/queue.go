@@ -135,7 +135,7 @@ func (q *queue) lockFor(it *item, r *reader) bool {
 	return true
 }
 
-// waitsForKey tells whether something of an item's key that stood before it in the
+// waitsForKey reports whether something of an item's key that stood before it in the
 // topic is not settled, wherever that is now.
 func (q *queue) waitsForKey(it *item) bool {
 	if it.key == nil || it.first < 0 {

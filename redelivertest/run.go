@@ -61,7 +61,7 @@ func (b *Broker) Start(router *message.Router) {
 
 // Handle runs a handler behind middleware.Retry on a Router of its own until the
 // test ends, as one more member of the client's group, and returns the
-// subscription, which tells what happens. More middlewares run inside Retry.
+// subscription, which reports what happens. More middlewares run inside Retry.
 func (c *Client) Handle(topic string, h message.NoPublishHandlerFunc, inside ...message.HandlerMiddleware) *Subscription {
 	c.b.tb.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.DrainTimeout}, watermill.NopLogger{})

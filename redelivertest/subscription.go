@@ -1,8 +1,10 @@
 package redelivertest
 
 import (
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -40,6 +42,21 @@ type Stored struct {
 	Message *message.Message
 	// Key is its key, empty for none.
 	Key string
+}
+
+// String is one line: the id, where the message stands, and why.
+func (s Stored) String() string {
+	line := fmt.Sprintf("%s on %s, attempts: %d", s.State.ID, s.Where, s.State.Attempts)
+	if s.State.Reason != "" {
+		line += ", " + string(s.State.Reason)
+	}
+	if !s.State.Due.IsZero() {
+		line += ", due " + s.State.Due.Format(time.RFC3339)
+	}
+	if s.State.Error != "" {
+		line += ": " + s.State.Error
+	}
+	return line
 }
 
 func (q *queue) stored(where string, rec record) Stored {

@@ -12,7 +12,7 @@ type Operations struct {
 	// which come with up to ten messages. The arrivals' own writes are not counted.
 	Writes int `json:"writes"`
 	Reads  int `json:"reads"`
-	// Acks are messages that RabbitMQ is told of, and SQS's requests to delete.
+	// Acks are RabbitMQ's acks, and SQS's requests to delete.
 	// Kafka has none worth counting: one commit goes for many records.
 	Acks int `json:"acks"`
 	// Cost is what Amazon asks for SQS's requests, in US dollars: 0.40 for a million,

@@ -128,7 +128,7 @@ func killer(b *bench) {
 	b.Logf("report: %d processes died of one message, MaxCrashes is %d", died, crashes)
 }
 
-// died starts a process and tells whether the killer killed it. It did not when
+// died starts a process and reports whether the killer killed it. It did not when
 // all messages have ended.
 func (b *bench) died(cfg Config, times *int, ids []string) bool {
 	b.Helper()

@@ -95,5 +95,5 @@ func play(t *testing.T, h Harness, todo []test) {
 	workers.Wait()
 }
 
-// has tells whether a feature is there.
+// has reports whether a feature is there.
 func (f Features) has(name string) bool { return reflect.ValueOf(f).FieldByName(name).Bool() }

@@ -136,7 +136,7 @@ type Config struct {
 	// when nothing signed with it waits or stands in the DLQ. With keys, an unsigned state counts for nothing: its message
 	// is a new one, also where it waited when the first key came. At least 16 random bytes each. Default: none.
 	StateKeys [][]byte
-	// Sink is told what happens. Default: NewSlogSink.
+	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
@@ -261,7 +261,7 @@ func (c Config) anyOrdered() bool {
 
 func checkURLs(ps *redeliver.Problems, urls []string) {
 	if len(urls) == 0 {
-		ps.Add("URLs", "empty", "is required: amqp://user:password@host:5672/vhost of at least one broker")
+		ps.Add("URLs", "empty", "it is required: amqp://user:password@host:5672/vhost of at least one broker")
 	}
 	for i, u := range urls {
 		if uri, err := amqp091.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {

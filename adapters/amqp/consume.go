@@ -102,7 +102,7 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets the client's own delivery")
 	}
 	if len(queues) == 0 {
-		ps.Add("queues", "empty", "is required: at least one queue")
+		ps.Add("queues", "empty", "it is required: at least one queue")
 	}
 	for i, queue := range queues {
 		if slices.Contains(queues[:i], queue) {
@@ -110,7 +110,7 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 		}
 	}
 	if handlerMissing {
-		ps.Add("handler", "nil", "is required")
+		ps.Add("handler", "nil", "it is required")
 	}
 	return ps
 }

@@ -94,12 +94,12 @@ func TestConsumeRefuses(t *testing.T) {
 	if !ok || len(refused.Problems) != 3 {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"Marshaler is amqp.DefaultMarshaler: must be nil", `queues[1] is "a": must not be there twice`, "handler is nil: is required"} {
+	for i, want := range []string{"Marshaler is amqp.DefaultMarshaler: must be nil", `queues[1] is "a": must not be there twice`, "handler is nil: it is required"} {
 		if got := refused.Problems[i].String(); !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if err := Consume(context.Background(), Config{}, nil, nil); err == nil || !strings.Contains(err.Error(), "queues is empty: is required") {
+	if err := Consume(context.Background(), Config{}, nil, nil); err == nil || !strings.Contains(err.Error(), "queues is empty: it is required") {
 		t.Error(err)
 	}
 }

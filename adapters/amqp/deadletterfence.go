@@ -74,7 +74,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// raised tells whether another connection has a fence.
+// raised reports whether another connection has a fence.
 func (q *deadLetters) raised(ctx context.Context, name string) (bool, error) {
 	ch, err := q.looking.channel(ctx)
 	if err != nil {

@@ -66,3 +66,10 @@ func ExampleKeyHeader() {
 	fmt.Println(key(amqp091.Delivery{Headers: amqp091.Table{"customer": "c-17"}}))
 	// Output: c-17
 }
+
+// A configuration that cannot work is refused with all of its problems.
+func ExampleOpen_refused() {
+	_, err := amqp.Open(context.Background(), amqp.Config{URLs: url, Shards: 100, ConsumerTimeout: -time.Hour})
+	fmt.Println(err)
+	// Output: amqp: configuration refused: Shards is 100: must be from 1 to 64, or 0 for the default; ConsumerTimeout is -1h0m0s: must be at least 1s, or 0 for the default
+}

@@ -39,7 +39,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 		return
 	}
 	if p.Order == redeliver.PerKey && cfg.Key == nil {
-		ps.Add("Key", "nil", fmt.Sprintf("is required where the Order is PerKey, as it is of queue %q: RabbitMQ's messages have no key of their own", queue))
+		ps.Add("Key", "nil", fmt.Sprintf("it is required where the Order is PerKey, as it is of queue %q: RabbitMQ's messages have no key of their own", queue))
 	}
 	if single, ok := cfg.Topology.QueueArgs[amqp091.SingleActiveConsumerArg]; ok && single != true {
 		ps.Add("Topology.QueueArgs", fmt.Sprintf("%s=%v", amqp091.SingleActiveConsumerArg, single), fmt.Sprintf("must be true where the Order is %s, as it is of queue %q", p.Order, queue))

@@ -97,7 +97,7 @@ type Config struct {
 	// Marshaler turns records into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// Sink is told what happens. Default: NewSlogSink(nil).
+	// Sink receives the events. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
@@ -150,7 +150,7 @@ func (c Config) policy(topic string) redeliver.Policy {
 func (c Config) validate() error {
 	var ps redeliver.Problems
 	if len(c.Brokers) == 0 {
-		ps.Add("Brokers", "empty", "is required: host:port of at least one broker")
+		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
 	}
 	for i, b := range c.Brokers {
 		checkBroker(&ps, fmt.Sprintf("Brokers[%d]", i), b)

@@ -125,7 +125,7 @@ func (c Config) behind(client sarama.Client, topics []string, handlerMissing boo
 	}
 	c.Brokers, c.Sarama, c.NackDelay = nil, nil, 0
 	if len(topics) == 0 {
-		ps.Add("topics", "empty", "is required: at least one topic")
+		ps.Add("topics", "empty", "it is required: at least one topic")
 	}
 	for i, topic := range topics {
 		checkTopic(&ps, fmt.Sprintf("topics[%d]", i), topic)
@@ -134,11 +134,11 @@ func (c Config) behind(client sarama.Client, topics []string, handlerMissing boo
 		}
 	}
 	if handlerMissing {
-		ps.Add("handler", "nil", "is required")
+		ps.Add("handler", "nil", "it is required")
 	}
 	switch {
 	case client == nil:
-		ps.Add("client", "nil", "is required: it says where the brokers are")
+		ps.Add("client", "nil", "it is required: it says where the brokers are")
 	case client.Closed():
 		ps.Add("client", "closed", "must be open")
 	default:

@@ -76,18 +76,18 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage
 }
 
 // AckAll says, when the handler returns, that every record is done that was not
-// answered by itself, whatever the handler returns. It tells whether the call
+// answered by itself, whatever the handler returns. It reports whether the call
 // counts: a former AckAll or RetryAll stands, and so does the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails, when the handler returns, every record that was not answered by
-// itself. They run again after delay (see [BatchMessage.Retry]). It tells whether
+// itself. They run again after delay (see [BatchMessage.Retry]). It reports whether
 // the call counts, as AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
 // BatchMessage is a record of a batch, as it stood in its topic, whatever its
 // attempt. The first answer that it is given counts, and takes effect at once.
-// Each method tells whether its call was that answer. What comes later, or after
+// Each method reports whether its call was that answer. What comes later, or after
 // the record's Timeout, is ignored; what comes after the end of the batch is told
 // to the sink, too (LateAnswer). The record must not be changed; it may be kept.
 type BatchMessage struct {

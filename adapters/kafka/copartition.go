@@ -68,7 +68,7 @@ func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 	return topic
 }
 
-// perKey tells whether a policy of the group has the order PerKey: all members of
+// perKey reports whether a policy of the group has the order PerKey: all members of
 // a group must balance in one way.
 func (c Config) perKey() bool {
 	if c.Policy.Order == redeliver.PerKey {

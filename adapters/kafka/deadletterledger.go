@@ -114,7 +114,7 @@ func (l *ledger) span(partition int32, offset int64, value []byte) error {
 	return nil
 }
 
-// settled tells whether a record is out; a span that cannot be about it, because
+// settled reports whether a record is out; a span that cannot be about it, because
 // the topic was made anew, is forgotten.
 func (l *ledger) settled(partition int32, offset int64, at time.Time) bool {
 	i := l.out[partition].find(offset)

@@ -50,7 +50,7 @@ type groupState struct {
 	silent   int // members that do not say which policy they run
 }
 
-// reads tells whether a member reads a topic. It is true where nobody knows.
+// reads reports whether a member reads a topic. It is true where nobody knows.
 func (g *groupState) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
 
 const (
@@ -92,7 +92,7 @@ func (d *examination) group(ctx context.Context) *groupState {
 	return unknown(why)
 }
 
-// moves tells whether the group's coordinator is about to be another, or has just begun.
+// moves reports whether the group's coordinator is about to be another, or has just begun.
 func moves(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }

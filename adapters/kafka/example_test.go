@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
 )
@@ -57,14 +59,25 @@ func publishing(ctx context.Context, invoice message.HandlerFunc) error {
 }
 
 // The README shows a part of it; a test compares them.
-func ExampleConsume() { //nolint:testableexamples // it needs a broker
-	if err := consuming(context.Background(), func(context.Context, []byte) error { return nil }); err != nil {
-		log.Fatal(err)
+func ExampleConsume() {
+	brokers, end := kafkaWith("4711")
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	err := consuming(ctx, brokers, func(_ context.Context, order []byte) error {
+		fmt.Printf("charged %s\n", order)
+		stop()
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
 	}
+	// Output: charged 4711
 }
 
-func consuming(ctx context.Context, charge func(context.Context, []byte) error) error {
-	client, err := sarama.NewClient([]string{"localhost:9092"}, sarama.NewConfig())
+func consuming(ctx context.Context, brokers []string, charge func(context.Context, []byte) error) error {
+	config := sarama.NewConfig()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest // sarama's default skips what was written before the group existed
+	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
 		return err
 	}
@@ -81,52 +94,75 @@ func invoice(msg *message.Message) ([]*message.Message, error) {
 }
 
 // A service that runs its consumer group itself goes on doing so.
-func ExampleWrap() { //nolint:testableexamples // it needs a broker
-	ctx := context.Background()
+func ExampleWrap() {
+	brokers, end := kafkaWith("4711")
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
 	config := sarama.NewConfig()
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	client, err := sarama.NewClient([]string{"localhost:9092"}, config)
+	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
+	defer client.Close()
 	group, err := sarama.NewConsumerGroupFromClient("billing", client)
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	wrapped, err := kafka.Wrap(ctx, client, group, kafka.Config{Group: "billing"}, []string{"orders"},
-		func(context.Context, *sarama.ConsumerMessage) error { return nil })
+		func(_ context.Context, record *sarama.ConsumerMessage) error {
+			fmt.Printf("charged %s\n", record.Value)
+			stop()
+			return nil
+		})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	for ctx.Err() == nil {
 		if err := group.Consume(ctx, wrapped.Topics(), wrapped); err != nil { // Topics may change
 			log.Print(err)
 		}
 	}
-	if err := wrapped.Close(context.WithoutCancel(ctx)); err != nil {
+	if err := errors.Join(wrapped.Close(context.WithoutCancel(ctx)), group.Close()); err != nil {
 		log.Print(err)
 	}
+	// Output: charged 4711
 }
 
-// Up to fifty records at once, each with an answer of its own.
-func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
-	ctx := context.Background()
-	client, err := sarama.NewClient([]string{"localhost:9092"}, sarama.NewConfig())
+// Up to three records at once, each with an answer of its own.
+func ExampleConsumeBatch() {
+	brokers, end := kafkaWith("4711", "4712", "")
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	config := sarama.NewConfig()
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	client, err := sarama.NewClient(brokers, config)
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
+	defer client.Close()
 	err = kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "billing"}, []string{"orders"},
-		kafka.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, b *kafka.Batch) error {
+		kafka.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
+			defer stop()
 			for _, record := range b.Messages {
 				if len(record.Value) == 0 {
 					record.Reject("an order has a value")
 				}
 			}
+			fmt.Println(len(b.Messages), "at once")
 			return nil // the others are done
 		})
 	if err != nil {
 		log.Print(err)
 	}
+	// Output: 3 at once
+}
+
+// A configuration that cannot work is refused with all of its problems.
+func ExampleOpen_refused() {
+	_, err := kafka.Open(context.Background(), kafka.Config{Policy: redeliver.Policy{MaxRetries: -5}})
+	fmt.Println(err)
+	// Output: kafka: configuration refused: Brokers is empty: it is required: host:port of at least one broker; Group is "": it is required: a retry comes back to the group that failed it; Policy.MaxRetries is -5: must be from 1 to 1000000, 0 for the default, or NoRetries
 }
 
 // A plan says what a start would create, and creates nothing.

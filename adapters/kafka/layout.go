@@ -74,7 +74,7 @@ const (
 	stateKind  kind = "state"
 )
 
-// waits tells whether messages wait on the topic and come back from it.
+// waits reports whether messages wait on the topic and come back from it.
 func (t ownTopic) waits() bool { return t.kind != deadTopic }
 
 // layout asks the broker what there is and says what the subscription needs.

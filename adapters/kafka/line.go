@@ -61,7 +61,7 @@ func (ln *line) first() *item {
 	return nil
 }
 
-// isFirst tells whether nothing before an item is unsettled.
+// isFirst reports whether nothing before an item is unsettled.
 func (ln *line) isFirst(i int) bool {
 	for j := ln.head; j < i; j++ {
 		if !ln.items[j].done {

@@ -128,7 +128,7 @@ func (ls *lines) highest() int64 {
 }
 
 // ask says what is to be done with a copy whose time has come, or that the mailbox
-// has named. roomy tells whether the lane can keep it for a short while. until is
+// has named. roomy reports whether the lane can keep it for a short while. until is
 // for parks and stays.
 func (ls *lines) ask(c *lineCopy, now time.Time, roomy bool) (v verdict, until time.Time) {
 	ls.mu.Lock()
@@ -203,7 +203,7 @@ func (ls *lines) take(ln *line, i int, c *lineCopy) verdict {
 	return runs
 }
 
-// wasSettled tells whether a copy that is not in its line was settled in this
+// wasSettled reports whether a copy that is not in its line was settled in this
 // session. What is not sure is not dropped.
 func (ls *lines) wasSettled(c *lineCopy) bool {
 	if at, ok := ls.settled[c.place]; ok && at == c.at {

@@ -189,7 +189,7 @@ func (ls *lines) load(c lineCopy, due time.Time, ok bool) {
 	ls.append(c.key, item{offset: c.offset, at: c.at, attempts: c.attempts, due: due.UnixMilli(), copies: 1})
 }
 
-// known tells whether a key has a line.
+// known reports whether a key has a line.
 func (ls *lines) known(key uint64) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -123,7 +123,7 @@ func (ls *lines) giveUp(c *lineCopy) {
 	ls.wake(c.key, ln, ln.isFirst(i))
 }
 
-// stale tells whether a copy that is to hop, which is nobody's business, is out of
+// stale reports whether a copy that is to hop, which is nobody's business, is out of
 // date: then it is dropped.
 func (ls *lines) stale(c *lineCopy) bool {
 	ls.mu.Lock()

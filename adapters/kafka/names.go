@@ -174,7 +174,7 @@ func checkTopic(ps *redeliver.Problems, field, topic string) {
 func checkGroup(ps *redeliver.Problems, field, group string) {
 	switch {
 	case group == "":
-		ps.Add(field, `""`, "is required: a retry comes back to the group that failed it")
+		ps.Add(field, `""`, "it is required: a retry comes back to the group that failed it")
 	case len(group) > maxGroup:
 		ps.Add(field, fmt.Sprintf("%q...", redeliver.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
 	}

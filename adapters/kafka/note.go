@@ -51,7 +51,7 @@ const (
 	crashesMost  = 1000
 )
 
-// known tells whether the note is one: the zero note says nothing.
+// known reports whether the note is one: the zero note says nothing.
 func (n note) known() bool { return n.state != "" }
 
 // text is the note as it is written. What stands below mark is settled, and left out.
@@ -89,7 +89,7 @@ func (n note) textWith(mark int64, settled []offsetRun) (text string, whole bool
 	return b.String(), whole
 }
 
-// fits tells whether the window is written as a whole.
+// fits reports whether the window is written as a whole.
 func (n note) fits(mark int64) bool {
 	var b strings.Builder
 	writeRuns(&b, "", from(maps.Keys(n.window), mark), mark, func(int64) int { return 0 }, windowText)

@@ -65,7 +65,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	instance := config.InstanceID
 	config, ps := config.behind(client, topics, handler == nil)
 	if group == nil {
-		ps.Add("group", "nil", "is required: the handler pauses its partitions")
+		ps.Add("group", "nil", "it is required: the handler pauses its partitions")
 	}
 	if instance != "" {
 		ps.Add("InstanceID", fmt.Sprintf("%q", instance), "must be empty: the group's own configuration says it")

@@ -98,7 +98,7 @@ type Config struct {
 	// an error, or a panic, sends the message as it was to the DLQ, undecodable.
 	// It must be safe for concurrent use. Default: all messages are fine.
 	Decode func(*message.Message) error
-	// Sink is told what happens. Default: NewSlogSink.
+	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer
@@ -126,13 +126,13 @@ func (c *Config) policy(topic string) redeliver.Policy {
 func (c *Config) validate() error {
 	var ps redeliver.Problems
 	if c.Publisher == nil {
-		ps.Add("Publisher", "nil", "is required")
+		ps.Add("Publisher", "nil", "it is required")
 	}
 	if c.Subscriber == nil {
-		ps.Add("Subscriber", "nil", "is required")
+		ps.Add("Subscriber", "nil", "it is required")
 	}
 	if c.Group == "" {
-		ps.Add("Group", `""`, "is required: a retry comes back to the group that failed it")
+		ps.Add("Group", `""`, "it is required: a retry comes back to the group that failed it")
 	}
 	if !c.Confirms {
 		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/reference/watermill-pubsubs.md for what yours needs")
@@ -142,7 +142,7 @@ func (c *Config) validate() error {
 		c.checkPolicy(&ps, fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
 	}
 	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
-		ps.Add("MaxUnacked", c.MaxUnacked, "is required: how long the subscriber leaves an unacked message with who has it, or NoLimit")
+		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with who has it, or NoLimit")
 	}
 	ps.Count("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
 	ps.Count("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

@@ -31,7 +31,7 @@ func charging(ctx context.Context, charge message.NoPublishHandlerFunc) error {
 	billing, err := pubsub.Open(ctx, pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: "billing",
 		Confirms:   true,             // Publish returns nil when the broker has the message
-		MaxUnacked: 10 * time.Minute, // so long the subscriber leaves a message with who has it
+		MaxUnacked: 10 * time.Minute, // how long the subscriber leaves a message with its consumer
 		Policy:     redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential()},
 	})
 	if err != nil {

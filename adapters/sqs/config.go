@@ -124,7 +124,7 @@ type Config struct {
 	// one, also where it waited when the first key came. At least 16 random bytes each.
 	// Default: none.
 	StateKeys [][]byte
-	// Sink is told what happens. Default: NewSlogSink.
+	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer redeliver.Tracer

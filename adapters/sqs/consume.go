@@ -85,7 +85,7 @@ func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Pr
 		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of messages has no nack; it returns redeliver.RetryAfter")
 	}
 	if len(queues) == 0 {
-		ps.Add("queues", "empty", "is required: at least one queue")
+		ps.Add("queues", "empty", "it is required: at least one queue")
 	}
 	var names []string
 	for i, queue := range queues {
@@ -97,7 +97,7 @@ func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Pr
 		names = append(names, name)
 	}
 	if handlerMissing {
-		ps.Add("handler", "nil", "is required")
+		ps.Add("handler", "nil", "it is required")
 	}
 	return ps
 }

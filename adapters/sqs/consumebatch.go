@@ -72,12 +72,12 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery]) *Batch {
 }
 
 // AckAll says, when the handler returns, that every message is done that was not
-// answered by itself, whatever the handler returns. It tells whether the call
+// answered by itself, whatever the handler returns. It reports whether the call
 // counts: a former AckAll or RetryAll stands, and so does the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails, when the handler returns, every message that was not answered by
-// itself. They run again after delay (see [BatchMessage.Retry]). It tells whether
+// itself. They run again after delay (see [BatchMessage.Retry]). It reports whether
 // the call counts, as AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 

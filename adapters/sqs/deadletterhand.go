@@ -41,7 +41,7 @@ func (s *deadSession) longest() (longest time.Duration) {
 	return longest
 }
 
-// due tells whether a message in hand might be seen before the time after next at
+// due reports whether a message in hand might be seen before the time after next at
 // which that is prevented.
 func (s *deadSession) due(h *held, now time.Time) bool { return h.until.Sub(now) <= s.q.lease*2/3 }
 

@@ -105,5 +105,5 @@ func (c *Client) readers(ctx context.Context, q *queue, d *doctor.Diagnosis) err
 	return nil
 }
 
-// idle tells whether nobody has a message of the queue in hand.
+// idle reports whether nobody has a message of the queue in hand.
 func (q *queue) idle() bool { return q.attributes["ApproximateNumberOfMessagesNotVisible"] == "0" }

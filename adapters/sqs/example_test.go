@@ -57,3 +57,10 @@ func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	}
 	fmt.Println(plan)
 }
+
+// A configuration that cannot work is refused with all of its problems.
+func ExampleOpen_refused() {
+	_, err := sqs.Open(context.Background(), sqs.Config{VisibilityTimeout: 24 * time.Hour, Pollers: 200})
+	fmt.Println(err)
+	// Output: sqs: configuration refused: Pollers is 200: must be from 1 to 100, or 0 for the default; VisibilityTimeout is 24h0m0s: must be whole seconds from 1s to 12h0m0s, or 0 for the default
+}

@@ -155,7 +155,7 @@ func ascii(s string) string {
 	return b.String()
 }
 
-// attributeName tells whether SQS takes a name for an attribute, and no convention
+// attributeName reports whether SQS takes a name for an attribute, and no convention
 // of ours is behind it.
 func attributeName(name string) bool {
 	if name == "" || len(name) > 256 || name == UUIDAttribute || name == EncodedAttribute || name == StateAttribute {

@@ -15,7 +15,7 @@ import (
 
 func errNoRegion() error {
 	var ps redeliver.Problems
-	ps.Add("AWS.Region", "empty", "is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
+	ps.Add("AWS.Region", "empty", "it is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
 	return ps.Err()
 }
 

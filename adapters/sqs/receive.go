@@ -56,7 +56,7 @@ func (s *source) longer(wait time.Duration, found int) time.Duration {
 	return min(2*wait, s.waitTime())
 }
 
-// mayBeCut tells whether a receive that waits so long is cut short when the
+// mayBeCut reports whether a receive that waits so long is cut short when the
 // subscriber closes.
 func (s *source) mayBeCut(wait time.Duration) bool { return wait > quickWait && !s.queue.fifo }
 

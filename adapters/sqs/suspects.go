@@ -65,7 +65,7 @@ func (s *source) feed(ctx context.Context) {
 	}
 }
 
-// someWait tells whether there are messages in the queue, as far as SQS knows.
+// someWait reports whether there are messages in the queue, as far as SQS knows.
 func (s *source) someWait(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()

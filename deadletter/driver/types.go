@@ -94,7 +94,7 @@ const (
 	Refused     Outcome = "refused"     // its headers name another group or origin
 )
 
-// Out tells whether the message is no longer in the DLQ.
+// Out reports whether the message is no longer in the DLQ.
 func (o Outcome) Out() bool { return o == Replayed || o == Edited || o == Purged }
 
 // Info says what a DLQ is.

@@ -32,7 +32,7 @@ func serve(ctx context.Context, s *stage) error {
 	billing, err := kafka.Open(ctx, kafka.Config{
 		Brokers: s.brokers, Group: group, Policy: policy,
 		Sarama: s.sarama, // optional: TLS, SASL and the like
-		Sink:   s.screen, // optional: who is told what happens; the default is log/slog
+		Sink:   s.screen, // optional: receives the events; the default writes to log/slog
 	})
 	if err != nil {
 		return err

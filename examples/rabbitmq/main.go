@@ -44,7 +44,7 @@ func open(ctx context.Context, urls []string, sink redeliver.Sink, log watermill
 			BindingKeys: func(string) []string { return []string{"order.placed.*", "order.changed.eu"} },
 		},
 		Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)},
-		Sink:   sink, // optional: who is told what happens; the default is log/slog
+		Sink:   sink, // optional: receives the events; the default writes to log/slog
 	})
 	if err != nil {
 		return nil, err

@@ -37,10 +37,10 @@ type shop struct {
 // own queues beside it.
 func open(ctx context.Context, cfg *aws.Config, endpoint string, sink redeliver.Sink, log watermill.LoggerAdapter) (*shop, error) {
 	client, err := sqs.Open(ctx, sqs.Config{
-		AWS:      cfg,      // what config.LoadDefaultConfig says, when it is nil
-		Endpoint: endpoint, // of a server that stands for SQS; empty for AWS
+		AWS:      cfg,      // nil: config.LoadDefaultConfig
+		Endpoint: endpoint, // a server in place of SQS, such as ElasticMQ; empty for AWS
 		Policy:   redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)},
-		Sink:     sink, // optional: who is told what happens; the default is log/slog
+		Sink:     sink, // optional: receives the events; the default writes to log/slog
 	})
 	if err != nil {
 		return nil, err

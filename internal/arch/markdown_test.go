@@ -338,27 +338,26 @@ func TestReadmeHasAtMostAThousandWords(t *testing.T) {
 	}
 }
 
-// A page of promises has a table of proofs, each row of which leads to a test.
+// Each section of the page of proofs has rows that lead to tests, and each page that promises leads to its section.
 func TestPagesProveWhatTheyPromise(t *testing.T) {
 	t.Parallel()
-	const heading = "The proofs"
-	found := 0
-	for page, text := range pages(t) {
-		if !strings.Contains(text, "\n## "+heading+"\n") {
-			continue
-		}
-		found++
-		if rows := proven(t, page, text, heading); rows == 0 {
-			t.Errorf("%s has no proofs under %q", page, heading)
+	const proofs = "docs/evidence/proofs.md"
+	all := pages(t)
+	for _, m := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(all[proofs], -1) {
+		if rows := proven(t, proofs, all[proofs], m[1]); rows == 0 {
+			t.Errorf("%s has no proofs under %q", proofs, m[1])
 		}
 	}
-	for _, page := range []string{"reference/command", "reference/console", "reference/dead-letters", "how-to/change-a-policy", "explanation/order", "reference/sidecar", "how-to/upgrade", "reference/waiting"} {
-		if !strings.Contains(pages(t)["docs/"+page+".md"], "\n## "+heading+"\n") {
-			t.Errorf("docs/%s.md promises, and has no section %q", page, heading)
+	for _, page := range []string{
+		"reference/command", "reference/console", "reference/dead-letters", "how-to/change-a-policy", "explanation/order",
+		"reference/sidecar", "how-to/upgrade", "reference/waiting", "how-to/alerts", "reference/tracing",
+	} {
+		if !strings.Contains(all["docs/"+page+".md"], "(../evidence/proofs.md#") {
+			t.Errorf("docs/%s.md promises, and has no link to its proofs", page)
 		}
-	}
-	if found < 9 {
-		t.Errorf("%d pages with proofs: this test does not see them", found)
+		if !strings.Contains(all[proofs], "(../"+page+".md)") {
+			t.Errorf("%s has no proofs of docs/%s.md", proofs, page)
+		}
 	}
 }
 

@@ -47,3 +47,21 @@ func requireNames(t *testing.T, page string, names []string, minNames int) {
 		t.Errorf("found %d names for %s, want at least %d: this test does not read them", len(names), page, minNames)
 	}
 }
+
+// The page about configurations has every field of each.
+func TestConfigPageIsComplete(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, file := range []string{"adapters/kafka/config.go", "adapters/amqp/config.go", "adapters/sqs/config.go"} {
+		source, err := os.ReadFile(filepath.Join(root(t), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, fields, _ := strings.Cut(string(source), "\ntype Config struct {\n")
+		fields, _, _ = strings.Cut(fields, "\n}\n")
+		for _, m := range regexp.MustCompile(`(?m)^\t([A-Z]\w*) `).FindAllStringSubmatch(fields, -1) {
+			names = append(names, m[1])
+		}
+	}
+	requireNames(t, "docs/reference/config.md", names, 60)
+}

@@ -47,7 +47,7 @@ var _ middleware.DedupStore = (*Store)(nil)
 func New(client redis.Cmdable, cfg Config) (*Store, error) {
 	if client == nil {
 		var ps redeliver.Problems
-		ps.Add("client", "nil", "is required")
+		ps.Add("client", "nil", "it is required")
 		return nil, fmt.Errorf("redisdedup: %w", ps.Err())
 	}
 	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)

@@ -17,24 +17,24 @@ const DefaultQueue = 1000
 
 // Config of [OnDeadLetter].
 type Config struct {
-	// Queue is how many dead letters may wait for the function, at most. One for which
-	// there is no room is not told, and counted: messages never wait for the function.
+	// Queue bounds how many dead letters may wait for the function. Those without room
+	// are counted, and the function does not get them: messages never wait for it.
 	// Default 1000.
 	Queue int
-	// Missed is told of a dead letter that the function was not told of, or failed for,
+	// Missed is called with a dead letter that the function did not get, or failed for,
 	// and why: [ErrFull], [ErrClosed], what the function returned, or a
 	// redeliver.PanicError. It is called on the way of the message where the queue is
 	// full, so it must be as quick as a sink. Default: they are only counted.
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
-// Why the function was not told of a dead letter.
+// Why the function did not get a dead letter.
 var (
 	ErrFull   = errors.New("the hook's queue is full")
 	ErrClosed = errors.New("the hook is closed")
 )
 
-// Counts is what became of dead letters.
+// Counts is what happened to dead letters.
 type Counts struct {
 	Told   int64 // the function has returned nil
 	Failed int64 // it has returned an error, or panicked
@@ -61,7 +61,7 @@ type Hook struct {
 // OnDeadLetter returns a sink that calls tell for each message that rests in the DLQ, one
 // after another in their order, in a goroutine of its own: tell may take its time, and no
 // message waits for it. The message is in the DLQ by then, and stays there whatever tell
-// returns. What is on its way when the process dies is not told; the DLQ has it all.
+// returns. The function does not get those that wait when the process dies; the DLQ has them all.
 //
 // The error in [redeliver.DeadLettered] is as the handler gave it; State.Error is its text
 // as it may be shown, cut and without credentials of URLs. The context ends when Close has
@@ -146,12 +146,12 @@ func (h *Hook) call(d redeliver.DeadLettered) (err error) {
 	return h.tell(h.ctx, d)
 }
 
-// Counts is what became of the dead letters so far; what waits is in none of them.
+// Counts is what happened to the dead letters so far; those that wait are in none of them.
 func (h *Hook) Counts() Counts {
 	return Counts{Told: h.counts.told.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
-// Close takes no more, and returns when the function was told of what waits. When ctx ends
+// Close takes no more, and returns when the function has got those that wait. When ctx ends
 // before, the function's context ends, what still waits is missed, and an error says so; a
 // function that does not heed its context is left behind. Close the adapter's client
 // before: what that dead-letters at its end is told, too. A second Close only waits.

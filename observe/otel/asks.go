@@ -18,7 +18,7 @@ type asks struct {
 	learned    atomic.Pointer[[]string] // nil or none: it must be asked
 }
 
-// none tells whether the propagator would find nothing.
+// none reports whether the propagator would find nothing.
 func (a *asks) none(headers redeliver.Headers) bool {
 	if headers == nil {
 		return true

@@ -51,7 +51,7 @@ func (f *firstRuns) begin(ctx context.Context, s *span, run *redeliver.FirstRun)
 	return ctx
 }
 
-// isRoot tells whether a span begins a trace there anyway.
+// isRoot reports whether a span begins a trace there anyway.
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
 // published begins the span of a message that may name its publisher.

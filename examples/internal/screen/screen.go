@@ -101,7 +101,7 @@ func (s *Screen) Event(e redeliver.Event) {
 	}
 }
 
-// Reading tells whether messages are read.
+// Reading reports whether messages are read.
 func (s *Screen) Reading() (bool, error) {
 	select {
 	case <-s.ready:

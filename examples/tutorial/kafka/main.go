@@ -1,5 +1,5 @@
-// Command kafka is the program of docs/tutorials/kafka.md: it charges orders, or, with
-// the number of one, places it.
+// Command kafka is the program of docs/tutorials/kafka.md. It charges orders.
+// With an order number as its argument it places that order.
 package main
 
 import (

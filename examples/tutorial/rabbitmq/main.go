@@ -1,5 +1,5 @@
-// Command rabbitmq is the program of docs/tutorials/rabbitmq.md: it charges orders, or, with
-// the number of one, places it.
+// Command rabbitmq is the program of docs/tutorials/rabbitmq.md. It charges orders.
+// With an order number as its argument it places that order.
 package main
 
 import (

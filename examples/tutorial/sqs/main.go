@@ -1,5 +1,5 @@
-// Command sqs is the program of docs/tutorials/sqs.md: it charges orders, or, with
-// the number of one, places it.
+// Command sqs is the program of docs/tutorials/sqs.md. It charges orders.
+// With an order number as its argument it places that order.
 package main
 
 import (
@@ -29,7 +29,7 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	billing, err := sqs.Open(ctx, sqs.Config{
-		Endpoint: os.Getenv("SQS"), // of a server that stands for SQS; empty for AWS
+		Endpoint: os.Getenv("SQS"), // a server in place of SQS, such as ElasticMQ; empty for AWS
 		Policy:   redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
 	})
 	if err != nil {

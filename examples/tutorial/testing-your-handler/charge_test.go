@@ -42,7 +42,7 @@ func TestAnUnknownCardGoesToTheDLQAtOnce(t *testing.T) {
 
 		dead := orders.DeadLetters()
 		if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonPermanent || dead[0].State.Attempts != 1 {
-			t.Errorf("the DLQ has %+v", dead)
+			t.Errorf("the DLQ has %v", dead)
 		}
 	})
 }

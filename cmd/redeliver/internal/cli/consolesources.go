@@ -133,7 +133,7 @@ func (s *sources) notes() (notes []string) {
 	return notes
 }
 
-// needsPassword tells whether a URL names a user and no password.
+// needsPassword reports whether a URL names a user and no password.
 func needsPassword(url string) bool {
 	_, rest, _ := strings.Cut(url, "://")
 	rest, _, _ = strings.Cut(rest, "/")

@@ -64,7 +64,7 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	}
 }
 
-// misplaced tells whether an answer may be about where and how it is posted rather than
+// misplaced reports whether an answer may be about where and how it is posted rather than
 // about the message: a wrong path, no rights, or http:// to a port that speaks TLS.
 func misplaced(code int, text string) bool {
 	switch code {

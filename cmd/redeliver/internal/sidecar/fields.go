@@ -50,7 +50,7 @@ func (m *Message) contentType() string {
 	return text
 }
 
-// visible tells whether a text is printable ASCII and spaces.
+// visible reports whether a text is printable ASCII and spaces.
 func visible(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }

@@ -76,7 +76,7 @@ func (h *Health) end() {
 	h.ending = true
 }
 
-// reached notes whether the handler was there; nil when it was. It tells whether that,
+// reached notes whether the handler was there; nil when it was. It reports whether that,
 // or whether anybody answers, is new.
 func (h *Health) reached(err *UnreachedError) (changed bool) {
 	if err == nil && h.unreached.Load() == nil { // a load is cheaper than a swap
@@ -86,7 +86,7 @@ func (h *Health) reached(err *UnreachedError) (changed bool) {
 	return (old == nil) != (err == nil) || old.answered() != err.answered()
 }
 
-// answered tells whether somebody is there, though it seems not to be who is meant.
+// answered reports whether somebody is there, though it seems not to be who is meant.
 func (e *UnreachedError) answered() bool {
 	if e == nil {
 		return false

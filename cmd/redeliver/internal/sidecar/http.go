@@ -137,7 +137,7 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 	}
 }
 
-// alerted tells whether the other side of TLS has refused to go on: with TLS 1.3 it
+// alerted reports whether the other side of TLS has refused to go on: with TLS 1.3 it
 // says so of a client's certificate when a request may be under way already, which it
 // does not read.
 func alerted(err error) bool {
